@@ -6,7 +6,7 @@ OUT = out/gpu
 NVRTC = out/nvrtc/nvidia/cu13/lib
 TEST_PYTHON := .venv-test/bin/python
 QUICK = $(TEST_PYTHON) -m pytest -n $(WORKERS) --dist worksteal -m "not gpu and not long"
-ENGINE := $(addprefix tests/,cells devices emulator functional jacobians layers plan processors products raw_kernels scan timescan)
+ENGINE := $(addprefix tests/,cells devices emulator functional jacobians layers plan products raw_kernels scan timescan)
 
 # Several processes share the cores: threads that have nothing to do sleep, where they would else spin.
 test check stress: export OMP_WAIT_POLICY = passive

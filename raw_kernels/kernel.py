@@ -6,6 +6,8 @@ import functools
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import cache
+from hashlib import sha256
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -274,6 +276,13 @@ def kernel(twin: Callable[..., None], launch: Launch) -> Kernel:
 def read_source(name: str) -> str:
     """The text of a file of this folder."""
     return (FOLDER / name).read_text(encoding="utf-8")
+
+
+@cache
+def digest_of_sources() -> str:
+    """SHA-256 of all texts of kernels and of the code that launches them."""
+    files = sorted(file for file in FOLDER.rglob("*") if file.suffix in (".cu", ".cuh", ".py"))
+    return sha256(b"\0".join(file.read_bytes() for file in files)).hexdigest()
 
 
 def inline_headers(text: str) -> str:

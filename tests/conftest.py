@@ -19,10 +19,11 @@ from marks import some
 from nvrtc import USAGES, usage_table
 
 from bppsa_cupy.devices import Device
-from bppsa_cupy.system import calibration
 
 # Whether kernels are in the cache changes no output that a test reads, here or in a process it starts.
 os.environ.setdefault("BPPSA_QUIET", "1")
+# Ways on a GPU are those of the fixed table, whatever was measured on this machine.
+os.environ.setdefault("BPPSA_AUTOTUNE", "off")
 # A shell starts what runs in its background with Ctrl-C ignored, which the tests of interrupts would inherit.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -71,15 +72,6 @@ def pytest_collection_finish() -> None:
     """The tests themselves are there to the end: nothing is looked for among them again."""
     gc.collect()
     gc.freeze()
-
-
-@pytest.fixture(autouse=True, scope="session")
-def no_kept_cost_models(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Plans are made by the built-in estimates, whatever was measured on this machine."""
-    folder = tmp_path_factory.mktemp("cost-models")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(calibration, "calibration_path", lambda device: folder / f"{device}.json")
-        yield
 
 
 @pytest.fixture(autouse=True, scope="module")

@@ -49,7 +49,7 @@ def add_ppv(parser: argparse._ActionsContainer) -> None:
     parser.add_argument(
         "--ppv", type=placement, metavar="P,…",
         help="cut behind these layers, convolutions and linear ones counted from 1, as 7,13; or balanced:K "
-        "for K cuts by the cost model",
+        "for K cuts by multiply-adds",
     )  # fmt: skip
 
 

@@ -12,7 +12,7 @@ from tqdm import tqdm
 
 from bppsa_cupy.errors import BppsaError, PlanError
 from bppsa_cupy.plan import SCHEDULES, Plan
-from bppsa_cupy.plan.cost import message_bytes
+from bppsa_cupy.plan.counts import message_bytes
 from bppsa_cupy.plan.product import Product, check_against_new
 from bppsa_cupy.plan.sizes import count
 from bppsa_cupy.products import PlannedProduct
@@ -55,8 +55,8 @@ def parser() -> argparse.ArgumentParser:
         type=level_count,
         default="auto",
         metavar="auto|N",
-        help="up-sweep levels of the hybrid schedule (default auto: the schedule that is quickest by the "
-        "cost model, with segments anywhere)",
+        help="up-sweep levels of the hybrid schedule (default auto: the fewest multiply-adds on the critical "
+        "path of the workers; 0 for one worker)",
     )
     build.add_argument(
         "--batch-size", type=cli.positive, default=256, metavar="B", help="largest batch (default 256)"

@@ -64,7 +64,7 @@ def add_ranks(parser: argparse.ArgumentParser) -> None:
         type=partition,
         metavar="0,…,LAYERS",
         help="rank r holds the layers from number r on up to the next number (default: the plan's, "
-        "or the one predicted to be the quickest)",
+        "or parts of equal multiply-adds)",
     )
     group.add_argument(
         "--transport",

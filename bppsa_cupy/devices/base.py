@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from bppsa_cupy.devices.autotune import Choices
 from bppsa_cupy.devices.memory import NamingMemory, too_little
 from bppsa_cupy.devices.order import Bound, Launch
 from bppsa_cupy.errors import DeviceError, ShapeError
@@ -69,16 +70,20 @@ class Device(abc.ABC):
     allocated number of arrays `empty` and `zeros` have made so far
     units_innermost  whether arrays of walks over time lie in memory as (..., B, rows), see `arrange`
     naming_memory  a block in which any lack of memory raises DeviceError: `with device.naming_memory:`
+    choices   how work of each shape goes (`autotune`)
     """
 
     name: str
     xp: Any
     units_innermost = False
+    #: Whether ways are measured at their first use.
+    tunes = False
 
     def __init__(self) -> None:
         self.launched: Counter[str] = Counter()
         self.allocated = 0
         self.naming_memory = NamingMemory(self)
+        self.choices = Choices(self)
         self._found: dict[Hashable, tuple[Variant, LaunchShape, list[Any]]] = {}
         self._remembered: dict[Hashable, Any] = {}
 
@@ -358,11 +363,6 @@ class Device(abc.ABC):
     @property
     def shared_bytes(self) -> int | None:
         """Bytes of shared memory that a block can have at most; None where kernels take none."""
-        return None
-
-    @property
-    def cache_bytes(self) -> int | None:
-        """Bytes of the cache that a GPU's multiprocessors share; None of other devices."""
         return None
 
     @property

@@ -84,6 +84,7 @@ class CudaDevice(Device):
 
     name = "cuda"
     units_innermost = True
+    tunes = True
 
     def __init__(self) -> None:
         super().__init__()
@@ -239,10 +240,6 @@ class CudaDevice(Device):
     @property
     def shared_bytes(self) -> int:
         return self._attribute("MaxSharedMemoryPerBlockOptin")
-
-    @property
-    def cache_bytes(self) -> int:
-        return self._attribute("L2CacheSize")
 
     @property
     def workers(self) -> int:

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import numpy as np
-
 from bppsa_cupy.devices import Array, Launch
 from bppsa_cupy.distributed.group import Group
 from bppsa_cupy.distributed.scans import RankScans
 from bppsa_cupy.layers import Residual
 from bppsa_cupy.layers.stack import backward_input_first
-from bppsa_cupy.network.backward import METHODS, Backward
+from bppsa_cupy.network.backward import Backward
 from bppsa_cupy.network.passes import Pass
-from bppsa_cupy.network.run_scans import RunScans
 from bppsa_cupy.network.scan_walk import ScanWalk
 from bppsa_cupy.plan import Partition
 
@@ -29,14 +26,6 @@ class RankBackward(Backward):
     def __init__(self, group: Group, partition: Partition) -> None:
         super().__init__()
         self._group, self._owners = group, partition.owners.tolist()
-
-    def _choose(self, scans: RunScans, batch: int, input_gradient: bool) -> tuple[str, str]:
-        """Rank 0's choice, which the others take."""
-        method, reason = super()._choose(scans, batch, input_gradient)
-        number = np.array([METHODS.index(method)])
-        self._group.broadcast(number)
-        chosen = METHODS[int(number[0])]
-        return chosen, reason if chosen == method else f"rank 0 chose it; here {method}: {reason}"
 
     def _by_vjps(self, current: Pass, gradient: Array, input_gradient: bool) -> Array | None:
         """Back-propagation: the vector for the next rank leaves first, own parameter gradients follow."""

@@ -14,7 +14,7 @@ from bppsa_cupy.conversion import of_list
 from bppsa_cupy.devices import Array
 from bppsa_cupy.distributed.group import Group
 from bppsa_cupy.distributed.parameters import SlicedGradients, SlicedParameters, slice_bounds
-from bppsa_cupy.distributed.shared import SharedSequential, agree_on
+from bppsa_cupy.distributed.shared import SharedChoices, SharedSequential, agree_on
 from bppsa_cupy.distributed.tree_sum import TreeSum, shares
 from bppsa_cupy.errors import DistributedError, PassError
 from bppsa_cupy.network.backward import BackwardReport, checked_gradient
@@ -141,6 +141,7 @@ class BatchSequential(SharedSequential):
         self.inner = inner
         self._ranks, self._rank = (1, 0) if group is None else (group.size, group.rank)
         self.over = group
+        self._choices = None if group is None else SharedChoices(group)
         self._current, self._backward = inner._current, inner._backward
         self.dtype, self.device, self.training = inner.dtype, inner.device, inner.training
         self.parameters, self.gradients, self.buffers = inner.parameters, inner.gradients, inner.buffers
@@ -328,6 +329,8 @@ class BatchSequential(SharedSequential):
 
         together  whether every micro-batch keeps a pass of its own
         """
+        if self._choices is not None:
+            self._choices.begin_pass()
         inner, count = self.inner, len(cut.samples)
         inner.training, inner.random_state = self.training, self.random_state
         moves = self.training and bool(self.buffers) and not self.sync_batch_norm

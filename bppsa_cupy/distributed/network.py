@@ -8,7 +8,7 @@ from typing import Any
 from bppsa_cupy.arguments import as_instance, as_integer, is_one_of
 from bppsa_cupy.devices import Array
 from bppsa_cupy.distributed.backward import FORWARD, RankBackward
-from bppsa_cupy.distributed.balance import best_partition, layer_times
+from bppsa_cupy.distributed.balance import layer_multiply_adds
 from bppsa_cupy.distributed.batch_network import BatchSequential
 from bppsa_cupy.distributed.group import Group
 from bppsa_cupy.distributed.parameters import RankBuffers, RankParameters, owners_by_layer
@@ -43,9 +43,9 @@ def distribute(
                "batch": each holds all parameters, and activations of its own samples;
                "batch:R,layers:C", or "batch:R,time:C": R rows of C ranks, rank = row C + column; the rows
                share each batch, the ranks of a row layers or steps
-    partition  which layers each rank owns; by default equal parts by predicted seconds, or those by which
-               back-propagation is much quicker. Ranks beyond the layers hold nothing and run along
-    chunk      over time, steps that are reduced together; by default the cost model's choice
+    partition  which layers each rank owns; by default parts of about equal multiply-adds. Ranks beyond the
+               layers hold nothing and run along
+    chunk      over time, steps that are reduced together; by default one chunk per rank
     micro_batch  over the batch, samples whose gradients are one term of the sum, which is the same for any
                number of ranks: a rank takes whole ones. By default a rank's part of each batch
     sync_batch_norm  over the batch, whether batch normalisation takes the statistics of the whole batch, by
@@ -85,7 +85,7 @@ def distribute(
             network, group, None if chunk is None else as_integer("distribute", "chunk", chunk, 1)
         )
     if partition is None:
-        partition = best_partition(layer_times(network.architecture, network.device.name), group.size)
+        partition = Partition.balanced(layer_multiply_adds(network.architecture), group.size)
     return RankSequential(network, group, partition)
 
 

@@ -11,18 +11,16 @@ import numpy as np
 
 from bppsa_cupy.devices import Array, Device
 from bppsa_cupy.distributed.parameters import Shapes
-from bppsa_cupy.distributed.time_cost import possible_groups, samples_of_group
+from bppsa_cupy.distributed.time_choice import group_count, samples_per_group
 from bppsa_cupy.distributed.time_passes import (
     RelayedBackward,
     RelayedForward,
     TimeRanges,
     backward_pass,
-    predicted,
 )
-from bppsa_cupy.processors.models import model_of
-from bppsa_cupy.processors.sizes import StackSize, WalkSize
 from bppsa_cupy.timescan import Stack, StackPasses, stack_shapes
 from bppsa_cupy.timescan.direction import Direction
+from bppsa_cupy.timescan.sizes import StackSize, WalkSize
 from bppsa_cupy.timescan.stack import DirectionPass
 
 
@@ -48,7 +46,7 @@ class RankStack(StackPasses):
     ) -> None:
         self.sizes, self.lengths, walk = sizes, buffers["lengths"], sizes.walk
         self.device, self._ranges, self._gradients = device, ranges, gradients
-        self._samples = cut_samples(device, walk, groups_of(device, walk, ranges))
+        self._samples = cut_samples(walk, groups_of(device, walk, ranges))
         #: The gradients by the weights of a group that is not the first.
         self._others: dict[str, Array] = {}
         if len(self._samples) > 1:
@@ -157,17 +155,16 @@ class _GroupStack(Stack):
 
 
 def groups_of(device: Device, walk: WalkSize, ranges: TimeRanges) -> int:
-    """Into how many groups the samples are cut: those predicted to be the quickest, by rank 0. Collective."""
-    if len(possible_groups(model_of(device), walk.batch, ranges.group.size)) == 1:
-        return 1
-    chosen = np.array([predicted(device, walk, ranges).groups])
-    ranges.group.broadcast(chosen)
+    """Into how many groups the samples are cut: by the threads of rank 0. Collective."""
+    chosen = np.array([group_count(device, walk.batch, ranges.group.size)])
+    if ranges.group.size > 1:
+        ranges.group.broadcast(chosen)
     return int(chosen[0])
 
 
-def cut_samples(device: Device, walk: WalkSize, groups: int) -> list[slice]:
+def cut_samples(walk: WalkSize, groups: int) -> list[slice]:
     """The samples of each group."""
-    own = max(1, samples_of_group(walk, model_of(device).group_lanes, groups))
+    own = max(1, samples_per_group(walk.batch, groups))
     return [slice(start, min(start + own, walk.batch)) for start in range(0, max(1, walk.batch), own)]
 
 

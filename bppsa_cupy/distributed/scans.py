@@ -40,6 +40,7 @@ class RankScans(RunScans):
                 f"{partition.bounds}: distribute(net, group, plan.partition), or plan it anew"
             )
         self.group, self.partition = group, partition
+        self._chosen: dict[int, tuple[str, str]] = {}
         schedules = [chain.schedules[name].digest for name in plan.schedules for chain in plan.chains]
         group.agree(plan=(plan.fingerprint, plan.batch_size, plan.schedules, schedules))
 
@@ -51,6 +52,15 @@ class RankScans(RunScans):
     def schedule(self, position: int, method: str, want_input: bool = False) -> Schedule:
         """As of one device, with all elements filled: what travels is laid out as the scan has it."""
         return replace(super().schedule(position, method, want_input), vjps=())
+
+    def choose(self, batch: int) -> tuple[str, str]:
+        """The method of the plan with the fewest multiply-adds on the critical path over these ranks."""
+        if batch not in self._chosen:
+            paths = replace(self.plan, partition=self.partition).critical_paths(batch)
+            counts = ", ".join(f"{name} {count:,}" for name, count in paths.items())
+            reason = f"multiply-adds on the critical path: {counts}"
+            self._chosen[batch] = min(paths, key=lambda name: paths[name]), reason
+        return self._chosen[batch]
 
     def _set_up(self, position: int, schedule: Schedule) -> RankScan:
         chain = self.plan.chains[position]

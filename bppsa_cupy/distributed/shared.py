@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from importlib.metadata import version
 from typing import Any
 
@@ -32,6 +33,34 @@ def agree_on(network: Sequential, group: Group, **agreed: object) -> None:
         versions=(version("bppsa-cupy"), np.__version__),
         **agreed,
     )
+
+
+class SharedChoices:
+    """Choices of ways (`devices.autotune`) that rank 0 makes for all ranks of a group.
+
+    Only rank 0 measures. The others take the fixed table until they hear of its choices: at the beginning of
+    passes 1, 2, 4, 8, … of a group.
+    """
+
+    def __init__(self, group: Group) -> None:
+        self._group, self._passes = group, 0
+        choices = group.device.choices
+        choices.leads = choices.leads and group.rank == 0
+
+    def begin_pass(self) -> None:
+        """Collective, on a device that measures."""
+        group, choices = self._group, self._group.device.choices
+        self._passes += 1
+        if group.size == 1 or not group.device.tunes or self._passes & (self._passes - 1):
+            return
+        text = np.frombuffer(json.dumps(choices.used).encode(), np.uint8).copy()
+        size = np.array([text.size])
+        group.broadcast(size)
+        if group.rank:
+            text = np.empty(int(size[0]), np.uint8)
+        group.broadcast(text)
+        if group.rank:
+            choices.adopt(json.loads(text.tobytes()))
 
 
 class SharedSequential(Sequential):

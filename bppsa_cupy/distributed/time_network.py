@@ -10,8 +10,8 @@ import numpy as np
 from bppsa_cupy.devices import Array
 from bppsa_cupy.distributed.group import Group
 from bppsa_cupy.distributed.rank_stack import RankStack
-from bppsa_cupy.distributed.shared import SharedSequential
-from bppsa_cupy.distributed.time_cost import best_chunk, split_steps
+from bppsa_cupy.distributed.shared import SharedChoices, SharedSequential
+from bppsa_cupy.distributed.time_choice import chunk_length, split_steps
 from bppsa_cupy.distributed.time_passes import TimeRanges
 from bppsa_cupy.errors import DistributedError
 from bppsa_cupy.layers import (
@@ -36,8 +36,6 @@ from bppsa_cupy.network.layout import lay_out
 from bppsa_cupy.network.parameters import ParameterSet
 from bppsa_cupy.network.passes import Pass
 from bppsa_cupy.network.sequential import Sequential
-from bppsa_cupy.plan import cost_model_of
-from bppsa_cupy.processors.models import model_of
 
 #: Layers that work at each step on its own, beside recurrent ones; but Dropout, which draws for all steps.
 PER_STEP = (Linear, Elementwise, RMSNorm, Embedding)
@@ -63,11 +61,11 @@ class TimeSequential(SharedSequential):
         super().__init__(network, group, parameters, gradients, buffers, _TimeBackward(self), chunk=chunk)
         self.chunk, self.per_step = chunk, _per_step(network.architecture)
         self._groups: dict[int, Group | None] = {group.size: group}
-        self._cuts: dict[tuple[int, int], tuple[tuple[int, ...], int]] = {}
+        self._choices = SharedChoices(group)
 
-    def ranges(self, steps: int, batch: int) -> TimeRanges | None:
+    def ranges(self, steps: int) -> TimeRanges | None:
         """Who holds which of so many steps; None on a rank that holds none."""
-        starts, chunk = self._cut(steps, batch)
+        starts, chunk = self._cut(steps)
         holders = len(starts) - 1
         if holders not in self._groups:
             self._groups[holders] = self.group.first(holders)
@@ -76,33 +74,21 @@ class TimeSequential(SharedSequential):
 
     def rows(self, current: Pass) -> list[int]:
         """How many of a pass's steps each rank holds."""
-        held = np.diff(self._cut(current.input.shape[1], current.batch)[0]).tolist()
+        held = np.diff(self._cut(current.input.shape[1])[0]).tolist()
         return held + [0] * (self.group.size - len(held))
 
-    def _cut(self, steps: int, batch: int) -> tuple[tuple[int, ...], int]:
-        """`TimeRanges.starts`, and the chunk length: as asked for, or `best_chunk` on rank 0."""
-        if (steps, batch) not in self._cuts:
-            chunk = self.chunk
-            if chunk is None:
-                chunk = self._best_chunk(steps, batch)
-            self._cuts[steps, batch] = split_steps(steps, self.group.size, chunk), chunk
-        return self._cuts[steps, batch]
-
-    def _best_chunk(self, steps: int, batch: int) -> int:
-        """Of layers whose state goes through a matrix `best_chunk`, on rank 0; of others a range a rank."""
-        walked = [
-            layer for layer in self.architecture.recurrent.values() if isinstance(layer, MatrixRecurrent)
-        ]
-        if not walked:
-            return -(-steps // self.group.size)
-        size = walked[0].walk_size(steps, batch, self.dtype.itemsize)
-        link = cost_model_of(self.device.name).link
-        found = np.array([best_chunk(model_of(self.device), link, size, self.group.size)])
-        self.group.broadcast(found)
-        return int(found[0])
+    def _cut(self, steps: int) -> tuple[tuple[int, ...], int]:
+        """`TimeRanges.starts`, and the chunk length: as asked for, or `chunk_length`; of layers whose state
+        goes through no matrix, one chunk per rank."""
+        chunk, ranks = self.chunk, self.group.size
+        if chunk is None:
+            walked = any(isinstance(layer, MatrixRecurrent) for layer in self.architecture.recurrent.values())
+            chunk = chunk_length(self.device, steps, ranks) if walked else -(-steps // ranks)
+        return split_steps(steps, ranks, chunk), chunk
 
     def _through(self, current: Pass, x: Array) -> Array:
-        xp, ranges = self.device.xp, self.ranges(x.shape[1], len(x))
+        self._choices.begin_pass()
+        xp, ranges = self.device.xp, self.ranges(x.shape[1])
         for ctx in current.layers[: self.per_step.stop]:
             ctx.over_time = ranges
             if ranges is not None and ctx.lengths is not None:
@@ -163,7 +149,7 @@ class _TimeBackward(Backward):
         network, layers = self._network, range(len(current.layers))
         per_step, result = network.per_step, None
         whole = by_vjp(current, gradient, layers[per_step.stop :], input_gradient)
-        ranges = network.ranges(current.input.shape[1], current.batch)
+        ranges = network.ranges(current.input.shape[1])
         assert whole is not None, "the layers over steps are trained"
         if ranges is not None:
             over_steps = len(current.architecture.shapes[per_step.stop]) == 2

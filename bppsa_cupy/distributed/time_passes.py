@@ -5,20 +5,18 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from functools import partial
 
-import numpy as np
-
 from bppsa_cupy.devices import Array, Device, Launch
 from bppsa_cupy.distributed.group import Group
-from bppsa_cupy.distributed.time_cost import Predicted, predicted_seconds
-from bppsa_cupy.plan import cost_model_of
-from bppsa_cupy.processors.models import model_of
-from bppsa_cupy.processors.sizes import WalkSize
-from bppsa_cupy.timescan import cost, serial
+from bppsa_cupy.distributed.time_choice import goes_by_chunks
+from bppsa_cupy.timescan import serial
+from bppsa_cupy.timescan.choice import MAXIMAL_STATE
 from bppsa_cupy.timescan.chunked import RERAN, WAYS, ChunkScan, Elsewhere
 from bppsa_cupy.timescan.direction import Direction
+from bppsa_cupy.timescan.sizes import WalkSize
+from bppsa_cupy.timescan.ways import key_of, shared_lack
 
-#: The tags of states that go forward in time, and of gradients and chunks' maps that go back.
-STATES, GRADIENTS, MAPS = 0, 1, 2
+#: The tags of states that go forward in time, and of gradients that go back.
+STATES, GRADIENTS = 0, 1
 
 
 @dataclass(frozen=True)
@@ -119,40 +117,35 @@ class RelayedBackward:
 
 
 class RankTimeScan:
-    """One direction's gradients by chunks: every rank reduces its own ones, scans over its window, and
-    expands its own.
+    """One direction's gradients by chunks: every rank reduces its own chunks, receives the gradient after
+    them, scans, hands the gradient before them on, and expands.
 
-    window  number of ranks whose maps each rank scans, a power of two, itself first in the walk's order. Maps
-            come in rounds, each of which doubles their number; the gradient comes from the rank after the
-            window. With a window of 1 only gradients are sent, with one that holds all ranks only maps
-
-    Law: maps, boundaries and gradients are those of one process with this chunk length, to the bit, by any
-    window, where the walk's chunks begin where one process's do: forward in time always, backward where the
-    chunk divides T. Where a boundary is not finite, all ranks go serially.
+    Law: maps, boundaries and gradients are those of one process with this chunk length, to the bit, where the
+    walk's chunks begin where one process's do: forward in time always, backward where the chunk divides T.
+    Where a boundary is not finite, all ranks go serially.
     """
 
-    def __init__(self, device: Device, d: Direction, ranges: TimeRanges, window: int) -> None:
-        self._group, self._order = ranges.group, ranges.order(d.walk.reverse)
-        self._counts = [ranges.chunks(rank) for rank in self._order]
-        self._place, self._window = self._order.index(ranges.group.rank), window
-        self._chunk, self._reran = ranges.chunk, False
+    def __init__(self, device: Device, d: Direction, ranges: TimeRanges) -> None:
+        group, before = ranges.group, ranges.neighbours(d.walk.reverse)[0]
+        behind = ranges.neighbours(d.walk.reverse)[1]
+        counts = [ranges.chunks(rank) for rank in ranges.order(d.walk.reverse)]
+        place = ranges.order(d.walk.reverse).index(group.rank)
+        self._how = f"{sum(counts)} chunks of {ranges.chunk} on {len(counts)} ranks"
+        self._reran = False
         relayed = RelayedBackward(device, d, ranges)
 
         def again(flag: Array) -> Launch:
             def call() -> None:
-                self._reran = self._group.any(bool(device.to_host(flag)[0]))
+                self._reran = group.any(bool(device.to_host(flag)[0]))
                 if self._reran:
                     relayed()
 
             return call
 
-        behind, before = self._rank(self._place + window), self._rank(self._place - window)
         elsewhere = Elsewhere(
-            sum(self._counts[: self._place]),
-            self._rows(window),
-            self._gather,
-            None if behind is None else partial(self._group.receive, source=behind, tag=GRADIENTS),
-            None if before is None else partial(self._group.send, target=before, tag=GRADIENTS),
+            place == 0,
+            None if behind is None else partial(group.receive, source=behind, tag=GRADIENTS),
+            None if before is None else partial(group.send, target=before, tag=GRADIENTS),
         )
         self._scan = ChunkScan(
             device, d.walk, d.by_output, d.boundary, d.delta, d.entering, ranges.chunk, again, elsewhere
@@ -164,42 +157,7 @@ class RankTimeScan:
     @property
     def description(self) -> str:
         """What the latest call ran, and why."""
-        ranks, chunks = len(self._order), sum(self._counts)
-        how = f"{chunks} chunks of {self._chunk} on {ranks} ranks, windows of {self._window}"
-        return f"chunked, {how}{RERAN if self._reran else ''}"
-
-    def _rank(self, place: int) -> int | None:
-        """The rank at a place in the walk's order; None where there is none."""
-        return self._order[place] if 0 <= place < len(self._order) else None
-
-    def _rows(self, reach: int) -> int:
-        """How many chunks with maps the ranks from this one on have, so many of them at most."""
-        return sum(self._counts[self._place :][:reach]) - (self._place == 0)
-
-    def _gather(self, arrays: list[Array]) -> None:
-        """The rows of the window's other ranks. In each round all there are go to a rank before, and as many
-        more come."""
-        reach = 1
-        while reach < self._window:
-            behind, before = self._rank(self._place + reach), self._rank(self._place - reach)
-            there, then = self._rows(reach), self._rows(2 * reach)
-            handles = [self._group.post(a[there:then], behind, MAPS) for a in arrays if behind is not None]
-            if before is not None:
-                handles += [self._group.isend(array[:there], before, MAPS) for array in arrays]
-            for handle in handles:  # of sends too: long ones may move inside of calls of MPI alone
-                handle.wait()
-            reach *= 2
-
-
-def predicted(
-    device: Device, size: WalkSize, ranges: TimeRanges, reverse: bool = False, groups: int | None = None
-) -> Predicted:
-    """`predicted_seconds` of passes over the steps of all ranks, of a walk of this size on one of them."""
-    steps = np.diff(ranges.starts)[ranges.order(reverse)].tolist()
-    # NCCL's messages of one direction go one after another: rounds gain nothing.
-    link, most = cost_model_of(device.name).link, 1 if ranges.group.transport == "nccl" else None
-    size = replace(size, steps=ranges.starts[-1])
-    return predicted_seconds(model_of(device), link, size, steps, ranges.chunk, most, groups)
+        return f"chunked, {self._how}{RERAN if self._reran else ''}"
 
 
 def backward_pass(
@@ -209,16 +167,23 @@ def backward_pass(
 
     whole, groups  the size of a walk of all samples over this rank's steps, and in how many groups they go
     """
-    way, model, group = WAYS[method], model_of(device), ranges.group
+    way, group = WAYS[method], ranges.group
     chunks = sum(map(ranges.chunks, range(group.size)))
-    if way == "serial" or chunks == 1 or whole.state > cost.MAXIMAL_STATE:
+    if way == "serial" or chunks == 1 or whole.state > MAXIMAL_STATE:
         return RelayedBackward(device, d, ranges)
-    found = predicted(device, whole, ranges, d.walk.reverse, groups)
-    scanned = way == "chunked" or found.scanned < found.relayed
-    if model.lack(replace(d.walk.size, steps=ranges.starts[-1]), "backward", ranges.chunk):
-        scanned = False
-    # Ranks of other processors or numbers of threads may predict otherwise: rank 0 says.
-    chosen = np.array([found.window if scanned else 0])
-    group.broadcast(chosen)
-    window = int(chosen[0])
-    return RankTimeScan(device, d, ranges, window) if window else RelayedBackward(device, d, ranges)
+    every = replace(whole, steps=ranges.starts[-1])
+    if shared_lack(device, replace(d.walk.size, steps=every.steps), "backward", ranges.chunk):
+        return RelayedBackward(device, d, ranges)
+    if way == "auto":
+        key = key_of(
+            f"backward over {group.size} ranks",
+            every,
+            f"T{every.steps}",
+            f"exactly{every.batch}",
+            f"groups{groups}",
+        )
+        chunked = partial(goes_by_chunks, device, group.transport, every, group.size, groups)
+        way = device.choices.settle(key, lambda: "chunked" if chunked() else "serial")
+    if way == "chunked":
+        return RankTimeScan(device, d, ranges)
+    return RelayedBackward(device, d, ranges)

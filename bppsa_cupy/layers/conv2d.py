@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from bppsa_cupy.arguments import as_flag, as_integer, as_pair, is_one_of
@@ -125,27 +127,54 @@ class Conv2d(Weighted):
         return self.geometry(input_shape)
 
     def dense_forward(self, ctx: Context, x: Array, y: Array) -> None:
-        geometry, batch = self.geometry(ctx.input_shape), x.shape[0]
-        weight, bias = ctx.parameters["weight"], ctx.parameters.get("bias")
-        if unfolded.is_quicker(ctx, geometry, batch, "forward"):
-            unfolded.forward(ctx, geometry, x, bias, y)
-        else:
-            sizes = batch, *geometry.scalars(), self.bias
-            ctx.device.launch(conv2d_forward.KERNEL, x, weight, y[:0] if bias is None else bias, y, *sizes)
+        geometry, bias = self.geometry(ctx.input_shape), ctx.parameters.get("bias")
+
+        def windows(y: Array) -> None:
+            sizes, given = (x.shape[0], *geometry.scalars(), self.bias), y[:0] if bias is None else bias
+            ctx.device.launch(conv2d_forward.KERNEL, x, ctx.parameters["weight"], given, y, *sizes)
+
+        _run(ctx, geometry, "forward", windows, partial(unfolded.forward, ctx, geometry, x, bias), y)
 
     def dense_vjp(self, ctx: Context, gradient: Array, result: Array) -> None:
         geometry, batch = self.geometry(ctx.input_shape), gradient.shape[0]
-        if unfolded.is_quicker(ctx, geometry, batch, "vjp"):
-            unfolded.vjp(ctx, geometry, gradient, result)
-        else:
+
+        def windows(result: Array) -> None:
             sizes = batch, *geometry.scalars()
             ctx.device.launch(conv2d_vjp.KERNEL, gradient, ctx.parameters["weight"], result, *sizes)
 
+        _run(ctx, geometry, "vjp", windows, partial(unfolded.vjp, ctx, geometry, gradient), result)
+
     def dense_parameter_gradients(self, ctx: Context, gradient: Array) -> None:
-        geometry, batch = self.geometry(ctx.input_shape), gradient.shape[0]
-        x, weight, bias = ctx.saved["input"], ctx.gradients["weight"], ctx.gradients.get("bias")
-        if unfolded.is_quicker(ctx, geometry, batch, "weight"):
-            unfolded.weight_gradient(ctx, geometry, x, gradient, weight, bias)
-        else:
-            sizes, bias = (batch, *geometry.scalars(), self.bias), gradient[:0] if bias is None else bias
-            ctx.device.launch(conv2d_weight_gradient.KERNEL, x, gradient, weight, bias, *sizes)
+        geometry, x = self.geometry(ctx.input_shape), ctx.saved["input"]
+        weight, bias = ctx.gradients["weight"], ctx.gradients.get("bias")
+
+        def windows(weight: Array, bias: Array | None) -> None:
+            sizes, given = (len(gradient), *geometry.scalars(), self.bias), gradient[:0]
+            given = given if bias is None else bias
+            ctx.device.launch(conv2d_weight_gradient.KERNEL, x, gradient, weight, given, *sizes)
+
+        by_products = partial(unfolded.weight_gradient, ctx, geometry, x, gradient)
+        _run(ctx, geometry, "weight", windows, by_products, weight, bias, batch=len(gradient))
+
+
+def _run(
+    ctx: Context,
+    geometry: Conv2dGeometry,
+    work: str,
+    windows: Callable[..., None],
+    by_products: Callable[..., None],
+    *out: Array | None,
+    batch: int | None = None,
+) -> None:
+    """Fill the arrays `out` by the quicker of two ways, which is measured on arrays like them."""
+
+    def scratch(way: Callable[..., None]) -> Callable[[], None]:
+        own = (None if array is None else ctx.device.empty(array.shape, array.dtype) for array in out)
+        return partial(way, *own)
+
+    first = out[0]
+    assert first is not None
+    ways = {"windows": partial(scratch, windows), "unfolded": partial(scratch, by_products)}
+    count = first.shape[0] if batch is None else batch
+    chosen = unfolded.is_quicker(ctx, geometry, count, work, ways)
+    (by_products if chosen else windows)(*out)

@@ -1,4 +1,4 @@
-"""Layers that go by the list of the weights that a mask keeps, and where they are predicted to be quicker so.
+"""Layers that go by the list of the weights that a mask keeps, where a fixed rule says that it is quicker.
 
 A linear layer is a convolution of planes of one position.
 """
@@ -13,16 +13,15 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from bppsa_cupy.devices import Array, Device
+from bppsa_cupy.devices import Array, Device, rules
 from bppsa_cupy.geometry import Conv2dGeometry
 from bppsa_cupy.layers.base import Context
-from bppsa_cupy.processors.models import estimates
 from bppsa_cupy.raw_kernels import gather_fill, sparse_convolve, sparse_weight_gradient
 
 
 def cost(geometry: Conv2dGeometry, device: str) -> float:
     """The time of a multiply-add by list, in those of one by all weights."""
-    return estimates(device).list_cost(math.prod(geometry.out_size))
+    return rules.listed_cost(device, math.prod(geometry.out_size))
 
 
 def of(owner: Hashable, geometry: Conv2dGeometry, mask: np.ndarray) -> KeptWeights:
@@ -62,7 +61,7 @@ class KeptWeights:
         self._uploaded: dict[tuple[Device, str], tuple[Array, ...]] = {}
 
     def is_quicker(self, device: str) -> bool:
-        """Whether a layer is predicted to be quicker by these lists than by all weights. The batch does not
+        """Whether a layer goes by these lists, and not by all weights (`rules.LISTED`). The batch does not
         count, so that a sample's results are the same alone and among others."""
         return cost(self.geometry, device) * self.index.size < self.weights
 

@@ -22,6 +22,7 @@ class MatrixContext(RecurrentContext):
     at_once         by both, how many steps a pass without a way back takes at a time
     stacks          those for the last few of both, by them, the one used last at the end: on the same
                     buffers, so that an epoch's last batch costs no binding of launches and no new graphs
+    version         of the device's choices that they follow
     whole           of the lengths that are set, samples and steps where all are whole, else None
     """
 
@@ -30,6 +31,7 @@ class MatrixContext(RecurrentContext):
     at_once: dict[tuple[int, int], int] = field(default_factory=dict, repr=False)
     stacks: dict[tuple[int, int], StackPasses] = field(default_factory=dict, repr=False)
     whole: tuple[int, int] | None = field(default=None, repr=False)
+    version: int = field(default=0, repr=False)
 
     @property
     def forward_ways(self) -> tuple[str, ...]:

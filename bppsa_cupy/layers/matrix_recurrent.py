@@ -11,7 +11,7 @@ import numpy as np
 
 from bppsa_cupy.arguments import as_integer
 from bppsa_cupy.csr import Pattern
-from bppsa_cupy.devices import Array, Launch
+from bppsa_cupy.devices import Array, Launch, rules
 from bppsa_cupy.errors import DeviceError, ShapeError
 from bppsa_cupy.jacobians.cell import CellJacobian
 from bppsa_cupy.layers.base import Shape, StepJacobians
@@ -19,7 +19,6 @@ from bppsa_cupy.layers.matrix_context import MatrixContext
 from bppsa_cupy.layers.recurrent import Recurrent
 from bppsa_cupy.layers.recurrent_jacobians import step_jacobians
 from bppsa_cupy.layers.recurrent_states import as_given, get_states, set_states, state_buffers
-from bppsa_cupy.processors.models import model_of
 from bppsa_cupy.raw_kernels.frames.form import CellForm
 from bppsa_cupy.timescan import (
     Stack,
@@ -41,8 +40,8 @@ class MatrixRecurrent(Recurrent):
     bias           whether there are bias_ih and bias_hh
     forward_method  "serial": step after step; "newton": all steps at once by Newton's iteration, damped where
                    it strays, and serially where it does not converge; "quasi-newton": likewise, with the
-                   diagonals of the Jacobians' products alone; "auto": whichever of the first two the cost
-                   model takes to be quicker
+                   diagonals of the Jacobians' products alone; "auto": "serial" on the host, the quicker of
+                   the first two, as measured, on a GPU
     heads          parts of h = H / heads units that see each other alone: each gate's W_hh is block-diagonal,
                    and weight_hh_l0 (G H, h) holds of each row what lies in its block. So are Jacobians, and
                    their products, of heads h³. With H heads each unit sees itself alone
@@ -184,7 +183,8 @@ class MatrixRecurrent(Recurrent):
         if (batch, steps) not in ctx.at_once:
             size, length = self._stack_size(batch, steps, ctx.dtype.itemsize), steps
             if not self.bidirectional and ctx.make_stack is Stack:
-                length = min(steps, model_of(ctx.device).steps_at_once(size))
+                on_host = ctx.device.shared_bytes is None
+                length = min(steps, rules.steps_at_once(on_host, size.step_bytes, batch, steps))
             if length < steps and choose_forward(ctx.device, size.walk, self.forward_method)[0]:
                 length = steps
             ctx.at_once[batch, steps] = -(-steps // -(-steps // length))
@@ -301,6 +301,9 @@ class MatrixRecurrent(Recurrent):
     def _make_stack(self, ctx: MatrixContext, batch: int, steps: int) -> StackPasses:
         """The bound passes for this batch and number of steps, made where none are kept of them."""
         key = batch, steps
+        if ctx.version != ctx.device.choices.version:
+            ctx.unbind()
+            ctx.version = ctx.device.choices.version
         if not ctx.recall(key):
             sizes = self._stack_size(batch, steps, ctx.dtype.itemsize)
             shapes = stack_shapes(sizes, ctx.device)

@@ -32,8 +32,8 @@ class Recurrent(Layer):
     bidirectional  a second direction from the last step to the first; D = 2, else 1
     outputs        "all": every step's output of the last inner layer, (B, T, D H); "last": each
                    direction's last one, (B, D H)
-    forward_method  how the pass goes over time, one of the layer's `forward_methods`; "auto" takes what is
-                   predicted to be quicker
+    forward_method  how the pass goes over time, one of the layer's `forward_methods`; "auto" follows a fixed
+                   rule on the host and takes what is measured to be quicker on a GPU
 
     A sample may end early (`lengths` of net.forward): later steps leave its state as it is, put out 0
     and have no gradient. NaN in the input goes through to the output, as in PyTorch. The layer is a

@@ -1,5 +1,5 @@
 """Convolutions on a GPU as products of matrices: patches unfolded some samples at a time, and the array
-module's matmul (cuBLAS), where that is predicted to be quicker than the kernels that go through windows.
+module's matmul (cuBLAS), where that is measured to be quicker than the kernels that go through windows.
 
 A group's patches are a matrix (channels / groups * taps, samples * positions), so that a product has one long
 side however small the planes are.
@@ -8,30 +8,33 @@ side however small the planes are.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
-from bppsa_cupy.devices import Array
+from bppsa_cupy.devices import Array, rules
+from bppsa_cupy.devices.autotune import Way, rounded
 from bppsa_cupy.geometry import Conv2dGeometry
 from bppsa_cupy.layers.base import Context
-from bppsa_cupy.processors.models import estimates
-from bppsa_cupy.processors.sizes import ConvolutionSize
 from bppsa_cupy.raw_kernels import conv2d_fold, conv2d_unfold
 
 #: Bytes of the patches of some samples at a time, at most: they stay in L2.
 PATCH_BYTES = 16 << 20
 
 
-def is_quicker(ctx: Context, geometry: Conv2dGeometry, batch: int, work: str) -> bool:
-    """Whether matrix products are predicted to be quicker, for "forward", "vjp" or "weight"."""
-    size = ConvolutionSize(
-        positions=batch * math.prod(geometry.out_size),
-        depth=_depth(geometry),
-        outputs=geometry.out_channels,
-        groups=geometry.groups,
-        parts=-(-batch // _samples(ctx, geometry)),
-        itemsize=ctx.dtype.itemsize,
-    )
-    return batch > 0 and estimates(ctx.device.name).prefers_unfolding(size, work)
+def is_quicker(
+    ctx: Context, geometry: Conv2dGeometry, batch: int, work: str, ways: Mapping[str, Way]
+) -> bool:
+    """Whether "forward", "vjp" or "weight" goes by matrix products, as measured on a GPU, or by the rules.
+
+    ways  "windows" and "unfolded": what makes each pass on scratch arrays
+    """
+    device, parts = ctx.device, -(-batch // _samples(ctx, geometry))
+    launches = parts * (3 if work == "weight" else 2) + parts * geometry.groups
+    terms = batch * math.prod(geometry.out_size) * _depth(geometry) * geometry.out_channels
+    unfolds = batch > 0 and rules.unfolds(device.shared_bytes is None, work, terms, launches)
+    if not device.tunes or not batch:
+        return unfolds
+    key = f"conv2d {work} B{rounded(batch)} {geometry.scalars()} {ctx.dtype}"
+    return device.choices.choose(key, ways, "unfolded" if unfolds else "windows") == "unfolded"
 
 
 def forward(ctx: Context, geometry: Conv2dGeometry, x: Array, bias: Array | None, y: Array) -> None:

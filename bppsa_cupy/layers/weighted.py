@@ -1,7 +1,7 @@
 """What layers share that are linear in their input: a weight, which a mask may thin out, and a bias.
 
 A masked weight is absent, in whichever way a layer is computed: by the list of those that are kept, where
-that is predicted to be quicker, or else by all, masked ones being 0. In the latter case the samples that hold
+a fixed rule takes it, or else by all, masked ones being 0. In the latter case the samples that hold
 NaN or infinity, which a product with 0 would spread, go by the list after all.
 """
 

@@ -28,8 +28,7 @@ class BackwardReport:
     schedules  one a run of layers, the first run's first, e.g. "hybrid of 2 levels: 7 mv and 3 mm in 6
                levels"; empty for bp
     backward_ways  how each recurrent layer went back over time, and why: one an inner layer and direction,
-               e.g. "0 RNN l0: chunked, 300 chunks of 100 (predicted 0.31 ms, 3 ms serially; the quickest
-               predicted on cuda)"
+               e.g. "0 RNN l0: chunked, 300 chunks of 100 (measured on cuda)"
     launches   kernels launched, by name; `launched` is their sum
     device     the device's name
     """
@@ -77,7 +76,7 @@ class Backward:
         if method == "auto":
             method, reason = "bp", "no plan is in use"
             if self.scans is not None:
-                method, reason = self._choose(self.scans, current.batch, input_gradient)
+                method, reason = self.scans.choose(current.batch)
         launched = current.device.launched
         before = dict(launched)
         self._forget_gradients()
@@ -113,10 +112,6 @@ class Backward:
         last = self._last() if self._last is not None else None
         if last is not None:
             last.forget_gradients()
-
-    def _choose(self, scans: RunScans, batch: int, input_gradient: bool) -> tuple[str, str]:
-        """The method that "auto" takes, and why."""
-        return scans.choose(batch, input_gradient)
 
     def _by_vjps(self, current: Pass, gradient: Array, input_gradient: bool) -> Array | None:
         """Back-propagation through all layers."""

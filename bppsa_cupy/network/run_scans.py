@@ -12,7 +12,7 @@ from bppsa_cupy.devices import Array, Device
 from bppsa_cupy.network.architecture import Architecture
 from bppsa_cupy.network.passes import SectionPass
 from bppsa_cupy.network.sections import Run
-from bppsa_cupy.plan import Budget, Plan, Prediction, Schedule, with_input_gradient
+from bppsa_cupy.plan import Plan, Schedule, with_input_gradient
 from bppsa_cupy.scan.maps import IndexMaps
 from bppsa_cupy.scan.numeric import NumericScan
 
@@ -29,8 +29,6 @@ class RunScans:
         self.architecture, self.plan, self.device, self.dtype = architecture, plan, device, dtype
         self._maps = IndexMaps(device)
         self._scans: dict[int, NumericScan] = {}
-        self._needed: dict[tuple[str, tuple[tuple[int, bool], ...]], int] = {}
-        self._predicted: dict[int, Prediction] = {}
 
     def back_through(
         self, run: Run, at: SectionPass, gradient: Array, method: str, want_input: bool
@@ -156,52 +154,6 @@ class RunScans:
             lines.append(f"{scan.schedule.label}: {what}")
         return tuple(lines)
 
-    # ---- choosing ----
-
-    def choose(self, batch: int, input_gradient: bool) -> tuple[str, str]:
-        """The method the cost model predicts to be the quickest of those there is memory for, and why."""
-        if batch not in self._predicted:
-            self._predicted[batch] = self.plan.predict(batch, self.device.name)
-        predicted, notes = self._predicted[batch], []
-        seconds = predicted.seconds
-        if batch > self.plan.batch_size and self.plan.schedules:
-            notes.append(f"the plan holds batches up to {self.plan.batch_size}, this one is {batch}")
-        for method in sorted(seconds, key=lambda name: seconds[name]):
-            lack = "" if method == "bp" else self._lacks_memory(method, input_gradient)
-            if not lack:
-                break
-            notes.append(lack)
-        times = ", ".join(f"{name} {1e3 * value:.3g} ms" for name, value in seconds.items())
-        return method, "; ".join([*notes, f"predicted by the cost model {predicted.model}: {times}"])
-
-    def _lacks_memory(self, name: str, input_gradient: bool) -> str:
-        """Why schedule `name` cannot run by the memory there is now; "" where it can.
-
-        What the scans in use hold is given back before others are set up, and so is free.
-        """
-        wanted = {
-            run.position: by_input for run, by_input in self.architecture.section.scanned(input_gradient)
-        }
-        if all(
-            position in self._scans
-            and self._scans[position].schedule.name == name
-            and self._scans[position].schedule.computes_input_gradient >= by_input
-            for position, by_input in wanted.items()
-        ):
-            return ""
-        key = name, tuple(wanted.items())
-        if key not in self._needed:
-            self._needed[key] = sum(
-                Budget(
-                    self.plan.batch_size,
-                    self.dtype.itemsize,
-                    input_gradient=by_input,
-                    indices=self._maps.copies,
-                ).bytes(self.plan.chains[position].sizes, self.schedule(position, name))
-                for position, by_input in wanted.items()
-            )
-        held = sum(scan.memory.total_bytes for scan in self._scans.values())
-        free = self.device.free_memory() + self._maps.bytes + held
-        if self._needed[key] <= free:
-            return ""
-        return f"{name} takes {self._needed[key]} bytes, {self.device.name} has {free}"
+    def choose(self, batch: int) -> tuple[str, str]:
+        """The method that "auto" takes for a batch, and why."""
+        return "bp", "one device runs one step at a time"

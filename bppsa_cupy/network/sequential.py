@@ -30,7 +30,7 @@ from bppsa_cupy.network.run_scans import RunScans
 from bppsa_cupy.network.state import in_order, load_state, matched, state_of, without_masks
 from bppsa_cupy.network.stepping import Steps
 from bppsa_cupy.network.summary import Summary, summarize
-from bppsa_cupy.plan import Chain, Partition, Plan, build_plan, cost_model_of
+from bppsa_cupy.plan import Chain, Partition, Plan, build_plan
 from bppsa_cupy.records.records import JacobianRecords
 
 Self = TypeVar("Self", bound="Sequential")
@@ -147,7 +147,7 @@ class Sequential:
     @property
     def by_kept_weights(self) -> tuple[str, ...]:
         """The layers, by the paths that name their parameters, "3.body.1", that go by the list of the weights
-        that their masks keep, since they are predicted to be quicker so."""
+        that their masks keep, by a fixed rule of how many there are."""
         return tuple(name.rpartition(".")[0] for name in self.architecture.kept(self.device.name))
 
     def chains(self) -> tuple[Chain, ...]:
@@ -365,9 +365,10 @@ class Sequential:
         """Fill `gradients` from the gradient by the output, (B, *output_shape), of the last pass.
 
         method  "bp" a VJP a layer; "linear" the scan, serially; "blelloch" the paper's algorithm 1;
-                "hybrid" the computed schedule, or that of a number of levels; "auto" what the cost
-                model takes to be the quickest. All but "bp" and "auto" need a plan (`use`) where a run
-                of layers, inside of residual blocks too, has more than one Jacobian (`needs_plan`).
+                "hybrid" the plan's number of levels; "auto" is "bp" on one device, and over ranks the
+                method of the plan with the fewest multiply-adds on the critical path. All but "bp" and
+                "auto" need a plan (`use`) where a run of layers, inside of residual blocks too, has more
+                than one Jacobian (`needs_plan`).
         of      the pass to go back through, if it is not the last one
         stale   whether that pass may be older than the parameters: its activations and their present values
                 give the gradients then
@@ -405,8 +406,8 @@ class Sequential:
     ) -> Plan:
         """Work out the scan's products and schedules offline; no value is computed.
 
-        levels        of the hybrid schedule, or "auto": the schedule that the search finds quickest by the
-                      device's cost model
+        levels        of the hybrid schedule, or "auto": the number with the fewest multiply-adds on the
+                      critical path
         workers       devices that run products at once; by default 1, which is what this package runs on
         batch_size    the largest batch the scan will take
         schedules     some of "linear", "blelloch", "hybrid"; by default all that fit the memory limit
@@ -428,7 +429,6 @@ class Sequential:
             batch_size=batch_size,
             itemsize=self.dtype.itemsize,
             memory_limit=limit,
-            model=cost_model_of(self.device.name),
             partition=partition,
             vjps=True,
             progress=as_flag("plan", "progress", progress, error=PlanError),

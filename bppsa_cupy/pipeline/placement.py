@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from bppsa_cupy.arguments import as_instance, as_integer, as_integers
-from bppsa_cupy.distributed.balance import BATCH, layer_times
+from bppsa_cupy.distributed.balance import layer_multiply_adds
 from bppsa_cupy.errors import BppsaError
 from bppsa_cupy.layers.base import Shape
 from bppsa_cupy.network.architecture import Architecture
@@ -128,8 +128,8 @@ class Placement:
 
 
 def balanced_ppv(net: Sequential, cuts: int) -> tuple[int, ...]:
-    """The placement of so many cuts whose longest stage is predicted to be the shortest, by the device's cost
-    model. Raises BppsaError where the network has too few counted layers."""
+    """The placement of so many cuts whose heaviest stage has the fewest multiply-adds. Raises BppsaError
+    where the network has too few counted layers."""
     as_instance("balanced_ppv", "a network", net, Sequential, "a Sequential", error=BppsaError)
     cuts = as_integer("balanced_ppv", "cuts", cuts, error=BppsaError)
     architecture = net.architecture
@@ -139,22 +139,11 @@ def balanced_ppv(net: Sequential, cuts: int) -> tuple[int, ...]:
             f"{cuts} cuts were asked for: the network has {counted} counted layers, and takes 0 to "
             f"{max(counted - 1, 0)}"
         )
-    seconds = np.zeros(counted)
+    work = np.zeros(counted)
     for item in items_of(architecture, range(1, counted)):
-        seconds[max(item.number, 1) - 1] += math.fsum(item_times(item, net.device.name))
-    bounds = Partition.balanced(seconds, cuts + 1).bounds
+        layers = item.shortcut.layers if item.kind == "close" else (item.layer,)
+        if item.kind != "open" and layers:
+            terms = layer_multiply_adds(Architecture(layers, item.input_shape)).sum()
+            work[max(item.number, 1) - 1] += terms
+    bounds = Partition.balanced(work, cuts + 1).bounds
     return bounds[1:-1]
-
-
-def item_times(item: Item, device: str, batch: int = BATCH) -> tuple[float, float, float]:
-    """The predicted seconds of an item's forward pass, its VJP, and its parameters' gradients."""
-    if item.kind == "open":
-        return 0.0, 0.0, 0.0
-    if item.kind == "close":
-        layers = item.shortcut.layers
-    else:
-        layers = (item.layer,)
-    if not layers:
-        return 0.0, 0.0, 0.0
-    times = layer_times(Architecture(layers, item.input_shape), device, batch)
-    return sum(times.forward), sum(times.vjp), sum(times.gradients)

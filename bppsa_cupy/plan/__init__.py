@@ -6,7 +6,6 @@ from bppsa_cupy.plan.build import build_plan
 from bppsa_cupy.plan.chain import Chain, Element
 from bppsa_cupy.plan.chain_plan import ChainPlan
 from bppsa_cupy.plan.compare import differences, fingerprint
-from bppsa_cupy.plan.cost import cost_model_of
 from bppsa_cupy.plan.memory import (
     MemoryPlan,
     memory_plan,
@@ -16,6 +15,6 @@ from bppsa_cupy.plan.memory import (
     vector_sizes,
 )
 from bppsa_cupy.plan.partition import Message, Partition, RankSchedule, place
-from bppsa_cupy.plan.plan import Plan, Prediction
+from bppsa_cupy.plan.plan import Plan
 from bppsa_cupy.plan.product import Product
 from bppsa_cupy.plan.schedule import SCHEDULES, Schedule, Segment, Step

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from bppsa_cupy.plan.algorithms import hybrid_of_at_most, with_input_gradient
-from bppsa_cupy.plan.cost_model import IDEAL, CostModel
 from bppsa_cupy.plan.memory import level_tops, rank_memory_plans, vector_sizes
 from bppsa_cupy.plan.partition import place
 from bppsa_cupy.plan.schedule import Schedule
@@ -20,7 +19,6 @@ class Budget:
     batch_size      samples the buffers hold
     itemsize        bytes of a value
     workers         how many share the steps
-    model           of a worker
     memory          bytes for values, patterns and maps of one schedule; None for any number
     input_gradient  whether the gradient by the chain's input is computed too
     indices         whether patterns and maps take memory, which a host holds anyway
@@ -32,7 +30,6 @@ class Budget:
     batch_size: int
     itemsize: int
     workers: int = 1
-    model: CostModel = IDEAL
     memory: int | None = None
     input_gradient: bool = True
     indices: bool = True

@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -13,17 +12,15 @@ from tqdm import tqdm
 
 from bppsa_cupy.arguments import as_integer, as_list, is_one_of
 from bppsa_cupy.errors import PlanError
-from bppsa_cupy.plan.algorithms import blelloch, every_hybrid, hybrid_of_at_most, linear
+from bppsa_cupy.plan.algorithms import blelloch, every_hybrid, hybrid, hybrid_of_at_most, linear
 from bppsa_cupy.plan.budget import Budget, too_large
 from bppsa_cupy.plan.chain import Chain
 from bppsa_cupy.plan.chain_plan import ChainPlan, multiply_chain
-from bppsa_cupy.plan.cost import find_model, scan_seconds, schedule_cost, with_vjps
-from bppsa_cupy.plan.cost_model import CostModel
+from bppsa_cupy.plan.counts import run_schedule, shortest, with_vjps
 from bppsa_cupy.plan.partition import Partition, as_partition
 from bppsa_cupy.plan.plan import Plan
 from bppsa_cupy.plan.product import Product
 from bppsa_cupy.plan.schedule import KIND, SCHEDULES, Schedule, up_sweep_levels
-from bppsa_cupy.plan.search import compute_schedule, searched_segments
 from bppsa_cupy.plan.sizes import ChainSizes
 
 
@@ -38,7 +35,6 @@ def build_plan(
     batch_size: int = 256,
     itemsize: int = 4,
     memory_limit: int | None = None,
-    model: str | CostModel = "host",
     partition: Partition | None = None,
     vjps: bool = False,
     progress: bool = False,
@@ -48,14 +44,13 @@ def build_plan(
 
     network, fingerprint  its geometry as JSON holds it, and the SHA-256 of geometry and masks
     schedules     which ones; by default all that fit the memory limit, the others named in `left_out`
-    levels        of the hybrid schedule (a shorter chain takes what it has), or "auto": the schedule is
-                  computed (`compute_schedule`), and its segments may lie anywhere
+    levels        of the hybrid schedule (a shorter chain takes what it has), or "auto": for each chain the
+                  number with the fewest multiply-adds on the critical path; 0 for one worker
     workers       how many share the steps; by default 1, as a device runs one step at a time
     batch_size, itemsize  samples the buffers hold, bytes of a value
     memory_limit  bytes for values, patterns and maps of one schedule; none by default
-    model         the cost model for `levels="auto"` and for the steps' workers
     partition     of the network's layers over ranks, which are the workers then: each step is its owner's,
-                  `levels="auto"` counts the messages' time, and the memory limit is of the fullest rank
+                  and the memory limit is of the fullest rank
     vjps          whether elements are layers whose VJPs may be run in place of filled entries, by the hybrid
                   schedule; of a partition none is, since what travels is laid out as the scan has it
     progress      show a bar on a terminal
@@ -76,17 +71,16 @@ def build_plan(
         as_integer("plan", "batch_size", batch_size, 1, error=PlanError),
         itemsize,
         as_integer("plan", "workers", 1 if workers is None else workers, 1, error=PlanError),
-        find_model(model),
         memory_limit,
     )
     asked = _checked_levels(levels, chains)
-    sizes = _count_all(chains, names, asked, progress)
+    sizes = _count_all(chains, names, asked, budget.workers, progress)
     budgets = [
         budget if partition is None else replace(budget, owners=chain.owners(partition)) for chain in chains
     ]
     made = {name: _make_schedules(name, sizes, asked, budgets) for name in names}
     if "hybrid" in names and vjps and partition is None:
-        made["hybrid"] = _with_vjps(sizes, made["hybrid"], asked, budgets)
+        made["hybrid"] = list(map(_with_vjps, sizes, made["hybrid"], budgets))
     needed = {name: sum(map(Budget.bytes, budgets, sizes, made[name])) for name in names}
     left_out = {name: amount for name, amount in needed.items() if not budget.fits(amount)}
     if left_out and (schedules is not None or len(left_out) == len(names)):
@@ -104,7 +98,7 @@ def build_plan(
                 bar.update()
     planned = []
     for chain, counted, own_budget, *own in zip(chains, sizes, budgets, *kept.values(), strict=True):
-        assigned = [schedule_cost(counted, schedule, own_budget).schedule for schedule in own]
+        assigned = [run_schedule(counted, schedule, own_budget)[0] for schedule in own]
         planned.append(ChainPlan(chain, dict(zip(kept, assigned, strict=True)), products))
     return Plan(
         dict(network),
@@ -160,29 +154,26 @@ def _checked_levels(levels: int | str, chains: Sequence[Chain]) -> int | None:
 
 
 def _count_all(
-    chains: Sequence[Chain], names: Sequence[str], levels: int | None, progress: bool
+    chains: Sequence[Chain], names: Sequence[str], levels: int | None, workers: int, progress: bool
 ) -> list[ChainSizes]:
     """The sizes of each chain; chains of equal matrices, as equal residual blocks have, share theirs."""
     keys = [tuple(element.matrix for element in chain.elements) for chain in chains]
     different = dict(zip(keys, chains, strict=True))
-    counted = {key: _count(chain, names, levels, progress) for key, chain in different.items()}
+    counted = {}
+    for key, chain in different.items():
+        schedules = (one for name in names for one in _candidates(name, len(chain), levels, workers))
+        segments = np.vstack([one.out for one in schedules])
+        counted[key] = ChainSizes(chain, segments, progress=progress)
     return [counted[key] for key in keys]
 
 
-def _count(chain: Chain, names: Sequence[str], levels: int | None, progress: bool) -> ChainSizes:
-    """Count what the named schedules compute, or the search may choose from."""
-    if "hybrid" in names and levels is None:
-        segments = searched_segments(chain)
-    else:
-        segments = np.vstack([_fixed(name, len(chain), levels).out for name in names])
-    return ChainSizes(chain, segments, progress=progress)
-
-
-def _fixed(name: str, n: int, levels: int | None) -> Schedule:
-    """A schedule that is not computed."""
-    if name == "hybrid":
-        return hybrid_of_at_most(n, levels or 0)
-    return linear(n) if name == "linear" else blelloch(n)
+def _candidates(name: str, n: int, levels: int | None, workers: int) -> list[Schedule]:
+    """The schedules that the one called `name` is chosen from."""
+    if name != "hybrid":
+        return [linear(n) if name == "linear" else blelloch(n)]
+    if levels is not None:
+        return [hybrid_of_at_most(n, levels)]
+    return every_hybrid(n) if workers > 1 else [hybrid(n, 0)]
 
 
 def _make_schedules(
@@ -190,32 +181,28 @@ def _make_schedules(
 ) -> list[Schedule]:
     """The schedule called `name` of each chain, by its budget.
 
-    A computed one has the memory that is left once the schedules before it and the serial scans after it
+    A chosen one has the memory that is left once the schedules before it and the serial scans after it
     are in.
     """
-    if name != "hybrid" or levels is not None:
-        return [_fixed(name, len(own.chain), levels) for own in sizes]
+    every = [
+        _candidates(name, len(own.chain), levels, budget.workers)
+        for own, budget in zip(sizes, budgets, strict=True)
+    ]
+    if all(len(candidates) == 1 for candidates in every):
+        return [candidates[0] for candidates in every]
     made: list[Schedule] = []
     serial = [budget.bytes(own, linear(len(own.chain))) for own, budget in zip(sizes, budgets, strict=True)]
     spent = sum(serial)
-    for own, budget, least in zip(sizes, budgets, serial, strict=True):
+    for own, candidates, budget, least in zip(sizes, every, budgets, serial, strict=True):
         spent -= least
         left = None if budget.memory is None else budget.memory - spent
-        made.append(compute_schedule(own, replace(budget, memory=left)))
+        made.append(shortest(own, candidates, replace(budget, memory=left)))
         spent += budget.bytes(own, made[-1])
     return made
 
 
-def _with_vjps(
-    sizes: Sequence[ChainSizes], made: Sequence[Schedule], levels: int | None, budgets: Sequence[Budget]
-) -> list[Schedule]:
-    """The hybrid schedules with VJPs, where these take no more memory than the filled ones. A computed
-    schedule competes with the hybrids of every number of levels."""
-    found = []
-    for own, schedule, budget in zip(sizes, made, budgets, strict=True):
-        others = every_hybrid(len(own.chain)) if levels is None and budget.workers == 1 else []
-        every = [*(with_vjps(own, one, budget) for one in (schedule, *others)), schedule]
-        most = budget.bytes(own, schedule)
-        fitting = [one for one in every if budget.memory is None or budget.bytes(own, one) <= most]
-        found.append(min(fitting, key=partial(scan_seconds, own, budget=budget)))
-    return found
+def _with_vjps(sizes: ChainSizes, schedule: Schedule, budget: Budget) -> Schedule:
+    """The schedule with VJPs, or as it is where they take more memory and there is a limit."""
+    crossed = with_vjps(sizes.chain, schedule)
+    takes_more = budget.bytes(sizes, crossed) > budget.bytes(sizes, schedule)
+    return schedule if budget.memory is not None and takes_more else crossed

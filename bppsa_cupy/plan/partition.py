@@ -55,7 +55,7 @@ class Partition:
     def balanced(cls, weights: Sequence[float] | np.ndarray, ranks: int) -> Partition:
         """Parts of about equal weight: the heaviest is as light as contiguous parts allow.
 
-        weights  (items,) of each item, not negative: its predicted seconds, or its bytes
+        weights  (items,) of each item, not negative: its multiply-adds, seconds or bytes
 
         Of the partitions with that heaviest part, one whose other parts are near the mean of what is left,
         and none is empty while there are items enough. Raises PlanError below one rank, and for a weight that

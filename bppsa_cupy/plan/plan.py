@@ -12,23 +12,10 @@ from bppsa_cupy.errors import PlanError, PlanMismatchError
 from bppsa_cupy.plan.budget import Budget
 from bppsa_cupy.plan.chain_plan import ChainPlan
 from bppsa_cupy.plan.compare import differences, fingerprint
-from bppsa_cupy.plan.cost import cost_model_of, scan_seconds, vjp_seconds
-from bppsa_cupy.plan.cost_model import IDEAL, CostModel
+from bppsa_cupy.plan.counts import run_schedule, vjp_multiply_adds
 from bppsa_cupy.plan.file import read_outline, read_plan, write_plan
 from bppsa_cupy.plan.partition import Partition, RankSchedule, place
 from bppsa_cupy.plan.schedule import Schedule
-
-
-@dataclass(frozen=True)
-class Prediction:
-    """What methods are predicted to take.
-
-    model    the cost model's label
-    seconds  of each method by name
-    """
-
-    model: str
-    seconds: Mapping[str, float]
 
 
 @dataclass(frozen=True, eq=False)
@@ -100,33 +87,24 @@ class Plan:
             for index, chain in enumerate(self.chains)
         )
 
-    def predict(self, batch_size: int, device: str) -> Prediction:
-        """What methods will take for a batch: "bp" for a VJP a layer, and this plan's schedules where it
-        holds the batch.
-
-        `device` names the cost model; a device without one of its own is taken for the host. A device runs
-        one step at a time, so a schedule's time is that of all its steps, with the Jacobians' values and the
-        vectors that are moved before and after it. Over ranks each runs its own steps and fills its own
-        Jacobians, and messages take the model's `Link`; the one that is ready last counts.
-        """
+    def critical_paths(self, batch_size: int) -> dict[str, int]:
+        """Multiply-adds on the critical path of each method for a batch: "bp" runs one VJP after another;
+        the plan's schedules run on its workers or ranks, and are left out for a batch beyond the plan's."""
         batch_size = as_integer("plan", "batch_size", batch_size, 1, error=PlanError)
-        model = cost_model_of(device)
-        budgets = [self._budget(chain, batch_size, model) for chain in self.chains]
-        both = list(zip(self.chains, budgets, strict=True))
-        seconds: dict[str, float] = {"bp": sum(vjp_seconds(chain.chain, budget) for chain, budget in both)}
-        if batch_size <= self.batch_size:
-            for name in self.schedules:
-                seconds[name] = sum(
-                    scan_seconds(chain.sizes, chain.schedules[name], budget) for chain, budget in both
-                )
-        return Prediction(model.label, seconds)
+        both = [(chain, self._budget(chain, batch_size, self.workers)) for chain in self.chains]
+        found = {"bp": sum(vjp_multiply_adds(chain.chain, budget) for chain, budget in both)}
+        for name in self.schedules if batch_size <= self.batch_size else ():
+            found[name] = sum(
+                run_schedule(chain.sizes, chain.schedules[name], budget)[1] for chain, budget in both
+            )
+        return found
 
-    def _budget(self, chain: ChainPlan, batch_size: int, model: CostModel = IDEAL) -> Budget:
-        """What a scan of one of the chains is run for: the ranks, or one device."""
+    def _budget(self, chain: ChainPlan, batch_size: int, workers: int = 1) -> Budget:
+        """What a scan of one of the chains is run for: the ranks, or workers of one device."""
         if self.partition is None:
-            return Budget(batch_size, self.itemsize, model=model)
+            return Budget(batch_size, self.itemsize, workers)
         owners = chain.chain.owners(self.partition)
-        return Budget(batch_size, self.itemsize, self.partition.ranks, model, owners=owners)
+        return Budget(batch_size, self.itemsize, self.partition.ranks, owners=owners)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the plan to an HDF5 file, whole or not at all. Raises PlanError where that fails."""

@@ -18,7 +18,6 @@ from bppsa_cupy.plan import (
     Partition,
     Plan,
     build_plan,
-    cost_model_of,
     fingerprint,
     with_input_gradient,
 )
@@ -160,7 +159,6 @@ def plan_scan(
         workers=workers,
         batch_size=batch_size,
         itemsize=8,
-        model=cost_model_of(target.name),
         partition=partition,
         memory_limit=memory_limit if memory_limit is not None else target.free_memory() * 3 // 4,
     )

@@ -13,13 +13,14 @@ from functools import partial
 
 import numpy as np
 
-from bppsa_cupy.devices import Array, Device, Launch
+from bppsa_cupy.devices import Array, Device, Launch, rules
 from bppsa_cupy.errors import DeviceError
-from bppsa_cupy.processors.models import model_of
 from bppsa_cupy.raw_kernels import KERNELS
 from bppsa_cupy.raw_kernels.frames.twins import kernels_of
-from bppsa_cupy.timescan import cost, serial
+from bppsa_cupy.timescan import serial
+from bppsa_cupy.timescan.choice import choose_walk
 from bppsa_cupy.timescan.walk import Walk
+from bppsa_cupy.timescan.ways import scratch_backward
 
 #: Which way over time a method of net.backward asks for.
 WAYS = {"auto": "auto", "bp": "serial", "linear": "serial", "blelloch": "chunked", "hybrid": "chunked"}
@@ -55,19 +56,14 @@ def bind_reduce(
 
 @dataclass(frozen=True)
 class Elsewhere:
-    """Where the chunks of a walk stand that are here, while others hold the rest. Chunks have numbers in the
-    walk's order.
+    """What comes from, and goes to, the chunks of a walk that are elsewhere.
 
-    first    the first chunk here
-    maps     number of chunks whose maps are scanned here, from the first here, or from chunk 1, on
-    gather   fills the rows of others in maps, exponents and offsets, after the own ones, which are there
-    receive  fills the gradient after the last of these chunks; None where that is the walk's last
-    send     takes the gradient before the first of them; None where nobody wants it
+    first    whether the walk's first chunk is here
+    receive  fills the gradient after the last chunk here; None where that is the walk's last
+    send     takes the gradient before the first chunk here; None where that is the walk's first
     """
 
-    first: int
-    maps: int
-    gather: Callable[[list[Array]], None]
+    first: bool
     receive: Callable[[Array], None] | None
     send: Callable[[Array], None] | None
 
@@ -97,21 +93,17 @@ class ChunkScan:
         dtype, size, affine = walk.state.dtype, walk.size, gradient is not None
         here = size.chunks(chunk)
         # Nobody needs the map of a walk's first chunk.
-        skipped = int(elsewhere is None or elsewhere.first == 0)
-        count = here - skipped if elsewhere is None else elsewhere.maps
+        skipped = int(elsewhere is None or elsewhere.first)
+        count = here - skipped
         every = [
             device.empty((count, size.walks, size.state, size.state), dtype),
             device.empty((count, size.walks, size.state), np.int32),
             device.empty_walk((count, *last.shape), dtype) if affine else device.empty(0, dtype),
         ]
-        own = [array[: here - skipped] for array in every]
         boundary = device.empty_walk((count + 1, *last.shape), dtype)
-        self._gather: Launch | None = None
         self._receive: Launch | None = None
         self._send: Launch | None = None
         if elsewhere is not None:
-            sent = [*every[:2], device.memory_of(every[2])][: 2 + affine]
-            self._gather = partial(elsewhere.gather, sent)
             if elsewhere.receive is not None:
                 last = device.empty_walk(last.shape, dtype)
                 self._receive = partial(elsewhere.receive, device.memory_of(last))
@@ -122,7 +114,7 @@ class ChunkScan:
         self._flag = device.zeros(1, np.int32)
         self._seen, self._look = device.mirror(self._flag)
         self._again = again(self._flag)
-        self.reduce = bind_reduce(device, walk, gradient, chunk, skipped, *own)
+        self.reduce = bind_reduce(device, walk, gradient, chunk, skipped, *every)
         self.scan = device.bind(
             KERNELS["chunk_scan"], *every, last, boundary, count + 1, *size.boundary_scalars, affine
         )
@@ -135,8 +127,6 @@ class ChunkScan:
     def __call__(self) -> None:
         self._flag[...] = 0
         self.reduce()
-        if self._gather is not None:
-            self._gather()
         if self._receive is not None:
             self._receive()
         self.scan()
@@ -162,7 +152,7 @@ class TimeScan:
     delta     out, (T, cell.deltas * H, B)
     entering  out, (P H, B), the gradient by the initial state
     method    "auto", "bp", "linear" (serial), "blelloch" or "hybrid" (by chunks), as net.backward takes them
-    chunk     its length in steps; by default the cost model's
+    chunk     its length in steps; by default that of the rules, or the quickest measured on a GPU
     free      bytes it may take; by default all the device has
     by_chunks  the scan by chunks, where that was chosen
 
@@ -190,9 +180,19 @@ class TimeScan:
         free: int | None = None,
     ) -> None:
         self._size = size = walk.size
-        model, way = model_of(device), WAYS[method]
+        way = WAYS[method]
         free = device.free_memory() if free is None else free
-        self.choice = cost.choose(model, size, method=way, chunk=chunk, free=free if chunk is None else None)
+
+        def scratch(other: Walk, length: int) -> TimeScan:
+            by_output, boundary, *results = scratch_backward(device, other)
+            how = ("blelloch", length) if length else ("bp", None)
+            return TimeScan(device, other, by_output, boundary, *results, *how)
+
+        self.choice = choose_walk(
+            device, size, "backward", way, chunk=chunk, free=free if chunk is None else None,
+            needed=size.chunk_bytes, make=scratch,
+            by_rule=rules.backward_by_chunks(size.steps, size.walks, size.state),
+        )  # fmt: skip
         if way == "serial":
             self.choice = replace(self.choice, reason=f"method {method!r}")
         self.by_chunks: ChunkScan | None = None

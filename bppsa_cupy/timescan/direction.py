@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from bppsa_cupy.devices import Array, Device
-from bppsa_cupy.processors.sizes import StackSize
 from bppsa_cupy.timescan import products
+from bppsa_cupy.timescan.sizes import StackSize
 from bppsa_cupy.timescan.walk import Walk, Weights
 
 

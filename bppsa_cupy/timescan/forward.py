@@ -3,17 +3,14 @@ Newton's iteration."""
 
 from __future__ import annotations
 
-from bppsa_cupy.devices import Device
+from bppsa_cupy.devices import Device, Launch
 from bppsa_cupy.errors import DeviceError
-from bppsa_cupy.processors.models import model_of
-from bppsa_cupy.processors.sizes import StackSize, WalkSize
-from bppsa_cupy.timescan import cost, serial
+from bppsa_cupy.timescan import serial
 from bppsa_cupy.timescan.affine import AffineForward
+from bppsa_cupy.timescan.choice import choose_walk
 from bppsa_cupy.timescan.newton import NewtonForward
+from bppsa_cupy.timescan.sizes import StackSize, WalkSize
 from bppsa_cupy.timescan.walk import Walk
-
-#: Iterations a contracting network takes, by which the cost of the way is predicted.
-EXPECTED_ITERATIONS = 6
 
 
 class TimeForward:
@@ -53,46 +50,30 @@ def choose_forward(
 ) -> tuple[int, str]:
     """The chunk length of a forward pass by chunks, and why; 0 for the serial pass.
 
-    method  "serial", "newton", "quasi-newton", of an affine cell "chunked", or "auto": whichever of "serial"
-            and "newton", or "chunked", the cost model takes to be quicker
+    method  "serial", "newton", "quasi-newton", of an affine cell "chunked", or "auto": serial on the host;
+            on a GPU the quickest of the serial pass and "newton", or "chunked", as measured
     free    bytes that going by chunks may take; by default all the device has
 
-    The chunk length taken is the one predicted to be the quickest of those that fit into `free`. Raises
-    DeviceError with the bytes needed and free where an iteration is asked for and no chunk length fits.
+    Raises DeviceError with the bytes needed and free where no chunk length of a named method fits.
     """
-    if method == "serial":
-        return 0, "as asked for"
-    model = model_of(device)
-    choice = cost.choose(model, size, method="chunked", verb="forward")
+
+    def scratch(walk: Walk, length: int) -> Launch:
+        if not length:
+            return serial.forward(device, walk)
+        return (AffineForward if size.cell.affine else NewtonForward)(device, walk, length)
+
+    free = device.free_memory() if free is None else free
+    way = method if method in ("auto", "serial") else "chunked"
+    choice = choose_walk(device, size, "forward", way, free=free, needed=size.newton_bytes, make=scratch)
     if choice.method == "serial":
         return 0, choice.reason
-    free = device.free_memory() if free is None else free
-    lengths = {c: size.newton_bytes(c) for c in {*size.chunk_lengths(), choice.chunk}}
-    fitting = [c for c, needed in lengths.items() if needed <= free]
-    seconds = {c: cost.chunked_seconds(model, size, c, "forward") for c in fitting or [choice.chunk]}
-    chunk = min(seconds, key=lambda c: seconds[c])
-    if size.cell.affine:
-        expected, way = cost.affine_seconds(model, size, chunk) * 1e3, f"chunks of {chunk}"
-    else:
-        expected = cost.newton_seconds(model, size, chunk, EXPECTED_ITERATIONS) * 1e3
-        way = "Newton's iteration"
-    serially = choice.serial_seconds * 1e3
-    if method == "auto" and expected >= serially:
-        return 0, f"predicted {serially:.3g} ms, {expected:.3g} ms by {way} on {model.label}"
-    if not fitting:
-        least = min(lengths, key=lambda c: lengths[c])
+    if size.newton_bytes(choice.chunk) > free:
         over = "a pass by" if size.cell.affine else "Newton's iteration over"
-        lack = (
-            f"{over} chunks of {chunk} takes {lengths[chunk]} bytes, {free} are free for it, and "
-            f"chunks of {least}, which take the fewest, {lengths[least]}"
+        raise DeviceError(
+            f"{device.name}: {over} chunks of {choice.chunk} takes {size.newton_bytes(choice.chunk)} bytes, "
+            f"{free} are free for it: take forward_method='serial', or a smaller batch"
         )
-        if method == "auto":
-            return 0, lack
-        raise DeviceError(f"{device.name}: {lack}: take forward_method='serial', or a smaller batch")
-    if method != "auto":
-        longer = "" if chunk == choice.chunk else f", by chunks longer than {choice.chunk} for want of memory"
-        return chunk, f"as asked for{longer}"
-    return chunk, f"predicted {expected:.3g} ms, {serially:.3g} ms serially on {model.label}"
+    return choice.chunk, choice.reason
 
 
 def check_forward(device: Device, sizes: StackSize, method: str, taken: int) -> None:

@@ -9,11 +9,13 @@ from typing import Any
 
 import numpy as np
 
-from bppsa_cupy.devices import Array, Device
-from bppsa_cupy.processors.models import model_of, version_of_model
+from bppsa_cupy.devices import Array, Device, rules
+from bppsa_cupy.devices.autotune import rounded
 from bppsa_cupy.raw_kernels import KERNELS
-from bppsa_cupy.timescan.cost import Choice
-from bppsa_cupy.timescan.linear_cost import ScanSize, choose
+from bppsa_cupy.timescan.choice import Choice
+
+#: Chunks of a scan that a caller asks for, and the fewest steps of a chunk.
+MOST_CHUNKED = 16
 
 
 @lru_cache(maxsize=16)
@@ -30,10 +32,10 @@ def no_state(device: Device, shape: tuple[int, ...], dtype: np.dtype) -> Array:
 
 @dataclass
 class Known:
-    """What a device remembers of scans of one kind: how they go, by rows read and written, and the launches
-    of walks, by name and scalars."""
+    """What a device remembers of scans of one kind: how "forward" and "backward" go, and the launches of
+    walks, by name and scalars."""
 
-    choices: dict[tuple[int, int], Choice] = field(default_factory=dict)
+    choices: dict[str, Choice] = field(default_factory=dict)
     launches: dict[tuple[str, tuple[int, ...]], Callable[..., None]] = field(default_factory=dict)
 
 
@@ -47,7 +49,7 @@ class LinearScan:
     resets   (B or 1, T) uint8, where a is 0; (0, T) where it never is
     paired   whether numbers are complex
     reverse  whether the scan goes from the last step to the first
-    method, chunk  "auto", "serial" or "chunked", and the steps of a chunk, by default the cost model's
+    method, chunk  "auto", "serial" or "chunked", and the steps of a chunk, by default that of the rules
     known    what the device remembers of such scans
 
     Law: every method and chunk length gives the same values up to rounding. Where what comes to a chunk is
@@ -72,7 +74,8 @@ class LinearScan:
         device = self.device
         key = (
             LinearScan, self.a.dtype, self.a.shape, self.batch, self.steps, self.width, self.resets.shape[0],
-            self.paired, self.reverse, self.method, self.chunk, device.workers, version_of_model(device),
+            self.paired, self.reverse, self.method, self.chunk, device.workers,
+            device.choices.version,
         )  # fmt: skip
         self.known = device.remember(key, Known)
 
@@ -187,24 +190,60 @@ class LinearScan:
     @property
     def forward_choice(self) -> Choice:
         """How `forward` goes, and why."""
-        return self._choose(self._read_of_a() + 1, 1)
+        return self._choice("forward")
 
     @property
     def backward_choice(self) -> Choice:
-        """How `backward` goes, likewise."""
-        return self._choose(self._read_of_a() + 2, 1 + (self.a.shape[1] == self.steps))
+        """How `backward` goes, and why."""
+        return self._choice("backward")
 
-    def _read_of_a(self) -> int:
-        """How many rows a step reads of a."""
-        return 1 if self.a.shape[1] > 1 else 0
-
-    def _choose(self, read: int, written: int) -> Choice:
+    def _choice(self, verb: str) -> Choice:
         choices = self.known.choices
-        if (read, written) not in choices:
-            itemsize = self.a.dtype.itemsize
-            size = ScanSize(self.batch, self.steps, self.width, itemsize, read * itemsize, written * itemsize)
-            choices[read, written] = choose(model_of(self.device), size, method=self.method, chunk=self.chunk)
-        return choices[read, written]
+        if verb not in choices:
+            choices[verb] = self._choose(verb)
+        return choices[verb]
+
+    def _choose(self, verb: str) -> Choice:
+        """Serially or by chunks: as asked for, by the rules, or on a GPU as measured."""
+        device, steps, itemsize = self.device, max(1, self.steps), self.a.dtype.itemsize
+        on_host = device.shared_bytes is None
+        rule = rules.scan_chunk(on_host, device.workers, self.batch, steps, self.width, itemsize)
+        length = self.chunk or rule or max(MOST_CHUNKED, -(-steps // MOST_CHUNKED))
+        if self.method == "serial":
+            return Choice("serial", steps, 1, "as asked for")
+        if length >= steps:
+            return Choice("serial", steps, 1, "one chunk")
+        if self.method == "chunked":
+            return Choice("chunked", length, -(-steps // length), "as asked for")
+        if self.chunk is not None:
+            rule = self.chunk
+        tried = {"serial": 0, **{f"chunks of {one}": one for one in (length // 4, length, 4 * length)}}
+        tried = {name: one for name, one in tried.items() if not one or MOST_CHUNKED <= one <= steps // 2}
+        ways = {name: partial(self._scratch, verb, one) for name, one in tried.items()}
+        key = (
+            f"linear scan {verb} B{rounded(self.batch)} T{rounded(steps)} W{self.width} "
+            f"a{self.a.shape[1] > 1} f{8 * itemsize} pairs{self.paired} resets{self.resets.shape[0] > 0}"
+        )
+        way = device.choices.choose(key, ways, "serial" if rule is None else f"chunks of {rule}")
+        why = f"measured on {device.name}" if device.tunes else f"the rule for {device.name}"
+        chunk = tried.get(way, rule) or steps
+        return Choice("chunked" if chunk < steps else "serial", chunk, -(-steps // chunk), why)
+
+    def _scratch(self, verb: str, chunk: int) -> Callable[[], None]:
+        """A scan of these sizes over arrays of its own."""
+        device, dtype, shape = self.device, self.a.dtype, (self.batch, self.steps, self.width)
+        a, x, y = device.zeros(self.a.shape, dtype), device.zeros(shape, dtype), device.empty(shape, dtype)
+        first, last = (device.zeros((self.batch, self.width), dtype) for _ in range(2))
+        lengths = device.asarray(np.full(self.batch, self.steps, np.int64))
+        resets = device.zeros(self.resets.shape, np.uint8)
+        scan = LinearScan(
+            device, a, self.batch, self.steps, self.width, lengths, resets, self.paired, self.reverse,
+            "chunked" if chunk else "serial", chunk or None,
+        )  # fmt: skip
+        if verb == "forward":
+            return lambda: scan.forward(x, first, y)
+        by_a = device.empty(self.a.shape, dtype)
+        return lambda: scan.backward(x, first, x, by_a, y, last)
 
     def _bound(self, name: str, arrays: tuple[Array, ...], scalars: tuple[int, ...]) -> Callable[[], None]:
         """The launch of a kernel on arrays, checked where one of such scalars and numbers has not been."""

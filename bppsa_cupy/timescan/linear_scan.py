@@ -55,8 +55,8 @@ def linear_scan(
     resets   (T,) or (B, T) bools. A reset cuts the sequence: h_t = b_t there, whatever a_t and the state
              before hold, inf and NaN too, and gradients through the cut are exactly 0. Set it at the first
              step of every document of a packed sequence (where `reverse`, at the last)
-    method   "serial", step by step, "chunked", by chunks of steps at once, or "auto", what is predicted to be
-             quicker; `chunk` is the number of steps of one
+    method   "serial", step by step, "chunked", by chunks of steps at once, or "auto": a fixed rule on
+             the host, what is measured to be quicker on a GPU; `chunk` is the number of steps of one
     out      where the states are written: C-contiguous, and apart from all other arrays; a new one without it
     device   "cuda" or "host"; by default where b is
 

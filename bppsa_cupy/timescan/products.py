@@ -1,19 +1,22 @@
 """Matrix products over whole sequences: input projections, and gradients by weights and by the input; by
-kernels, or on a GPU by the array module's matmul (cuBLAS) where that is predicted to be quicker."""
+kernels, or on a GPU by the array module's matmul (cuBLAS) where that is measured to be quicker."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
+
 import numpy as np
 
-from bppsa_cupy.devices import Array, Device, Launch
-from bppsa_cupy.processors.models import estimates
-from bppsa_cupy.processors.sizes import SequenceProductSize, WalkSize
+from bppsa_cupy.devices import Array, Device, Launch, rules
+from bppsa_cupy.devices.autotune import rounded
 from bppsa_cupy.raw_kernels.sequence_gradient_sums import KERNEL as GRADIENT_SUMS
 from bppsa_cupy.raw_kernels.sequence_gradients import KERNEL as GRADIENTS
 from bppsa_cupy.raw_kernels.sequence_gradients import fits, padded, staged_count
 from bppsa_cupy.raw_kernels.sequence_project import KERNEL as PROJECT
 from bppsa_cupy.raw_kernels.sequence_weight_gradient import KERNEL as WEIGHT_GRADIENT
 from bppsa_cupy.raw_kernels.sequence_weight_gradient import TILE, tiles
+from bppsa_cupy.timescan.sizes import WalkSize
 from bppsa_cupy.timescan.walk import Walk, Weights
 
 #: Steps times samples that one partial sum of a weight's gradient has at least: a host's thread is worth more
@@ -34,16 +37,26 @@ def project(
     bias: Array | None,
     out: Array,
     transposed: bool = False,
+    way: str | None = None,
 ) -> Launch:
     """A call that sets out_t = W values_t + bias at every step; Wᵀ in place of W where `transposed`.
 
     values  (T, rows, B), of which the first I rows are taken
     weight  (O, I), or (I, O) where `transposed`; bias (O,) or None
     out     (T, O, B)
+    way     "kernel" or "matmul"; by default the quickest measured, or that of the rules
     """
     steps, outputs, batch = out.shape
     inputs = weight.shape[0 if transposed else 1]
-    if _prefers_matmul(device, "project", steps, batch, outputs, inputs):
+
+    def scratch(way: str) -> Launch:
+        shapes = ((steps, rows, batch) for rows in (inputs, outputs))
+        given, result = (device.arrange(device.zeros(shape, out.dtype)) for shape in shapes)
+        return project(device, given, device.zeros(weight.shape, out.dtype), None, result, transposed, way)
+
+    if way is None:
+        way = _way(device, "project", out, outputs, inputs, scratch)
+    if way == "matmul":
         return _project_by_matmul(device, values[:, :inputs], weight.T if transposed else weight, bias, out)
     return device.bind(
         PROJECT,
@@ -61,9 +74,16 @@ def project(
     )
 
 
-def _prefers_matmul(device: Device, work: str, steps: int, batch: int, rows: int, columns: int) -> bool:
-    size = SequenceProductSize(steps, batch, rows, columns)
-    return estimates(device.name).prefers_matmul(size, work)
+def _way(
+    device: Device, work: str, like: Array, rows: int, columns: int, scratch: Callable[[str], Launch]
+) -> str:
+    """ "kernel" or "matmul", for a product over the steps and samples of an array (T, rows, B)."""
+    on_host, (steps, _, batch) = device.shared_bytes is None, like.shape
+    default = "matmul" if rules.by_matmul(on_host, work, steps * batch * rows * columns) else "kernel"
+    if not device.tunes or not like.size:
+        return default
+    key = f"{work} T{rounded(steps)} B{rounded(batch)} {rows}x{columns} {like.dtype}"
+    return device.choices.choose(key, {way: partial(scratch, way) for way in ("kernel", "matmul")}, default)
 
 
 def _project_by_matmul(
@@ -164,6 +184,7 @@ def weight_gradient(
     initial: Array | None = None,
     reverse: bool = False,
     heads: int = 1,
+    way: str | None = None,
 ) -> Launch:
     """A call that overwrites `weight` (J, K) and `bias` (J,) with the sums over steps and samples of
     delta times value, and of delta.
@@ -174,10 +195,22 @@ def weight_gradient(
     initial    None, or the state before step 0, (>= K, B): then step s's value is that of step s - 1
     heads      J are rows of some gates, H each, and the values' first H rows: those of each head, K of them,
                go with its own rows alone
+    way        as in `project`; heads go by the kernel
     """
     steps, delta_rows, batch = delta.shape
     rows, columns = weight.shape
-    if heads == 1 and _prefers_matmul(device, "weight", steps, batch, rows, columns):
+
+    def scratch(way: str) -> Launch:
+        shapes = ((steps, count, batch) for count in (rows, columns))
+        left, right = (device.arrange(device.zeros(shape, delta.dtype)) for shape in shapes)
+        space, result = device.empty(workspace.shape, delta.dtype), device.empty(weight.shape, delta.dtype)
+        return weight_gradient(device, left, 0, right, space, result, None, way=way)
+
+    if heads > 1:
+        way = "kernel"
+    elif way is None:
+        way = _way(device, "weight", delta, rows, columns, scratch)
+    if way == "matmul":
         own, taken = delta[:, first : first + rows], values[:, :columns]
         before = None if initial is None else initial[:columns]
         return _gradient_by_matmul(device, own, taken, weight, bias, before, reverse)

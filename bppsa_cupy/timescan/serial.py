@@ -3,47 +3,98 @@ sequence of wide states one launch of clusters, or a launch a step."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 
 import numpy as np
 
 from bppsa_cupy.devices import Array, Device, Launch
-from bppsa_cupy.processors.models import model_of
-from bppsa_cupy.processors.sizes import WalkSize
+from bppsa_cupy.devices.base import RefusedError
+from bppsa_cupy.errors import DeviceError
+from bppsa_cupy.raw_kernels.frames.clusters import cluster_kernel
 from bppsa_cupy.raw_kernels.frames.twins import kernels_of
-from bppsa_cupy.raw_kernels.kernel import Kernel
-from bppsa_cupy.timescan import by_steps, in_clusters
+from bppsa_cupy.raw_kernels.kernel import Kernel, Layout
+from bppsa_cupy.timescan import by_steps
+from bppsa_cupy.timescan.sizes import WalkSize
 from bppsa_cupy.timescan.walk import Walk
+from bppsa_cupy.timescan.ways import (
+    best_layout,
+    scratch_backward,
+    serial_way,
+    serial_ways,
+    walk_scalars,
+)
+
+
+class InClusters:
+    """A pass by one launch of clusters; once the device has refused the launch, this and all later passes go
+    the other way.
+
+    launch  of the clusters
+    blocks  of a cluster; 0 once the launch was refused
+    other   makes the pass by the other way
+    """
+
+    def __init__(self, launch: Launch, layout: Layout, other: Callable[[], Launch]) -> None:
+        self.launch, self._other, self.blocks = launch, other, layout.cluster
+
+    def __call__(self) -> None:
+        try:
+            self.launch()
+        except RefusedError:
+            if not self.blocks:
+                raise
+            self.blocks, self.launch = 0, self._other()
+            self.launch()
 
 
 def check_shared(device: Device, size: WalkSize) -> None:
-    """Raise DeviceError, with the bytes needed and there, where a block of either pass takes more shared
-    memory than the device has: before anything of a pass is launched."""
-    names = ("steps", "hidden", "sets", "batch", "walks")
-    sizes = {**dict(zip(names, size.scalars, strict=True)), "chunk": max(1, size.steps)}
-    for direction in ("forward", "backward"):
-        if not model_of(device).goes_by_steps(size, direction):
-            kernel = kernels_of(size.cell)[direction]
-            device.check_shared(kernel, kernel.launch(device.facts_of_launch(sizes, size.itemsize)))
+    """Raise DeviceError, with the bytes needed and there, where no way of either pass fits the shared memory
+    of the device: before anything of a pass is launched."""
+    for verb in ("forward", "backward"):
+        if serial_ways(device, size, verb) == ["blocks"]:
+            kernel = kernels_of(size.cell)[verb]
+            scalars = walk_scalars(size, max(1, size.steps))
+            device.check_shared(kernel, kernel.launch(device.facts_of_launch(scalars, size.itemsize)))
 
 
 def told(launch: Launch) -> str:
     """What a description of a serial pass says of its launches."""
-    if isinstance(launch, in_clusters.InClusters):
+    if isinstance(launch, InClusters):
         return f", by clusters of {launch.blocks} blocks" if launch.blocks else told(launch.launch)
     return ", a launch a step" if isinstance(launch, by_steps.BySteps) else ""
 
 
-def forward(device: Device, walk: Walk) -> Launch:
-    """A call that fills `walk.state`, `walk.gates` and `walk.final`, the way predicted to be the quickest."""
-    in_blocks = partial(forward_in_blocks, device, walk)
+def forward(device: Device, walk: Walk, way: str | None = None) -> Launch:
+    """A call that fills `walk.state`, `walk.gates` and `walk.final`.
 
-    def other() -> Launch:
-        if model_of(device).goes_by_steps(walk.size, "forward"):
-            return by_steps.forward(device, walk)
-        return in_blocks()
+    way  of `ways.serial_ways`; by default the one that is measured, or the first
+    """
+    if way is None:
+        way = serial_way(device, walk.size, "forward", partial(forward, device))
+    by = partial(forward_in_blocks, device, walk)
+    return _by_way(device, walk.size, "forward", way, by, partial(by_steps.forward, device, walk))
 
-    return in_clusters.quickest(device, walk.size, "forward", in_blocks, other)
+
+def _by_way(
+    device: Device,
+    size: WalkSize,
+    verb: str,
+    way: str,
+    by_blocks: Callable[..., Launch],
+    each_step: Callable[[], Launch],
+) -> Launch:
+    """The pass by a way; clusters that the device refuses at a launch are replaced by the next way."""
+    if way == "blocks":
+        return by_blocks()
+    if way == "steps":
+        return each_step()
+    layout = best_layout(device, size, verb, int(way.removeprefix("clusters ")))
+    if layout is None:
+        raise DeviceError(f"{device.name}: no {way} run for {size.units} hidden units: take another way")
+    others = [one for one in serial_ways(device, size, verb) if not one.startswith("clusters")]
+    other = partial(_by_way, device, size, verb, others[0], by_blocks, each_step)
+    return InClusters(by_blocks(kernel=cluster_kernel(size.cell, verb, layout)), layout, other)
 
 
 def forward_in_blocks(device: Device, walk: Walk, kernel: Kernel | None = None) -> Launch:
@@ -72,6 +123,7 @@ def backward(
     chunk: int,
     delta: Array,
     entering: Array,
+    way: str | None = None,
 ) -> Launch:
     """A call that goes back through every chunk of `chunk` steps, each from its own boundary.
 
@@ -81,19 +133,20 @@ def backward(
               unit parameters
     entering  out, (ceil(T / chunk), P H, B), by the state before each chunk
 
-    The whole sequence is one chunk of the linear pass: chunk = T. It goes by the way predicted to be the
-    quickest.
+    way       of a whole sequence, chunk = T, as in `forward`; several chunks go by blocks
     """
     in_blocks = partial(backward_in_blocks, device, walk, gradient, boundary, chunk, delta, entering)
     if chunk < walk.size.steps:
         return in_blocks()
 
-    def other() -> Launch:
-        if model_of(device).goes_by_steps(walk.size, "backward"):
-            return by_steps.backward(device, walk, gradient, boundary, delta, entering)
-        return in_blocks()
+    def scratch(other: Walk, way: str) -> Launch:
+        by_output, last, *results = scratch_backward(device, other)
+        return backward(device, other, by_output, last, other.size.steps, results[0], results[1], way)
 
-    return in_clusters.quickest(device, walk.size, "backward", lambda kernel: in_blocks(kernel=kernel), other)
+    if way is None:
+        way = serial_way(device, walk.size, "backward", scratch)
+    each_step = partial(by_steps.backward, device, walk, gradient, boundary, delta, entering)
+    return _by_way(device, walk.size, "backward", way, in_blocks, each_step)
 
 
 def backward_in_blocks(

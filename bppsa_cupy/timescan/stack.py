@@ -8,13 +8,13 @@ from typing import Protocol
 
 from bppsa_cupy.devices import Array, Device, Launch
 from bppsa_cupy.devices.base import Graphs
-from bppsa_cupy.processors.sizes import StackSize
 from bppsa_cupy.raw_kernels.frames.form import CellForm
 from bppsa_cupy.timescan import products
 from bppsa_cupy.timescan.chunked import TimeScan
 from bppsa_cupy.timescan.direction import Direction, make_directions
 from bppsa_cupy.timescan.exchange import Gather, Scatter
 from bppsa_cupy.timescan.forward import TimeForward
+from bppsa_cupy.timescan.sizes import StackSize
 
 
 class DirectionPass(Protocol):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from bppsa_cupy.devices import Array
-from bppsa_cupy.processors.sizes import WalkSize
+from bppsa_cupy.timescan.sizes import WalkSize
 
 
 @dataclass(frozen=True, eq=False)

@@ -53,7 +53,7 @@ def convert(model: Model, *, back: bool = False, sparse: str | float | None = No
     """Make every torch.nn.RNN, GRU and LSTM of a model one of bppsa_cupy.torch, or `back`; the model.
 
     sparse  None leaves all else as it is. "auto" also takes every Conv2d and Linear whose weights are pruned
-            so far that passes by the list of what is kept are predicted to be quicker; a share from 0 to 1
+            so far that a fixed rule takes the list of what is kept; a share from 0 to 1
             every one with at least that share of zeros. Pruned are the weights that `weight_mask` of
             torch.nn.utils.prune masks, or without one those that are 0 now. Kept positions stay as they are,
             but for a `weight_mask` that changes

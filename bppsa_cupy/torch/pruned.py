@@ -42,7 +42,7 @@ class Pruned(torch.nn.Module):
     """The forward pass of modules whose weights a mask thins out: `weight_mask` of torch.nn.utils.prune, or
     the positions that were no zeros when the module was converted.
 
-    It goes by the list of kept weights where that is predicted to be quicker for the input, and else by
+    It goes by the list of kept weights where a fixed rule takes it for the input, and else by
     PyTorch: so for other dtypes than float32 and float64, under torch.autocast, and inside of torch.compile
     and torch.func. Weights outside of the mask are absent, whatever they are, and their gradients 0.
     """

@@ -8,8 +8,8 @@ import torch
 from torch.nn.utils.parametrize import is_parametrized
 from torch.nn.utils.prune import BasePruningMethod
 
+from bppsa_cupy.devices import rules
 from bppsa_cupy.errors import ShapeError
-from bppsa_cupy.processors.models import estimates
 from bppsa_cupy.torch.pruned import KEPT, Pruned, PrunedConv2d, PrunedLinear
 
 #: torch.nn's modules, and those that take their places where they are pruned.
@@ -20,7 +20,7 @@ SPARSE: dict[type[torch.nn.Module], type[Pruned]] = {
 
 
 def find_pruned(model: torch.nn.Module, share: float | None) -> dict[torch.nn.Module, torch.Tensor | None]:
-    """The modules with at least this share of zeros, or with None those that are predicted to be quicker by
+    """The modules with at least this share of zeros, or with None those that a fixed rule takes by
     lists; each with the mask that follows from its zeros, or None where it has a `weight_mask`.
 
     Raises ShapeError for a weight that is computed by something else than a mask, and for a mask of other
@@ -85,8 +85,8 @@ def _is_sparse(kind: type[torch.nn.Module], kept: torch.Tensor, share: float | N
     weights, count = kept.numel(), int(kept.sum())
     if share is not None:
         return weights - count >= share * weights
-    of_one, of_more = estimates("host" if kept.is_cpu else "cuda").listed
-    return (of_one if kind is torch.nn.Linear else of_more) * count < weights
+    positions = 1 if kind is torch.nn.Linear else 2
+    return rules.listed_cost("host" if kept.is_cpu else "cuda", positions) * count < weights
 
 
 class DeferredMask(BasePruningMethod):

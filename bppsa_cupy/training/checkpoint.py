@@ -18,7 +18,7 @@ from bppsa_cupy.system.hdf5 import attribute, create, open_file, read_array, wri
 
 FORMAT, VERSION = "bppsa-checkpoint", 1
 #: Attributes that files of older versions may lack.
-LATER = ("recipe", "data", "options")
+LATER = ("recipe", "data", "options", "choices")
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,6 +36,7 @@ class Checkpoint:
     data          name, digest and source of the data set (`Dataset`)
     options       what was asked for that may be others when training goes on (`Settings.options`), as JSON
                   holds it
+    choices       how work of each shape goes (`devices.autotune`), where that changes bits
     epoch, step   epochs and steps that are done
     """
 
@@ -48,6 +49,7 @@ class Checkpoint:
     recipe: dict[str, Any] = field(default_factory=dict)
     data: dict[str, Any] = field(default_factory=dict)
     options: dict[str, Any] = field(default_factory=dict)
+    choices: dict[str, Any] = field(default_factory=dict)
     epoch: int = 0
     step: int = 0
 

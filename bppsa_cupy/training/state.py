@@ -34,6 +34,7 @@ def snapshot(
         recipe=settings.recipe(per_epoch),
         data={"name": dataset.name, "digest": dataset.digest, "source": dataset.source},
         options=settings.options(),
+        choices=dict(network.device.choices.used),
         epoch=step // per_epoch,
         step=step,
     )
@@ -112,6 +113,7 @@ def restore(
     network.load_state_dict(checkpoint.parameters)
     network.random_state.update(numbers)
     set_optimizer()
+    network.device.choices.adopt(checkpoint.choices)
     return checkpoint.step
 
 

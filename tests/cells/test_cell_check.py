@@ -12,7 +12,7 @@ from cell_reference import SLOW
 import bppsa_cupy as bp
 from bppsa_cupy.devices import Device
 from bppsa_cupy.network import cell_check
-from bppsa_cupy.processors.models import Processor
+from bppsa_cupy.timescan import serial
 
 
 def assert_passes(cell: bp.Cell, device: str | Device) -> None:
@@ -41,7 +41,7 @@ def test_sums_with_gradients_of_their_own_a_launch_a_step(
     emulated: Device, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of all gates, the first among them, the gradients by x and by u differ."""
-    monkeypatch.setattr(Processor, "goes_by_steps", lambda *_: True)
+    monkeypatch.setattr(serial, "serial_way", lambda *_: "steps")
     cell = bp.Cell(
         "separate",
         gates=["a", "b", "c"],

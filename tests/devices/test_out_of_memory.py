@@ -20,8 +20,8 @@ from bppsa_cupy.data.dataset import Dataset, Split
 from bppsa_cupy.devices import cuda
 from bppsa_cupy.devices.cuda import CudaDevice
 from bppsa_cupy.errors import DeviceError, PassError
-from bppsa_cupy.processors import models
 from bppsa_cupy.raw_kernels import KERNELS
+from bppsa_cupy.timescan import serial
 from bppsa_cupy.training.loop import train as train_network
 from bppsa_cupy.training.settings import Settings
 from bppsa_cupy.training.state import restore, snapshot
@@ -117,7 +117,7 @@ def test_a_call_that_runs_out_is_as_if_it_had_not_been_made(
     """At every allocation in turn; made again, the call and the step behind it give what they would have."""
     case = CASES[name]
     if "a launch a step" in name:
-        monkeypatch.setattr(type(models.H200), "goes_by_steps", lambda *_: True)
+        monkeypatch.setattr(serial, "serial_way", lambda *_: "steps")
     for _ in range(2):  # the first time loads the kernels
         net, optimizer = case.make(stub)
         states = [state_of(net, optimizer)]

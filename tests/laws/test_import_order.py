@@ -25,7 +25,6 @@ LAYERS = [
     ["bppsa_cupy.raw_kernels"],
     ["bppsa_cupy.cells"],
     ["bppsa_cupy.devices"],
-    ["bppsa_cupy.processors"],
     ["bppsa_cupy.timescan"],
     ["bppsa_cupy.jacobians", "bppsa_cupy.records"],
     ["bppsa_cupy.layers"],
@@ -46,7 +45,7 @@ LAYERS = [
 FOLDERS = {"bppsa_cupy": "bppsa_cupy", "jacobians": "bppsa_cupy.jacobians",
            "raw_kernels": "bppsa_cupy.raw_kernels", "tools": "bppsa_cupy.tools"}  # fmt: skip
 #: Packages whose modules are met from outside through the package alone.
-ROOMS = [f"bppsa_cupy.plan.{name}" for name in ("product", "sizes", "cost", "search", "file")]
+ROOMS = [f"bppsa_cupy.plan.{name}" for name in ("product", "sizes", "file")]
 
 
 @cache

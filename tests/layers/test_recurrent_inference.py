@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 import bppsa_cupy as bp
 import bppsa_cupy.torch as door
+from bppsa_cupy.devices import rules
 from bppsa_cupy.functional import forward, vjp
-from bppsa_cupy.processors import models
 
 F64 = torch.float64
 LAYERS = {
@@ -25,8 +25,8 @@ LAYERS = {
 @pytest.fixture(autouse=True)
 def few_steps_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """As small passes have: at most 16 / B steps a part, rounded so that parts are nearly equal."""
-    monkeypatch.setattr(models, "BYTES_AT_ONCE", 1)
-    monkeypatch.setattr(models, "SAMPLE_STEPS_AT_ONCE", 16)
+    monkeypatch.setattr(rules, "BYTES_AT_ONCE", 1)
+    monkeypatch.setattr(rules, "SAMPLE_STEPS_AT_ONCE", 16)
 
 
 @pytest.mark.parametrize("kind", LAYERS)

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from plan_cases import plan_of, random_chain, small_network
+from plan_cases import general_chains, plan_of, random_chain, small_network
 from symbolic_oracle import evaluate
 
 from bppsa_cupy.devices import get_device
@@ -51,7 +51,7 @@ def test_planned_products_give_the_serial_scan(n, seed, data):
 @given(st.integers(1, 14), st.integers(0, 2**32 - 1), st.integers(1, 6), st.booleans())
 def test_computed_schedules_run_and_give_the_serial_scan(n, seed, workers, affine):
     chain = random_chain(n, seed)
-    plan = plan_of(chain, workers=workers, model="ideal", schedules=["hybrid"])
+    plan = plan_of(chain, workers=workers, schedules=["hybrid"])
     schedule = with_input_gradient(plan.schedule(0, "hybrid"))
     scan = NumericScan(get_device("host"), np.dtype("float64"), plan.chains[0], schedule, 4, affine=affine)
     generator = np.random.default_rng(seed)
@@ -119,7 +119,7 @@ class Terminal(io.StringIO):
 @pytest.mark.parametrize(("is_terminal", "progress"), [(True, True), (True, False), (False, True)])
 def test_a_bar_is_shown_on_a_terminal_where_it_is_asked_for(is_terminal, progress, monkeypatch):
     monkeypatch.setattr(sys, "stderr", Terminal(is_terminal))
-    plan_of(small_network(), progress=progress)
+    plan_of(general_chains()[0], progress=progress)
     written = sys.stderr.getvalue()
     assert all(
         (f"{what}: 100%" in written) == (is_terminal and progress) for what in ("counting", "products")
@@ -185,7 +185,7 @@ def test_numpys_integers_are_taken(tmp_path):
         (lambda: Partition.balanced([1, np.inf], 1), "a weight of a partition is inf"),
         (lambda: plan_of(small_network()).bytes("linear", 2.5), "batch_size=2.5: it takes an integer"),
         (lambda: plan_of(small_network()).bytes("linear", 2**62), "it takes at most"),
-        (lambda: plan_of(small_network()).predict(1.5, "host"), "batch_size=1.5: it takes an integer"),
+        (lambda: plan_of(small_network()).critical_paths(1.5), "batch_size=1.5: it takes an integer"),
     ],
 )
 def test_partitions_and_sizes_of_other_kinds_are_refused(make, message: str) -> None:

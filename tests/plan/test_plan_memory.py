@@ -15,7 +15,6 @@ from bppsa_cupy.plan.algorithms import blelloch, hybrid, linear, with_input_grad
 from bppsa_cupy.plan.memory import ALIGNMENT, _Arena, memory_plan
 from bppsa_cupy.plan.product.symbolic import map_bytes, map_dtype
 from bppsa_cupy.plan.schedule import Schedule, Step, up_sweep_levels
-from bppsa_cupy.plan.search import searched_segments
 from bppsa_cupy.plan.sizes import ChainSizes
 from bppsa_cupy.plan.sizes.pattern_sizes import PatternSizes, multiply_adds
 
@@ -84,7 +83,7 @@ def test_of_equal_ones_of_a_level_the_first_to_begin_is_placed_first():
     chain = Chain((Element("J", Pattern.dense(3, 3), False),) * 5)
     made = [(0, 1, 2, 3), (1, 2, 3, 4), (1, 1, 3, 4)]
     schedule = Schedule.of("hybrid", 5, [Step(*step, "mm", 0) for step in made])
-    assert_first_fit(schedule, ChainSizes(chain, searched_segments(chain)), 7)
+    assert_first_fit(schedule, ChainSizes(chain), 7)
 
 
 def assert_first_fit(schedule, counts, batch_size):

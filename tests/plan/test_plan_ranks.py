@@ -1,7 +1,6 @@
 """Plans over ranks: where they put the steps, and their files."""
 
 import json
-import math
 from dataclasses import replace
 
 import numpy as np
@@ -15,8 +14,7 @@ from bppsa_cupy.csr import Pattern
 from bppsa_cupy.errors import PlanError
 from bppsa_cupy.plan import Budget, Chain, Element, Partition, Plan, build_plan
 from bppsa_cupy.plan.algorithms import with_input_gradient
-from bppsa_cupy.plan.cost import MODELS, preparation_seconds
-from bppsa_cupy.plan.cost_model import CostModel, Link, Rate
+from bppsa_cupy.plan.counts import run_schedule
 
 
 def over_ranks(chains, partition, **options):
@@ -155,47 +153,25 @@ def test_the_edited_copy_itself_loads(saved, tmp_path):
     assert_equal_plans(Plan.load(saved), Plan.load(edited(saved, tmp_path / "same.h5", lambda file: None)))
 
 
-# ---- prediction ----
+# ---- critical paths ----
 
 
-def test_a_prediction_over_ranks_by_hand():
-    """Four elements of 2×2 on two ranks: what each rank prepares and runs, and a message between them."""
-    chain = Chain(tuple(Element("J", Pattern.dense(2, 2), False, None, 3 - k) for k in range(4)))
-    plan = over_ranks([chain], Partition((0, 2, 4)), schedules=["linear"], batch_size=1)
-    model = CostModel(
-        "host",
-        Rate(math.inf, math.inf),
-        seconds_per_launch=1.0,
-        seconds_per_call=10.0,
-        link=Link(100.0, 8.0),
+def test_critical_paths_over_ranks_by_hand():
+    """Eight dense elements of 2×2 on two ranks: 16 terms per product and 8 per vector, for two samples."""
+    chain = Chain(tuple(Element("J", Pattern.dense(2, 2), False, None, 7 - k) for k in range(8)))
+    plan = over_ranks([chain], Partition((0, 4, 8)), levels=1, batch_size=2)
+    paths = plan.critical_paths(2)
+    assert paths["bp"] == paths["linear"] == 7 * 8
+    # Rank 1: v(2), M(2, 4), v(4), v(3) …; rank 0 multiplies M(4, 6) and M(6, 8) meanwhile.
+    assert (
+        paths["hybrid"]
+        == run_schedule(
+            plan.chains[0].sizes,
+            plan.schedule(0, "hybrid"),
+            Budget(2, 4, 2, owners=chain.owners(plan.partition)),
+        )[1]
     )
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("bppsa_cupy.plan.plan.cost_model_of", lambda device: model)
-        seconds = plan.predict(1, "host").seconds
-    # Three VJPs, and v(3), 8 bytes, from rank 1 to rank 0.
-    assert seconds["bp"] == 3 * 10 + 101
-    # Rank 1 fills a_1 and a_2 and takes in the gradient; two steps, the message, and one step on rank 0.
-    assert seconds["linear"] == (10 + 10 + 10) + 2 * 1 + 101 + 1
-
-
-def test_ranks_share_the_preparation_and_messages_cost():
-    chain = Chain(tuple(Element("J", Pattern.dense(20, 20), False, None, 7 - k) for k in range(8)))
-    alone = plan_of(chain, batch_size=3).predict(3, "host").seconds
-    for ranks in (1, 2, 4):
-        plan = over_ranks([chain], Partition.equal(8, ranks))
-        seconds = plan.predict(3, "host").seconds
-        assert list(seconds) == ["bp", *plan.schedules]
-        if ranks == 1:
-            assert seconds == {**alone, "hybrid": seconds["hybrid"]}
-        else:
-            assert seconds["bp"] > alone["bp"]
-            budget = Budget(3, 4, ranks, MODELS["host"], owners=chain.owners(plan.partition))
-            messages = (ranks - 1) * MODELS["host"].link.seconds(20 * 3 * 4)
-            whole = preparation_seconds(chain, replace(budget, owners=None))
-            shared = preparation_seconds(chain, budget)
-            assert whole / ranks <= shared < whole
-            assert seconds["linear"] == pytest.approx(alone["linear"] - whole + shared + messages)
-    assert list(plan.predict(4, "host").seconds) == ["bp"]
+    assert list(plan.critical_paths(3)) == ["bp"]
 
 
 def test_bytes_are_of_the_fullest_rank():

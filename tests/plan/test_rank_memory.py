@@ -24,7 +24,7 @@ from bppsa_cupy.plan import (
     rank_peaks,
 )
 from bppsa_cupy.plan.algorithms import blelloch
-from bppsa_cupy.plan.cost import message_bytes
+from bppsa_cupy.plan.counts import message_bytes
 from bppsa_cupy.plan.memory import ALIGNMENT
 from bppsa_cupy.plan.schedule import up_sweep_levels
 from bppsa_cupy.plan.sizes import ChainSizes

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 from emulator.device import EmulatedDevice, RaceDevice, load
 from executors import make_device
@@ -11,19 +9,19 @@ from marks import some_rows
 from nvrtc import measure, nvrtc
 from wide_walks import CELLS, assert_same
 
-from bppsa_cupy.processors.models import H200
 from bppsa_cupy.raw_kernels.architectures import ARCHITECTURES
 from bppsa_cupy.raw_kernels.cells import FORMS
 from bppsa_cupy.raw_kernels.frames.clusters import (
     MOST_SUMS,
     block_bytes,
     cluster_kernel,
+    groups_of,
     layouts_of_clusters,
+    step_cycles,
     sums_of,
 )
 from bppsa_cupy.raw_kernels.frames.places import held
 from bppsa_cupy.raw_kernels.kernel import Kernel, Layout, Variant
-from bppsa_cupy.timescan import WalkSize
 
 VERBS = ("forward", "backward")
 THERE = ARCHITECTURES["sm_90"].shared_bytes
@@ -81,13 +79,23 @@ def test_small_clusters_give_what_the_host_gives(
 
 
 def chosen(cell: str, hidden: int, batch: int, architecture: str = "sm_90") -> dict[str, Layout]:
-    """The layouts predicted to be the quickest, of a GPU like an H200 with an architecture's limits."""
-    size, one = WalkSize(CELLS[cell], 1000, batch, hidden, 4), ARCHITECTURES[architecture]
-    gpu = replace(H200, shared_bytes=one.shared_bytes, cluster_blocks=one.cluster_blocks)
-    return {verb: layout for verb in VERBS if (layout := gpu.cluster_layout(size, verb))}
+    """The layouts with the fewest cycles per step, of a GPU with an architecture's limits and 132
+    multiprocessors in groups of 16."""
+    one, found = ARCHITECTURES[architecture], {}
+    for verb in VERBS:
+        sums = sums_of(CELLS[cell], verb)
+        every = layouts_of_clusters(sums, hidden, 4, one.shared_bytes, one.cluster_blocks)
+        cycles = {
+            layout: -(-groups_of(layout, 1, batch) // (8 * (16 // layout.cluster)))
+            * step_cycles(layout, sums, 4)
+            for layout in every
+        }
+        if cycles:
+            found[verb] = min(cycles, key=lambda layout: cycles[layout])
+    return found
 
 
-#: Of wide layers what the model chooses: cell, H, B, and whether races are looked for.
+#: Wide layers: cell, H, B, and whether races are looked for.
 WIDE = [
     ("lstm", 192, 1, True), ("lstm", 256, 16, False), ("lstm", 512, 1, False), ("lstm", 512, 16, False),
     ("gru", 192, 4, True), ("gru", 256, 1, False), ("gru", 512, 16, False), ("rnn_tanh", 384, 4, True),

@@ -19,15 +19,16 @@ from tolerances import assert_close
 
 from bppsa_cupy.devices import cubins, driver
 from bppsa_cupy.devices.cuda import CudaDevice
-from bppsa_cupy.processors.models import GpuModel, model_of
 from bppsa_cupy.raw_kernels import KERNELS
 from bppsa_cupy.raw_kernels.architectures import ARCHITECTURES
 from bppsa_cupy.raw_kernels.cells import FORMS
 from bppsa_cupy.raw_kernels.frames.kernels import VERBS
 from bppsa_cupy.raw_kernels.frames.places import is_wide
 from bppsa_cupy.raw_kernels.kernel import Kernel
-from bppsa_cupy.timescan import WalkSize, cost
+from bppsa_cupy.raw_kernels.twins.scans.reduce import MAXIMAL_STATE
+from bppsa_cupy.timescan import WalkSize
 from bppsa_cupy.timescan.serial import check_shared
+from bppsa_cupy.timescan.ways import serial_ways, shared_lack
 
 pytestmark = pytest.mark.long
 
@@ -87,13 +88,11 @@ def test_passes_over_time_of_any_width_are_taken(cell: str, gpu: CudaDevice) -> 
             **dict(zip(("steps", "hidden", "sets", "batch", "walks"), size.scalars, strict=True)),
             "chunk": STEPS, "first": 1, "per_step": 1,
         }  # fmt: skip
-        model = model_of(gpu)
         for verb, scan in (("forward", "newton_scan"), ("backward", "chunk_scan")):
-            serial = f"{cell}_{verb}_step" if model.goes_by_steps(size, verb) else f"{cell}_{verb}"
-            assert refusal_of(gpu, KERNELS[serial], scalars, itemsize) is None, (serial, size)
-            choice = cost.choose(model, size, method="chunked", chunk=CHUNK, verb=verb)
-            if choice.method == "serial":
-                assert "are beyond the kernels'" in choice.reason or "bytes of shared" in choice.reason
+            for way in serial_ways(gpu, size, verb):
+                serial = f"{cell}_{verb}_step" if way == "steps" else f"{cell}_{verb}"
+                assert refusal_of(gpu, KERNELS[serial], scalars, itemsize) is None, (serial, size)
+            if size.state > MAXIMAL_STATE or shared_lack(gpu, size, verb, CHUNK):
                 continue
             in_chunks = {
                 **scalars,
@@ -107,12 +106,6 @@ def test_passes_over_time_of_any_width_are_taken(cell: str, gpu: CudaDevice) -> 
                 assert refusal_of(gpu, KERNELS[name], in_chunks, itemsize) is None, (name, size)
 
 
-def test_a_gpu_is_modelled_with_its_own_memories(gpu: CudaDevice) -> None:
-    model = model_of(gpu)
-    assert isinstance(model, GpuModel) and model.shared_bytes == cupy_stub.Gpu.architecture.shared_bytes
-    assert model.cache_bytes == 0.8 * gpu.cache_bytes
-
-
 def test_each_gpu_of_a_machine_has_its_own_limits(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     device = gpu_of("sm_90", monkeypatch, tmp_path)
     shared = {number: ARCHITECTURES[name].shared_bytes for number, name in enumerate(("sm_90", "sm_75"))}
@@ -123,24 +116,19 @@ def test_each_gpu_of_a_machine_has_its_own_limits(monkeypatch: pytest.MonkeyPatc
 
 
 def test_what_blocks_do_not_hold_goes_by_steps(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Four samples of a block take 118,112 bytes; by their times blocks are the quicker way."""
+    """Four samples of a block take 118,112 bytes."""
     size = WalkSize(FORMS["lstm"], STEPS, 600, 615, 8)
-    for architecture, by_steps in (("sm_86", True), ("sm_80", False)):
-        model = model_of(gpu_of(architecture, monkeypatch, tmp_path))
-        assert isinstance(model, GpuModel)
-        assert model.walk_in_blocks_seconds(size, "forward") < model.single_step_seconds(size, "forward")
-        assert model.goes_by_steps(size, "forward") == by_steps
+    for architecture, ways in (("sm_86", ["steps"]), ("sm_80", ["steps", "blocks"])):
+        assert serial_ways(gpu_of(architecture, monkeypatch, tmp_path), size, "forward") == ways
 
 
 def test_chunks_that_blocks_do_not_hold_are_left_out(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """From 512 walks on a block takes four, and 71,680 bytes."""
-    model = model_of(gpu_of("sm_75", monkeypatch, tmp_path))
-    size = WalkSize(FORMS["gru"], STEPS, 16, 448, 8)
-    words = "serial (a block of gru_backward takes 71680 bytes of shared memory, 65536 are there)"
-    assert str(cost.choose(model, size, method="chunked", chunk=CHUNK)) == words
-    assert cost.choose(model, size, method="chunked").chunks * 16 < 512
-    wide = model_of(gpu_of("sm_86", monkeypatch, tmp_path))
-    assert cost.choose(wide, size, method="chunked", chunk=CHUNK).chunks == 100
+    gpu, size = gpu_of("sm_75", monkeypatch, tmp_path), WalkSize(FORMS["gru"], STEPS, 16, 448, 8)
+    words = "a block of gru_backward takes 71680 bytes of shared memory, 65536 are there"
+    assert shared_lack(gpu, size, "backward", CHUNK) == words
+    assert shared_lack(gpu, size, "backward", STEPS // 20) is None
+    assert shared_lack(gpu_of("sm_86", monkeypatch, tmp_path), size, "backward", CHUNK) is None
 
 
 def test_walks_at_the_widest_that_blocks_hold(gpu: CudaDevice, rng: np.random.Generator) -> None:

@@ -73,6 +73,9 @@ def check_network(group: Group, make, x, methods, partition=None, plan_options=N
             ours = net.backward(gradient, method, input_gradient)
             if method == "auto":
                 theirs = whole.backward(gradient, net.last_backward.method, input_gradient)
+                plan = net.plan_in_use
+                paths = plan.critical_paths(len(x)) if plan is not None else {"bp": 0}
+                assert net.last_backward.method == min(paths, key=paths.get)
             for name, array in net.gradients.items():
                 np.testing.assert_array_equal(array, whole.gradients[name], err_msg=f"{method} {name}")
             if input_gradient:

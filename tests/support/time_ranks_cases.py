@@ -11,11 +11,13 @@ from mpi import play
 from unit_cells import PARTLY, UNITS
 
 import bppsa_cupy as bp
+from bppsa_cupy.devices import get_device
 from bppsa_cupy.distributed import Group, rank_stack, time_passes
-from bppsa_cupy.distributed.time_cost import predicted_seconds, split_steps
+from bppsa_cupy.distributed.time_choice import goes_by_chunks, split_steps
 from bppsa_cupy.errors import DistributedError
 from bppsa_cupy.network.analysis import jacobian_records
-from bppsa_cupy.plan.cost_model import Link
+from bppsa_cupy.raw_kernels.cells import FORMS
+from bppsa_cupy.timescan import WalkSize
 
 CELLS = (bp.RNN, bp.GRU, bp.LSTM)
 
@@ -45,7 +47,7 @@ def states_of(network):
 
 def pairs_of_states(net, whole, x):
     """Those of both, on a rank that holds steps."""
-    holds = net.ranges(x.shape[1], len(x)) is not None
+    holds = net.ranges(x.shape[1]) is not None
     return list(zip(states_of(net), states_of(whole), strict=True)) if holds else []
 
 
@@ -237,41 +239,8 @@ def case_maps_to_the_bit(group: Group) -> None:
             np.testing.assert_array_equal(ours, theirs)
             for one, other in pairs_of_states(net, whole, x):
                 np.testing.assert_array_equal(one, other)
-            if group.size > 1 and net.ranges(40, 2) is not None:
+            if group.size > 1 and net.ranges(40) is not None:
                 assert f"chunks of {chunk} on" in net.last_backward.backward_ways[0]
-
-
-def by_window(window):
-    """`backward_pass` takes this one, whatever it costs."""
-
-    def predicted(*arguments):
-        return predicted_seconds(*arguments)._replace(window=window)
-
-    return mock.patch.object(time_passes, "predicted_seconds", predicted)
-
-
-def case_every_window_to_the_bit(group: Group) -> None:
-    """Maps from near ranks and gradients from window to window are those of all: both ways, uneven chunks,
-    outputs at every step, samples that end early."""
-    rng = np.random.default_rng(8)
-    x = rng.standard_normal((3, 44, 2))
-    for outputs, lengths in (("all", None), ("last", np.array([44, 3, 30]))):
-        found = []
-        for window in (1, 2, 4, 8):
-            layers = [bp.GRU(2, 3, bidirectional=True, outputs=outputs)]
-            net = bp.distribute(network(layers, 2), group, over="time", chunk=4)
-            with by_window(window):
-                y = net.forward(x, lengths=lengths)
-                gradient = np.random.default_rng(9).standard_normal(y.shape)
-                by_input = [net.backward(gradient, "blelloch", True) for _ in range(2)]
-            np.testing.assert_array_equal(*by_input)
-            found.append([by_input[0], *states_of(net), net.gradients.flat.copy()])
-            if group.size > 1:
-                told = f"11 chunks of 4 on {group.size} ranks, windows of {window}"
-                assert told in net.last_backward.backward_ways[0]
-        for other in found[1:]:
-            for one, same in zip(found[0], other, strict=True):
-                np.testing.assert_array_equal(one, same)
 
 
 def by_groups(groups):
@@ -300,7 +269,7 @@ def case_groups_of_samples(group: Group) -> None:
                     gradient = np.random.default_rng(12).standard_normal(own[0].shape)
                     own += [net.backward(gradient, method, True), *map(np.copy, states_of(net))]
             weights = net.gradients.flat.copy()
-            if net.ranges(26, 48) is not None:
+            if net.ranges(26) is not None:
                 own += [record.data for record in jacobian_records(net.last_pass)]
                 told = net.last_backward.backward_ways[0]
                 assert told.endswith(f", {groups} groups of samples") == (groups > 1), told
@@ -309,22 +278,6 @@ def case_groups_of_samples(group: Group) -> None:
             assert_close(weights, found[0][1], "float64", "weights")
             for one, same in zip(found[0][0], own, strict=True):
                 np.testing.assert_array_equal(one, same)
-
-
-def case_over_nccl_gradients_alone_are_handed_on(group: Group) -> None:
-    """Its messages of one direction go one after another: rounds gain nothing by a link that is slow to
-    start."""
-    model = mock.Mock(link=Link(1.0, 1e12))
-    for transport, windows in (("host", "48"), ("nccl", "1")):
-        net = bp.distribute(network([bp.RNN(1, 2, outputs="last")], 1), group, over="time", chunk=3)
-        with (
-            mock.patch.object(time_passes, "cost_model_of", lambda name: model),
-            mock.patch.object(group, "transport", transport),
-        ):
-            net.forward(np.ones((2, 6 * group.size, 1)))
-            net.backward(np.ones((2, 2)), "blelloch")
-        if group.size > 4:
-            assert net.last_backward.backward_ways[0].split("windows of ")[1] in windows
 
 
 def case_a_boundary_that_is_not_finite_sends_all_ranks_back_serially(group: Group) -> None:
@@ -336,15 +289,13 @@ def case_a_boundary_that_is_not_finite_sends_all_ranks_back_serially(group: Grou
     for name in net.parameters:
         if "bias" in name:
             net.parameters[name][...] = 0
-    for window in (1, 2, 8):
-        with by_window(window):
-            net.forward(x)
-            ours = net.backward(gradient, "blelloch", True).copy()
-        ran = net.last_backward.backward_ways[0]
-        theirs = net.backward(gradient, "bp", True)
-        np.testing.assert_array_equal(ours, theirs)
-        assert not np.isfinite(theirs).all() and np.isfinite(theirs).any()
-        assert group.size == 1 or "not finite: run again serially" in ran
+    net.forward(x)
+    ours = net.backward(gradient, "blelloch", True).copy()
+    ran = net.last_backward.backward_ways[0]
+    theirs = net.backward(gradient, "bp", True)
+    np.testing.assert_array_equal(ours, theirs)
+    assert not np.isfinite(theirs).all() and np.isfinite(theirs).any()
+    assert group.size == 1 or "not finite: run again serially" in ran
 
 
 def case_training_steps(group: Group) -> None:
@@ -366,16 +317,24 @@ def case_training_steps(group: Group) -> None:
         assert_close(array, whole.parameters[name], "float64", name)
 
 
-def case_auto_is_the_way_predicted_to_be_quicker(group: Group) -> None:
+def case_auto_relays_over_few_ranks(group: Group) -> None:
     """A product of Jacobians costs a host H times a step of the walk, so few ranks relay."""
     net = bp.distribute(network([bp.RNN(1, 20, outputs="last")], 1, "float32"), group, over="time")
     for chunk in (None, -(-600 // group.size)):
         net.chunk = chunk
         net.forward(np.ones((16, 600, 1), np.float32))
         net.backward(np.ones((16, 20), np.float32))
-        if net.ranges(600, 16) is not None:
+        if net.ranges(600) is not None:
             assert "relayed" in net.last_backward.backward_ways[0]
-        net._cuts.clear()
+
+
+def case_many_ranks_go_by_chunks(group: Group) -> None:
+    """From about H + 9 ranks on, and on a GPU with one transport after another."""
+    host, size = get_device("host"), WalkSize(FORMS["rnn_tanh"], 30_000, 16, 20, 4)
+    ways = [goes_by_chunks(host, "host", size, ranks, 1) for ranks in (2, 8, 64, 256)]
+    assert ways == sorted(ways) and not ways[0] and ways[-1]
+    gpu = mock.Mock(shared_bytes=1 << 16)
+    assert all(goes_by_chunks(gpu, transport, size, 4, 1) for transport in ("host", "gpu", "nccl"))
 
 
 def case_what_cannot_be_split(group: Group) -> None:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from dataclasses import replace
-from pathlib import Path
+from functools import partial
 
 import numpy as np
 import pytest
@@ -14,11 +13,8 @@ from marks import some, some_rows
 from tolerances import assert_close
 
 import bppsa_cupy as bp
-from bppsa_cupy.devices import Device, get_device
-from bppsa_cupy.devices.host import HostDevice
-from bppsa_cupy.processors.models import MODELS
-from bppsa_cupy.system import calibration
-from bppsa_cupy.timescan.linear_cost import ScanSize, choose
+from bppsa_cupy.devices import Device, get_device, rules
+from bppsa_cupy.timescan.linear import LinearScan
 
 SHAPES = ((2, 13, 3), (1, 7, 33), (3, 1, 16), (2, 0, 5), (0, 3, 2), (2, 5, 0))
 WAYS = ({"method": "serial"}, {"method": "chunked", "chunk": 4}, {"method": "chunked", "chunk": 1}, {})
@@ -224,48 +220,21 @@ def test_a_gradient_of_another_shape_is_refused() -> None:
         bp.linear_scan_backward(h, h, h[:1])
 
 
-def test_a_way_is_chosen_by_predicted_time() -> None:
-    """A GPU goes by chunks where sequences are long and lanes are few; two threads of a host share lanes."""
-    long, wide = (ScanSize(*s, 4, 8, 4) for s in ((1, 1_000_000, 1024), (256, 100, 1024)))
-    on_gpu = choose(MODELS["cuda"], long)
-    assert on_gpu.method == "chunked" and on_gpu.seconds < on_gpu.serial_seconds / 10
-    assert choose(MODELS["cuda"], wide).method == choose(MODELS["host"], long).method == "serial"
-    assert choose(MODELS["cuda"], ScanSize(1, 0, 4, 4, 8, 4), method="chunked").reason == "one chunk"
-    assert "as asked for" in str(choose(MODELS["host"], long, method="serial"))
+def test_the_rules_of_the_host_and_of_a_gpu() -> None:
+    """A GPU goes by chunks where sequences are long and lanes are few; threads of a host share lanes."""
+    gpu, host = (partial(rules.scan_chunk, on_host) for on_host in (False, True))
+    assert gpu(132, 1, 1_000_000, 64, 4) == 512 and gpu(132, 256, 100, 1024, 4) is None
+    assert host(2, 1, 1_000_000, 1024, 4) is None and host(8, 1, 30_000, 16, 4) is None
+    assert host(8, 1, 1_000_000, 16, 4) == host(2, 1, 1_000_000, 16, 4) == 1024
+    assert host(1, 1, 1_000_000, 16, 4) is None
 
 
-class WithModelOfGpu(HostDevice):
-    """The host, which is predicted to be as quick as a GPU."""
-
-    name = "cuda"
-    shared_bytes = 1 << 16
-    check_shared = lambda *_: None  # noqa: E731
-
-
-def test_a_calibration_that_is_written_later_is_seen_and_what_is_found_is_kept_by_the_device(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    monkeypatch.setattr(calibration, "calibration_path", lambda device: tmp_path / f"{device}.json")
-    device, a = WithModelOfGpu(), np.ones((1, 20_000, 64))
-    launched = []
-    for launch in (1e-6, 1.0):
-        walks = {**MODELS["cuda"].measured, "launch": launch}
-        kept = calibration.Calibration("cuda", calibration.this_machine("cuda"), {}, "", {}, walks)
-        calibration.save_calibration(kept)
-        before = device.launched.copy()
-        for _ in range(2):
-            bp.linear_scan(a, a, device=device)
-        launched.append(device.launched - before)
-    by_chunks, serial = launched
-    assert by_chunks["linear_scan_reduce"] == 2 and serial == {"linear_scan_forward": 2}
-    assert len(device._remembered) == 2 and not get_device("host")._remembered.keys() & device._remembered
-
-
-def test_few_numbers_are_walked_by_one_thread() -> None:
-    """Where they have fewer columns than threads as well, so that by chunks both would have some."""
-    host = replace(MODELS["host"], workers=8)
-    few, many = (ScanSize(1, steps, 16, 4, 8, 4) for steps in (30_000, 1_000_000))
-    assert choose(host, few).method == "serial" and choose(host, many).method == "chunked"
+@pytest.mark.parametrize(("steps", "chunk"), [(1, None), (5000, 5000), (3, None)])
+def test_one_chunk_is_the_serial_scan(steps: int, chunk: int | None) -> None:
+    device, a = get_device("host"), np.ones((1, steps, 2))
+    lengths, resets = np.full(1, steps), np.empty((0, steps), np.uint8)
+    scan = LinearScan(device, a, 1, steps, 2, lengths, resets, False, False, "chunked", chunk)
+    assert scan.forward_choice.method == "serial" and "one chunk" in str(scan.forward_choice)
 
 
 def test_nothing_is_launched_on_the_host_but_the_walk(rng: np.random.Generator) -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import cupy_stub_streams
 import numpy as np
 import pytest
@@ -17,9 +15,9 @@ from unit_cells import PARTLY
 import bppsa_cupy as bp
 from bppsa_cupy.devices import Device, get_device
 from bppsa_cupy.devices.cuda import CudaDevice
-from bppsa_cupy.processors.models import H200, MODELS
 from bppsa_cupy.raw_kernels.cells import FORMS
 from bppsa_cupy.timescan import Walk, WalkSize, by_steps, serial
+from bppsa_cupy.timescan.ways import serial_ways
 
 #: cell, H, heads, T, B, reverse, ragged, per_step
 CASES = [
@@ -156,26 +154,14 @@ def size_of(cell: str, hidden: int, batch: int = 16, itemsize: int = 4, heads: i
 
 
 @pytest.mark.parametrize("verb", ["forward", "backward"])
-def test_widths_beyond_what_a_block_holds_go_by_steps_without_clusters(verb):
-    gpu = replace(H200, cluster_blocks=1)
-    for cell, narrow, wide in (("rnn_tanh", 288, 300), ("gru", 160, 192), ("lstm", 140, 192)):
-        assert not gpu.goes_by_steps(size_of(cell, narrow), verb)
+def test_widths_beyond_what_a_block_holds_go_by_steps_without_clusters(verb, stub: CudaDevice):
+    for cell, narrow, wide in (("rnn_tanh", 200, 300), ("gru", 100, 192), ("lstm", 100, 192)):
+        assert serial_ways(stub, size_of(cell, narrow), verb)[0] == "blocks"
         for size in (size_of(cell, wide), size_of(cell, 1024, 1), size_of(cell, wide, 64, itemsize=8)):
-            assert gpu.goes_by_steps(size, verb)
-            seconds = gpu.walk_seconds(size, verb, 1) - gpu.launch
-            assert seconds == pytest.approx(size.steps * gpu.single_step_seconds(size, verb))
-            assert seconds < gpu.walk_seconds(replace(size, steps=1), verb, 2) * size.steps
-        assert not MODELS["host"].goes_by_steps(size_of(cell, 1024), verb)
-    assert not gpu.goes_by_steps(size_of("lstm", 1024, heads=64), verb), (
-        "heads of 16 units fit into registers"
-    )
-
-
-def test_weights_beyond_the_cache_come_from_memory():
-    size = size_of("lstm", 1600)
-    gpus = (replace(H200, cache_bytes=held) for held in (41 * 10**6, 40 * 10**6))
-    inside, beyond = (gpu.single_step_seconds(size, "backward") - H200.following for gpu in gpus)
-    assert beyond / inside == pytest.approx(H200.cache / H200.memory)
+            assert serial_ways(stub, size, verb)[0] == "steps"
+        assert serial_ways(get_device("host"), size_of(cell, 1024), verb) == ["blocks"]
+    heads = size_of("lstm", 1024, heads=64)
+    assert serial_ways(stub, heads, verb)[0] == "blocks", "heads of 16 units fit into registers"
 
 
 @pytest.mark.parametrize("name", some("partly", long=[name for name in PARTLY if name != "partly"]))

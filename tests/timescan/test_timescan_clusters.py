@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,11 +14,10 @@ from tolerances import assert_close
 import bppsa_cupy as bp
 from bppsa_cupy.devices import Device, driver, get_device
 from bppsa_cupy.devices.cuda import CudaDevice
-from bppsa_cupy.processors.models import H200, GpuModel, model_of
 from bppsa_cupy.raw_kernels.cells import FORMS
 from bppsa_cupy.raw_kernels.frames.clusters import cluster_kernel
 from bppsa_cupy.raw_kernels.kernel import Layout, Variant
-from bppsa_cupy.timescan import WalkSize, in_clusters
+from bppsa_cupy.timescan import WalkSize, serial, ways
 
 VERBS = ("forward", "backward")
 SMALL = Layout(32, 4, 8, 2, 0, 2)
@@ -33,46 +31,19 @@ def size_of(cell: str, hidden: int, batch: int = 16, itemsize: int = 4) -> WalkS
 
 
 @pytest.mark.parametrize("verb", VERBS)
-def test_layers_too_wide_for_a_block_go_by_clusters_while_these_hold_them(verb: str) -> None:
+def test_layers_too_wide_for_a_block_go_by_clusters_while_these_hold_them(
+    verb: str, stub: CudaDevice, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    install_driver(monkeypatch, tmp_path)
     for cell, in_block, widest in (("rnn_tanh", 192, 1152), ("gru", 100, 640), ("lstm", 64, 512)):
-        assert H200.cluster_layout(size_of(cell, in_block), verb) is None
-        assert H200.cluster_layout(size_of(cell, widest + 1), verb) is None
-        for hidden in (320, widest):
-            size = size_of(cell, hidden)
-            layout = H200.cluster_layout(size, verb)
-            assert layout is not None and layout.width >= hidden
-            step = H200.cluster_step_seconds(size, verb, layout)
-            assert H200.walk_seconds(size, verb, 1) == pytest.approx(1000 * step + H200.launch)
-            assert step < H200.single_step_seconds(size, verb)
-    for none in (replace(H200, cluster_blocks=1), replace(H200, shared_bytes=1024)):
-        assert none.cluster_layout(size_of("gru", 512), verb) is None
-
-
-@pytest.mark.parametrize("verb", VERBS)
-def test_what_the_device_says_of_clusters_decides(verb: str) -> None:
-    """Where none of 16 blocks run those of fewer are taken; where few do, more waves of them, or none."""
-    size, asked = size_of("lstm", 256), []
-
-    def resident(counts: dict[int, int]) -> Callable[[Layout], int]:
-        def ask(layout: Layout) -> int:
-            asked.append(layout.cluster)
-            return counts.get(layout.cluster, 0)
-
-        return ask
-
-    by_estimate = H200.cluster_layout(size, verb)
-    assert by_estimate is not None
-    assert H200.cluster_layout(size, verb, resident({2: 64, 4: 32, 8: 16, 16: 8})) == by_estimate
-    fewer = H200.cluster_layout(size, verb, resident({4: 32}))
-    assert fewer is not None and fewer.cluster == 4
-    assert H200.cluster_layout(size, verb, resident({})) is None and 4 in asked
-    assert H200.cluster_layout(size, verb, resident({4: 1, 8: 1, 16: 1})) is None, "16 waves"
-    wide = size_of("gru", 512)
-    pairs = H200.cluster_layout(wide, "forward")
-    fours = H200.cluster_layout(wide, "forward", resident({16: 7}))
-    assert pairs is not None and fours is not None and (pairs.walks, fours.walks) == (2, 4), "8 or 4 groups"
-    waves = [H200.cluster_step_seconds(size, verb, by_estimate, n) for n in (1000, 1)]
-    assert waves[1] >= 4 * waves[0]
+        assert ways.serial_ways(stub, size_of(cell, in_block), verb)[0] == "blocks"
+        assert ways.serial_ways(stub, size_of(cell, 2 * widest), verb)[0] == "steps"
+        assert ways.serial_ways(stub, size_of(cell, widest), verb)[0] == "clusters 16"
+        for blocks in (4, 8, 16):
+            layout = ways.best_layout(stub, size_of(cell, 320), verb, blocks)
+            assert layout is None or (layout.cluster, layout.width) >= (blocks, 320)
+    monkeypatch.setattr(CudaDevice, "cluster_blocks", 1)
+    assert ways.serial_ways(stub, size_of("gru", 512), verb)[0] == "steps"
 
 
 # ---- the driver ----
@@ -86,11 +57,9 @@ def clustered(
 ) -> CudaDevice:
     """The stand-in with a driver that knows clusters, and networks of all sizes that go by them."""
     install_driver(monkeypatch, tmp_path)
-    monkeypatch.setattr(
-        GpuModel,
-        "cluster_layout",
-        lambda self, size, verb, resident=None: SMALL if resident is None or resident(SMALL) else None,
-    )
+    monkeypatch.setattr(serial, "serial_ways", lambda *_: ["blocks"])
+    monkeypatch.setattr(serial, "best_layout", lambda *_: SMALL)
+    monkeypatch.setattr(serial, "serial_way", lambda *_: "clusters 2")
     return stub
 
 
@@ -105,9 +74,9 @@ def test_the_driver_tells_how_many_clusters_run_at_once(
         for n, kernel in kernels.items()
     }
     variants = {n: Variant(layout=SMALL._replace(cluster=n)) for n in kernels}
-    assert stub.cluster_blocks == 1 == model_of(stub).cluster_blocks, "there is no driver"
+    assert stub.cluster_blocks == 1, "there is no driver"
     install_driver(monkeypatch, tmp_path)
-    assert stub.cluster_blocks == 16 == model_of(stub).cluster_blocks
+    assert stub.cluster_blocks == 16
     found = {n: stub.resident_clusters(kernels[n], variants[n], shapes[n]) for n in kernels}
     assert found == {2: 64, 8: 16, 16: 8}
     too_much = shapes[2]._replace(shared_bytes=1 << 20)
@@ -147,9 +116,8 @@ def test_a_launch_that_is_refused_is_made_another_way(
 
 
 def test_a_part_of_a_gpu_without_such_clusters_goes_another_way(
-    clustered: CudaDevice, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    stub: CudaDevice, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    (tmp_path / "slice").mkdir()
-    install_driver(monkeypatch, tmp_path / "slice", multiprocessors=14)
-    assert in_clusters.kernel_for(clustered, size_of("gru", 20), "forward") is None
-    assert not any("clusters" in way for way in passes(clustered)[1])
+    install_driver(monkeypatch, tmp_path, multiprocessors=14)
+    assert ways.best_layout(stub, size_of("gru", 512), "forward", 16) is None
+    assert not any("clusters" in way for way in passes(stub)[1])

@@ -18,7 +18,6 @@ from timescan_cases import CELLS, make_walk
 import bppsa_cupy as bp
 from bppsa_cupy.devices import get_device
 from bppsa_cupy.errors import DeviceError
-from bppsa_cupy.processors import models
 from bppsa_cupy.timescan import newton, serial
 from bppsa_cupy.timescan.forward import choose_forward
 from bppsa_cupy.timescan.newton import NewtonForward
@@ -131,16 +130,11 @@ def test_auto_takes_the_serial_pass_on_the_host():
     assert 0 < chunk < 500 and reason == "as asked for"
 
 
-def test_auto_takes_newton_where_it_is_predicted_to_win(monkeypatch):
+def test_longer_chunks_are_taken_for_want_of_memory(monkeypatch):
     host = get_device("host")
-    walk = make_walk(host, CELLS["tanh"], 20000, 2, 1, dtype="float32", forward=False)
-    monkeypatch.setitem(models.MODELS, "host", models.MODELS["cuda"])
-    monkeypatch.setattr(type(host), "workers", 132)
-    chunk, reason = choose(walk)
-    assert chunk > 0 and "ms serially" in reason
-    longer, reason = choose(walk, "newton", 500_000)
-    assert longer > chunk and f"longer than {chunk} for want of memory" in reason
-    assert choose(walk, "auto", 500_000)[0] in (0, longer)
+    walk = make_walk(host, CELLS["tanh"], 20000, 12, 1, dtype="float32", forward=False)
+    chunk, reason = choose(walk, "newton")
+    assert chunk == 1250 and reason == "as asked for"
     monkeypatch.setattr(type(host), "free_memory", lambda self: 1000)
     assert choose(walk)[0] == 0
     with pytest.raises(DeviceError, match=r"\d+ bytes, 1000 are free for it.*take forward_method='serial'"):
@@ -301,13 +295,6 @@ def test_boundaries_that_move_are_judged_by_jacobians(monkeypatch, diagonal, mar
 SIZES = st.floats(-8, 3).map(lambda power: 10.0**power)
 
 
-@pytest.fixture
-def many_chunks(monkeypatch):
-    """The cost model of a GPU on the host, by which passes are cut into many chunks."""
-    monkeypatch.setitem(models.MODELS, "host", models.MODELS["cuda"])
-    monkeypatch.setattr(type(get_device("host")), "workers", 132)
-
-
 def scaled(walk, sizes):
     """The walk with each sample's input and initial state times its size, walked serially."""
     for array in (walk.projected, walk.initial):
@@ -420,7 +407,7 @@ def outputs_of(kind, x, **arguments):
 
 
 @pytest.mark.parametrize("name", some("RNN", long=["GRU", "LSTM"]))
-def test_a_layer_without_bias_on_small_inputs(name, many_chunks, rng):
+def test_a_layer_without_bias_on_small_inputs(name, rng):
     x = (1e-6 * rng.standard_normal((2, 200, 3))).astype("float32")
     serially, ours, walk = outputs_of(lambda **how: getattr(bp, name)(3, 8, bias=False, **how), x)
     assert "converged" in walk and "over 2 chunks" not in walk
@@ -429,7 +416,7 @@ def test_a_layer_without_bias_on_small_inputs(name, many_chunks, rng):
 
 
 @pytest.mark.parametrize("radius", [1.02, 1.1, 1.2])
-def test_an_exploding_sample_hides_nothing_of_another(radius, many_chunks, rng):
+def test_an_exploding_sample_hides_nothing_of_another(radius, rng):
     """Sample 1 grows by `radius` a step in its first unit, which sample 0 leaves at 0."""
     inner = rng.standard_normal((3, 3))
     weight = np.zeros((4, 4), "float32")

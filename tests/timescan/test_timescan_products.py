@@ -11,9 +11,7 @@ from hypothesis import strategies as st
 from timescan_cases import placed
 
 import bppsa_cupy as bp
-from bppsa_cupy.devices import get_device
-from bppsa_cupy.processors.models import H200, GpuModel, estimates
-from bppsa_cupy.processors.sizes import SequenceProductSize
+from bppsa_cupy.devices import get_device, rules
 from bppsa_cupy.timescan import products
 
 HOST = get_device("host")
@@ -38,7 +36,7 @@ def test_a_hosts_partial_sums_are_as_many_as_have_enough_to_do(steps, batch, row
 
 @given(*SIZES, st.integers(1, 200))
 def test_a_gpus_partial_sums_keep_it_busy(steps, batch, rows, columns, workers):
-    gpu = SimpleNamespace(xp=None, workers=workers, name="host")
+    gpu = SimpleNamespace(xp=None, workers=workers, name="cuda", shared_bytes=1)
     tiles = math.ceil(rows / 32) * math.ceil((columns + 1) / 32)
     most = max(16, math.ceil(4 * workers / tiles))
     fits = [n for n in range(1, most + 1) if n <= steps and steps * batch >= 128 * n]
@@ -80,8 +78,8 @@ def test_a_weights_gradient_is_the_sum_over_steps_and_samples(
 
 @pytest.fixture
 def by_matmul(monkeypatch):
-    """Every product on a GPU is predicted to be quicker by matmul."""
-    monkeypatch.setattr(GpuModel, "prefers_matmul", lambda *_: True)
+    """Every product on a GPU goes by matmul."""
+    monkeypatch.setattr(rules, "GPU_PRODUCT", {"project": 0, "weight": 0})
 
 
 @pytest.mark.usefixtures("by_matmul")
@@ -120,19 +118,6 @@ def test_gradients_of_wide_weights_are_matmuls(steps, initial, reverse, stub, rn
     )
     np.testing.assert_allclose(stub.to_host(bias), own.sum((0, 2)), atol=1e-13)
     assert not stub.launched
-
-
-def test_wide_products_are_predicted_to_be_quicker_by_matmul():
-    """Three launches, a read and a write, and the multiply-adds at cuBLAS's rate, against the kernels'."""
-    size = SequenceProductSize(1000, 16, 1536, 512)
-    terms = 1000 * 16 * 1536 * 512
-    moved = 1000 * 16 * 2048 * 4
-    assert H200.matmul_seconds(size, "project") == pytest.approx(3e-5 + moved / 4.3e12 + 2 * terms / 2e13)
-    assert H200.matmul_seconds(size, "weight") == pytest.approx(4e-5 + 7 * moved / 4.3e12 + terms / 2e13)
-    for work in ("project", "weight"):
-        assert H200.prefers_matmul(size, work)
-        assert not H200.prefers_matmul(SequenceProductSize(1000, 16, 60, 20), work)
-        assert not estimates("host").prefers_matmul(size, work)
 
 
 @pytest.mark.usefixtures("by_matmul")

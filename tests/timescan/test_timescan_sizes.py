@@ -12,8 +12,7 @@ from timescan_cases import CELLS, make_gradients, make_walk
 
 from bppsa_cupy.devices import get_device
 from bppsa_cupy.errors import DeviceError
-from bppsa_cupy.processors.sizes import StackSize
-from bppsa_cupy.timescan import WalkSize, serial
+from bppsa_cupy.timescan import StackSize, WalkSize, serial
 from bppsa_cupy.timescan.chunked import TimeScan
 from bppsa_cupy.timescan.direction import make_directions, stack_shapes
 from bppsa_cupy.timescan.forward import check_forward, choose_forward
@@ -60,13 +59,10 @@ def test_a_pass_back_by_chunks_takes_its_bytes_beside_a_flag(cell, steps, batch,
 
 
 def test_a_chunk_that_was_not_asked_for_is_one_that_fits():
-    """By the model of a GPU, which takes many short chunks."""
     walk, arrays = walk_and_outs("tanh", 200, 2, 3)
 
     def chosen(free):
-        device = CountingDevice(free)
-        device.name = "cuda"
-        return TimeScan(device, walk, *arrays, method="blelloch").choice.chunk
+        return TimeScan(CountingDevice(free), walk, *arrays, method="blelloch").choice.chunk
 
     free = walk.size.chunk_bytes(50)
     assert walk.size.chunk_bytes(chosen(2**40)) > free >= walk.size.chunk_bytes(chosen(free))
@@ -105,14 +101,14 @@ def test_an_iteration_of_newtons_takes_no_more_than_its_bytes_and_most_of_them(c
     assert needed - device.taken + found == size.chunks(chunk) * batch * more * 4
 
 
-def test_newtons_chunk_is_the_quickest_that_fits_to_the_byte():
+def test_newtons_chunk_is_the_first_that_fits_to_the_byte():
     size = WalkSize(CELLS["gru"], 300, 2, 5, itemsize=4)
-    lengths = {chunk: size.newton_bytes(chunk) for chunk in size.chunk_lengths()}
-    least = min(lengths, key=lengths.get)
-    assert list(lengths.values()).count(lengths[least]) == 1
-    assert choose_forward(HOST, size, "newton", lengths[least])[0] == least
-    with pytest.raises(DeviceError, match=f"chunks of {least}, which take the fewest, {lengths[least]}:"):
-        choose_forward(HOST, size, "newton", lengths[least] - 1)
+    first, second = size.newton_bytes(19), size.newton_bytes(38)
+    assert second < first and choose_forward(HOST, size, "newton", first)[0] == 19
+    assert choose_forward(HOST, size, "newton", first - 1)[0] == 38
+    least = min(map(size.newton_bytes, (19, 38, 76, 152)))
+    with pytest.raises(DeviceError, match=rf"takes {first} bytes, {least - 1} are free for it"):
+        choose_forward(HOST, size, "newton", least - 1)
 
 
 @pytest.mark.parametrize("layers, directions, heads", [*product((1, 2, 3), (1, 2), (1, 2))])
@@ -158,7 +154,7 @@ def test_bytes_that_are_not_there_are_told_as_none():
 def test_iterations_of_all_layers_and_directions_fit_beside_what_is_taken(layers, directions):
     size = WalkSize(CELLS["gru"], 50, 2, 4, itemsize=4)
     sizes = StackSize(size, 3, layers, directions, True, True)
-    needed = layers * directions * min(map(size.newton_bytes, size.chunk_lengths()))
+    needed = layers * directions * min(map(size.newton_bytes, (4, 8, 16, 32)))
     check_forward(CountingDevice(needed + 1000), sizes, "newton", 1000)
     with pytest.raises(DeviceError, match="Newton's iteration over chunks"):
         check_forward(CountingDevice(needed + 999), sizes, "newton", 1000)

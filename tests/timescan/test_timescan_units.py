@@ -12,9 +12,8 @@ from unit_cells import AFFINE, UNITS
 
 import bppsa_cupy as bp
 from bppsa_cupy.devices import Device
-from bppsa_cupy.processors.models import H200, MODELS
 from bppsa_cupy.raw_kernels.frames.form import CellForm
-from bppsa_cupy.timescan import Walk, WalkSize, choose_forward, cost, serial
+from bppsa_cupy.timescan import Walk, WalkSize, serial
 from bppsa_cupy.timescan.affine import AffineForward
 from bppsa_cupy.timescan.newton import NewtonForward
 
@@ -79,23 +78,6 @@ def test_every_chunk_length_gives_the_serial_pass(
             assert (scan.choice.method == "chunked") == (chunk < steps)
             for ours, theirs in zip(found, wanted, strict=True):
                 np.testing.assert_allclose(ours, theirs, rtol=1e-12, atol=1e-12)
-
-
-@pytest.mark.parametrize("model", [MODELS["host"], H200], ids=["host", "cuda"])
-def test_the_way_is_the_one_predicted_to_be_quicker(model, device: Device, monkeypatch) -> None:
-    monkeypatch.setattr("bppsa_cupy.timescan.forward.model_of", lambda device: model)
-    form, taken = FORMS["turning"], set()
-    for steps, batch, hidden in ((10, 1, 4), (100_000, 1, 4), (1000, 64, 512)):
-        size = WalkSize(form, steps, batch, hidden, 4, hidden)
-        chunk, why = choose_forward(device, size)
-        back = cost.choose(model, size)
-        forward = cost.affine_seconds(model, size, chunk) if chunk else None
-        assert chunk == 0 or forward < model.walk_seconds(size, "forward", 1), why
-        assert (back.method == "chunked") == (back.seconds < back.serial_seconds)
-        taken.add(bool(chunk))
-    assert taken == ({False, True} if model is H200 else {False})
-    wide = WalkSize(form, 100, 1, 5000, 4, 5000)
-    assert cost.choose(model, wide, method="chunked").method == "chunked"
 
 
 def test_names_of_affine_cells_are_these() -> None:

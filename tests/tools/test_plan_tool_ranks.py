@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import bppsa_cupy as bp
+from bppsa_cupy.distributed.balance import layer_multiply_adds
 from bppsa_cupy.models import build_model
 from bppsa_cupy.plan import Plan
 from bppsa_cupy.tools.plan import main
@@ -95,12 +96,11 @@ def lenet5():
     return build_model("lenet5", device="host")
 
 
-def test_balanced_by_seconds_is_that_of_distribute(lenet5):
-    from bppsa_cupy.distributed.balance import best_partition, layer_times
-
+def test_balanced_by_multiply_adds_is_that_of_distribute(lenet5):
     made = make_partition(lenet5, 3, None, None, 16)
-    assert made == best_partition(layer_times(lenet5.architecture, "host", 16), 3)
-    assert make_partition(lenet5, 3, None, "seconds", 16) == made
+    assert made == bp.Partition.balanced(layer_multiply_adds(lenet5.architecture), 3)
+    assert make_partition(lenet5, 3, None, "multiply-adds", 16) == made
+    assert make_partition(lenet5, 3, None, "measured", 2).ranks == 3
 
 
 @pytest.mark.parametrize("ranks", [1, 2, 3, 4, 11, 14])
@@ -123,7 +123,7 @@ def test_equal_bytes(lenet5):
 
 def test_networks_without_elements():
     net = bp.Sequential([bp.Flatten()], (2, 3), device="host")
-    for balance in ("seconds", "bytes", "elements"):
+    for balance in ("multiply-adds", "measured", "bytes", "elements"):
         assert make_partition(net, 3, None, balance, 1).items == 1
 
 

@@ -6,9 +6,7 @@ import argparse
 from statistics import median
 from typing import Any
 
-from bppsa_cupy.distributed.time_cost import best_exchange
 from bppsa_cupy.plan import SCHEDULES
-from bppsa_cupy.plan.cost import find_model
 from bppsa_cupy.tools import cli
 from bppsa_cupy.tools.benchmarks.harness import Row, timed_row
 from bppsa_cupy.tools.benchmarks.launch import measure
@@ -29,7 +27,7 @@ QUICK_CASES: list[dict[str, Any]] = [
 ]
 #: Of linear recurrences whose steps are shared.
 LINEAR_CASE = {"steps": 1_000_000, "hidden": 64, "batch_size": 1}
-#: Steps and units of the RNNs whose steps are shared; what a scan's phases take is measured of the last.
+#: Steps and units of the RNNs whose steps are shared.
 TIME_CASES = [(500, 20), (500, 64), (5000, 20), (5000, 64), (30000, 64), (30000, 20)]
 
 
@@ -75,10 +73,7 @@ def run(arguments: argparse.Namespace) -> list[Row]:
         },
         "batch": {"repeats": arguments.repeats, "cases": QUICK_CASES if arguments.quick else CASES},
         "time": {
-            "cases": [
-                {"steps": steps, "hidden": hidden, "phases": (steps, hidden) == cases[-1]}
-                for steps, hidden in cases
-            ],
+            "cases": [{"steps": steps, "hidden": hidden} for steps, hidden in cases],
             "batch_size": arguments.batch_size,
             "repeats": arguments.repeats,
         },
@@ -117,9 +112,6 @@ def _layer_rows(arguments: argparse.Namespace, found: dict[str, Any]) -> list[Ro
     rows = []
     for method, samples in found["methods"].items():
         note = f"layers from {', '.join(map(str, found['partition'][:-1]))}; gradients equal to the bit"
-        if method == "bp":
-            predicted = found["predicted"] / found["predicted_alone"]
-            note += f"; predicted {predicted:.2f} of one process's time, from each layer's"
         rows.append(
             timed_row(
                 f"{case}, {method}",
@@ -151,12 +143,7 @@ def _time_rows(arguments: argparse.Namespace, steps: int, hidden: int, found: di
         f"{network}, one process, auto", "backward", found["one"]["auto"], found["ways"]["auto"]["alone"],
         "one process, serially", note="; ".join(found["one"]["ran"]),
     )  # fmt: skip
-    return [
-        forward,
-        *measured,
-        one,
-        *(_simulated_rows(network, found["phases"]) if "phases" in found else []),
-    ]
+    return [forward, *measured, one]
 
 
 def _linear_rows(arguments: argparse.Namespace, sizes: dict[str, Any], found: dict[str, Any]) -> list[Row]:
@@ -173,35 +160,6 @@ def _linear_rows(arguments: argparse.Namespace, sizes: dict[str, Any], found: di
             timed_row(case, verb, samples["together"], samples["alone"], "one process")
             for verb, samples in found[name].items()
         ]
-    return rows
-
-
-def _simulated_rows(network: str, phases: dict[str, Any]) -> list[Row]:
-    """The gradients by states over p ranks, by what the phases take on one.
-
-    Reduce and expand are shared, the scan is one after another, and maps and gradients travel by the window
-    that takes the least.
-    """
-    serial, steps, link, against = (
-        phases["serial"],
-        phases["steps"],
-        find_model("host").link,
-        "one rank, serially",
-    )
-    chunks = -(-steps // phases["chunk"])
-    reduced = phases["reduce"] / max((chunks - 1) * phases["chunk"], 1)  # a step; the first chunk has no map
-    expanded, scanned = phases["expand"] / steps, phases["scan"] / max(chunks - 1, 1)
-    note = f"of a step, measured by chunks of {phases['chunk']}"
-    rows = [Row(f"{network}, one rank", "reduce / expand", reduced / expanded, unit="", note=note)]
-    for ranks in (2**k for k in range(1, 11)):
-        chunk = min(phases["chunk"], -(-steps // ranks))
-        chunks, own = -(-steps // chunk), -(-steps // ranks)
-        maps, vector = -(-own // chunk), phases["gradient_bytes"]
-        exchanged, window = best_exchange(link, 0.0, ranks, maps, phases["map_bytes"], vector)
-        total = own * (reduced + expanded) + (chunks - 1) * scanned + exchanged
-        note = f"windows of {window} ranks"
-        ratio = serial / total
-        rows.append(Row(f"{network}, p={ranks}", "simulated", total, serial, against, ratio=ratio, note=note))
     return rows
 
 

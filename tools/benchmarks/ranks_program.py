@@ -20,14 +20,12 @@ import numpy as np
 from bppsa_cupy.data.bitstream import make_bitstreams
 from bppsa_cupy.devices import get_device
 from bppsa_cupy.distributed import BatchSequential, Group, accumulate, distribute, guard
-from bppsa_cupy.distributed.balance import LayerTimes, backward_partition, backward_seconds
+from bppsa_cupy.distributed.balance import layer_seconds
 from bppsa_cupy.distributed.group import import_mpi
 from bppsa_cupy.distributed.time_network import TimeSequential
 from bppsa_cupy.layers import GRU, RNN, Linear, MinGRU
-from bppsa_cupy.layers.matrix_context import MatrixContext
 from bppsa_cupy.network.sequential import Sequential
-from bppsa_cupy.timescan import Stack
-from bppsa_cupy.timescan.chunked import TimeScan
+from bppsa_cupy.plan import Partition
 from bppsa_cupy.timescan.linear import LinearScan
 from bppsa_cupy.tools.benchmarks.train import make_network
 from bppsa_cupy.training.captured import micro_batch_gradients
@@ -46,29 +44,6 @@ def keep_to_core(group: Group) -> None:
     cores = sorted(os.sched_getaffinity(0))
     if group.size <= len(cores):
         os.sched_setaffinity(0, {cores[group.rank]})
-
-
-def seconds(work: Callable[[], Any], repeats: int) -> float:
-    """The median time of some runs."""
-    times = []
-    for _ in range(repeats):
-        start = time.perf_counter()
-        work()
-        times.append(time.perf_counter() - start)
-    return float(np.median(times))
-
-
-def measured_times(network: Sequential, repeats: int) -> LayerTimes:
-    """What each layer takes in the last pass of a network, on this process."""
-    current, vjp, gradients = network.last_pass, [], []
-    assert current is not None
-    for index, (layer, ctx) in enumerate(zip(network.layers, current.layers, strict=True)):
-        gradient = current.output_gradients[index]
-        vjp.append(seconds(partial(layer.vjp, ctx, gradient), repeats) if index else 0.0)
-        own = bool(layer.parameter_shapes())
-        by_weights = partial(layer.parameter_gradients, ctx, gradient)
-        gradients.append(seconds(by_weights, repeats) if own else 0.0)
-    return LayerTimes(vjp, vjp, gradients)
 
 
 def in_turn(
@@ -117,20 +92,12 @@ def over_layers(group: Group, options: dict[str, Any]) -> dict[str, Any]:
     x = rng.standard_normal((options["batch_size"], *whole.input_shape)).astype(whole.dtype)
     labels = rng.integers(0, whole.output_shape[-1], len(x))
     _, gradient = cross_entropy(whole.forward(x), labels)
-    whole.backward(gradient, "bp")
-    times = measured_times(whole, 5)
     # Every rank takes rank 0's measurement.
-    every = np.array([times.vjp, times.gradients])
-    group.broadcast(every)
-    times = LayerTimes(every[0], every[0], every[1])
-    partition = backward_partition(times, group.size)
+    times = layer_seconds(whole, len(x))
+    group.broadcast(times)
+    partition = Partition.balanced(times, group.size)
     net = distribute(whole, group, partition)
-    results: dict[str, Any] = {
-        "partition": partition.bounds,
-        "predicted": backward_seconds(times, partition),
-        "predicted_alone": float(every.sum()),
-        "methods": {},
-    }
+    results: dict[str, Any] = {"partition": partition.bounds, "methods": {}}
     if options["methods"] != ["bp"]:
         plan = net.plan(batch_size=len(x), schedules=[m for m in options["methods"] if m != "bp"])
         net.use(plan)
@@ -238,41 +205,8 @@ def over_time(group: Group, options: dict[str, Any]) -> dict[str, Any]:
     ]
     assert whole.last_backward is not None
     found["one"] = {"auto": alone, "ran": whole.last_backward.backward_ways}
-    if group.rank == 0 and options["phases"]:
-        found["phases"] = phases(whole, net, options["repeats"])
     group.barrier()
     return found
-
-
-def phases(whole: Sequential, net: TimeSequential, repeats: int) -> dict[str, float]:
-    """What the phases of a scan over all steps take on one process, by the chunk length of the ranks."""
-    current = whole.last_pass
-    assert current is not None
-    ctx = current.layers[0]
-    assert isinstance(ctx, MatrixContext) and isinstance(ctx.stack, Stack)
-    d, ranges = ctx.stack.directions[0], net.ranges(current.input.shape[1], current.batch)
-    assert ranges is not None
-    scan = TimeScan(
-        ctx.device, d.walk, d.by_output, d.boundary, d.delta, d.entering, "blelloch", chunk=ranges.chunk
-    )
-    phases = scan.by_chunks
-    assert phases is not None
-    serial = TimeScan(ctx.device, d.walk, d.by_output, d.boundary, d.delta, d.entering, "bp")
-    named: dict[str, Callable[[], Any]] = {
-        "reduce": phases.reduce,
-        "scan": phases.scan,
-        "expand": phases.expand,
-        "serial": serial,
-    }
-    times = {name: seconds(work, repeats) for name, work in named.items()}
-    state, itemsize = d.walk.size.state, d.walk.state.itemsize
-    return {
-        **times,
-        "chunk": ranges.chunk,
-        "map_bytes": d.walk.size.batch * state * (state * itemsize + 4),
-        "gradient_bytes": d.walk.size.batch * state * itemsize,
-        "steps": d.walk.size.steps,
-    }
 
 
 def over_linear(group: Group, options: dict[str, Any]) -> dict[str, Any]:

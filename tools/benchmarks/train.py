@@ -7,7 +7,6 @@ import math
 import re
 import sys
 from contextlib import redirect_stdout
-from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -15,12 +14,12 @@ from typing import Any
 import numpy as np
 
 from bppsa_cupy.data import batches, load
+from bppsa_cupy.devices import rules
 from bppsa_cupy.layers.weighted import Weighted
 from bppsa_cupy.models import build_model
 from bppsa_cupy.network.prune import prune
 from bppsa_cupy.network.sequential import Sequential
 from bppsa_cupy.plan import SCHEDULES, Plan
-from bppsa_cupy.processors.models import MODELS
 from bppsa_cupy.tools import cli
 from bppsa_cupy.tools.benchmarks.harness import (
     BenchmarkError,
@@ -316,9 +315,7 @@ class Step(Workload):
         **making: Any,
     ) -> None:
         if by_all_weights:  # of this process, which works for nobody else
-            MODELS.update(
-                {name: replace(model, listed=(math.inf, math.inf)) for name, model in MODELS.items()}
-            )
+            rules.LISTED.update({name: (math.inf, math.inf) for name in rules.LISTED})
         self.network = make_network(**making)
         self.device, self.method = self.network.device, method
         if plan is not None:

@@ -7,14 +7,14 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from bppsa_cupy.distributed.balance import best_partition, layer_times
+from bppsa_cupy.distributed.balance import layer_multiply_adds, layer_seconds
 from bppsa_cupy.errors import PlanError
 from bppsa_cupy.network.sequential import Sequential
 from bppsa_cupy.plan import Partition
 from bppsa_cupy.tools import cli
 
 #: What parts are made equal in, the default first.
-BALANCES = ("seconds", "bytes", "elements")
+BALANCES = ("multiply-adds", "measured", "bytes", "elements")
 
 
 def add_partition(parser: argparse.ArgumentParser) -> None:
@@ -31,8 +31,8 @@ def add_partition(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--balance",
         choices=BALANCES,
-        help="make equal: predicted seconds of a training step (default), bytes of the Jacobians' values, "
-        "or numbers of chain elements",
+        help="make equal: multiply-adds of a training step (default), its measured seconds, bytes of the "
+        "Jacobians' values, or numbers of chain elements",
     )
 
 
@@ -69,7 +69,9 @@ def make_partition(
         return _equal_elements(network, ranks)
     if balance == "bytes":
         return Partition.balanced(_jacobian_bytes(network, batch_size), ranks)
-    return best_partition(layer_times(network.architecture, network.device.name, batch_size), ranks)
+    if balance == "measured":
+        return Partition.balanced(layer_seconds(network, batch_size), ranks)
+    return Partition.balanced(layer_multiply_adds(network.architecture), ranks)
 
 
 def _equal_elements(network: Sequential, ranks: int) -> Partition:

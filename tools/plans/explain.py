@@ -1,42 +1,23 @@
-"""What each schedule of a plan's chains costs on p workers, and from which p a scan is worth it."""
+"""How many multiply-adds each schedule of a plan's chains has on its critical path, on p workers."""
 
 from __future__ import annotations
 
 import argparse
 import textwrap
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from bppsa_cupy.errors import PlanError
 from bppsa_cupy.plan import Budget, Chain, ChainPlan, Plan, Schedule
-from bppsa_cupy.plan.algorithms import blelloch, linear, paper_hybrid
-from bppsa_cupy.plan.cost import (
-    MODELS,
-    ScheduleCost,
-    find_model,
-    preparation_seconds,
-    schedule_cost,
-    vjp_seconds,
-)
-from bppsa_cupy.plan.search import MOST_ELEMENTS, Search, searched_segments
+from bppsa_cupy.plan.algorithms import blelloch, every_hybrid, linear
+from bppsa_cupy.plan.counts import multiply_adds, run_schedule, shortest, vjp_multiply_adds
 from bppsa_cupy.plan.sizes import ChainSizes
 from bppsa_cupy.system.files import check_writable
-from bppsa_cupy.system.units import in_bytes
+from bppsa_cupy.system.units import in_bytes, quantity
 from bppsa_cupy.tools import cli
-from bppsa_cupy.tools.plans.simulated_ranks import add_simulation, run_simulation
-from bppsa_cupy.tools.plans.text import budget_facts, print_budget, print_table, time_writer
-from bppsa_cupy.tools.plans.time_ranks import add_time, run_time
+from bppsa_cupy.tools.plans.text import print_table
 
-#: The schedules that are not computed.
-FIXED: dict[str, Callable[[int], Schedule]] = {
-    "linear": linear,
-    "blelloch": blelloch,
-    "paper": paper_hybrid,
-}
-COMPUTED = "computed"
 BASELINE = "bp"
 
 
@@ -44,56 +25,27 @@ def add_explain(commands: Any) -> None:
     """The sub-command `explain`."""
     parser = commands.add_parser(
         "explain",
-        help="what each schedule costs on p workers, which wins, and from which p a scan pays",
-        description="For p = 1, 2, 4, … workers: the time of the serial scan, of algorithm 1, of the paper's "
-        "hand-picked schedule and of the computed one, the lower bound, and which wins.",
+        help="multiply-adds on the critical path of each schedule on p workers, and which has the fewest",
+        description="For p = 1, 2, 4, … workers: the multiply-adds on the critical path of the serial scan, "
+        "of algorithm 1 and of the best hybrid, beside those of back-propagation.",
     )
+    parser.add_argument("file", type=Path, metavar="FILE", help="a plan")
     parser.add_argument(
-        "file", type=Path, nargs="?", metavar="FILE", help="a plan; or give --equal, or --steps"
-    )
-    add_simulation(parser)
-    add_time(parser)
-    parser.add_argument(
-        "--model",
-        choices=tuple(MODELS),
-        default="ideal",
-        help="of a worker: ideal counts multiply-adds (default); host and cuda predict seconds, by the "
-        "constants that bppsa-bench calibrate measured, or else by estimates",
-    )
-    parser.add_argument(
-        "--workers",
-        type=cli.positive_list,
-        metavar="P,P,…",
-        help="default: 1, 2, 4, … and the chain's length",
+        "--workers", type=cli.positive_list, metavar="P,P,…", help="default: 1, 2, 4, … and the chain length"
     )
     parser.add_argument("--batch-size", type=cli.positive, metavar="B", help="default: the plan's")
     parser.add_argument(
-        "--memory-limit", type=cli.byte_size, metavar="BYTES", help="of a computed schedule (default: none)"
+        "--memory-limit", type=cli.byte_size, metavar="BYTES", help="of a hybrid schedule (default: none)"
     )
     parser.add_argument("--json", type=Path, metavar="FILE", help="write all numbers here")
     parser.set_defaults(run=run_explain)
 
 
 def run_explain(arguments: argparse.Namespace) -> None:
-    """Print, and write, what each schedule costs."""
+    """Print, and write, the counts of each schedule."""
     if arguments.json is not None:
         check_writable(arguments.json)
-    if sum(given is not None for given in (arguments.file, arguments.equal, arguments.steps)) != 1:
-        raise PlanError(
-            "give the FILE of a plan, or --equal N for a chain of N equal elements, or --steps T for a "
-            "recurrent layer"
-        )
-    if arguments.steps is not None:
-        run_time(arguments)
-        return
-    if arguments.cell is not None:
-        raise PlanError("--cell is of a layer over time: give --steps T with it")
-    if arguments.equal is not None or arguments.ranks is not None:
-        run_simulation(arguments)
-        return
-    if arguments.balance is not None or arguments.size is not None:
-        raise PlanError("--balance and --size are of simulated ranks: give --ranks P,P,… with them")
-    options = cli.taken(arguments, "model", "workers", "batch_size", "memory_limit")
+    options = cli.taken(arguments, "workers", "batch_size", "memory_limit")
     facts = explain(Plan.load(arguments.file), **options, progress=True)
     facts = {"file": str(arguments.file), **facts}
     if arguments.json is not None:
@@ -104,188 +56,123 @@ def run_explain(arguments: argparse.Namespace) -> None:
 def explain(
     plan: Plan,
     *,
-    model: str = "ideal",
     workers: Sequence[int] | None = None,
     batch_size: int | None = None,
     memory_limit: int | None = None,
     progress: bool = False,
 ) -> dict[str, Any]:
-    """The facts, as JSON holds them: times in seconds, of the ideal machine in multiply-adds.
+    """The facts, as JSON holds them; counts are for the whole batch.
 
     workers       which p; by default 1, 2, 4, … and n, the chain's length
     batch_size    the plan's by default
-    memory_limit  bytes of a computed schedule's values, patterns and maps
-
-    Raises PlanError for an unknown model, and for a chain of more than MOST_ELEMENTS.
+    memory_limit  bytes of a hybrid schedule's values, patterns and maps
     """
     batch = plan.batch_size if batch_size is None else batch_size
-    machine = find_model(model)
-    budget = Budget(batch, plan.itemsize, model=machine, memory=memory_limit)
+    budget = Budget(batch, plan.itemsize, memory=memory_limit)
     return {
-        **budget_facts(budget),
+        "batch_size": batch,
+        "itemsize": plan.itemsize,
+        "memory_limit": memory_limit,
         "chains": [
             {
-                **_Explained(chain.chain, budget, progress).report(workers or _powers(len(chain.chain))),
-                "planned": _planned(chain),
+                **_chain_facts(chain.chain, budget, workers or _powers(len(chain.chain)), progress),
+                "planned": _crossed(chain),
             }
             for chain in plan.chains
         ],
     }
 
 
-def _planned(chain: ChainPlan) -> dict[str, list[str]] | None:
-    """Which elements the plan's hybrid schedule fills, and which it crosses by VJPs; None without one."""
-    if "hybrid" not in chain.schedules:
+def _crossed(chain: ChainPlan) -> dict[str, list[str]] | None:
+    """Which layers the plan's hybrid fills the Jacobians of, and which it crosses by their VJPs; None without
+    such a schedule, or of matrices, which have no VJPs."""
+    schedule = chain.schedules.get("hybrid")
+    if schedule is None or all(element.name.startswith("J_") for element in chain.chain.elements):
         return None
-    schedule = chain.schedules["hybrid"]
-    names = [element.name for element in chain.chain.elements]
-    crossed = sorted({step.split for step in schedule.steps if step.kind == "vjp"})
-    read = {begin for step in schedule.steps for begin, end in (step.left, step.right) if begin == end - 1}
-    filled = sorted(read - {0, *crossed})
-    return {"filled": [names[k - 1] for k in filled], "vjps": [names[k - 1] for k in crossed]}
+    names = {True: [], False: []}  # type: dict[bool, list[str]]
+    for k, element in enumerate(chain.chain.elements, 1):
+        names[k in schedule.vjps].append(element.name)
+    return {"filled": names[False], "vjps": names[True]}
 
 
 def _powers(n: int) -> list[int]:
-    """1, 2, 4, … below n, and n."""
+    """1, 2, 4, … and n."""
     return [2**k for k in range((n - 1).bit_length())] + [n] if n > 1 else [1]
 
 
-class _Explained:
-    """One chain, by one model."""
+def _chain_facts(chain: Chain, budget: Budget, workers: Sequence[int], progress: bool) -> dict[str, Any]:
+    n = len(chain)
+    sizes = ChainSizes(chain, blelloch(n).out, progress=progress)
+    fixed = {"linear": linear(n), "blelloch": blelloch(n)}
+    hybrids = every_hybrid(n)
+    baseline = vjp_multiply_adds(chain, budget)
+    rows = []
+    for p in workers:
+        own = Budget(budget.batch_size, budget.itemsize, p, budget.memory)
+        chosen = shortest(sizes, hybrids if p > 1 else hybrids[:1], own)
+        paths = {name: run_schedule(sizes, one, own)[1] for name, one in fixed.items()}
+        paths["hybrid"] = run_schedule(sizes, chosen, own)[1]
+        fewest = min(paths, key=lambda name: paths[name])
+        wins = BASELINE if baseline <= paths[fewest] else fewest
+        rows.append({"workers": p, "critical_paths": paths, "levels": chosen.levels, "wins": wins})
+    schedules = [*fixed.values(), *hybrids[1:-1]]
+    return {
+        "elements": n,
+        "baseline": baseline,
+        "schedules": [_facts(sizes, one, budget) for one in schedules],
+        "workers": rows,
+    }
 
-    def __init__(self, chain: Chain, budget: Budget, progress: bool) -> None:
-        if len(chain) > MOST_ELEMENTS:
-            raise PlanError(
-                f"a chain of {len(chain)} elements is too long to search: explain takes up to {MOST_ELEMENTS}"
-            )
-        self.chain, self.budget, self.segments = chain, budget, searched_segments(chain)
-        self.sizes = ChainSizes(chain, self.segments, progress=progress)
-        self.search = Search.of(self.sizes, budget)
-        self.fixed = {name: make(len(chain)) for name, make in FIXED.items()}
-        self.preparation = preparation_seconds(chain, budget)
-        self.baseline = vjp_seconds(chain, budget)
 
-    def report(self, workers: Sequence[int]) -> dict[str, Any]:
-        unbounded = self.search.best().schedule
-        schedules = {**self.fixed, COMPUTED: unbounded}
-        rows = [self._on(p) for p in workers]
-        return {
-            "elements": len(self.chain),
-            "segments": len(self.segments),
-            "considered": len(self.search.candidates),
-            "baseline": self.baseline,
-            "preparation": self.preparation,
-            "shortest_critical_path": self.search.reach.length,
-            "least_work": self.search.reach.least_work,
-            "schedules": [self._facts(name, schedule) for name, schedule in schedules.items()],
-            "workers": rows,
-            "scan_beats_bp_from": self._first_win(max(workers)),
-        }
-
-    def _facts(self, name: str, schedule: Schedule) -> dict[str, Any]:
-        """What holds for any number of workers."""
-        cost = self._cost(schedule, 1)
-        kinds = Counter(step.kind for step in schedule.steps)
-        return {
-            "name": name,
-            "levels": schedule.levels,
-            "depth": schedule.depth,
-            "mv": kinds["mv"],
-            "mm": kinds["mm"],
-            "multiply_adds": cost.multiply_adds,
-            "work": sum(step.seconds for step in cost.steps),
-            "critical_path": cost.critical_path,
-            "memory": self.budget.bytes(self.sizes, schedule),
-        }
-
-    def _on(self, p: int) -> dict[str, Any]:
-        """All schedules on p workers."""
-        around = self._around(p)
-        best = self.search.best(p)
-        times = {name: self._cost(schedule, p).seconds + around for name, schedule in self.fixed.items()}
-        times[COMPUTED] = best.seconds + around
-        quickest = min(times, key=lambda name: times[name])
-        return {
-            "workers": p,
-            "times": times,
-            "lower_bound": self.search.lower_bound(p) + around,
-            "wins": BASELINE if self.baseline <= times[quickest] else quickest,
-            "computed": {**self._facts(COMPUTED, best.schedule), "found_as": best.schedule.label},
-        }
-
-    def _cost(self, schedule: Schedule, p: int) -> ScheduleCost:
-        return schedule_cost(self.sizes, schedule, replace(self.budget, workers=p))
-
-    def _around(self, p: int) -> float:
-        """What p workers share the preparation to, evenly, an element each at the least."""
-        return self.preparation / min(p, max(len(self.chain), 1))
-
-    def _first_win(self, most: int) -> int | None:
-        """The fewest workers, at most `most`, on which the computed schedule beats back-propagation."""
-        for p in range(1, most + 1):
-            around = self._around(p)
-            # The bound is known at once, the best of the class is not.
-            if self.search.lower_bound(p) + around < self.baseline:
-                if self.search.best(p).seconds + around < self.baseline:
-                    return p
-        return None
+def _facts(sizes: ChainSizes, schedule: Schedule, budget: Budget) -> dict[str, Any]:
+    """What holds for any number of workers."""
+    kinds = Counter(step.kind for step in schedule.steps)
+    unbounded = Budget(budget.batch_size, budget.itemsize, max(len(schedule.table), 1))
+    return {
+        "name": schedule.label,
+        "levels": schedule.levels,
+        "depth": schedule.depth,
+        "mv": kinds["mv"],
+        "mm": kinds["mm"],
+        "multiply_adds": int(multiply_adds(sizes, schedule, budget).sum()),
+        "critical_path": run_schedule(sizes, schedule, unbounded)[1],
+        "memory": budget.bytes(sizes, schedule),
+    }
 
 
 def print_explanation(facts: dict[str, Any]) -> None:
     """The facts as tables of at most 120 columns."""
-    print_budget(facts)
+    print(f"plan       {facts['file']}; multiply-adds for a batch of {facts['batch_size']}")
+    if facts["memory_limit"] is not None:
+        print(f"memory     a hybrid schedule takes at most {in_bytes(facts['memory_limit'])}")
     for position, chain in enumerate(facts["chains"]):
-        _print_chain(position, chain, time_writer(facts))
-
-
-def _print_chain(position: int, chain: dict[str, Any], time: Callable[[float], str]) -> None:
-    print(
-        f"\nchain {position}: {chain['elements']} elements; back-propagation, one VJP after another: "
-        f"{time(chain['baseline'])}"
-    )
-    if chain["preparation"]:
         print(
-            f"  times include the Jacobians' values and the vectors moved, {time(chain['preparation'])} on "
-            "one worker"
+            f"\nchain {position}: {chain['elements']} elements; back-propagation, one VJP after another: "
+            f"{quantity(chain['baseline']).rstrip()}"
         )
-    if chain["planned"] is not None:
-        for title, names in zip(("filled", "by VJPs"), chain["planned"].values(), strict=True):
-            line = f"  the plan's hybrid, {title}: {', '.join(names) or 'none'}"
+        for title, names in (chain["planned"] or {}).items():
+            how = "filled" if title == "filled" else "by VJPs"
+            line = f"  the plan's hybrid, {how}: {', '.join(names) or 'none'}"
             print(textwrap.fill(line, 118, subsequent_indent="    ", break_on_hyphens=False))
-    columns = ("depth", "mv", "mm", "work", "critical path", "memory")
-    rows = [(_title(one), *_cells(one, time)) for one in chain["schedules"]]
-    print()
-    print_table(("schedule", *columns), rows, "<>>>>>>")
-    print()
-    head = ("p", *FIXED, COMPUTED, "bound", "wins")
-    print_table(
-        (*head, *columns[:1], "mm", *columns[3:]), list(_worker_rows(chain["workers"], time)), "<>>>>><>>>>>"
-    )
-    print(
-        "\n  bound: max(work / p, depth); no schedule over the "
-        f"{chain['segments']} segments searched has less work or a shorter\n  critical path. "
-        f"computed: best of {chain['considered']} schedules; the columns behind `wins` are its own"
-    )
-    first = chain["scan_beats_bp_from"]
-    print(
-        "  the scan beats back-propagation "
-        + (f"from p = {first} on" if first else f"for no p up to {chain['workers'][-1]['workers']}")
-    )
-
-
-def _worker_rows(rows: Sequence[dict[str, Any]], time: Callable[[float], str]) -> Iterator[tuple[str, ...]]:
-    for row in rows:
-        depth, _, *cells = _cells(row["computed"], time)
-        times = [time(row["times"][name]) for name in (*FIXED, COMPUTED)]
-        yield (str(row["workers"]), *times, time(row["lower_bound"]), row["wins"], depth, *cells)
-
-
-def _title(schedule: dict[str, Any]) -> str:
-    if schedule["name"] == "paper":
-        return f"paper: hybrid of {schedule['levels']} levels"
-    return "computed, any number of workers" if schedule["name"] == COMPUTED else str(schedule["name"])
-
-
-def _cells(one: dict[str, Any], time: Callable[[float], str]) -> tuple[str, ...]:
-    counts = (str(one[name]) for name in ("depth", "mv", "mm"))
-    return (*counts, time(one["work"]), time(one["critical_path"]), in_bytes(one["memory"]))
+        rows = [
+            (
+                one["name"],
+                *(str(one[name]) for name in ("depth", "mv", "mm")),
+                *(quantity(one[name]).rstrip() for name in ("multiply_adds", "critical_path")),
+                in_bytes(one["memory"]),
+            )
+            for one in chain["schedules"]
+        ]
+        print()
+        print_table(("schedule", "depth", "mv", "mm", "all", "critical path", "memory"), rows, "<>>>>>>")
+        table = [
+            (
+                str(row["workers"]),
+                *(quantity(count).rstrip() for count in row["critical_paths"].values()),
+                str(row["levels"]),
+                row["wins"],
+            )
+            for row in chain["workers"]
+        ]
+        print()
+        print_table(("p", "linear", "blelloch", "hybrid", "levels", "fewest"), table, ">>>>><")

@@ -14,9 +14,9 @@ from bppsa_cupy.layers import LAYERS, Layer
 from bppsa_cupy.layers.residual import BRANCHES
 from bppsa_cupy.network.architecture import Architecture
 from bppsa_cupy.plan import Budget, Chain, Plan, Schedule
-from bppsa_cupy.plan.algorithms import blelloch, linear, paper_hybrid
+from bppsa_cupy.plan.algorithms import blelloch, every_hybrid, linear, paper_hybrid
+from bppsa_cupy.plan.counts import shortest
 from bppsa_cupy.plan.schedule import Step
-from bppsa_cupy.plan.search import Search, searched_segments
 from bppsa_cupy.plan.sizes import ChainSizes
 from bppsa_cupy.system.units import quantity
 from bppsa_cupy.tools.plans.report import element_facts
@@ -63,7 +63,7 @@ def _network(
     """terms: multiply-adds of the gradient operator of each element of each chain."""
     found = []
     for position, chain in enumerate(chains):
-        sizes = ChainSizes(chain, searched_segments(chain))
+        sizes = ChainSizes(chain, blelloch(len(chain)).out)
         named = _schedules(plan, position, sizes)
         found.append(
             {
@@ -83,7 +83,8 @@ def _schedules(plan: Plan, position: int, sizes: ChainSizes) -> dict[str, Schedu
     if "hybrid" in plan.schedules:
         named["hybrid"] = replace(plan.schedule(position, "hybrid"), vjps=())
     named[PAPER] = paper_hybrid(n)
-    named[COMPUTED] = Search.of(sizes, Budget(1, plan.itemsize)).best().schedule
+    unbounded = Budget(1, plan.itemsize, max(2, len(sizes.chain) ** 2))
+    named[COMPUTED] = shortest(sizes, every_hybrid(n), unbounded)
     return named
 
 

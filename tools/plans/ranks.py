@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from bppsa_cupy.plan import ChainPlan, Partition, Plan, RankSchedule, place, rank_memory_plans
-from bppsa_cupy.plan.cost import message_bytes
+from bppsa_cupy.plan.counts import message_bytes
 from bppsa_cupy.plan.schedule import KIND, WORKER
 from bppsa_cupy.system.units import counted, in_bytes
 from bppsa_cupy.tools.plans.text import print_table

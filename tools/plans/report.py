@@ -6,7 +6,7 @@ from collections import Counter
 from typing import Any
 
 from bppsa_cupy.plan import Budget, Chain, ChainPlan, Plan, Schedule, memory_plan
-from bppsa_cupy.plan.cost import StepCost, schedule_cost
+from bppsa_cupy.plan.counts import StepCounts, all_counts, run_schedule
 from bppsa_cupy.system.units import counted, in_bytes, quantity
 from bppsa_cupy.tools.plans.ranks import partition_facts, print_partition, print_ranks, schedule_ranks
 from bppsa_cupy.tools.plans.text import print_table
@@ -44,18 +44,19 @@ def element_facts(chain: Chain) -> list[dict[str, Any]]:
 
 
 def _schedule_report(plan: Plan, chain: ChainPlan, schedule: Schedule) -> dict[str, Any]:
-    cost = schedule_cost(chain.sizes, schedule, Budget(plan.batch_size, plan.itemsize, plan.workers))
+    unbounded = Budget(plan.batch_size, plan.itemsize, max(len(schedule.table), 1))
+    counts = all_counts(chain.sizes, schedule, unbounded)
     values = memory_plan(chain.sizes, schedule, plan.batch_size, plan.itemsize).total_bytes
-    by_level: list[list[StepCost]] = [[] for _ in range(schedule.depth)]
-    for step in cost.steps:
+    by_level: list[list[StepCounts]] = [[] for _ in range(schedule.depth)]
+    for step in counts:
         by_level[step.step.level].append(step)
     return {
         "name": schedule.name,
         "levels": schedule.levels,
         "depth": schedule.depth,
-        "multiply_adds": cost.multiply_adds,
-        "bytes": cost.bytes,
-        "critical_path": int(cost.critical_path),
+        "multiply_adds": sum(step.multiply_adds for step in counts),
+        "bytes": sum(step.bytes for step in counts),
+        "critical_path": run_schedule(chain.sizes, schedule, unbounded)[1],
         "value_bytes": values,
         "index_bytes": max(chain.sizes.index_bytes(schedule), default=0),
         "by_level": [_level_report(level, steps) for level, steps in enumerate(by_level)],
@@ -63,7 +64,7 @@ def _schedule_report(plan: Plan, chain: ChainPlan, schedule: Schedule) -> dict[s
     }
 
 
-def _level_report(level: int, steps: list[StepCost]) -> dict[str, Any]:
+def _level_report(level: int, steps: list[StepCounts]) -> dict[str, Any]:
     return {
         "level": level,
         "mm": sum(step.step.kind == "mm" for step in steps),

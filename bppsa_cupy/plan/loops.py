@@ -1,4 +1,4 @@
-"""The compiled loops that tell when steps run."""
+"""The compiled loops that run the steps of a schedule on workers."""
 
 import heapq
 
@@ -8,23 +8,24 @@ from bppsa_cupy.system.compiled import compiled
 
 
 @compiled()
-def assign(operands, rank, seconds, workers, starts, assigned, lengths):
+def assign(operands, rank, durations, workers, starts, assigned, lengths):
     """Run every step on a worker.
 
-    operands  (steps, 2): positions of the steps whose results a step reads, -1 for an input; earlier ones
-    rank      (steps,): what ties go by
-    starts    out, (steps,): when each step starts
-    assigned    out, (steps,): on which worker
-    lengths   out, (2,): the time the last step ends, and the length of the critical path
+    operands   (steps, 2): positions of the steps whose results a step reads, -1 for an input; earlier ones
+    rank       (steps,): orders steps with equal paths
+    durations  (steps,)
+    starts     out, (steps,): when each step starts
+    assigned   out, (steps,): on which worker
+    lengths    out, (2,): the time the last step ends, and the longest chain of dependent steps
     """
-    steps = seconds.size
-    behind = seconds.copy()
+    steps = durations.size
+    behind = durations.copy()
     waiting = np.zeros(steps, np.int64)
     reader_ptr = np.zeros(steps + 2, np.int64)
     for p in range(steps - 1, -1, -1):
         for operand in operands[p]:
             if operand >= 0:
-                behind[operand] = max(behind[operand], seconds[operand] + behind[p])
+                behind[operand] = max(behind[operand], durations[operand] + behind[p])
                 waiting[p] += 1
                 reader_ptr[operand + 2] += 1
     reader_ptr = np.cumsum(reader_ptr)
@@ -46,7 +47,7 @@ def assign(operands, rank, seconds, workers, starts, assigned, lengths):
         while len(ready) > 0 and len(idle) > 0:
             p = heapq.heappop(ready)[2]
             assigned[p], starts[p] = heapq.heappop(idle), now
-            heapq.heappush(running, (now + seconds[p], p))
+            heapq.heappush(running, (now + durations[p], p))
         now = running[0][0]
         while len(running) > 0 and running[0][0] == now:
             p = heapq.heappop(running)[1]
@@ -60,17 +61,16 @@ def assign(operands, rank, seconds, workers, starts, assigned, lengths):
 
 
 @compiled()
-def run_in_order(operands, ranks, seconds, travel, free, ends):
-    """Run steps on given ranks, each rank its own ones in the order of the steps.
+def run_in_order(operands, ranks, durations, free):
+    """Run steps on fixed ranks, each rank its steps in the order of the schedule.
 
-    operands  (steps, 2): positions of the steps whose results a step reads, earlier ones; -1 for an input
-    ranks     (steps,): where each step runs
-    travel    (steps,): seconds the left operand is under way
-    free      in and out, (ranks,): when each rank has nothing more to do
-    ends      out, (steps,): when each step ends
+    operands   (steps, 2): positions of the steps whose results a step reads, earlier ones; -1 for an input
+    ranks      (steps,): where each step runs
+    durations  (steps,)
+    free       in and out, (ranks,): when each rank ends
     """
-    for p in range(seconds.size):
+    ends = np.zeros(durations.size)
+    for p in range(durations.size):
         left, right = operands[p]
-        start = travel[p] + (ends[left] if left >= 0 else 0.0)
-        start = max(start, ends[right] if right >= 0 else 0.0, free[ranks[p]])
-        ends[p] = free[ranks[p]] = start + seconds[p]
+        start = max(ends[left] if left >= 0 else 0.0, ends[right] if right >= 0 else 0.0, free[ranks[p]])
+        ends[p] = free[ranks[p]] = start + durations[p]

@@ -1,9 +1,8 @@
-"""Sizes of the passes of recurrent layers and of convolutions."""
+"""Sizes of the passes of recurrent layers."""
 
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 from bppsa_cupy.raw_kernels.frames.form import CellForm
@@ -50,15 +49,6 @@ class WalkSize:
         """How many chunks of `chunk` steps there are, the last of which may be shorter."""
         return -(-self.steps // chunk)
 
-    def chunk_lengths(self) -> Iterator[int]:
-        """Chunk lengths worth a look, from short to long: about twelve an octave of their number."""
-        seen, chunks = 0, float(self.steps)
-        while chunks >= 2:
-            length = self.chunks(int(chunks))
-            if length != seen:
-                yield length
-            seen, chunks = length, chunks / 1.06
-
     def chunk_bytes(self, chunk: int) -> int:
         """Bytes a chunked pass back takes beside the arrays a serial one has: maps, exponents, offsets,
         boundaries."""
@@ -79,14 +69,6 @@ class WalkSize:
         rows = 2 * cell.gates * self.units + size + cell.kept * self.units
         values = chunks * self.walks * (chunk * rows + size * size + 8 * size)
         return values * self.itemsize + 4 * chunks * self.walks * size
-
-    @property
-    def newton_copied(self) -> int:
-        """Bytes that it reads and writes to bring the input into chunks, zeros after the last step first and
-        then in two copies, and states and kept rows back, in two."""
-        cell = self.cell
-        rows = 5 * cell.gates + 4 * (cell.states + cell.kept)
-        return rows * self.hidden * self.steps * self.batch * self.itemsize
 
 
 @dataclass(frozen=True)
@@ -112,32 +94,3 @@ class StackSize:
     def inputs_of(self, layer: int) -> int:
         """Features of an inner layer's input."""
         return self.directions * self.walk.hidden if layer else self.inputs
-
-
-@dataclass(frozen=True)
-class SequenceProductSize:
-    """Sizes of a product over a sequence: of a matrix (rows, columns) with the values of every step and
-    sample, or of the sum over these that is its gradient."""
-
-    steps: int
-    batch: int
-    rows: int
-    columns: int
-
-
-@dataclass(frozen=True)
-class ConvolutionSize:
-    """Sizes of a convolution by matrix products of unfolded patches.
-
-    positions  of the outputs, of all samples
-    depth      terms of an output's sum
-    outputs    output channels
-    parts      in which the batch is unfolded
-    """
-
-    positions: int
-    depth: int
-    outputs: int
-    groups: int
-    parts: int
-    itemsize: int

@@ -1,1 +1,0 @@
-"""Cost models of processors, by which recurrent layers and convolutions choose how they compute."""

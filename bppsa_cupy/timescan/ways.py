@@ -1,0 +1,186 @@
+"""How a serial walk over time goes on a GPU: by blocks, by thread-block clusters, or by a launch per step."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from functools import partial
+from hashlib import sha256
+
+import numpy as np
+
+from bppsa_cupy.devices import Array, Device
+from bppsa_cupy.devices.autotune import rounded
+from bppsa_cupy.raw_kernels import KERNELS
+from bppsa_cupy.raw_kernels.frames.clusters import (
+    CLUSTERS,
+    cluster_kernel,
+    groups_of,
+    layouts_of_clusters,
+    step_cycles,
+    sums_of,
+)
+from bppsa_cupy.raw_kernels.frames.kernels import real_of
+from bppsa_cupy.raw_kernels.frames.places import is_wide
+from bppsa_cupy.raw_kernels.frames.steps import MOST_GATES
+from bppsa_cupy.raw_kernels.frames.twins import kernels_of
+from bppsa_cupy.raw_kernels.kernel import LaunchShape, Layout, Variant
+from bppsa_cupy.timescan.sizes import WalkSize
+from bppsa_cupy.timescan.walk import Walk
+
+#: Steps that a serial walk is timed over; a step takes as long in a longer one.
+TIMED_STEPS = 256
+
+#: Multiprocessors of a group (a GPC), in which a cluster has its blocks.
+OF_GROUP = 16
+
+
+def key_of(kind: str, size: WalkSize, *more: object) -> str:
+    """The key of a choice for a walk, without T."""
+    digest = sha256(size.cell.cuda.encode()).hexdigest()[:8]
+    shape = f"B{rounded(size.batch)} H{size.hidden} heads{size.heads} f{8 * size.itemsize}"
+    return " ".join(map(str, (kind, f"{size.cell.name}:{digest}", shape, *more)))
+
+
+def scratch_walk(device: Device, size: WalkSize) -> Walk:
+    """A walk of this size over arrays of its own: weights of PyTorch's initial range, inputs around 0."""
+    dtype, cell, random = np.dtype(f"f{size.itemsize}"), size.cell, np.random.default_rng(0)
+    T, B, H, units = size.steps, size.batch, size.hidden, size.units
+
+    def drawn(*shape: int) -> Array:
+        return device.asarray(random.uniform(-1, 1, shape).astype(dtype) / np.sqrt(units).astype(dtype))
+
+    def zeros(*shape: int) -> Array:
+        return device.arrange(device.zeros(shape, dtype))
+
+    return Walk(
+        size, False, drawn(size.heads, cell.sums * units, units), drawn(size.heads, cell.sums * units),
+        drawn(size.heads, cell.parameters * units), device.asarray(np.full(B, T, np.int64)),
+        zeros(cell.states * H, B), device.arrange(drawn(T, cell.gates * H, B)),
+        zeros(T, cell.states * H, B), zeros(T, cell.kept * H, B), zeros(cell.states * H, B),
+    )  # fmt: skip
+
+
+def scratch_backward(device: Device, walk: Walk) -> tuple[Array, Array, Array, Array]:
+    """The gradient by every output, the one by the last state, and the two results of a backward pass."""
+    size, dtype = walk.size, walk.state.dtype
+    state = size.cell.states * size.hidden, size.batch
+    shapes = (
+        (size.steps, size.hidden, size.batch),
+        state,
+        (size.steps, size.cell.deltas * size.hidden, size.batch),
+        state,
+    )
+    by_output, last, delta, entering = (device.arrange(device.zeros(one, dtype)) for one in shapes)
+    return by_output, last, delta, entering
+
+
+def serial_ways(device: Device, size: WalkSize, verb: str) -> list[str]:
+    """The ways of a whole walk "forward" or "backward" on this device, the choice of the table first. A layer
+    whose units each have a place in a block goes by blocks alone."""
+    if device.shared_bytes is None or not size.cell.sums or not size.walks:
+        return ["blocks"]
+    kernel = kernels_of(size.cell)[verb]
+    facts = device.facts_of_launch(walk_scalars(size, max(1, size.steps)), size.itemsize)
+    fits = kernel.launch(facts).shared_bytes <= device.shared_bytes
+    layout = kernel.variant_for(Variant(real_of(size.itemsize)), facts).layout
+    if fits and layout.units and not is_wide(layout):
+        return ["blocks"]
+    clusters = [f"clusters {blocks}" for blocks in CLUSTERS if best_layout(device, size, verb, blocks)]
+    steps = ["steps"] if size.cell.gates <= MOST_GATES else []
+    blocks = ["blocks"] if fits or not (clusters or steps) else []
+    if layout.units:
+        return [*blocks, *clusters, *steps]
+    return [*reversed(clusters), *steps, *blocks]
+
+
+def serial_way(
+    device: Device, size: WalkSize, verb: str, make: Callable[[Walk, str], Callable[[], None]]
+) -> str:
+    """The way of a whole walk: the quickest measured, or that of the fixed table.
+
+    make  binds a pass over a scratch walk by a way
+    """
+    ways = serial_ways(device, size, verb)
+    if len(ways) < 2:
+        return ways[0]
+    short = replace(size, steps=min(size.steps, TIMED_STEPS))
+
+    def of_way(way: str) -> Callable[[], None]:
+        return make(scratch_walk(device, short), way)
+
+    tried = {way: partial(of_way, way) for way in ways}
+    return device.choices.choose(key_of(verb, size), tried, ways[0])
+
+
+def best_layout(device: Device, size: WalkSize, verb: str, blocks: int) -> Layout | None:
+    """The layout of clusters of so many blocks with the fewest cycles per step, of those the device runs;
+    found once for each size."""
+    if blocks > device.cluster_blocks:
+        return None
+    key = best_layout, replace(size, steps=0), verb, blocks, device.queue
+    (found,) = device.remember(key, lambda: (_find_layout(device, size, verb, blocks),))
+    return found
+
+
+def _find_layout(device: Device, size: WalkSize, verb: str, blocks: int) -> Layout | None:
+    sums, most = sums_of(size.cell, verb), device.shared_bytes
+    assert most is not None
+    layouts = layouts_of_clusters(sums, size.units, size.itemsize, most, device.cluster_blocks)
+    at_once = max(1, device.workers // OF_GROUP * (OF_GROUP // blocks))
+
+    def cycles(layout: Layout) -> float:
+        waves = -(-groups_of(layout, size.heads, size.batch) // at_once)
+        return waves * step_cycles(layout, sums, size.itemsize)
+
+    # The device compiles a kernel to say whether it runs: the first that does is taken.
+    for layout in sorted((one for one in layouts if one.cluster == blocks), key=cycles):
+        kernel = cluster_kernel(size.cell, verb, layout)
+        facts = device.facts_of_launch(walk_scalars(size, max(1, size.steps)), size.itemsize)
+        variant = Variant(real_of(size.itemsize), layout=layout)
+        if device.resident_clusters(kernel, variant, kernel.launch(facts)):
+            return layout
+    return None
+
+
+def walk_scalars(size: WalkSize, chunk: int) -> dict[str, int]:
+    """What the launch of a walk's kernel takes."""
+    names = ("steps", "hidden", "sets", "batch", "walks")
+    return {**dict(zip(names, size.scalars, strict=True)), "chunk": chunk}
+
+
+# ---- shared memory of walks by chunks ----
+
+
+def shared_lack(device: Device, size: WalkSize, verb: str, chunk: int) -> str | None:
+    """Which block of a walk by chunks needs more shared memory than the device has, and by how much; None
+    where all fit. One chunk is a walk without reduction and scan."""
+    there = device.shared_bytes
+    if there is None or not size.cell.sums:
+        return None
+    for kernel, shape in _launches_by_chunks(device, size, verb, chunk):
+        if shape.shared_bytes > there:
+            return f"a block of {kernel} takes {shape.shared_bytes} bytes of shared memory, {there} are there"
+    return None
+
+
+def _launches_by_chunks(
+    device: Device, size: WalkSize, verb: str, chunk: int
+) -> Iterator[tuple[str, LaunchShape]]:
+    """The kernels of a walk by chunks, "forward" by Newton's iteration or "backward", and their launches."""
+    chunks, kernels = size.chunks(chunk), kernels_of(size.cell)
+    # A forward kernel knows no chunks: each is as one more sample.
+    samples = size.batch * (max(1, chunks) if verb == "forward" else 1)
+    scalars = {**walk_scalars(size, chunk), "batch": samples}
+
+    def launch(of: str, **more: int) -> tuple[str, LaunchShape]:
+        kernel = kernels[of]
+        return kernel.name, kernel.launch(device.facts_of_launch({**scalars, **more}, size.itemsize))
+
+    yield launch(verb)
+    if chunks < 2:
+        return
+    yield launch("reduce", batch=size.batch, first=1, per_step=0)
+    scan = KERNELS["newton_scan" if verb == "forward" else "chunk_scan"]
+    names = dict(zip(("states", "hidden", "sets", "batch"), size.boundary_scalars, strict=True))
+    yield scan.name, scan.launch({**names, "itemsize": size.itemsize})
