@@ -211,6 +211,7 @@ def test_a_training_step_is_the_hosts(stub: CudaDevice, rng: np.random.Generator
         assert_close(parameters[1][name], expected, length=10**6, what=name)
 
 
+@pytest.mark.long
 def test_a_step_of_a_scan_is_one_replay(
     stub: CudaDevice, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
 ) -> None:

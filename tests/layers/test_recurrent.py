@@ -187,21 +187,6 @@ def test_steady_passes_take_no_memory(name, rng):
     assert net.device.allocated == allocated
 
 
-def test_gradients_do_not_depend_on_the_order_of_calls(rng):
-    """The input's gradient is that of the gradient it is given, whatever was asked before."""
-    net = bp.Sequential([bp.LSTM(2, 3)], (4, 2), device="host", dtype="float64")
-    net.forward(rng.standard_normal((2, 4, 2)))
-    layer, state = net.layers[0], net.last_pass.layers[0]
-    one, other = rng.standard_normal((2, 2, 4, 3))
-    alone = layer.vjp(state, one).copy()
-    layer.parameter_gradients(state, one)
-    assert np.array_equal(layer.vjp(state, one), alone)
-    layer.parameter_gradients(state, one)
-    assert not np.array_equal(layer.vjp(state, other), alone)
-    one[...] = other
-    assert not np.array_equal(layer.vjp(state, one), alone)
-
-
 def test_a_scan_over_layers_stops_at_the_recurrent_one(rng):
     layers = [bp.Linear(2, 3), bp.Tanh(), bp.GRU(3, 4, outputs="last"), bp.Linear(4, 5), bp.ReLU()]
     net = bp.Sequential(layers, (4, 2), device="host", dtype="float64")
