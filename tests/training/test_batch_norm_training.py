@@ -30,6 +30,7 @@ def file(tmp_path, monkeypatch):
     return "tiny.py:tiny"
 
 
+@pytest.mark.long
 def test_the_commands_take_either_mode(file, capsys):
     common = [file, "--device", "host"]
     assert train.main([*common, "--data", "data.npz", "--epochs", "1", "--checkpoint", "c.h5"]) == 0
