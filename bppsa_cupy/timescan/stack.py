@@ -208,13 +208,13 @@ class Stack(StackPasses):
 
     def _join(self, below: list[Direction], joined: Array) -> Launch:
         """The outputs of both directions side by side."""
-        H = self.sizes.walk.hidden
+        H, device = self.sizes.walk.hidden, self.device  # a call that held the stack would be a cycle
         states = [direction.walk.state for direction in below]
 
         def call() -> None:
             for number, state in enumerate(states):
                 own = joined[:, number * H : (number + 1) * H]
-                self.device.memory_of(own)[...] = self.device.memory_of(state[:, :H])
+                device.memory_of(own)[...] = device.memory_of(state[:, :H])
 
         return call
 
