@@ -13,7 +13,7 @@ from typing import Any
 #: Bytes of workspace that cuBLAS takes on Hopper by default; smaller GPUs take less.
 WORKSPACE = 32 << 20
 _POINTER, _INT = ctypes.c_void_p, ctypes.c_int
-_GEMM = (_POINTER, *[_INT] * 5, *[_POINTER] * 2, _INT, _POINTER, _INT, *[_POINTER] * 2, _INT)
+_GEMM: tuple[Any, ...] = (_POINTER, *[_INT] * 5, *[_POINTER] * 2, _INT, _POINTER, _INT, *[_POINTER] * 2, _INT)
 
 
 @functools.cache
