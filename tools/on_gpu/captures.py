@@ -89,7 +89,8 @@ def cublas_on_two_streams(device: CudaDevice) -> dict[str, Any]:
     outs = [device.empty((1024, 1024), np.float64) for _ in range(2)]
 
     def run(number: int) -> Callable[[], None]:
-        return lambda: device.multiply(*arrays[number], outs[number])
+        left, right = arrays[number]
+        return lambda: device.multiply(left, right, outs[number])
 
     graphs = []
     for number in range(2):
