@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import json
+import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -59,7 +60,8 @@ class Waits:
     def _settle(self) -> None:
         """Take all that was told, when every rank has ended: MPI's own end, which waits for all ranks too,
         kills those whose messages nobody took."""
-        if self._mpi.Is_finalized():
+        # After an uncaught exception the others wait for this rank: `python -m mpi4py` ends them.
+        if self._mpi.Is_finalized() or getattr(sys, "last_value", None) is not None:
             return
         for _ in range(2):  # what a rank told just before the first may be heard after it
             ended = self._world.Ibarrier()

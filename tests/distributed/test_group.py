@@ -164,6 +164,19 @@ def test_a_killed_rank_ends_all(fault: str) -> None:
     assert ended(process, pids, since).returncode != 0
 
 
+def test_an_exception_without_guard_ends_all_ranks_under_mpi4py(tmp_path: Path) -> None:
+    """Rank 0 waits for a message of rank 1, which raises."""
+    program = tmp_path / "program.py"
+    program.write_text(
+        "import numpy as np\nimport bppsa_cupy as bp\ngroup = bp.Group(device='host')\n"
+        "assert group.rank == 0, 'rank 1 has no data'\ngroup.receive(np.empty(1), 1)\n",
+        encoding="utf-8",
+    )
+    end = mpi.finish(mpi.start(2, "-m", "mpi4py", program), limit=60)
+    assert end.returncode != 0 and end.seconds < 30
+    assert "AssertionError: rank 1 has no data" in end.stderr
+
+
 # ---- without ranks ----
 
 

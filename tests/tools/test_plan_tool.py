@@ -1,6 +1,5 @@
 """bppsa-plan: exit codes, one-line errors, tables, JSON, pictures."""
 
-import itertools
 import json
 import subprocess
 import sys
@@ -19,7 +18,6 @@ from bppsa_cupy.system.hdf5 import create
 from bppsa_cupy.tools.plan import main
 from bppsa_cupy.tools.plans.report import report
 from bppsa_cupy.tools.plans.schedule_picture import in_place_rows
-from bppsa_cupy.tools.plans.segments_picture import segment_rows
 
 MODEL = """
 import bppsa_cupy as bp
@@ -164,22 +162,6 @@ def test_draw_writes_a_picture(plan_file, tmp_path, options):
     picture = tmp_path / "p.png"
     assert main(["draw", str(plan_file), "-o", str(picture), *options]) == 0
     assert picture.read_bytes().startswith(b"\x89PNG")
-
-
-def test_a_computed_schedule_is_drawn_as_bars(tmp_path):
-    path, picture = str(tmp_path / "p.h5"), tmp_path / "p.png"
-    plan = plan_of(small_network(), workers=4, model="ideal")
-    schedule = plan.schedule(0, "hybrid")
-    assert schedule.levels is None
-    plan.save(path)
-    assert Plan.load(path).schedule(0, "hybrid") == schedule
-    assert main(["draw", path, "-o", str(picture), "--schedule", "hybrid"]) == 0
-    assert picture.read_bytes().startswith(b"\x89PNG")
-    rows = segment_rows(schedule)
-    assert sorted(step for _, row in rows for step in row) == sorted(schedule.steps)
-    assert [label for label, _ in rows if label] == [f"L{k}" for k in range(schedule.depth)]
-    for _, row in rows:
-        assert all(a.end <= b.begin for a, b in itertools.pairwise(row))
 
 
 def test_draw_of_a_chain_that_is_not_there(plan_file, tmp_path, capsys):

@@ -172,4 +172,4 @@ def test_a_plan_too_small_for_the_batch_is_told_of_before_training(capsys):
     out, err = capsys.readouterr()
     assert err.startswith("warning: the plan holds batches up to 8, and those of 16 samples run bp: give")
     assert len(err.splitlines()) == 1
-    assert "backward: bp (the plan holds batches up to 8, this one is 16; predicted" in out
+    assert "backward: bp (the plan holds batches up to 8, this one is 16" in out
