@@ -12,6 +12,7 @@ import torch
 from cupy_fixtures import install, no_device_is_kept, stub  # noqa: F401  fixtures
 from executors import make_device
 from kernel_cases import CASES, arguments
+from kernel_comparison import turned
 from marks import some
 from tolerances import assert_close
 
@@ -160,7 +161,7 @@ def test_arguments_reach_the_kernel(name: str, stub: CudaDevice, rng: np.random.
     """The CUDA launch and the emulated device's leave equal values; the latter's rules hold of it then."""
     kernel, emulated, variant = KERNELS[name], make_device("emulated"), Variant()
     for case in list(CASES[name](rng))[:4]:
-        expected = arguments(kernel, variant, case, rng)
+        expected = turned(kernel, arguments(kernel, variant, case, rng))
         given = [stub.asarray(value) if isinstance(value, np.ndarray) else value for value in expected]
         stub.launch(kernel, *given)
         emulated.launch(kernel, *expected)

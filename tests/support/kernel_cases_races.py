@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 from emulator.device import LEAST
 from kernel_cases import CASES, arguments
+from kernel_comparison import turned
 
 from bppsa_cupy.raw_kernels.architectures import ARCHITECTURES
 from bppsa_cupy.raw_kernels.cells import FORMS
@@ -30,5 +31,5 @@ def cases_to_race(kernel: Kernel) -> list[list[object]]:
         given = {**case.scalars, "shared_bytes": ARCHITECTURES[LEAST].shared_bytes}
         layout = kernel.variant_for(Variant(), given).layout
         key = "any" if kernel.name in OF_CELLS else layout if layout != IN_MEMORY else number % 6
-        taken[key] = values
+        taken[key] = turned(kernel, values)
     return list(taken.values())
