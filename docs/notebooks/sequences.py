@@ -72,7 +72,7 @@ print(
 #
 # ## Which way over time
 #
-# The way back can go step after step, or as a scan over chunks of steps; `auto` asks the cost model.
+# The backward pass runs step by step, or as a scan over chunks of steps. With `auto` a CPU runs it serially.
 # Gradients are the same, up to rounding.
 
 # %%
