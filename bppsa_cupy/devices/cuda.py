@@ -334,7 +334,8 @@ class CudaDevice(Device):
     def _captured(self, name: Hashable, run: Launch) -> Callable[[CudaDevice], None]:
         """A graph of what `run` launches, arrays of its own included; `_run_plainly` where that cannot be."""
         try:
-            return self.capture(run)
+            with self.naming_memory:
+                return self.capture(run)
         except Exception as error:
             if isinstance(error, DeviceError) and not isinstance(error, CaptureError):
                 raise

@@ -172,17 +172,21 @@ def test_a_checkpoint_is_restored_whole_or_not_at_all(stub: CudaDevice) -> None:
 
 
 def test_training_ends_behind_a_whole_step(stub: CudaDevice) -> None:
-    """Wherever memory runs out; training that has made none goes on as if nothing had been."""
+    """Wherever memory runs out; training that has made none goes on as if nothing had been. Where it runs out
+    in a capture, steps go on launch by launch, with a warning, which is an error here."""
     case, dataset = CASES["images, bp"], drawn_dataset()
+
+    def values_of(net: bp.Sequential, optimizer: bp.Optimizer) -> dict[str, Any]:
+        return {**state_of(net, optimizer), "version": 0}  # a failed capture may have counted a change
 
     def train(net: bp.Sequential, optimizer: bp.Optimizer, iterations: int) -> dict[str, Any]:
         settings = Settings(method="bp", batch_size=2, clip=0.1, iterations=iterations)
         train_network(net, dataset, optimizer, settings)
-        return state_of(net, optimizer)
+        return values_of(net, optimizer)
 
     train(*case.make(stub), 2)
     with Memory.ending_after(None):
-        states = [state_of(*case.make(stub)), *(train(*case.make(stub), steps) for steps in (1, 2))]
+        states = [values_of(*case.make(stub)), *(train(*case.make(stub), steps) for steps in (1, 2))]
         again = case.make(stub)
         Memory.taken = 0
         train(*again, 2)
@@ -190,10 +194,13 @@ def test_training_ends_behind_a_whole_step(stub: CudaDevice) -> None:
     ended = set()
     for most in range(count):
         net, optimizer = case.make(stub)
-        with Memory.ending_after(most), pytest.raises(DeviceError, match=NAMED):
+        with (
+            Memory.ending_after(most),
+            pytest.raises((DeviceError, RuntimeWarning), match=f"{NAMED}|launch by launch"),
+        ):
             train(net, optimizer, 2)
-        ended.add(states.index(state_of(net, optimizer)))
-        if states[0] == state_of(net, optimizer):
+        ended.add(states.index(values_of(net, optimizer)))
+        if states[0] == values_of(net, optimizer):
             assert train(net, optimizer, 2) == states[2], most
     assert {0, 1} <= ended
 
