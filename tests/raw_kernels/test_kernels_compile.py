@@ -38,7 +38,7 @@ extern "C" __global__ void __launch_bounds__(1024, 2) spilling(float* values, in
 #: Bytes that a kernel spills on one target alone: a cell with six coefficients and three numbers a unit; of
 #: walks of 128 units by whole blocks what they take after the last step; of a GRU's back of 64 units
 #: what two lanes a unit have no room for. Of a reduction of two gates on the oldest target.
-SPILLED = {("mgu_reduce", "sm_80"): 12, ("ugrnn_reduce", "sm_80"): 36} | {
+SPILLED = {("mgu_forward", "sm_90"): 16, ("mgu_reduce", "sm_80"): 12, ("ugrnn_reduce", "sm_80"): 36} | {
     (name, "sm_120"): spilled
     for name, spilled in (
         ("peephole_lstm_reduce", 32), ("lstm_forward", 16), ("lstm_backward", 40),
