@@ -78,7 +78,7 @@ def test_every_launch_is_taken_everywhere(name: str) -> None:
             if 0 not in shape.grid:
                 # The compiler keeps a kernel with launch bounds within the registers of its block.
                 is_bound = "__launch_bounds__" in KERNELS[name].text
-                registers = REGISTERS // math.prod(shape.block) if is_bound else REGISTERS_OF_THREAD
+                registers = REGISTERS // math.prod(shape.block) // 8 * 8 if is_bound else REGISTERS_OF_THREAD
                 registers = min(registers, REGISTERS_OF_THREAD)
                 limits = {"asked_for": one.shared_bytes, "registers": registers}
                 assert refusal(one, *shape, **limits) is None, (scalars, itemsize, one.name)
