@@ -100,6 +100,7 @@ SIZES_OF: Mapping[str, Mapping[str, int]] = {
     "sequence_project": {"rows": 20},
     "sequence_gather": {"features": 20, "total": 20},
     "sequence_scatter": {"features": 20, "rows": 20, "total": 20},
+    "sequence_gradients": {"delta_rows": 20, "state_rows": 20, "value_rows": 20, "staged": 16},
     "sequence_weight_gradient": {
         "rows": 20, "columns": 20, "bands": 1, "delta_rows": 20, "value_rows": 20, "first": 0, "shifted": 1
     },
