@@ -1,20 +1,18 @@
 """Built-in models, and models by file or module."""
 
-import numpy as np
 import pytest
 import torch
-from marks import some, some_rows
+from marks import some_rows
 from tolerances import assert_close
 from torch import nn
 
 import bppsa_cupy as bp
-from bppsa_cupy.models import MODELS, build_model, find_factory
+from bppsa_cupy.models import build_model, find_factory
 
 SIZES = {
     "lenet5": 62006, "vgg11": 9225610, "vgg16": 15253578, "alexnet": 23272266, "resnet20": 269722,
     "resnet56": 853018, "resnet110": 1727962, "resnet224": 3575066, "resnet362": 5811034,
 }  # fmt: skip
-
 
 #: Of many parameters or many layers.
 LARGE = "alexnet", "vgg16", "resnet110", "resnet224", "resnet362"
@@ -31,24 +29,6 @@ def test_sizes_are_the_known_ones(name, parameters):
     net = build_model(name, device="host")
     assert sum(array.size for array in net.parameters.values()) == parameters
     assert net.output_shape == (10,)
-
-
-@pytest.mark.parametrize("name", some(*sorted(MODELS.keys() - {*LARGE}), long=LARGE))
-def test_options_reach_the_network(name):
-    shape = (9, 2) if name in ("rnn", "gru", "lstm", "cell", "mingru") else (1, 32, 32)
-    more = {"cell": "mgu"} if name == "cell" else {}
-    net = build_model(name, input_shape=shape, classes=3, dtype="float64", seed=4, device="host", **more)
-    assert net.dtype == np.float64 and net.input_shape == shape and net.output_shape == (3,)
-
-
-def test_lenet5_takes_other_sizes():
-    assert build_model("lenet5", input_shape=(3, 40, 33), device="host").output_shape == (10,)
-    with pytest.raises(bp.ShapeError, match="H and W of at least 16"):
-        build_model("lenet5", input_shape=(3, 15, 32), device="host")
-    with pytest.raises(bp.ShapeError, match="alexnet got input"):
-        build_model("alexnet", input_shape=(3, 15, 32), device="host")
-    with pytest.raises(bp.ShapeError, match="H and W of at least 32"):
-        build_model("vgg11", input_shape=(3, 31, 32), device="host")
 
 
 def convolutions(*steps):
@@ -137,13 +117,3 @@ def test_a_model_of_the_users_own(tmp_path):
     file.write_text("import nothing_of_that_name\n", encoding="utf-8")
     with pytest.raises(bp.BppsaError, match="fails: ModuleNotFoundError"):
         find_factory(f"{file}:tiny")
-
-
-def test_specs_that_name_nothing(tmp_path):
-    assert find_factory("bppsa_cupy.models:lenet5") is MODELS["lenet5"]
-    with pytest.raises(bp.BppsaError, match="'alexnet9' is none of lenet5"):
-        find_factory("alexnet9")
-    with pytest.raises(bp.BppsaError, match="cannot be imported"):
-        find_factory("no_such_module_here:factory")
-    with pytest.raises(bp.BppsaError, match="does not exist"):
-        find_factory(f"{tmp_path / 'none.py'}:factory")

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from commands import command, error_line
+from commands import command
 
 import bppsa_cupy as bp
 from bppsa_cupy.models import build_model
@@ -79,69 +79,3 @@ def test_a_cell_of_ones_own(folder: Path) -> None:
     given = by_file.layers[0].definition
     assert build_model("cell", cell=given, device="host").describe() == by_file.describe()
     assert given.name == "leaky"
-
-
-def test_what_is_no_cell_is_refused() -> None:
-    with pytest.raises(
-        bp.CellError, match=r"the model 'cell' got cell of int: it takes a name or a bp\.Cell"
-    ):
-        build_model("cell", cell=3, device="host")
-    with pytest.raises(bp.ShapeError, match=r"mgu got input \(3, 8, 8\): it takes sequences \(T, F\)"):
-        build_model("cell", (3, 8, 8), cell="mgu", device="host")
-
-
-@pytest.mark.parametrize(
-    ("model", "message"),
-    [
-        ("cell", "the model 'cell' got no cell: name it by cell, on command lines --cell, as one of rnn, "),
-        ("cell --cell tnn", "cell 'tnn' is none of rnn, rnn_tanh, rnn_relu, gru, lstm, ctrnn, mgu, ugrnn"),
-        ("cell --cell none.py:leaky", "cell file 'none.py' does not exist"),
-        (
-            "cell --cell no_such_module:leaky",
-            "cell 'no_such_module:leaky': module 'no_such_module' cannot be",
-        ),
-        ("cell --cell cells.py:none", "cell 'cells.py:none': cells.py has no function 'none'"),
-        (
-            "cell --cell cells.py:made",
-            "made of cells.py is of Cell, it takes a function that returns the cell",
-        ),
-        ("cell --cell cells.py:number", "cell 'cells.py:number' made a int: a factory returns a bp.Cell"),
-        ("cell --cell cells.py:unknown", "cell 'leaky': its step reads x.z, but its gates are h"),
-        (
-            "cell --cell cells.py:failing",
-            "cell 'cells.py:failing' fails: ZeroDivisionError: division by zero",
-        ),
-        (
-            "cell --cell cells.py:asking",
-            "cell 'cells.py:asking' fails: TypeError: asking() missing 1 required",
-        ),
-        ("gru --cell mgu", "--cell is of the model cell, and 'gru' takes no cell: leave it out"),
-        ("lenet5 --cell mgu", "--cell is of the model cell, and 'lenet5' takes no cell: leave it out"),
-    ],
-)
-def test_errors_of_the_command_are_one_line(folder: Path, capsys, model: str, message: str) -> None:
-    words = [*model.split(), "--data", "bits.h5", "--device", "host"]
-    assert command("bppsa-train")(words) == 1
-    assert message in error_line(capsys)
-
-
-def test_every_command_that_takes_a_model_takes_a_cell(folder: Path, capsys) -> None:
-    own = "cell --cell cells.py:leaky --input-shape 9,1 --device host".split()
-    assert command("bppsa-plan")(["build", *own, "-o", "p.h5"]) == 0
-    assert command("bppsa-plan")(["verify", "p.h5", "--model", *own]) == 0
-    assert command("bppsa-plan")(["verify", "p.h5", "--model", "rnn", *own[3:]]) == 1
-    assert "layer 0: type CellLayer in the plan, RNN in the network" in error_line(capsys)
-    words = "dump cell --cell rnn --data bits.h5 --batch-size 2 --device host -o j.h5".split()
-    assert command("bppsa-jacobians")(words) == 0
-    assert "j.h5: 10 Jacobians" in capsys.readouterr().out
-
-
-def test_a_checkpoint_knows_its_cell(folder: Path, capsys) -> None:
-    def train(*words: str) -> int:
-        return command("bppsa-train")([*words, "--data", "bits.h5", "--batch-size", "8", "--device", "host"])
-
-    assert train(*"cell --cell rnn --iterations 2 --checkpoint c.h5".split()) == 0
-    assert train(*"rnn --epochs 2 --resume c.h5".split()) == 0
-    capsys.readouterr()
-    assert train(*"cell --cell cells.py:leaky --epochs 2 --resume c.h5".split()) == 1
-    assert "layer 0: type RNN in the checkpoint, CellLayer in the network" in error_line(capsys)

@@ -79,18 +79,6 @@ def test_arrays_of_a_layer_pair_by_shape_and_layers_by_order():
         net.load_state_dict(nn.Sequential(Renamed(3, 2), Renamed(3, 3)).state_dict(), by_order=True)
 
 
-def test_a_pruned_gru_loads_whatever_the_order():
-    torch.manual_seed(0)
-    gru = nn.GRU(3, 4, batch_first=True)
-    prune.l1_unstructured(gru, "weight_hh_l0", 0.5)
-    state = {f"rnn.{name}": array for name, array in gru.state_dict().items() if not name.endswith("_mask")}
-    state = {name.removesuffix("_orig"): array for name, array in state.items()}
-    net = bp.Sequential([bp.GRU(3, 4)], (5, 3), device="host")
-    net.load_state_dict(dict(reversed(state.items())), by_order=True)
-    for name, array in state.items():
-        np.testing.assert_array_equal(net.parameters[name.replace("rnn.", "0.")], array)
-
-
 @pytest.mark.parametrize("nested", [False, True])
 def test_plan_build_from_a_pruned_checkpoint_of_pytorch(tmp_path, nested):
     model = pruned(lambda: ResNet(20), "pruned")
@@ -106,13 +94,3 @@ def test_plan_build_from_a_pruned_checkpoint_of_pytorch(tmp_path, nested):
     net.use(plan)
     with pytest.raises(bp.PlanMismatchError):
         build_model("resnet20", device="host").use(plan)
-
-
-@pytest.mark.parametrize(
-    "content", [{"a": {"x": torch.ones(1)}, "b": {"x": torch.ones(1)}}, {"epoch": 3}, {"w": torch.ones(3)}]
-)
-def test_other_files_of_pytorch_are_refused(tmp_path, content, capsys):
-    torch.save(content, tmp_path / "model.pth")
-    command = ["build", "resnet20", "--from", str(tmp_path / "model.pth"), "-o", str(tmp_path / "p.h5")]
-    assert main([*command, "--device", "host"]) == 1
-    assert capsys.readouterr().err.startswith("error: ")

@@ -69,21 +69,6 @@ def test_an_optimizer_of_a_part_trains_it_alone():
         assert np.array_equal(whole.parameters[name], (other if changed else net()).parameters[name])
 
 
-def test_a_pass_of_the_whole_is_stale_behind_a_step_of_a_part():
-    whole = net()
-    whole(X)
-    bp.SGD(whole[4:].parameters, lr=0.1).step(whole[4:].gradients)
-    with pytest.raises(bp.PassError, match=r"run net\.forward"):
-        whole.backward(np.ones((5, 2)))
-
-
-def test_a_part_of_a_part_and_negative_bounds():
-    whole = net()
-    part = whole[1:][3:-1]
-    assert part.parameters["0.weight"] is whole.parameters["4.weight"] and len(part) == 1
-    assert len(whole[2:2]) == 0 and np.array_equal(whole[2:2](np.ones((1, 2, 2, 2))), np.ones((1, 2, 2, 2)))
-
-
 def test_masks_follow_the_whole():
     whole = net()
     part = whole[3:]
@@ -121,13 +106,3 @@ def test_a_copy_is_a_network_of_its_own(copied):
     part = copied(whole[4:])
     part.parameters["0.bias"][...] = 9
     assert not (whole.parameters["4.bias"] == 9).any() and next(iter(part.parameters)) == "0.weight"
-
-
-@pytest.mark.parametrize(
-    "index, message",
-    [(slice(None, None, 2), r"net\[::2\] takes layers \[0, 2, 4\] of 6: .*as net\[:3\]"),
-     (slice(None, None, -1), "follow each other"), (slice("a", None), "got start='a': it takes an integer")],
-)  # fmt: skip
-def test_other_slices_are_refused(index, message):
-    with pytest.raises(bp.ShapeError, match=message):
-        net()[index]

@@ -1,15 +1,10 @@
 """Scans inside of residual blocks: which runs there are, by what plan, and what they compute."""
 
-import json
-from dataclasses import replace
-
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 
 import bppsa_cupy as bp
-from bppsa_cupy.tools.plan import main as plan_main
-from bppsa_cupy.tools.plans.balance import make_partition
 
 METHODS = ("linear", "blelloch", "hybrid")
 
@@ -34,44 +29,6 @@ def nested(kernel_size=3, inner_activation=bp.Tanh):
 
 def network(device="host", **options):
     return bp.Sequential(nested(**options), (1, 4, 3), dtype="float64", device=device)
-
-
-def names(net):
-    return [[element.name for element in chain.elements] for chain in net.chains()]
-
-
-INNER = [["2.body.3.body.2 Conv2d", "2.body.3.body.1 Tanh", "2.body.3.body.0 Conv2d"]]
-INNER += [["2.body.3.shortcut.0 ReLU"], ["2.body.5 Conv2d", "2.body.4 Sigmoid"]]
-ENDS = [["3 ReLU"], ["5.body.1 Tanh", "5.body.0 Linear"], ["6 Linear"]]
-
-
-def test_runs_lie_in_the_order_of_their_layers():
-    net = network()
-    assert names(net) == [
-        ["1 Tanh", "0 Conv2d"], ["2.body.0 Conv2d"], ["2.body.2 ReLU"], *INNER, ["2.shortcut.0 Conv2d"],
-        *ENDS,
-    ]  # fmt: skip
-    assert names(net.eval()) == [
-        ["1 Tanh", "0 Conv2d"], ["2.body.2 ReLU", "2.body.1 BatchNorm2d", "2.body.0 Conv2d"], *INNER,
-        ["2.shortcut.1 BatchNorm2d", "2.shortcut.0 Conv2d"], *ENDS,
-    ]  # fmt: skip
-    assert [run.position for run in net.architecture.runs] == list(range(9))
-    owners = [{element.item for element in chain.elements} for chain in net.chains()]
-    assert [list(items) for items in owners] == [[0, 1], [2], [2], [2], [2], [2], [3], [5], [6]]
-
-
-def test_equal_blocks_share_patterns_and_products():
-    def blocks(count):
-        body = [bp.Conv2d(2, 2, 3, padding=1), bp.ReLU(), bp.Conv2d(2, 2, 3, padding=1), bp.Tanh(), bp.ReLU()]
-        return bp.Sequential([bp.Residual(body) for _ in range(count)], (2, 3, 3), device="host")
-
-    net = blocks(3)
-    patterns = [[id(element.pattern) for element in chain.elements] for chain in net.chains()]
-    assert patterns[0] == patterns[1] == patterns[2] and len(set(patterns[0])) == 3
-    one, three = (blocks(count).plan(batch_size=1).chains for count in (1, 3))
-    assert len(three) == 3 and three[0].products.keys() == one[0].products.keys() and one[0].products
-    assert three[2].sizes.multiply_adds(three[2].schedules["blelloch"].steps[0]) > 0
-    assert three[2].chain.elements[0].name == "2.body.4 ReLU"
 
 
 @pytest.mark.parametrize("training", [True, False])
@@ -119,38 +76,6 @@ def told(net):
     return {record.label: record.gradient_norm for record in net.transposed_jacobians()}
 
 
-def test_records_forget_the_gradients_of_another_pass(rng):
-    net = network().eval()
-    net.use(net.plan(batch_size=2))
-    x = rng.standard_normal((2, 2, 1, 4, 3))
-    net.forward(x[0])
-    net.backward(rng.standard_normal((2, 3)), "linear")
-    first = net.last_pass
-    assert None not in [record.gradient_norm for record in net.transposed_jacobians(of=first)]
-    net.forward(x[1])
-    net.backward(rng.standard_normal((2, 3)), "linear")
-    assert {record.gradient_norm for record in net.transposed_jacobians(of=first)} == {None}
-    net.forward(x[0], into=net.last_pass)
-    assert {record.gradient_norm for record in net.transposed_jacobians()} == {None}
-
-
-def test_two_passes_alive_at_once(rng):
-    net = network().eval()
-    net.use(net.plan(batch_size=2))
-    x, gradient = rng.standard_normal((2, 2, 1, 4, 3)), rng.standard_normal((2, 3))
-    passes = []
-    for images in x:
-        net.forward(images)
-        passes.append(net.last_pass)
-    for current, images in zip(passes, x, strict=True):
-        net.backward(gradient, "blelloch", of=current)
-        got = net.gradients.to_host()
-        net.forward(images)
-        net.backward(gradient, "bp")
-        for name, array in net.gradients.items():
-            assert_allclose(got[name], array, rtol=1e-11, atol=1e-14)
-
-
 @pytest.mark.parametrize("method", METHODS)
 def test_single_elements_inside_need_no_plan(method, rng):
     layers = [bp.Residual([bp.Conv2d(1, 1, 3, padding=1), bp.BatchNorm2d(1)], [bp.Tanh()]), bp.BatchNorm2d(1)]
@@ -193,50 +118,3 @@ def test_a_plan_of_another_body_is_refused_with_the_place():
         masked.use(plan)
     with pytest.raises(bp.PlanMismatchError, match="mode training in the plan, evaluation in the network"):
         network().eval().use(plan)
-
-
-def test_a_plan_that_lacks_the_chains_inside_is_refused(tmp_path):
-    net = network()
-    plan = net.plan(batch_size=1)
-    outside = [chain for chain in plan.chains if "." not in chain.chain.elements[0].name]
-    replace(plan, chains=tuple(outside)).save(tmp_path / "old.h5")
-    words = "chain 1 is 3 ReLU in the plan, 2.body.0 Conv2d in the network; build it again"
-    with pytest.raises(bp.PlanMismatchError, match=words):
-        net.use(bp.Plan.load(tmp_path / "old.h5"))
-    with pytest.raises(bp.PlanMismatchError, match="chain 9 is none in the plan, 6 Linear in the network"):
-        net.use(replace(plan, chains=plan.chains[:-1]))
-
-
-def test_the_plan_tool_tells_the_places(tmp_path, capsys):
-    model = tmp_path / "model.py"
-    model.write_text(
-        "import bppsa_cupy as bp\n\ndef net(**options):\n"
-        "    body = [bp.Conv2d(1, 1, 3, padding=1), bp.ReLU(), bp.Conv2d(1, 1, 3, padding=1)]\n"
-        "    return bp.Sequential([bp.Conv2d(1, 1, 1), bp.Residual(body)], (1, 4, 4), **options)\n"
-    )
-    plan = str(tmp_path / "p.h5")
-    build = ["build", f"{model}:net", "--batch-size", "2", "--device", "host", "-o", plan]
-    for arguments in (build, ["show", plan], ["explain", plan]):
-        assert plan_main(arguments) == 0
-    told = capsys.readouterr().out
-    assert "1.body.2 Conv2d" in told and "1.body.0 Conv2d" in told
-    assert plan_main(["show", plan, "--json"]) == 0
-    chains = json.loads(capsys.readouterr().out)["chains"]
-    assert [len(chain["elements"]) for chain in chains] == [1, 3]
-    picture = tmp_path / "p.png"
-    assert plan_main(["draw", plan, "--chain", "1", "-o", str(picture)]) == 0 and picture.stat().st_size
-
-
-@pytest.mark.parametrize("balance", ["multiply-adds", "measured", "bytes", "elements"])
-@pytest.mark.parametrize("ranks", [2, 3])
-def test_a_block_lies_on_one_rank(balance, ranks):
-    net = network()
-    partition = make_partition(net, ranks, None, balance, 2)
-    plan = net.plan(batch_size=2, partition=partition)
-    inside = [chain.chain.owners(partition) for chain in plan.chains[1:7]]
-    assert len({owner for owners in inside for owner in owners}) == 1
-    if balance == "elements":
-        counts = np.zeros(ranks)
-        for chain in plan.chains:
-            np.add.at(counts, list(chain.chain.owners(partition)), 1)
-        assert counts.sum() == 15 and counts.max() <= 11 and counts.min() >= 1

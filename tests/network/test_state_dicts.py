@@ -41,14 +41,6 @@ def test_one_prefix_before_all_names(prefix):
     assert_loaded(net, given)
 
 
-def test_a_layer_behind_others_without_state():
-    net = bp.Sequential([bp.ReLU(), bp.BatchNorm1d(3), bp.ReLU()], (3,), device="host")
-    module = torch.nn.BatchNorm1d(3)
-    module(torch.rand(4, 3))
-    net.load_state_dict(module.state_dict())
-    assert_loaded(net, module.state_dict())
-
-
 @pytest.mark.parametrize(
     "rename",
     [
@@ -67,9 +59,3 @@ def test_other_names_are_refused_and_nothing_is_set(rename):
     ):
         net.load_state_dict(given)
     assert_loaded(net, before)
-
-
-def test_a_bare_state_needs_the_only_layer_with_one():
-    with pytest.raises(bp.CheckpointError, match="missing"):
-        classifier().load_state_dict(torch.nn.GRU(3, 4).state_dict())
-    classifier()[:1].load_state_dict(torch.nn.GRU(3, 4).state_dict())

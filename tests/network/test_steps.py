@@ -56,19 +56,6 @@ def test_modules_have_steps(kind: Any) -> None:
         torch.testing.assert_close(found, y[:, t] if module.batch_first else y[t])
 
 
-def test_layers_without_steps_say_so() -> None:
-    layers = [bp.QRNN(3, 4, window=2), bp.GRU(4, 4, bidirectional=True), bp.Linear(8, 2)]
-    net = bp.Sequential(layers, input_shape=(5, 3), device="host")
-    for index in range(3):
-        with pytest.raises(bp.ShapeError, match="has no step: a recurrent layer of one direction has"):
-            net[index].step(np.ones((2, 3), np.float32))
-    net = bp.Sequential([bp.GRU(3, 4)], input_shape=(5, 3), device="host")
-    with pytest.raises(bp.ShapeError, match=r"got a step of shape \(2, 1, 3\): it takes \(B, 3\)"):
-        net[0].step(np.ones((2, 1, 3), np.float32))
-    with pytest.raises(bp.ShapeError, match="has no step"):
-        bt.GRU(3, 4, bidirectional=True).step(torch.ones(2, 3))
-
-
 def test_a_network_a_step_at_a_time_leaves_the_bits_of_a_pass() -> None:
     layers = [
         bp.Linear(3, 8),
@@ -83,15 +70,3 @@ def test_a_network_a_step_at_a_time_leaves_the_bits_of_a_pass() -> None:
         np.testing.assert_allclose(steps(x[:, t]), y[:, t], rtol=0, atol=1e-15)
     with pytest.raises(bp.ShapeError, match=r"a step got input of shape \(3, 3\): it takes \(2, 3\)"):
         steps(np.ones((3, 3)))
-
-
-def test_networks_without_steps_say_so() -> None:
-    net = bp.Sequential([bp.GRU(3, 4, bidirectional=True)], input_shape=(9, 3), device="host")
-    with pytest.raises(bp.ShapeError, match=r"steps: layer 0, GRU.* needs more than its state"):
-        net.steps()
-    net = bp.Sequential([bp.CausalConv1d(3), bp.GRU(3, 4)], input_shape=(9, 3), device="host")
-    with pytest.raises(bp.ShapeError, match=r"steps: layer 0, CausalConv1d.* needs more than its state"):
-        net.steps()
-    net = bp.Sequential([bp.Flatten(), bp.Linear(27, 4)], input_shape=(9, 3), device="host")
-    with pytest.raises(bp.ShapeError, match="its last size must be 27"):
-        net.steps()

@@ -12,11 +12,8 @@ from cupy_fixtures import no_device_is_kept, stub  # noqa: F401  fixtures
 from cupy_stub_streams import Graph
 
 import bppsa_cupy as bp
-from bppsa_cupy.data import Dataset, Split
 from bppsa_cupy.devices import Device, get_device
 from bppsa_cupy.devices.cuda import CudaDevice
-from bppsa_cupy.training.loop import train
-from bppsa_cupy.training.settings import Settings
 
 Make = Callable[[Device | str], bp.Sequential]
 
@@ -110,18 +107,6 @@ def test_a_step_is_one_graph_and_few_calls(stub: CudaDevice, rng: np.random.Gene
     assert len(calls) <= 25, calls
 
 
-def test_a_read_result_stays_and_an_old_one_is_kept(cuda: CudaDevice, rng: np.random.Generator) -> None:
-    """Results that nobody has read are not overwritten by later steps, which use their memory."""
-    net = rnn(cuda)
-    step = bp.CapturedStep(net, bp.SGD(net.parameters, lr=0.1))
-    batches = [batch_of(net, rng, 3) for _ in range(6)]
-    results = [step(*batch) for batch in batches]
-    other = rnn("host")
-    again = bp.CapturedStep(other, bp.SGD(other.parameters, lr=0.1))
-    expected = [again(*batch).loss for batch in batches]
-    np.testing.assert_allclose([result.loss for result in results], expected, rtol=1e-9)
-
-
 def test_a_gradient_that_is_not_finite_is_blocked(cuda: CudaDevice, rng: np.random.Generator) -> None:
     net = rnn(cuda)
     optimizer = bp.Adam(net.parameters)
@@ -166,23 +151,6 @@ def test_masks_plans_modes_and_momentum_that_change_are_captured_anew(
     assert "NaN" in steps[1].ran
 
 
-def test_a_loss_of_ones_own_inputs_on_the_gpu_and_few_shapes(
-    stub: CudaDevice, rng: np.random.Generator
-) -> None:
-    """More shapes than stay, a target of floats, and inputs that are on the GPU."""
-    nets = [
-        bp.Sequential([bp.Linear(3, 2)], (3,), dtype="float64", device=device) for device in ("host", stub)
-    ]
-    steps = [bp.CapturedStep(net, bp.SGD(net.parameters, lr=0.1), bp.mse_loss) for net in nets]
-    for turn in range(24):
-        size = 1 + turn % 12
-        x, target = rng.standard_normal((size, 3)), rng.standard_normal((size, 2))
-        given = stub.asarray(x) if turn % 2 else x
-        losses = steps[0](x, target).loss, steps[1](given, target).loss
-        np.testing.assert_allclose(losses[1], losses[0], rtol=1e-9)
-    assert_same_parameters(*nets)
-
-
 def test_what_cannot_be_captured_is_told(stub: CudaDevice, rng: np.random.Generator) -> None:
     layers = [bp.RNN(3, 5, outputs="last", forward_method="newton"), bp.Linear(5, 4)]
     net = bp.Sequential(layers, (9, 3), dtype="float64", device=stub)
@@ -208,29 +176,3 @@ def test_what_cannot_be_captured_is_told(stub: CudaDevice, rng: np.random.Genera
         step(x, target)
     step(x, target)
     assert "the capture failed" in step.ran and plain.random_state["passes"] == 3
-
-
-def test_a_step_that_fails_changes_nothing(cuda: CudaDevice, rng: np.random.Generator) -> None:
-    net = images(cuda)
-    optimizer = bp.SGD(net.parameters, lr=0.1, momentum=0.9)
-    step = bp.CapturedStep(net, optimizer)
-    x, labels = batch_of(net, rng, 3)
-    for turn in range(3):
-        before, state = net.state_dict(), dict(net.random_state)
-        for wrong in ((x[:, :1], labels), (x, labels + 4), (x, labels[:2])):
-            with pytest.raises((bp.ShapeError, bp.LabelError)):
-                step(*wrong)
-        assert net.random_state == state and optimizer.steps == turn
-        assert all(np.array_equal(array, before[name]) for name, array in net.state_dict().items())
-        step(x, labels)
-
-
-def test_train_uses_graphs(stub: CudaDevice, rng: np.random.Generator) -> None:
-    x, labels = rng.standard_normal((11, 9, 3)), rng.integers(0, 4, 11)
-    data = Dataset("made", (9, 3), 4, Split(x, labels, None), None, None)
-    losses = []
-    for device in ("host", stub):
-        net = rnn(device)
-        settings = Settings(epochs=3, batch_size=4, clip=1.0, lr_schedule="cosine")
-        losses.append(train(net, data, bp.Adam(net.parameters), settings).losses)
-    np.testing.assert_allclose(losses[1], losses[0], rtol=1e-9)

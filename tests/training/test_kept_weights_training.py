@@ -6,7 +6,6 @@ import copy
 import numpy as np
 import pytest
 import torch
-from torch.nn.utils import parametrizations, prune
 
 import bppsa_cupy as bp
 
@@ -134,67 +133,3 @@ def test_a_dense_gradient_is_made_on_request_and_parts_hold_whole_ones():
         take_step(other, beside, *batch(step))
     for name, array in net.state_dict().items():
         np.testing.assert_array_equal(other.parameters[name], array)
-
-
-def test_state_dicts_of_pytorchs_pruning_are_weights_and_masks(rng):
-    net, theirs, _ = pair()
-    for index in (0, 2):
-        prune.random_unstructured(theirs[index], "weight", 0.9)
-    state = theirs.state_dict()
-    assert "0.weight_orig" in state and "0.weight" not in state
-    behind = {f"model.{name}": value for name, value in state.items()}
-    x = rng.standard_normal((2, 3, 8, 8))
-    for given in (state, behind):
-        fresh, _, _ = pair(seed=3)
-        fresh.load_state_dict(given)
-        for index in (0, 2):
-            np.testing.assert_array_equal(fresh.masks[f"{index}.weight"], theirs[index].weight_mask.bool())
-        np.testing.assert_array_equal(fresh.masks["7.weight"], net.masks["7.weight"])
-        theirs[5].weight.data *= torch.tensor(fresh.masks["5.weight"])
-        theirs[7].weight.data *= torch.tensor(fresh.masks["7.weight"])
-        np.testing.assert_allclose(fresh.forward(x), theirs(torch.tensor(x)).detach(), rtol=1e-12, atol=1e-12)
-    parametrizations.orthogonal(theirs[5])
-    before = net.state_dict()
-    with pytest.raises(bp.CheckpointError, match=r"remove_parametrizations"):
-        net.load_state_dict(theirs.state_dict())
-    bad = {**state, "0.weight_mask": torch.ones(3)}
-    with pytest.raises(bp.ShapeError, match=r"mask"):
-        net.load_state_dict(bad)
-    for name, array in net.state_dict().items():
-        np.testing.assert_array_equal(array, before[name])
-
-
-def test_an_array_that_somebody_holds_is_read_before_each_pass_and_written_at_each_step():
-    net, other = pair()[0], pair()[0]
-    ours, theirs = (bp.Adam(one.parameters, lr=0.01) for one in (net, other))
-    held, flat = None, None
-    for step in range(8):
-        x, labels = batch(step)
-        if step == 3:
-            held = net.parameters["2.weight"]
-            np.testing.assert_array_equal(held, other.state_dict()["2.weight"])
-        if step == 5:
-            held[...] *= 2
-            state = other.state_dict()
-            other.load_state_dict({**state, "2.weight": 2 * state["2.weight"]})
-        if step == 6:
-            flat = net.parameters.flat
-            np.testing.assert_array_equal(flat, other.parameters.settled())
-        for one, optimizer in ((net, ours), (other, theirs)):
-            take_step(one, optimizer, x, labels)
-        if held is not None:
-            np.testing.assert_array_equal(held, other.state_dict()["2.weight"])
-        if flat is not None:
-            np.testing.assert_array_equal(flat, other.parameters.settled())
-    # A layer on its own, and Jacobians, take what there is.
-    held[...] = 0.5 * net.masks["2.weight"]
-    other.parameters["2.weight"][...] = 0.5
-    x, labels = batch(9)
-    np.testing.assert_array_equal(net.forward(x), other.forward(x))
-    np.testing.assert_array_equal(net[2](np.ones((1, 8, 8, 8))), other[2](np.ones((1, 8, 8, 8))))
-    dense = pair()[0]
-    dense.use_whole_gradients()
-    dense.load_state_dict(net.state_dict())
-    dense.forward(x)
-    for record, wanted in zip(net.transposed_jacobians(), dense.transposed_jacobians(), strict=True):
-        np.testing.assert_array_equal(record.data, wanted.data)

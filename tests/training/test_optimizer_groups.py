@@ -3,8 +3,6 @@
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 from optimizer_cases import SHAPES, filled
 
 import bppsa_cupy as bp
@@ -69,25 +67,6 @@ def test_steps_equal_pytorch(device, dtype, rng, ours, theirs, options, groups):
     assert sum(steps.values()) == 4, "a step is one launch, whatever the groups"
 
 
-@given(
-    owners=st.lists(st.integers(0, 3), min_size=1, max_size=7),
-    width=st.integers(1, 40),
-    seed=st.integers(0, 99),
-)
-def test_every_parameter_has_the_rate_of_its_group(owners, width, seed):
-    """A step of plain descent from 0 along a gradient of 1 shows the rate."""
-    device, rng = get_device("host"), np.random.default_rng(seed)
-    shapes = {f"{k}.weight": (int(rng.integers(0, width + 1)),) for k in range(len(owners))}
-    parameters, gradients = filled(device, "float64", rng, shapes), filled(device, "float64", rng, shapes)
-    for flat, value in ((parameters, 0), (gradients, 1)):
-        flat.assign({name: np.full(shape, value) for name, shape in shapes.items()})
-    places = [[k for k, owner in enumerate(owners) if owner == group] for group in (1, 2, 3)]
-    groups = [{"params": layers, "lr": rate} for layers, rate in zip(places, (0.5, 0.25, 2.0), strict=True)]
-    bp.SGD(parameters, lr=1.0, groups=groups).step(gradients)
-    for k, owner in enumerate(owners):
-        assert np.all(parameters[f"{k}.weight"] == -[1.0, 0.5, 0.25, 2.0][owner])
-
-
 @pytest.mark.parametrize("ours, theirs, options, groups", CASES)
 def test_a_checkpoint_goes_on_with_the_groups(rng, tmp_path, ours, theirs, options, groups):
     device = get_device("host")
@@ -109,21 +88,3 @@ def test_a_checkpoint_goes_on_with_the_groups(rng, tmp_path, ours, theirs, optio
         kept = copy.to_host()
     optimizer.step(gradients)
     assert all(np.array_equal(array, kept[name]) for name, array in parameters.to_host().items())
-
-
-@pytest.mark.parametrize(
-    "groups, message",
-    [
-        ([{"params": "1"}], r"group 0 has the parameters '1': the network has 0\.weight, 0\.bias, 2\.weight"),
-        ([{"params": 0}, {"params": ["2", "0.bias"]}], r"0\.bias is in groups 0 and 1"),
-        ([{"params": 0, "rate": 1}], "group 0 gives 'rate': the optimizer has lr, momentum"),
-        ([{"lr": 1}], "it must be a dict with 'params'"),
-        (["0"], "group 0 is '0': it must be a dict"),
-        ([{"params": 0, "lr": -1}], "lr=-1: it takes a finite number"),
-        ([{"params": 0, "nesterov": True}], "needs a momentum above 0"),
-        ([{"params": 0}] * 256, "256 groups of parameters were given: at most 255"),
-    ],
-)
-def test_groups_that_are_refused(rng, groups, message):
-    with pytest.raises(bp.BppsaError, match=message):
-        bp.SGD(filled(get_device("host"), "float32", rng), groups=groups)

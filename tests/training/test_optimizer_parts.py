@@ -6,7 +6,6 @@ from optimizer_cases import filled
 
 import bppsa_cupy as bp
 from bppsa_cupy.devices import get_device
-from bppsa_cupy.network.parameters import ParameterSet
 
 SHAPES = {"0.weight": (40,), "1.weight": (70,)}
 GROUPS = [{"params": ["1.weight"], "lr": 0.3}]
@@ -82,13 +81,6 @@ def test_a_prediction_goes_on_as_the_last_update_did(rng, updates):
         np.testing.assert_allclose(ours, optimizer.parameters.flat[part], rtol=1e-12)
 
 
-@pytest.mark.parametrize("options", [{"lr": 0.1}, {"lr": 0.1, "momentum": 0.0}])
-def test_nothing_is_predicted_without_momentum(rng, options):
-    plain = bp.SGD(filled(get_device("host"), "float64", rng, SHAPES), **options)
-    with pytest.raises(bp.BppsaError, match="cannot be predicted with SGD: take SGD with momentum"):
-        plain.predict(1, slice(0, 40))
-
-
 def test_state_older_than_the_masks_is_masked(rng):
     """By the next step, and by a prediction before it."""
     for predicts in (False, True):
@@ -109,76 +101,3 @@ def test_state_older_than_the_masks_is_masked(rng):
             optimizer.step(net.gradients)
         assert not net.parameters.view(optimizer.arrays["velocity"], "0.weight")[held].any()
         assert not net.parameters["0.weight"][held].any()
-
-
-def test_a_loaded_state_older_than_the_masks_is_masked(rng):
-    """Though the optimizer has made steps with these masks before."""
-    net = bp.Sequential([bp.Linear(4, 3)], (4,), device="host", seed=0)
-    optimizer = bp.SGD(net.parameters, lr=0.1, momentum=0.9)
-    net.gradients.flat[...] = 1
-    optimizer.step(net.gradients)
-    state = optimizer.state_dict()
-    bp.prune(net, 0.5)
-    held = net.parameters["0.weight"] == 0
-    net.gradients.flat[...] = 0
-    optimizer.step(net.gradients)
-    optimizer.load_state_dict(state)
-    assert held.any() and net.parameters.view(optimizer.arrays["velocity"], "0.weight")[held].all()
-    optimizer.step(net.gradients)
-    assert not net.parameters.view(optimizer.arrays["velocity"], "0.weight")[held].any()
-    assert not net.parameters["0.weight"][held].any()
-
-
-def test_a_state_that_is_loaded_ends_updates_by_parts(rng):
-    optimizer, gradients, parts = made(rng)
-    state = optimizer.state_dict()
-    for _ in range(4):
-        optimizer.step(gradients, parts[0])
-    optimizer.load_state_dict(state)
-    optimizer.settle()
-    assert optimizer.steps == 1
-    assert int(optimizer.fetch_blocked(parts[0])()[0]) == 0
-
-
-def test_betas_of_0_are_taken(rng):
-    """Adam without memory: each step is lr · g / (|g| + eps)."""
-    device = get_device("host")
-    parameters, gradients = filled(device, "float64", rng, SHAPES), filled(device, "float64", rng, SHAPES)
-    before = parameters.to_host()
-    bp.Adam(parameters, lr=0.1, betas=(0.0, 0.0)).step(gradients)
-    for name, array in parameters.to_host().items():
-        slope = gradients[name]
-        np.testing.assert_allclose(array, before[name] - 0.1 * slope / (abs(slope) + 1e-8), rtol=1e-12)
-
-
-class OfTwoRanks(ParameterSet):
-    """Gradients of rank 0, where rank 1's are 3 and 4e30."""
-
-    def of_all_ranks(self, value):
-        return np.stack([value, 4e30])
-
-    def units_of_all_ranks(self, values):
-        return np.append(values, np.square(np.array([3.0, 4e30]) / 4e30).sum())
-
-
-class BlockedElsewhere(ParameterSet):
-    """Parameters of a rank, where another rank's gradients are not finite."""
-
-    def set_where_any(self, flag):
-        flag[...] = 1
-
-
-def test_a_step_is_blocked_where_another_ranks_gradients_are_not_finite():
-    parameters = BlockedElsewhere(get_device("host"), np.dtype("float32"), {"w": (2,)})
-    parameters.assign({"w": np.ones(2)})
-    optimizer = bp.SGD(parameters, lr=0.1)
-    optimizer.step(parameters)
-    assert optimizer.blocked and optimizer.steps == 0
-    np.testing.assert_array_equal(parameters["w"], np.ones(2))
-
-
-def test_clipping_takes_the_norm_of_all_ranks():
-    gradients = OfTwoRanks(get_device("host"), np.dtype("float32"), {"w": (2,)})
-    gradients.assign({"w": np.array([3e30, 0.0])})
-    assert float(bp.clip_grad_norm(gradients, 1.0)) == pytest.approx(5e30)
-    np.testing.assert_allclose(gradients.to_host()["w"], [0.6, 0], rtol=1e-6)

@@ -8,8 +8,7 @@ import torch
 from training_cases import dataset, make, optimizer_of, run, torch_batches  # noqa: F401  dataset is a fixture
 
 import bppsa_cupy as bp
-from bppsa_cupy.training.loop import evaluate, train
-from bppsa_cupy.training.settings import Settings
+from bppsa_cupy.training.loop import evaluate
 
 
 def test_the_loss_falls_and_the_test_set_is_evaluated_every_epoch(dataset):
@@ -53,36 +52,6 @@ def test_scans_give_the_curve_of_back_propagation(dataset, method):
     np.testing.assert_allclose(history.losses, expected.losses, rtol=1e-10)
 
 
-@pytest.mark.parametrize("stop", [1, 6])
-def test_resuming_gives_the_same_bits_and_one_log(dataset, tmp_path, stop):
-    whole, first, second = make("float32"), make("float32"), make("float32", seed=9)
-    expected = train(whole, dataset, optimizer_of(whole), Settings(epochs=3, batch_size=16))
-    file, log = tmp_path / "state.h5", tmp_path / "log.jsonl"
-    train(
-        first,
-        dataset,
-        optimizer_of(first),
-        Settings(epochs=3, iterations=stop, batch_size=16, checkpoint=file, log=log),
-    )
-    rest = train(
-        second, dataset, optimizer_of(second), Settings(epochs=3, batch_size=16, log=log), resume=file
-    )
-    assert np.array_equal(rest.losses, expected.losses[stop:])
-    assert all(np.array_equal(whole.parameters[name], second.parameters[name]) for name in whole.parameters)
-    logged = [json.loads(line) for line in log.read_text(encoding="utf-8").splitlines()]
-    assert [row["step"] for row in logged] == list(range(1, 13))
-    assert [row["loss"] for row in logged] == list(expected.losses)
-
-
-def test_the_log_has_one_object_an_iteration(dataset, tmp_path):
-    log = tmp_path / "log.jsonl"
-    _, history = run(dataset, iterations=7, epochs=9, log=log)
-    rows = [json.loads(line) for line in log.read_text(encoding="utf-8").splitlines()]
-    assert rows[0].pop("ran") == history.ran  # once: every step of this network runs the same
-    assert rows == history.rows and len(rows) == 7
-    assert all({"step", "loss"} <= row.keys() for row in rows)
-
-
 def test_a_loss_that_is_not_finite_stops_training(dataset, tmp_path):
     file, log = tmp_path / "state.h5", tmp_path / "log.jsonl"
     run(dataset, epochs=1, checkpoint=file)
@@ -109,42 +78,3 @@ def test_a_bad_gradient_leaves_the_parameters_as_they_were(dataset):
     with pytest.raises(bp.NonFiniteError, match="a gradient is not finite at step 1: lower"):
         run(dataset, net, iterations=2, gradient_hook=poison)
     assert all(np.array_equal(net.parameters[name], before[name]) for name in before)
-
-
-def test_refusals(dataset, tmp_path):
-    other = bp.Sequential([bp.Flatten(), bp.Linear(4, 3)], (1, 2, 2), device="host")
-    with pytest.raises(bp.DataError, match=r"inputs of shape \(1, 6, 6\), the network takes \(1, 2, 2\)"):
-        run(dataset, other)
-    two = bp.Sequential([bp.Flatten(), bp.Linear(36, 2)], (1, 6, 6), device="host")
-    with pytest.raises(bp.DataError, match=r"has 3 classes, the network's output has shape \(2,\)"):
-        run(dataset, two)
-    with pytest.raises(bp.BppsaError, match="the optimizer holds another network's parameters"):
-        train(make(), dataset, optimizer_of(make()), Settings())
-    file = tmp_path / "state.h5"
-    run(dataset, checkpoint=file, iterations=1)
-    with pytest.raises(bp.CheckpointError, match="dtype"):
-        run(dataset, make("float32"), resume=file)
-    with pytest.raises(bp.CheckpointError, match="seed 0 and 5 is asked for"):
-        run(dataset, resume=file, seed=5)
-    file.write_bytes(file.read_bytes()[:-100])
-    net = make(seed=3)
-    before = net.state_dict()
-    with pytest.raises(bp.CheckpointError):
-        run(dataset, net, resume=file)
-    assert all(np.array_equal(net.parameters[name], before[name]) for name in before)
-
-
-@pytest.mark.parametrize(
-    "settings",
-    [
-        {"epochs": 1.5},
-        {"batch_size": 0},
-        {"batch_size": "4"},
-        {"seed": -1},
-        {"seed": 1.5},
-        {"iterations": -1},
-    ],
-)
-def test_settings_of_another_kind_are_refused(settings):
-    with pytest.raises(bp.BppsaError, match=f"training got {next(iter(settings))}=.*: it takes an integer"):
-        Settings(**settings)

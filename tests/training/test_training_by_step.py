@@ -1,7 +1,5 @@
 """Training on a label at every step: PyTorch's curve, evaluation, what data of labels by step must be."""
 
-import json
-
 import numpy as np
 import pytest
 import torch
@@ -9,12 +7,9 @@ import torch
 import bppsa_cupy as bp
 from bppsa_cupy.data import batches, load
 from bppsa_cupy.data.dataset import Raw
-from bppsa_cupy.data.sequences import Sequences, read_sequences, write_sequences
-from bppsa_cupy.errors import DataError
+from bppsa_cupy.data.sequences import Sequences, write_sequences
 from bppsa_cupy.models import build_model
-from bppsa_cupy.tools import jacobians as jacobians_tool
-from bppsa_cupy.tools import train as train_tool
-from bppsa_cupy.training.loop import evaluate, train
+from bppsa_cupy.training.loop import train
 from bppsa_cupy.training.settings import Settings
 
 STEPS, CLASSES = 9, 2
@@ -77,79 +72,3 @@ def test_the_curve_is_pytorchs(sums):
     expected = torch_losses(net, dataset, settings, 0.02)
     history = train(net, dataset, bp.Adam(net.parameters, lr=0.02), settings)
     np.testing.assert_allclose(history.losses, expected, rtol=1e-9)
-
-
-def test_evaluation_is_over_labels_that_count(sums):
-    dataset = load(sums)
-    net = build_model(
-        "rnn", dataset.input_shape, classes=CLASSES, outputs="all", dtype="float64", device="host"
-    )
-    (batch,) = batches(dataset.test, 10, shuffle=False, dtype=np.float64)
-    scores = net.forward(batch.inputs, lengths=batch.lengths)
-    counted = (np.arange(STEPS) < batch.lengths[:, None]) & (np.arange(STEPS) > 1)
-    expected, _ = bp.cross_entropy(scores[counted], batch.labels[counted])
-    loss, accuracy = evaluate(net, dataset.test, 4)
-    assert loss == pytest.approx(float(expected))
-    assert accuracy == np.mean(scores.argmax(2)[counted] == batch.labels[counted])
-
-
-def test_the_command_lines_take_it(sums, tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
-    line = ["rnn", "--data", str(sums), "--device", "host", "--hidden-size", "8"]
-    more = [
-        "--optimizer",
-        "adam",
-        "--lr",
-        "0.05",
-        "--batch-size",
-        "8",
-        "--epochs",
-        "20",
-        "--log",
-        "log.jsonl",
-    ]
-    assert train_tool.main([*line, *more]) == 0
-    rows = [json.loads(row) for row in (tmp_path / "log.jsonl").read_text(encoding="utf-8").splitlines()]
-    assert rows[-1]["test_accuracy"] > 0.7
-    assert jacobians_tool.main(["dump", *line, "--batch-size", "2", "-o", "j.h5"]) == 0
-    assert train_tool.main([*line, "--outputs", "last"]) == 1
-    assert "2 classes and a label at every step, the network's output has shape (2,): it must be (9, 2)" in (
-        capsys.readouterr().err
-    )
-
-
-def test_a_file_gives_back_labels_by_step(sums):
-    stored = read_sequences(sums).train
-    np.testing.assert_array_equal(stored.labels, raw(64, 1).labels)
-
-
-def test_an_archive_may_hold_them(tmp_path):
-    made = raw(6, 3)
-    labels = np.where(made.labels == 77, -100, made.labels)
-    np.savez(tmp_path / "sums.npz", x=made.inputs, y=labels)
-    assert load(tmp_path / "sums.npz").per_step
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        (lambda r: r.labels[4].fill(-100), "has no label in sample 4"),
-        (lambda r: r.labels[2].put(2, 9), r"label 9 in record 2, step 2: 2 classes take 0 to 1"),
-        (lambda r: r.labels[2].put(2, -1), "label -1 in record 2, step 2"),
-    ],
-)
-def test_labels_that_are_refused(tmp_path, change, message):
-    bad = raw(6, 3)
-    change(bad)
-    with pytest.raises(DataError, match=message):
-        load(file_of(tmp_path / "bad.h5", train=bad))
-
-
-def test_shapes_that_are_refused(tmp_path):
-    made = raw(6, 3)
-    short = Raw(made.inputs, made.labels[:, :4], "made")
-    with pytest.raises(DataError, match=r"labels must be integers of shape \(6,\) or \(6, 9\)"):
-        load(file_of(tmp_path / "short.h5", train=short))
-    one = Raw(made.inputs, made.labels[:, 2], "made")
-    with pytest.raises(DataError, match="both must have one a sample, or both one a step"):
-        load(file_of(tmp_path / "mixed.h5", test=one))

@@ -22,13 +22,6 @@ def rows(path):
     return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
 
 
-def test_no_row_changes_nothing(path):
-    for step in (0, 2):
-        with TrainingLog(path, step):
-            pass
-        assert rows(path) == ROWS
-
-
 @pytest.mark.parametrize("step", range(5))
 def test_resuming_drops_the_rows_after_its_step(path, step):
     with TrainingLog(path, step) as log:
@@ -63,13 +56,3 @@ def test_a_log_that_cannot_be_written_is_named(tmp_path):
         with pytest.raises(BppsaError, match=r"/dev/full cannot be written .*free some space"):
             with TrainingLog(Path("/dev/full")) as log:
                 log.write(ROWS[0])
-
-
-def test_no_path_is_no_log():
-    with TrainingLog(None, 3) as log:
-        log.write(ROWS[0])
-
-
-def test_what_is_no_json_is_not_written(path):
-    with TrainingLog(path) as log, pytest.raises(ValueError, match="not JSON compliant"):
-        log.write({"step": 1, "loss": float("nan")})
