@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import argparse
 import re
-from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from bppsa_cupy.distributed import (
@@ -18,9 +19,10 @@ from bppsa_cupy.distributed import (
     guard,
     launched_size,
 )
-from bppsa_cupy.distributed.choice import TRANSPORTS
+from bppsa_cupy.distributed.group import TRANSPORTS
+from bppsa_cupy.distributed.guard import import_mpi
 from bppsa_cupy.distributed.network import read_grid
-from bppsa_cupy.errors import BppsaError
+from bppsa_cupy.errors import BppsaError, DistributedError
 from bppsa_cupy.network.sequential import Sequential
 from bppsa_cupy.plan import Partition
 from bppsa_cupy.tools import cli
@@ -70,8 +72,7 @@ def add_ranks(parser: argparse.ArgumentParser) -> None:
         "--transport",
         choices=TRANSPORTS,
         default="host",
-        help="of arrays on GPUs: through pinned memory of the host (default), by an MPI that knows CUDA, "
-        "or by NCCL",
+        help="how arrays on GPUs travel: through memory of the host (default), or by NCCL",
     )
 
 
@@ -90,9 +91,19 @@ def partition(text: str) -> Partition:
         raise argparse.ArgumentTypeError(str(error)) from error
 
 
-def together() -> AbstractContextManager[None]:
-    """Over several processes, whatever ends one of them in the block ends all: also before they are ranks."""
-    return guard() if launched_size() > 1 else nullcontext()
+@contextmanager
+def together() -> Iterator[None]:
+    """Let an error of one of several processes end all of them, a usage error too: MPI begins here."""
+    if launched_size() == 1:
+        yield
+        return
+    try:
+        import_mpi()
+    except DistributedError as error:
+        print(f"error: {error}", file=sys.stderr)
+        raise SystemExit(1) from None
+    with guard():
+        yield
 
 
 def run(main: Callable[[argparse.Namespace], None], arguments: argparse.Namespace) -> int:

@@ -205,11 +205,6 @@ class CudaDevice(Device):
         array.get(out=host, blocking=False)
         return self.mark()
 
-    def upload(self, host: np.ndarray, array: Any) -> Any:
-        """Start copying `host`, which is pinned, into `array`; the event after the copy."""
-        array.set(host, stream=self.xp.cuda.get_current_stream())
-        return self.mark()
-
     def mark(self) -> Any:
         """An event after the current stream's work so far."""
         event = self.xp.cuda.Event(disable_timing=True)

@@ -1,112 +1,120 @@
-"""An error on one rank ends them all."""
+"""How MPI begins, and how an error on one rank ends all ranks."""
 
 from __future__ import annotations
 
 import os
-import signal
 import sys
 import time
 import traceback
-from array import array
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
-from types import ModuleType
-from typing import NoReturn
+from contextlib import contextmanager
+from types import ModuleType, TracebackType
 
-from bppsa_cupy.distributed.group import end, import_mpi
+from bppsa_cupy.errors import DistributedError
 from bppsa_cupy.system.complaint import STATED, complaint
 
-#: The tag of COMM_WORLD by which a failing rank gives notice: the highest that every MPI has.
-NOTICE = 32767
-#: Seconds for notices and words to arrive, and the most seconds to wait for that, or for the end.
-GRACE, PATIENCE = 0.05, 2.0
+#: The number of processes, by launcher: mpiexec of MPICH, Intel and MVAPICH; of Open MPI; srun of Slurm.
+SIZES = ("PMI_SIZE", "OMPI_COMM_WORLD_SIZE", "MV2_COMM_WORLD_SIZE", "SLURM_STEP_NUM_TASKS")
+#: Seconds for which other ranks leave it to rank 0 to tell an error that all ranks share, and in which the
+#: launcher reads what a rank has written: it loses the rest.
+LEAD, READING = 0.5, 0.2
+
+
+def _sizes() -> list[int]:
+    return [int(text) for text in map(os.environ.get, SIZES) if text and text.isdecimal()]
+
+
+def launched_size() -> int:
+    """How many processes mpiexec or srun started this one with; 1 without them. Needs no MPI."""
+    return max(_sizes(), default=1)
+
+
+def import_mpi() -> ModuleType:
+    """mpi4py's MPI, which begins as it is imported.
+
+    Raises DistributedError where mpi4py or an MPI is missing, and where MPI has joined another number of
+    processes than were started.
+    """
+    try:
+        from mpi4py import MPI
+    except (ImportError, RuntimeError) as error:
+        raise DistributedError(f"ranks need mpi4py and an MPI ({error}): pip install mpi4py mpich") from error
+    if _sizes() and MPI.COMM_WORLD.size not in _sizes():
+        raise DistributedError(
+            f"{launched_size()} processes were started and MPI joins {MPI.COMM_WORLD.size} of them: the "
+            "launcher belongs to another MPI than mpi4py uses; use the mpiexec of that MPI, or srun "
+            "--mpi=pmi2 or --mpi=pmix"
+        )
+    return MPI
 
 
 @contextmanager
 def guard() -> Iterator[None]:
-    """An exception in the block, on any rank of COMM_WORLD, ends all ranks with its exit code.
+    """Let an exception in the block, on any rank, end all ranks with its exit code.
 
-    One rank says so on stderr, on one line, as `error: rank 2: …`: the first that fails, of several at once
-    the lowest. The code is 1, 130 after Ctrl-C, or a SystemExit's own; an exception that states no error
-    of the caller shows its traceback before the line. Without the guard the others would wait for
-    ever, since a Python process waits for them when it exits. With one rank, exceptions pass as they are.
+    The rank states the error on stderr as `error: rank 2: …`, after a traceback where the error is not one of
+    the caller. The code is 1, 130 after Ctrl-C, or that of a SystemExit. With one rank, exceptions pass.
 
-    For a command's main; the block makes the Group. MPI is initialised when the block is entered.
-    Raises DistributedError without mpi4py.
+    For a command, or a program that may call ``sys.exit`` on one rank. Without the guard, MPI would let the
+    other ranks wait for this one. MPI begins when the block is entered.
+
+    Raises
+    ------
+    DistributedError
+        Where mpi4py or an MPI is missing.
+
+    Examples
+    --------
+    >>> import bppsa_cupy as bp
+    >>> from bppsa_cupy.distributed import guard
+    >>> with guard():  # doctest: +SKIP
+    ...     group = bp.Group(device="host")
     """
     mpi = import_mpi()
     try:
         yield
-        end()
     except BaseException as error:
-        done = isinstance(error, SystemExit) and error.code in (None, 0)
-        if done or mpi.COMM_WORLD.size == 1 or mpi.Is_finalized():
-            raise
-        _end(mpi, error)
-
-
-def _end(mpi: ModuleType, error: BaseException) -> NoReturn:
-    with suppress(ValueError):  # another thread than the main one
-        signal.signal(signal.SIGINT, signal.SIG_IGN)
-    code = 1
-    try:
         trace, text, code = _described(error)
-        if text and _speaks(mpi):
-            sys.stdout.flush()
-            sys.stderr.write(f"{trace}error: rank {mpi.COMM_WORLD.rank}: {text}\n")
-            sys.stderr.flush()
-            _let_it_be_read()
-        elif text:
-            time.sleep(PATIENCE)
-        else:
-            _let_it_be_read()
-    finally:
-        # MPI's own words on the end would hide ours.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
-        mpi.COMM_WORLD.Abort(code)
-        os._exit(code)
-
-
-def _let_it_be_read() -> None:
-    """Wait until the launcher has read what this rank wrote to stderr, and has had time to pass it on: what
-    it has not when the ranks end is lost."""
-    unread, end = array("i", [1]), time.monotonic() + PATIENCE / 2
-    with suppress(ImportError, OSError):  # a system without them, and no pipe
-        import fcntl
-        import termios
-
-        while unread[0] and time.monotonic() < end:
-            fcntl.ioctl(2, termios.FIONREAD, unread)
-            time.sleep(1e-3)
-    time.sleep(GRACE)
+        if mpi.COMM_WORLD.size == 1 or not code or mpi.Is_finalized():
+            raise
+        rank = mpi.COMM_WORLD.rank
+        if rank:
+            time.sleep(LEAD)
+        if text:
+            sys.stderr.write(f"{trace}error: rank {rank}: {text}\n")
+        _abort(mpi, code)
 
 
 def _described(error: BaseException) -> tuple[str, str, int]:
     """A traceback, what to say (nothing where it is said) and the exit code."""
     if isinstance(error, SystemExit):
-        return ("", "", error.code) if isinstance(error.code, int) else ("", str(error.code), 1)
+        if error.code is None or isinstance(error.code, int):
+            return "", "", error.code or 0
+        return "", str(error.code), 1
     if isinstance(error, STATED):
         return ("", *complaint(error))
     trace = "".join(traceback.format_exception(error))
     return trace, f"{type(error).__name__}: {' '.join(str(error).split())}", 1
 
 
-def _speaks(mpi: ModuleType) -> bool:
-    """Whether this rank is the one that tells its error: none failed before it, no lower one with it."""
-    world, nothing = mpi.COMM_WORLD, (bytearray(), mpi.BYTE)
-    try:
-        if world.Iprobe(mpi.ANY_SOURCE, NOTICE):
-            return False
-        for rank in range(world.size):
-            if rank != world.rank:
-                world.Isend(nothing, rank, NOTICE)
-        status, end = mpi.Status(), time.monotonic() + GRACE
-        while time.monotonic() < end:
-            while world.Iprobe(mpi.ANY_SOURCE, NOTICE, status):
-                world.Recv((bytearray(), mpi.BYTE), status.source, NOTICE)
-                if status.source < world.rank:
-                    return False
-            time.sleep(1e-3)
-    except Exception:  # MPI itself has failed: rather two lines than none
-        return True
-    return True
+def install_hook(mpi: ModuleType) -> None:
+    """Let an exception that nobody catches end all ranks, after its traceback."""
+    if mpi.COMM_WORLD.size == 1 or getattr(sys.excepthook, "ends_all_ranks", False):
+        return
+    tell = sys.excepthook
+
+    def hook(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+        tell(kind, error, trace)
+        if not mpi.Is_finalized():
+            _abort(mpi, 130 if issubclass(kind, KeyboardInterrupt) else 1)
+
+    hook.ends_all_ranks = True  # type: ignore[attr-defined]
+    sys.excepthook = hook
+
+
+def _abort(mpi: ModuleType, code: int) -> None:
+    sys.stdout.flush()
+    sys.stderr.flush()
+    time.sleep(READING)
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 2)  # MPI's own words on the end would hide ours
+    mpi.COMM_WORLD.Abort(code)

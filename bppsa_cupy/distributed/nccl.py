@@ -6,84 +6,109 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from bppsa_cupy.devices import Array
+from bppsa_cupy.devices import Array, Device
 from bppsa_cupy.devices.cuda import CudaDevice
-from bppsa_cupy.distributed.transport import MpiTransport, Transport
-from bppsa_cupy.distributed.waiting import Handle
+from bppsa_cupy.errors import DeviceError, DistributedError
 
 
-class NcclTransport(Transport):
-    """Copies that streams of their own make; the current stream waits for them, the host does not.
+def require_nccl(device: Device, machine: str, gather: Callable[[str], list[str]]) -> None:
+    """Raise DistributedError, the same on every rank, unless each rank has NCCL and a GPU that no other has.
 
-    NCCL knows no tags: messages of one source are received in the order of their posts, which is to be that
-    of their sends. A copy holds its stream until both ranks have come to it, so messages to higher ranks
-    have one stream and those to lower ranks another, and a posted message is asked for when it is waited
-    for. No rank then waits for ever where the messages of each direction, in the order of the program,
-    end also if every send waits for its receiver.
+    machine  the name of this rank's machine
+    gather   gives the texts of all ranks; collective
+    """
+    failure, gpu = "", ""
+    if isinstance(device, CudaDevice):
+        gpu = f"{machine}, {device.gpu}"
+        try:
+            device.nccl()
+        except DeviceError as error:
+            failure = str(error)
+    else:
+        failure = f"the device {device.name!r} is not a GPU: use transport='host'"
+    for rank, text in enumerate(gather(failure)):
+        if text:
+            raise DistributedError(f"transport='nccl' cannot be used: on rank {rank} {text}")
+    gpus = gather(gpu)
+    for rank, text in enumerate(gpus):
+        if gpus.index(text) < rank:
+            raise DistributedError(
+                f"ranks {gpus.index(text)} and {rank} share a GPU ({text}), and NCCL needs one GPU per rank: "
+                "start fewer ranks, or use transport='host'"
+            )
 
-    Making one is collective: `mpi` tells all ranks the names of the two communicators.
+
+class Nccl:
+    """Messages on streams of their own; the current stream waits for them, the host does not.
+
+    NCCL knows no tags: messages of one source are received in the order of their posts, which must be that of
+    their sends. A copy holds its stream until both ranks have come to it. Messages to higher ranks therefore
+    have one stream and messages to lower ranks another, and a posted message starts when it is waited for. No
+    rank then waits for ever where the messages of each direction, in the order of the program, end also if
+    every send waits for its receiver.
+
+    Making one is collective: `communicator`, of MPI, tells all ranks the names of the two communicators.
     """
 
-    def __init__(self, device: CudaDevice, mpi: MpiTransport) -> None:
-        self.nccl = device.nccl()
-        self._cuda, self._rank = device.xp.cuda, mpi.communicator.rank
-        rank, size = self._rank, mpi.communicator.size
-        made = [self.nccl.get_unique_id() for _ in range(2)] if rank == 0 else []
-        # As objects: CuPy 13 makes and takes tuples of 128 signed bytes, CuPy 14 bytes.
+    def __init__(self, device: CudaDevice, communicator: Any) -> None:
+        self._nccl, self._device, self._rank = device.nccl(), device, communicator.rank
+        size = communicator.size
+        made = [self._nccl.get_unique_id() for _ in range(2)] if self._rank == 0 else []
+        # As objects: CuPy 13 makes tuples of 128 signed bytes, CuPy 14 bytes.
         self._upward, self._downward = (
-            _Channel(device, self.nccl.NcclCommunicator(size, identifier, rank))
-            for identifier in mpi.communicator.bcast(made, 0)
+            _Channel(device, self._nccl.NcclCommunicator(size, identifier, self._rank))
+            for identifier in communicator.bcast(made, 0)
         )
-        self._posted: list[deque[_NcclReceive]] = [deque() for _ in range(size)]
+        self._posted: list[deque[_Posted]] = [deque() for _ in range(size)]
 
-    def send(self, array: Array, target: int, tag: int) -> Handle:
+    def send(self, array: Array, target: int) -> _Sent:
+        """Start a message."""
         channel = self._upward if target > self._rank else self._downward
 
         def start(stream: int) -> None:
-            channel.communicator.send(array.data.ptr, array.nbytes, self.nccl.NCCL_UINT8, target, stream)
+            channel.communicator.send(array.data.ptr, array.nbytes, self._nccl.NCCL_UINT8, target, stream)
 
-        return _NcclSend(self, array.nbytes, channel.run(start, array))
+        return _Sent(self._device, channel.start(start, array))
 
-    def post(self, array: Array, source: int, tag: int) -> Handle:
-        handle = _NcclReceive(self, array, source)
+    def post(self, array: Array, source: int) -> _Posted:
+        """Await a message."""
+        handle = _Posted(self._device, array, lambda: self._start_next(source))
         self._posted[source].append(handle)
         return handle
 
-    def receive(self, source: int) -> None:
+    def _start_next(self, source: int) -> None:
         """Start the receive from `source` that was posted first of those not yet started."""
         handle = self._posted[source].popleft()
         channel = self._upward if source < self._rank else self._downward
+        array, byte = handle.array, self._nccl.NCCL_UINT8
 
         def start(stream: int) -> None:
-            address = handle.array.data.ptr
-            channel.communicator.recv(address, handle.nbytes, self.nccl.NCCL_UINT8, source, stream)
+            channel.communicator.recv(array.data.ptr, array.nbytes, byte, source, stream)
 
-        handle.done = channel.run(start, handle.array)
+        handle.done = channel.start(start, array)
 
     def broadcast(self, array: Array, root: int) -> None:
-        def start(stream: int) -> None:
-            address = array.data.ptr
-            self._upward.communicator.broadcast(
-                address, address, array.nbytes, self.nccl.NCCL_UINT8, root, stream
-            )
+        """Replace `array` on every rank by that of rank `root`."""
 
-        self.follow(self._upward.run(start, array))
+        def start(stream: int) -> None:
+            address, byte = array.data.ptr, self._nccl.NCCL_UINT8
+            self._upward.communicator.broadcast(address, address, array.nbytes, byte, root, stream)
+
+        _Sent(self._device, self._upward.start(start, array)).wait()
 
     def allgather(self, array: Array, into: Array, sizes: Sequence[int]) -> None:
+        """Fill `into` with the arrays of all ranks, which have `sizes` bytes."""
+
         def start(stream: int) -> None:
-            address = into.data.ptr
-            self.nccl.groupStart()
+            address, byte = into.data.ptr, self._nccl.NCCL_UINT8
+            self._nccl.groupStart()
             for root, size in enumerate(sizes):
                 source = array.data.ptr if root == self._rank else address
-                self._upward.communicator.broadcast(source, address, size, self.nccl.NCCL_UINT8, root, stream)
+                self._upward.communicator.broadcast(source, address, size, byte, root, stream)
                 address += size
-            self.nccl.groupEnd()
+            self._nccl.groupEnd()
 
-        self.follow(self._upward.run(start, array, into))
-
-    def follow(self, done: Any) -> None:
-        """Let the current stream go on after the event `done`."""
-        self._cuda.get_current_stream().wait_event(done)
+        _Sent(self._device, self._upward.start(start, array, into)).wait()
 
 
 class _Channel:
@@ -92,43 +117,39 @@ class _Channel:
     def __init__(self, device: CudaDevice, communicator: Any) -> None:
         self.communicator, self._device = communicator, device
         self._stream = device.xp.cuda.Stream(non_blocking=True)
-        self._kept: deque[tuple[Any, tuple[Array, ...]]] = deque()
+        self._used: deque[tuple[Any, tuple[Array, ...]]] = deque()
 
-    def run(self, start: Callable[[int], None], *arrays: Array) -> Any:
+    def start(self, start: Callable[[int], None], *arrays: Array) -> Any:
         """Call `start(stream)` after the current stream's work; the event after what it started."""
-        while self._kept and self._kept[0][0].done:
-            self._kept.popleft()
+        while self._used and self._used[0][0].done:
+            self._used.popleft()
         self._stream.wait_event(self._device.mark())
         with self._stream:
             start(self._stream.ptr)
             done = self._device.mark()
-        self._kept.append((done, arrays))
+        self._used.append((done, arrays))
         return done
 
 
-class _NcclSend(Handle):
+class _Sent:
     """A copy that was started; `done` is the event after it."""
 
-    __slots__ = ("_transport", "done")
-
-    def __init__(self, transport: NcclTransport, nbytes: int, done: Any) -> None:
-        self.nbytes, self._transport, self.done = nbytes, transport, done
+    def __init__(self, device: CudaDevice, done: Any) -> None:
+        self._device, self.done = device, done
 
     def test(self) -> bool:
         return bool(self.done.done)
 
     def wait(self) -> None:
-        self._transport.follow(self.done)
+        self._device.xp.cuda.get_current_stream().wait_event(self.done)
 
 
-class _NcclReceive(_NcclSend):
-    """A copy that starts when it is asked for the first time."""
+class _Posted(_Sent):
+    """A copy that starts when it is asked for the first time; `start` starts the next one of its source."""
 
-    __slots__ = ("_source", "array")
-
-    def __init__(self, transport: NcclTransport, array: Array, source: int) -> None:
-        super().__init__(transport, array.nbytes, None)
-        self.array, self._source = array, source
+    def __init__(self, device: CudaDevice, array: Array, start: Callable[[], None]) -> None:
+        super().__init__(device, None)
+        self.array, self._start_next = array, start
 
     def test(self) -> bool:
         self._start()
@@ -140,4 +161,4 @@ class _NcclReceive(_NcclSend):
 
     def _start(self) -> None:
         while self.done is None:
-            self._transport.receive(self._source)
+            self._start_next()

@@ -62,6 +62,7 @@ def distribute(
     if isinstance(over, str) and ":" in over:
         _, columns, inside = read_grid(over, group.size)
         row, column = group.split(group.rank // columns), group.split(group.rank % columns)
+        assert row is not None and column is not None
         inner = distribute(network, row, partition, over=inside, chunk=chunk)
         return BatchSequential(inner, column, micro_batch, **shared)
     if not is_one_of(over, ["layers", "time", "batch"]):

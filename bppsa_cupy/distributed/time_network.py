@@ -68,7 +68,7 @@ class TimeSequential(SharedSequential):
         starts, chunk = self._cut(steps)
         holders = len(starts) - 1
         if holders not in self._groups:
-            self._groups[holders] = self.group.first(holders)
+            self._groups[holders] = self.group.split(0 if self.group.rank < holders else None)
         group = self._groups[holders]
         return None if group is None else TimeRanges(group, starts, chunk)
 

@@ -9,8 +9,7 @@ from itertools import pairwise
 import numpy as np
 
 from bppsa_cupy.devices import Array, Device
-from bppsa_cupy.distributed.group import Group
-from bppsa_cupy.distributed.waiting import Handle
+from bppsa_cupy.distributed.group import Group, Handle
 
 #: The tag of a rank's first partial sum; that of the next is one more.
 PARTIAL = 16

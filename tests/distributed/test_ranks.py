@@ -20,7 +20,7 @@ QUICK = [
     f"case_{name}"
     for name in (
         "every_partition_of_a_small_network", "recurrent_networks", "networks_of_one_or_no_layer", "clipping",
-        "residual_blocks",
+        "a_callback_of_one_rank_stops_all", "residual_blocks",
     )
 ]  # fmt: skip
 SIZES = {ranks_cases: (1, 2, 3, 4, 5, 8), time_ranks_cases: (1, 2, 3, 5), ranks_blocks_cases: (2, 3)}

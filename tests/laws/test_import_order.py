@@ -199,4 +199,4 @@ def test_only_the_door_to_jax_and_tools_import_jax():
 
 
 def test_only_the_launch_imports_mpi4py():
-    assert importers("mpi4py") == {"bppsa_cupy.distributed.launch"}
+    assert importers("mpi4py") == {"bppsa_cupy.distributed.guard"}

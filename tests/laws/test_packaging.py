@@ -15,7 +15,7 @@ pytestmark = pytest.mark.long
 
 ROOT = Path(__file__).parents[2]
 MAPPED = ("jacobians", "raw_kernels", "tools")
-OWN_FILES = ("bppsa_launch.py", "setup.cfg", "pyproject.toml", "README.md", "LICENSE")
+OWN_FILES = ("setup.cfg", "pyproject.toml", "README.md", "LICENSE")
 
 CONFIGURATION = configparser.ConfigParser()
 CONFIGURATION.read(ROOT / "setup.cfg")
@@ -75,9 +75,9 @@ def names(wheel):
         return set(archive.namelist())
 
 
-def test_the_wheel_has_one_top_level_package_and_its_starter(wheel):
+def test_the_wheel_has_one_top_level_package(wheel):
     tops = {name.split("/")[0] for name in names(wheel)}
-    assert {top for top in tops if not top.endswith(".dist-info")} == {"bppsa_cupy", "bppsa_launch.py"}
+    assert {top for top in tops if not top.endswith(".dist-info")} == {"bppsa_cupy"}
 
 
 def test_the_wheel_holds_every_source(wheel):

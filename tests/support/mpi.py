@@ -13,8 +13,6 @@ from typing import Any
 
 MPIEXEC = Path(sys.executable).with_name("mpiexec")
 FOLDER = Path(__file__).parent
-#: Seconds in which all ranks are to have ended after a fault.
-SOON = 5
 
 
 @dataclass(frozen=True)

@@ -14,9 +14,12 @@ from mpi import play
 from scan_cases import METHODS, only_own, random_chain, random_partition
 
 import bppsa_cupy as bp
+from bppsa_cupy.data import Dataset, Split
 from bppsa_cupy.distributed import Group
 from bppsa_cupy.models import build_model
 from bppsa_cupy.scan import make_chain, plan_scan
+from bppsa_cupy.training.loop import train
+from bppsa_cupy.training.settings import Settings
 
 
 def case_scans_of_every_length(group: Group) -> None:
@@ -231,6 +234,26 @@ def case_clipping(group: Group) -> None:
             for name, array in net.gradients.items():
                 np.testing.assert_array_equal(array, clipped[name], strict=True)
             whole.gradients.assign(expected)
+
+
+def case_a_callback_of_one_rank_stops_all(group: Group) -> None:
+    """At the end of the second epoch of three steps, with every split."""
+
+    def stop(network, row):
+        return group.rank == group.size - 1 and row["step"] == 5
+
+    layers = [bp.RNN(2, 4, outputs="last"), bp.Linear(4, 6), bp.Tanh(), bp.Linear(6, 3)]
+    split = Split(np.ones((12, 6, 2), "float32"), np.arange(12) % 3, None)
+    data = Dataset("made", (6, 2), 3, split, None, None)
+    settings = Settings(epochs=4, batch_size=4, callbacks=[stop])
+    for over in ("layers", "time", "batch", "pipeline"):
+        net = bp.Sequential(layers, (6, 2), device="host")
+        if over != "pipeline":
+            trained = net = bp.distribute(net, group, over=over)
+        elif group.size == 2:
+            trained = bp.Pipeline(net, (1,), "1f1b", group)
+            net = trained.network
+        assert len(train(trained, data, bp.SGD(net.parameters, lr=0.1), settings).rows) == 6
 
 
 def case_residual_blocks(group: Group) -> None:

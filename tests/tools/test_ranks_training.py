@@ -3,12 +3,12 @@
 import re
 import subprocess
 import sys
+from pathlib import Path
 
 import mpi
 import numpy as np
 import pytest
 import rank_kills
-from rank_faults import FAULTS
 
 from bppsa_cupy.tools import plan
 from bppsa_cupy.training.checkpoint import load_checkpoint
@@ -20,7 +20,9 @@ pytestmark = pytest.mark.long
 def expected(tmp_path_factory):
     """Losses and checkpoint of one process."""
     folder = tmp_path_factory.mktemp("whole")
-    return rank_kills.whole_run(folder), load_checkpoint(folder / "net.h5")
+    ended = mpi.finish(rank_kills.train(folder, 1))
+    assert ended.returncode == 0, ended.stderr
+    return rank_kills.losses(folder), load_checkpoint(folder / "net.h5")
 
 
 @pytest.mark.parametrize("ranks", [2, 3])
@@ -69,8 +71,8 @@ def test_running_statistics_are_trained_and_resumed_over_ranks(tmp_path):
 
 
 @pytest.mark.parametrize("seed", [1, 2])
-def test_a_rank_that_is_killed(seed, expected):
-    rank_kills.kill_and_resume(seed, expected[0])
+def test_a_rank_that_is_killed(seed, expected, tmp_path):
+    rank_kills.kill_and_resume(tmp_path, seed, expected[0])
 
 
 @pytest.mark.parametrize(
@@ -99,10 +101,22 @@ def test_an_error_is_told_once(options, words, tmp_path, monkeypatch):
     assert re.fullmatch(f"error: ({words}).*\n", ended.stderr), ended.stderr
 
 
-@pytest.mark.parametrize("fault", FAULTS)
-def test_a_rank_that_differs_ends_all_with_the_reason(fault, tmp_path):
-    """One that ends before the others are ranks, calls the network alone, or stops, which stops all."""
-    assert FAULTS[fault].wrong(tmp_path) == ""
+@pytest.mark.parametrize(
+    "odd, code, words",
+    [
+        ("", 1, "error: rank 1: mpiexec started 2 processes"),
+        ("--ranks layers --epochs x", 2, "argument --epochs: 'x' is no"),
+        ("--ranks layers --seed 1", 1, r"error: rank \d: ranks 0 and 1 differ in --seed: '0' and '1'"),
+    ],
+)
+def test_options_of_one_rank_that_differ_end_all(odd, code, words):
+    """A rank without --ranks, with a mistyped option, with another seed."""
+    train = f"{Path(sys.executable).with_name('bppsa-train')} {' '.join(rank_kills.OPTIONS)}"
+    command = f"if [ $PMI_RANK = 1 ]; then {train} {odd}; else {train} --ranks layers; fi"
+    ended = subprocess.run(
+        [mpi.MPIEXEC, "-n", "2", "sh", "-c", command], capture_output=True, encoding="utf-8", timeout=30
+    )
+    assert ended.returncode == code and re.search(words, ended.stderr), ended.stderr
 
 
 @pytest.mark.parametrize("over", ["batch", "layers"])

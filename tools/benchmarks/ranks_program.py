@@ -21,7 +21,7 @@ from bppsa_cupy.data.bitstream import make_bitstreams
 from bppsa_cupy.devices import get_device
 from bppsa_cupy.distributed import BatchSequential, Group, accumulate, distribute, guard
 from bppsa_cupy.distributed.balance import layer_seconds
-from bppsa_cupy.distributed.group import import_mpi
+from bppsa_cupy.distributed.guard import import_mpi
 from bppsa_cupy.distributed.time_network import TimeSequential
 from bppsa_cupy.layers import GRU, RNN, Linear, MinGRU
 from bppsa_cupy.network.sequential import Sequential
@@ -331,7 +331,6 @@ def main() -> None:
             results["time"] = [over_time(group, {**options["time"], **case}) for case in cases]
         if "linear" in options:
             results["linear"] = over_linear(group, options["linear"])
-        results["messages"] = {"count": sum(group.messages.values()), "bytes": sum(group.bytes.values())}
         if group.rank == 0:
             path.with_suffix(".out").write_text(json.dumps(results), encoding="utf-8")
         group.close()
