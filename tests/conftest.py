@@ -22,6 +22,8 @@ from bppsa_cupy.devices import Device
 
 # Whether kernels are in the cache changes no output that a test reads, here or in a process it starts.
 os.environ.setdefault("BPPSA_QUIET", "1")
+# First calls wait for their kernels, so that equal calls have equal bits.
+os.environ.setdefault("BPPSA_WAIT", "1")
 # Ways on a GPU are those of the fixed table, whatever was measured on this machine.
 os.environ.setdefault("BPPSA_AUTOTUNE", "off")
 # A shell starts what runs in its background with Ctrl-C ignored, which the tests of interrupts would inherit.

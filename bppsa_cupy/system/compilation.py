@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -85,6 +86,8 @@ class _Functions(event.Listener):
 
     def on_start(self, event: Any) -> None:
         function = event.data["dispatcher"].py_func
+        if is_compiled_only():
+            raise NotCompiledError(function.__name__)
         if self.depth == 0 and function in _ANNOUNCED:
             _NOTICE.start(function.__name__)
             self.depth = 1
@@ -106,6 +109,28 @@ class _Passes(event.Listener):
 
     def on_end(self, event: Any) -> None:
         pass
+
+
+_REFUSING = threading.local()
+
+
+class NotCompiledError(Exception):
+    """A function is not compiled yet, inside of `compiled_only`."""
+
+
+@contextmanager
+def compiled_only() -> Iterator[None]:
+    """Raise NotCompiledError in this thread where the block would compile a function."""
+    _REFUSING.on = True
+    try:
+        yield
+    finally:
+        _REFUSING.on = False
+
+
+def is_compiled_only() -> bool:
+    """Whether this thread is inside of `compiled_only`."""
+    return getattr(_REFUSING, "on", False)
 
 
 _FUNCTIONS = _Functions()

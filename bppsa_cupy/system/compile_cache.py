@@ -24,6 +24,7 @@ from numba.core.serialize import dumps
 from numba.np.ufunc.parallel import _launch_threads
 
 from bppsa_cupy.errors import BppsaError
+from bppsa_cupy.system.compilation import is_compiled_only
 from bppsa_cupy.system.files import whole_file
 from bppsa_cupy.system.function_digest import NoDigestError, function_digest
 
@@ -70,7 +71,7 @@ class CompileCache(FunctionCache):
         if file is None:
             return None
         content = _unsealed(file)
-        if content is None:
+        if content is None and not is_compiled_only():
             self._lock(file)
             content = _unsealed(file)
         if content is None:

@@ -14,7 +14,7 @@ from bppsa_cupy.system.optional import need
 need("bppsa_cupy.torch", "torch", "PyTorch", (2, 4))  # whose torch.library registers what the modules take
 
 from bppsa_cupy.torch.analysis import jacobians  # noqa: E402
-from bppsa_cupy.torch.convert import ModuleReport, convert, report, revert  # noqa: E402
+from bppsa_cupy.torch.convert import ModuleReport, convert, converting, report, revert  # noqa: E402
 from bppsa_cupy.torch.linear_layers import (  # noqa: E402
     LRU,
     QRNN,
@@ -28,6 +28,7 @@ from bppsa_cupy.torch.linear_layers import (  # noqa: E402
 )
 from bppsa_cupy.torch.modules import GRU, LSTM, RNN, CellLayer  # noqa: E402
 from bppsa_cupy.torch.pruned import PrunedConv2d, PrunedLinear  # noqa: E402
+from bppsa_cupy.torch.recurrence import Recurrence, recurrence  # noqa: E402
 from bppsa_cupy.torch.scan import linear_scan  # noqa: E402
 
 __all__ = [
@@ -47,9 +48,12 @@ __all__ = [
     "PeepholeSRU",
     "PrunedConv2d",
     "PrunedLinear",
+    "Recurrence",
     "convert",
+    "converting",
     "jacobians",
     "linear_scan",
+    "recurrence",
     "report",
     "revert",
 ]

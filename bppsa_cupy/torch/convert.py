@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cache
 from typing import Any, NamedTuple, TypeVar
 
 import torch
 from torch.nn.utils.parametrize import is_parametrized
 
-from bppsa_cupy.arguments import as_instance, as_number, is_one_of
+from bppsa_cupy.arguments import as_flag, as_instance, as_number, is_one_of
 from bppsa_cupy.errors import ShapeError
 from bppsa_cupy.torch.modules import GRU, LSTM, RNN, OverTime
 from bppsa_cupy.torch.pruned import Pruned
 from bppsa_cupy.torch.pruning import SPARSE, fill_up, find_pruned, thin_out, why_dense
+from bppsa_cupy.torch.recurrence import Recurrence
 
 Model = TypeVar("Model", bound=torch.nn.Module)
 Kind = type[Any]
@@ -49,7 +52,9 @@ class ModuleReport(NamedTuple):
     reason: str
 
 
-def convert(model: Model, *, back: bool = False, sparse: str | float | None = None) -> Model:
+def convert(
+    model: Model, *, back: bool = False, sparse: str | float | None = None, wait: bool = False
+) -> Model:
     """Make every torch.nn.RNN, GRU and LSTM of a model one of bppsa_cupy.torch, or `back`; the model.
 
     sparse  None leaves all else as it is. "auto" also takes every Conv2d and Linear whose weights are pruned
@@ -57,8 +62,12 @@ def convert(model: Model, *, back: bool = False, sparse: str | float | None = No
             every one with at least that share of zeros. Pruned are the weights that `weight_mask` of
             torch.nn.utils.prune masks, or without one those that are 0 now. Kept positions stay as they are,
             but for a `weight_mask` that changes
+    wait    whether a first call waits until its kernels are compiled. By default another process compiles
+            them, and PyTorch's operator computes until then, so that the last bits of the first steps differ.
+            BPPSA_WAIT=1 and torch.use_deterministic_algorithms(True) wait too
 
-    The modules stay the objects they are, with their parameters, parametrizations, hooks, names and state
+    Calls that PyTorch's operator computes faster, such as single steps, stay with it (`docs/pytorch.md`). The
+    modules stay the objects they are, with their parameters, parametrizations, hooks, names and state
     dicts: an optimizer that knows the parameters goes on. Instances of a subclass are converted where it
     computes what torch.nn's class computes, and stay instances of the subclass. The logger
     "bppsa_cupy.torch" names what is converted, and what is not and why; `report` returns the same.
@@ -68,14 +77,16 @@ def convert(model: Model, *, back: bool = False, sparse: str | float | None = No
     then.
     """
     as_instance("convert", "model", model, torch.nn.Module, "a torch.nn.Module")
+    wait = as_flag("convert", "wait", wait)
     masks = {} if sparse is None or back else find_pruned(model, _checked_share(sparse))
     thin = [m for m in model.modules() if isinstance(m, Pruned)] if back else []
     _check_kinds(model, back, sparse is not None)
     for module in model.modules():
-        if back and isinstance(module, OverTime):
+        if not back:
+            _convert_module(module, wait)
+        elif isinstance(module, OverTime):
+            module.__dict__.pop("waits", None)
             module.__class__ = _torch_class(module)
-        elif not back and _is_convertible(module):
-            module.__class__ = _converted_class(type(module), is_parametrized(module))
     for module, mask in masks.items():
         thin_out(module, mask)
     for module in thin:
@@ -83,6 +94,48 @@ def convert(model: Model, *, back: bool = False, sparse: str | float | None = No
     if not back:
         _log(report(model) if sparse is not None else _of_recurrent(model))
     return model
+
+
+@contextmanager
+def converting(*, wait: bool = False) -> Iterator[None]:
+    """Convert every torch.nn.RNN, GRU and LSTM that a module registers inside of this block.
+
+    For libraries that build their models themselves, as inside of `fit`.
+
+    wait  as of `convert`
+
+    Examples
+    --------
+    >>> import torch, bppsa_cupy.torch
+    >>> with bppsa_cupy.torch.converting():
+    ...     model = torch.nn.Sequential(torch.nn.GRU(3, 4))
+    >>> model
+    Sequential(
+      (0): bppsa_cupy.GRU(3, 4)
+    )
+    """
+    wait = as_flag("converting", "wait", wait)
+
+    def on_registration(parent: torch.nn.Module, name: str, child: torch.nn.Module) -> None:
+        if isinstance(child, torch.nn.Module):
+            for module in child.modules():
+                _convert_module(module, wait)
+
+    handle = torch.nn.modules.module.register_module_module_registration_hook(on_registration)
+    try:
+        yield
+    finally:
+        handle.remove()
+
+
+def _convert_module(module: torch.nn.Module, wait: bool) -> None:
+    """Convert one module where it can be; store whether its first call waits."""
+    if _is_convertible(module):
+        module.__class__ = _converted_class(type(module), is_parametrized(module))
+    if isinstance(module, OverTime):
+        module.__dict__.pop("waits", None)
+        if wait:
+            module.waits = True
 
 
 def revert(model: Model) -> Model:
@@ -107,7 +160,7 @@ def _of_recurrent(model: torch.nn.Module) -> list[ModuleReport]:
     return [
         ModuleReport(name, type(module).__name__, not reason, reason)
         for name, module in model.named_modules()
-        if isinstance(module, (OverTime, torch.nn.RNNBase, torch.nn.RNNCellBase))
+        if isinstance(module, (OverTime, Recurrence, torch.nn.RNNBase, torch.nn.RNNCellBase))
         for reason in [_obstacle(module)]
     ]
 
@@ -127,9 +180,11 @@ def _obstacle(module: torch.nn.Module) -> str:
     """Why a recurrent module is not converted; "" where it is, or can be."""
     if isinstance(module, OverTime):
         return ""
+    if isinstance(module, Recurrence):
+        return module.reason
     base = next((kind for kind in PAIRS if isinstance(module, kind)), None)
     if base is None:
-        cell = "it does one step of a recurrence; torch.nn.RNN, GRU and LSTM take a sequence"
+        cell = "it does one step of a recurrence: recurrence(cell) takes a sequence"
         return cell if isinstance(module, torch.nn.RNNCellBase) else "it is no torch.nn.RNN, GRU or LSTM"
     if module.proj_size:
         return f"proj_size={module.proj_size} is not supported"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any, ClassVar
 
 import torch
@@ -19,8 +20,10 @@ from bppsa_cupy.torch.autograd import apply, is_without_derivatives, run
 from bppsa_cupy.torch.dropout import with_dropout
 from bppsa_cupy.torch.engine_layer import Arguments, engine_layer_of, mode_of
 from bppsa_cupy.torch.graphs import is_exported, is_proxy, record_call
+from bppsa_cupy.torch.handover import goes_to_pytorch
 from bppsa_cupy.torch.packs import repack, unpack
 from bppsa_cupy.torch.passes import go_forward
+from bppsa_cupy.torch.resets import with_resets
 
 
 class OverTime(torch.nn.Module):
@@ -41,22 +44,32 @@ class OverTime(torch.nn.Module):
     _flat_weights_names: list[str]
     #: The module of torch.nn whose place it takes.
     torch_class: ClassVar[Any] = None
+    #: Whether the first call waits until its kernels are compiled.
+    waits = False
 
     @property
     def _components(self) -> int:
         """How many tensors a state is."""
         return 2 if self.mode == "LSTM" else 1
 
-    def forward(self, input: Any, hx: Any = None) -> tuple[Any, Any]:
+    def forward(self, input: Any, hx: Any = None, resets: Any = None) -> tuple[Any, Any]:
         """Output and last state of sequences, as torch.nn's module of this name gives them.
 
         input  (T, B, F), (B, T, F) where batch_first, (T, F) without a batch, or a PackedSequence; float32 or
                float64, as the parameters are
         hx     the state before the first step, (num_layers D, B, H), or (num_layers D, H) without a batch; of
                an LSTM (h, c), of a cell as many as it has states; zeros without it
+        resets bool, (B, T) where batch_first, else (T, B), (T,) without a batch: the state before a marked
+               step is zero, as where an episode begins. The reverse direction is cut at the same place. One
+               pass takes the place of a loop over steps
 
         Raises ShapeError and DeviceError naming both sides, PassError for packs inside of torch.func.
         """
+        if resets is not None:
+            return self._over_resets(input, hx, resets)
+        if self.torch_class is not None and goes_to_pytorch(self, input, hx):
+            with suppress(RuntimeError, TypeError, ValueError):  # an argument that the checks below name
+                return self.torch_class.forward(self, input, hx)
         known = self._parameters
         parameters: list[Any] = [
             known[name] if name in known else getattr(self, name) for name in self._flat_weights_names
@@ -86,6 +99,30 @@ class OverTime(torch.nn.Module):
             return y, _state(after)
         x, states = input.unsqueeze(axis), [state.unsqueeze(1) for state in states]
         y, *after = self._over(x, None, self.batch_first, states, parameters)
+        return y.squeeze(axis), _state([state.squeeze(1) for state in after])
+
+    def _get_name(self) -> str:
+        """The class as `print` shows it, beside torch.nn's of the same name."""
+        return f"bppsa_cupy.{super()._get_name()}"
+
+    def _over_resets(self, input: Any, hx: Any, resets: Any) -> tuple[Any, Any]:
+        """`forward` of sequences with resets."""
+        if not isinstance(input, torch.Tensor) or not isinstance(resets, torch.Tensor):
+            kinds = f"input of {type(input).__name__} and resets of {type(resets).__name__}"
+            raise ShapeError(
+                f"{type(self).__name__} got {kinds}: with resets it takes tensors, and no PackedSequence"
+            )
+        checks.check_sequence(self, input)
+        states = [] if hx is None else self._states(hx)
+        axis = 0 if self.batch_first else 1
+        is_batch = input.dim() == 3
+        checks.check_states(self, states, input.shape[axis] if is_batch else None)
+        if not is_batch:
+            input, resets = input.unsqueeze(axis), resets.unsqueeze(axis)
+            states = [state.unsqueeze(1) for state in states]
+        y, after = with_resets(self.forward, self, input, states, resets)
+        if is_batch:
+            return y, _state(after)
         return y.squeeze(axis), _state([state.squeeze(1) for state in after])
 
     def step(self, input: Any, hx: Any = None) -> tuple[Any, Any]:

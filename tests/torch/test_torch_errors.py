@@ -76,7 +76,7 @@ def test_other_devices() -> None:
 
 
 def test_autocast_is_named() -> None:
-    module = torch.nn.Sequential(torch.nn.Linear(3, 3), ours.GRU(3, 4))
+    module = torch.nn.Sequential(torch.nn.Linear(3, 3), ours.CellLayer(bp.Cell.built_in("mgu"), 3, 4))
     with torch.autocast("cpu"), pytest.raises(bp.ShapeError, match="bfloat16") as refused:
         module(X)
     assert "model.to(" not in str(refused.value)

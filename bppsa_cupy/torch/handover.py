@@ -1,0 +1,158 @@
+"""When a module calls PyTorch's operator: where that is faster, and until the kernels are compiled."""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+from typing import Any
+
+import torch
+from torch.autograd import forward_ad
+from torch.nn.utils.rnn import PackedSequence
+
+from bppsa_cupy.functional.ahead import Compiler, PassKind, run_pass
+from bppsa_cupy.system.compilation import NotCompiledError, compiled_only
+from bppsa_cupy.torch.arrays import on_host
+from bppsa_cupy.torch.graphs import hide_from_dynamo, is_recorded
+
+logger = logging.getLogger("bppsa_cupy.torch")
+
+#: By a module's arguments and a call's kind: whether PyTorch's operator computes it, and the passes that
+#: compile the kernels. Kinds round steps and samples to powers of two, which change no kernel.
+_decisions: dict[Any, bool] = {}
+_passes: dict[Any, list[PassKind]] = {}
+_lock = threading.Lock()
+
+
+@hide_from_dynamo
+def goes_to_pytorch(module: Any, x: Any, hx: Any) -> bool:
+    """Whether PyTorch's operator computes this call of a module that has one.
+
+    The choice follows from the module's arguments, the shapes, the dtype, and whether gradients are recorded.
+    It does not follow from times. While another process compiles the kernels, and under torch.autocast, it is
+    PyTorch's. Inside of torch.func and where PyTorch records a graph, it is never PyTorch's.
+    """
+    if is_recorded() or torch._C._are_functorch_transforms_active() or forward_ad._current_level >= 0:
+        return False
+    packed = isinstance(x, PackedSequence)
+    values = x.data if packed else x
+    if not isinstance(values, torch.Tensor):
+        return False
+    kind = values.device.type
+    if kind in ("cpu", "cuda") and torch.is_autocast_enabled(kind):
+        return True
+    if kind != "cpu":
+        return False
+    if packed:
+        steps, batch = len(x.batch_sizes), int(x.batch_sizes[0])
+    elif values.dim() == 3:
+        steps, batch = values.shape[:2]
+        if module.batch_first:
+            steps, batch = batch, steps
+    else:
+        steps, batch = values.shape[0] if values.dim() == 2 else 0, 1
+    key = (
+        module.mode, module.input_size, module.hidden_size, module.num_layers, module.bias,
+        module.batch_first, module.bidirectional, module.training and bool(module.dropout),
+        values.dtype, steps.bit_length(), batch.bit_length(), packed, hx is not None,
+        torch.is_grad_enabled(), module.waits,
+    )  # fmt: skip
+    decision = _decisions.get(key)
+    return _decide(key, steps, batch) if decision is None else decision
+
+
+def is_faster(mode: str, hidden: int, steps: int, batch: int, gradients: bool) -> bool:
+    """Whether PyTorch's operator is the faster one for a layer of these sizes on the CPU.
+
+    Measured with AVX2 on one thread and two. Bounds of steps and samples are powers of two, as `_decisions`
+    has them.
+    """
+    if steps == 1:
+        return True
+    if mode != "LSTM":
+        return False
+    if gradients:
+        return hidden >= 48 and (steps < 16 or (batch < 8 and hidden >= 96))
+    return hidden >= 96 and (hidden < 512 or steps < 32 or batch < 8)
+
+
+def _decide(key: Any, steps: int, batch: int) -> bool:
+    """The decision for a kind of call, which is stored unless it may change."""
+    mode, *sizes, bias, batch_first, both, drops, dtype, _, _, packed, states, gradients, waits = key
+    if not steps or not batch or dtype not in (torch.float32, torch.float64):
+        return False
+    if is_faster(mode, sizes[1], steps, batch, gradients):
+        _decisions[key] = True
+        return True
+    if waits or os.environ.get("BPPSA_WAIT") == "1" or torch.are_deterministic_algorithms_enabled():
+        return False
+    with _lock:
+        if key not in _passes:
+            name = str(dtype).removeprefix("torch.")
+            rest = bias, batch_first, both, name, steps, batch, packed, states, gradients
+            inputs, hidden, layers = sizes
+            if drops and layers > 1:  # the inner layers run one by one
+                each = [(inputs, hidden, 1), (hidden * (1 + both), hidden, 1)]
+            else:
+                each = [(inputs, hidden, layers)]
+            _passes[key] = [PassKind(mode, sizes, *rest) for sizes in each]
+        pending = [kind for kind in _passes[key] if not _is_compiled(kind)]
+        if not pending:
+            _decisions[key] = False
+    return bool(pending)
+
+
+#: The process that compiles, the number of each pass that it was asked for, and the passes that need no
+#: other.
+_compiler: Compiler | None = None
+_asked: dict[PassKind, int] = {}
+_compiled: set[PassKind] = set()
+
+
+def _is_compiled(kind: PassKind) -> bool:
+    """Whether the kernels of a pass are compiled, or no other process can do it. Asks for them otherwise."""
+    global _compiler
+    if kind in _compiled:
+        return True
+    number = _asked.get(kind)
+    if number is not None and _compiler is not None and not _compiler.has_done(number):
+        return False
+    try:
+        with compiled_only():
+            on_host(lambda device: run_pass(kind))
+    except NotCompiledError:
+        if number is None and _ask(kind):
+            return False
+    _compiled.add(kind)
+    if _compiler is not None and _compiler.done == _compiler.asked:
+        _compiler.stop()
+        _compiler = None
+    return True
+
+
+def _ask(kind: PassKind) -> bool:
+    """Have the other process compile a pass's kernels; False where there can be none."""
+    global _compiler
+    try:
+        if _compiler is None:
+            _compiler = Compiler()
+            _asked.clear()
+            logger.info(
+                "kernels of this machine are compiled beside the program; PyTorch's operator until then"
+            )
+        _asked[kind] = _compiler.ask(kind)
+    except OSError:
+        return False
+    return True
+
+
+def _forget() -> None:
+    """A fork of this process has no part in what the process beside it compiles."""
+    global _compiler, _lock
+    _compiler, _lock = None, threading.Lock()
+    _asked.clear()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget)

@@ -1,0 +1,242 @@
+"""A loop over steps that is written in PyTorch, as one pass of a kernel."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from bppsa_cupy.errors import ShapeError
+from bppsa_cupy.torch.autograd import run
+from bppsa_cupy.torch.checks import DTYPES
+from bppsa_cupy.torch.engine_layer import mode_of
+from bppsa_cupy.torch.step_graph import NoKernelError, StepGraph
+
+#: Steps of a first call that the loop computes too.
+COMPARED = 3
+#: How far both may differ, relative to the largest value.
+TOLERANCE = {torch.float32: 1e-4, torch.float64: 1e-10}
+
+
+class Recurrence(torch.nn.Module):
+    """A module that runs a step over whole sequences; `recurrence` makes it.
+
+    step    the step
+    reason  why the latest call went by the loop, "" where it went by a kernel
+    """
+
+    def __init__(self, step: Callable[..., Any], batch_first: bool = False) -> None:
+        super().__init__()
+        self.step: Any = step
+        self.batch_first = batch_first
+        self.reason = "it was not called yet"
+        self._graphs: dict[Any, StepGraph | str] = {}
+        self._states: int | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_graphs": {}}
+
+    def forward(self, x: torch.Tensor, *rest: Any) -> tuple[torch.Tensor, Any]:
+        """The first state after every step, and all states after the last one.
+
+        x     (T, B, ...), or (B, T, ...) with batch_first
+        rest  the states before the first step, (B, H) each, then the extras, one value a step each, with the
+              axes of x's first two. For the cells of torch.nn states are optional, and zeros without
+
+        Returns ((T, B, H), states), states being one tensor, or a tuple of several.
+        """
+        cell = isinstance(self.step, torch.nn.RNNCellBase)
+        if len(rest) == 1 and isinstance(rest[0], (tuple, list)):
+            rest = tuple(rest[0])
+        x = x.transpose(0, 1) if self.batch_first else x
+        if x.dim() < 2 or 0 in x.shape[:2]:
+            raise ShapeError(f"recurrence got x of {tuple(x.shape)}: it must be (T, B, ...) with T, B >= 1")
+        if cell and not rest:
+            count = 2 if isinstance(self.step, torch.nn.LSTMCell) else 1
+            rest = (x.new_zeros(x.shape[1], self.step.hidden_size),) * count
+        count = self._count(x, rest)
+        states = list(rest[:count])
+        extras = [one.transpose(0, 1) if self.batch_first else one for one in rest[count:]]
+        for extra in extras:
+            if extra.shape[0] != x.shape[0]:
+                raise ShapeError(f"recurrence got an extra of {tuple(extra.shape)} for {x.shape[0]} steps")
+        graph = self._graph(x, states, extras)
+        if isinstance(graph, str):
+            self.reason = graph
+            y, after = self._loop(x, states, extras)
+        else:
+            self.reason = ""
+            y, after = _pass_of(graph, self._tensors(), x, states, extras)
+        y = y.transpose(0, 1) if self.batch_first else y
+        return y, after[0] if count == 1 else tuple(after)
+
+    def extra_repr(self) -> str:
+        return (
+            "" if isinstance(self.step, torch.nn.Module) else getattr(self.step, "__name__", repr(self.step))
+        )
+
+    # ---- the step ----
+
+    def _tensors(self) -> dict[str, torch.Tensor]:
+        step = self.step
+        return (
+            {**dict(step.named_parameters()), **dict(step.named_buffers())}
+            if isinstance(step, torch.nn.Module)
+            else {}
+        )
+
+    def _call(self, x: Any, rest: Sequence[Any]) -> tuple[Any, ...]:
+        """The states after a step."""
+        given = (x, tuple(rest)) if isinstance(self.step, torch.nn.LSTMCell) else (x, *rest)
+        after = self.step(*given)
+        return tuple(after) if isinstance(after, (tuple, list)) else (after,)
+
+    def _function(self, tensors: dict[str, torch.Tensor], x: Any, *rest: Any) -> tuple[Any, ...]:
+        """`_call` with other tensors in place of the step's."""
+        if not tensors:
+            return self._call(x, rest)
+        given = (x, tuple(rest)) if isinstance(self.step, torch.nn.LSTMCell) else (x, *rest)
+        after = torch.func.functional_call(self.step, tensors, given)
+        return tuple(after) if isinstance(after, (tuple, list)) else (after,)
+
+    def _count(self, x: torch.Tensor, rest: Sequence[Any]) -> int:
+        """How many of the arguments are states: as many as a step gives."""
+        if isinstance(self.step, torch.nn.RNNCellBase):
+            return 2 if isinstance(self.step, torch.nn.LSTMCell) else 1
+        if self._states is None:
+            with torch.no_grad(), torch.random.fork_rng(devices=[]):
+                self._states = self._found_count(x, rest)
+        return self._states
+
+    def _found_count(self, x: torch.Tensor, rest: Sequence[Any]) -> int:
+        cause: Exception | None = None
+        axis = 1 if self.batch_first else 0
+        for count in range(1, len(rest) + 1):
+            try:
+                after = self._call(x[0], (*rest[:count], *(extra.select(axis, 0) for extra in rest[count:])))
+            except Exception as error:  # a step may be any program
+                cause = cause or error
+                continue
+            if len(after) == count:
+                return count
+        raise ShapeError(
+            f"recurrence got {len(rest)} states and extras: the step must take x_t, its states and the "
+            "extras of a step, and give as many new states"
+        ) from cause
+
+    def _loop(
+        self, x: torch.Tensor, states: Sequence[Any], extras: Sequence[Any]
+    ) -> tuple[torch.Tensor, list[torch.Tensor]]:
+        outputs, states = [], list(states)
+        for t in range(len(x)):
+            states = list(self._call(x[t], (*states, *(extra[t] for extra in extras))))
+            outputs.append(states[0])
+        return torch.stack(outputs), states
+
+    # ---- its kernel ----
+
+    def _graph(self, x: torch.Tensor, states: Sequence[Any], extras: Sequence[Any]) -> StepGraph | str:
+        """The step's graph for such a call, or why it has no kernel."""
+        key = (
+            self.training,
+            *(
+                (one.dtype, one.device.type, one.shape[-1:] if one is x else one.shape[1:])
+                for one in (x, *extras)
+            ),
+            *((one.dtype, one.shape) for one in states),
+        )
+        if key not in self._graphs:
+            try:
+                self._graphs[key] = self._made(x, states, extras)
+            except NoKernelError as error:
+                self._graphs[key] = str(error)
+        return self._graphs[key]
+
+    def _made(self, x: torch.Tensor, states: Sequence[Any], extras: Sequence[Any]) -> StepGraph:
+        tensors = self._tensors()
+        if {one.dtype for one in (*states, *tensors.values()) if one.is_floating_point()} - {
+            states[0].dtype
+        } or (states[0].dtype not in DTYPES):
+            raise NoKernelError("its states and parameters are not all float32 or all float64")
+        state = torch.get_rng_state()
+        try:
+            with torch.enable_grad():
+                graph = StepGraph(
+                    self._function, tensors, x[0], [*states, *(extra[0] for extra in extras)], len(states)
+                )
+            steps = min(COMPARED, len(x))
+            with torch.no_grad():
+                torch.set_rng_state(state)
+                expected, _ = self._loop(x[:steps], states, [extra[:steps] for extra in extras])
+                torch.set_rng_state(state)
+                found, _ = _pass_of(graph, tensors, x[:steps], states, [extra[:steps] for extra in extras])
+        except NoKernelError:
+            raise
+        except Exception as error:  # a step may be any program
+            raise NoKernelError(f"it cannot be traced: {error}") from error
+        finally:
+            torch.set_rng_state(state)
+        scale = max(1.0, float(expected.abs().max()))
+        if not (found - expected).abs().max() <= TOLERANCE[expected.dtype] * scale:
+            warnings.warn(
+                f"{self!r} goes by the loop: a kernel differs from it in the first {steps} steps, as "
+                "where a step counts its calls or branches on values",
+                stacklevel=4,
+            )
+            raise NoKernelError("its kernel gives other values than the loop")
+        return graph
+
+
+def recurrence(step: Callable[..., Any], *, batch_first: bool = False) -> Recurrence:
+    """A module that runs a step, written in PyTorch, over whole sequences as one pass of a kernel.
+
+    Parameters
+    ----------
+    step : callable or torch.nn.Module
+        Called as ``step(x_t, *states, *extras)``; returns the new state or states. torch.nn's RNNCell,
+        GRUCell and LSTMCell are such steps.
+    batch_first : bool, default False
+        Whether sequences are (B, T, ...) instead of (T, B, ...).
+
+    Returns
+    -------
+    Recurrence
+        A module that is called as ``module(x, *states, *extras)``.
+
+    Notes
+    -----
+    A kernel needs one or more products of the first state with weights; all else must be elementwise over the
+    units. Weights may be any function of the parameters. Random numbers are drawn in the loop's order. Other
+    steps run as a loop, and `report` gives the reason. The first call compares its first steps with the loop.
+
+    Examples
+    --------
+    >>> import torch, bppsa_cupy.torch
+    >>> weight = torch.nn.Parameter(torch.eye(4) / 2)
+    >>> def step(x, h):
+    ...     return 0.9 * h + 0.1 * torch.tanh(x + h @ weight)
+    >>> rnn = bppsa_cupy.torch.recurrence(step)
+    >>> y, h = rnn(torch.ones(50, 2, 4), torch.zeros(2, 4))
+    >>> y.shape, rnn.reason
+    (torch.Size([50, 2, 4]), '')
+    """
+    if not callable(step):
+        raise ShapeError(
+            f"recurrence got a {type(step).__name__}: it takes a function step(x_t, *states, *extras)"
+        )
+    return Recurrence(step, batch_first)
+
+
+def _pass_of(
+    graph: StepGraph, tensors: dict[str, torch.Tensor], x: Any, states: Sequence[Any], extras: Sequence[Any]
+) -> tuple[torch.Tensor, list[torch.Tensor]]:
+    gates, parameters = graph.prepare(list(tensors.values()), x, extras)
+    cell, H = graph.cell, graph.hidden
+    identity = torch.eye(gates.shape[-1], dtype=gates.dtype, device=gates.device)
+    weight, bias, *unit = parameters
+    rows = [identity, weight, gates.new_zeros(len(identity)), bias, *unit]
+    arguments = (mode_of(cell), gates.shape[-1], H, 1, True, False, False)
+    y, *after = run(arguments, gates, None, [state[None] for state in states], rows)
+    return y, [state[0] for state in after]

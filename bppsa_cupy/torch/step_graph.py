@@ -1,0 +1,422 @@
+"""A step of a recurrence, written in PyTorch, as a `bp.Cell` and what is computed before its pass."""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import sympy
+import torch
+from torch.fx import Graph, GraphModule, Node
+from torch.fx.experimental.proxy_tensor import make_fx
+
+from bppsa_cupy.cells import Cell
+from bppsa_cupy.cells.functions import sigmoid
+from bppsa_cupy.errors import CellError
+
+#: A step with its parameters: (parameters, x_t, *states, *extras) -> the new states.
+Function = Callable[..., Any]
+
+
+class NoKernelError(Exception):
+    """Why a step has no kernel."""
+
+
+def _clamp(x: Any, low: Any = None, high: Any = None) -> Any:
+    x = x if low is None else sympy.Max(x, low)
+    return x if high is None else sympy.Min(x, high)
+
+
+#: PyTorch's elementwise operators on SymPy expressions.
+ELEMENTWISE: dict[str, Callable[..., Any]] = {
+    "add": lambda a, b, alpha=1: a + alpha * b,
+    "sub": lambda a, b, alpha=1: a - alpha * b,
+    "rsub": lambda a, b, alpha=1: b - alpha * a,
+    "mul": operator.mul,
+    "div": operator.truediv,
+    "neg": operator.neg,
+    "reciprocal": lambda a: 1 / a,
+    "pow": operator.pow,
+    "square": lambda a: a**2,
+    "tanh": sympy.tanh,
+    "sigmoid": sigmoid,
+    "relu": lambda a: sympy.Max(a, 0),
+    "silu": lambda a: a * sigmoid(a),
+    "exp": sympy.exp,
+    "log": sympy.log,
+    "sqrt": sympy.sqrt,
+    "sin": sympy.sin,
+    "cos": sympy.cos,
+    "abs": sympy.Abs,
+    "maximum": sympy.Max,
+    "minimum": sympy.Min,
+    "clamp": _clamp,
+    "clamp_min": _clamp,
+    "hardtanh": lambda a, low=-1, high=1: _clamp(a, low, high),
+    "clone": lambda a, memory_format=None: a,
+    "alias": lambda a: a,
+    "lift_fresh_copy": lambda a: a,
+}
+
+
+class StepGraph:
+    """A step's operators, sorted by what they follow from.
+
+    Those of parameters alone are computed once a call, those of inputs alone over all steps at once, and
+    random numbers before the pass, in the loop's order. What follows from a state is the cell.
+
+    cell      the cell, whose gates are `gates`: each a node of inputs and its column, or None for zeros
+    products  nodes of parameters (H, k H), whose columns are the rows of W_hh
+    biases    a node of parameters for each product, or None
+    unit      nodes of parameters and their columns, which are the cell's own parameters
+    states    of the step
+
+    Raises NoKernelError with the operator that a kernel does not have.
+    """
+
+    def __init__(self, function: Function, parameters: Any, x: Any, rest: Sequence[Any], count: int) -> None:
+        module: GraphModule = make_fx(function)(parameters, x, *rest)
+        _split_products(module.graph)
+        module.graph.eliminate_dead_code()
+        self.graph: Graph = module.graph
+        self.module = module
+        self.states = count
+        nodes = list(self.graph.nodes)
+        places = [node for node in nodes if node.op == "placeholder"]
+        shown = len(places) - 1 - len(rest)
+        self.parameter_nodes, inputs = places[:shown], places[shown:]
+        self.x, self.before, self.extras = inputs[0], inputs[1 : 1 + count], inputs[1 + count :]
+        self.hidden, self.batch = rest[0].shape[1], rest[0].shape[0]
+        self._by_state: set[Node] = set(self.before)
+        self._by_input: set[Node] = {self.x, *self.extras}
+        self.random: list[Node] = []
+        for node in nodes:
+            self._sort(node)
+        (self.results,) = next(node for node in nodes if node.op == "output").args
+        if not isinstance(self.results, (list, tuple)):
+            self.results = [self.results]
+        self._gates: list[tuple[Node, int] | None] = []
+        self._sums: list[tuple[int, int]] = []
+        self._unit: list[tuple[Node, int]] = []
+        self.products: list[Node] = []
+        self.biases: list[Node | None] = []
+        self.cell = self._made_cell()
+
+    def _sort(self, node: Any) -> None:
+        """Note what a node follows from."""
+        if node.op != "call_function":
+            return
+        given = node.all_input_nodes
+        if (
+            isinstance(node.target, torch._ops.OpOverload)
+            and torch.Tag.nondeterministic_seeded in node.target.tags
+        ):
+            self.random.append(node)
+            self._by_input.add(node)
+        elif any(one in self._by_state for one in given):
+            if not self._is_shape_only(node):
+                self._by_state.add(node)
+        elif any(one in self._by_input for one in given):
+            self._by_input.add(node)
+
+    @staticmethod
+    def _is_shape_only(node: Any) -> bool:
+        """Whether a node reads the shape and the dtype of its inputs alone."""
+        return _name(node) in (
+            "empty_like",
+            "zeros_like",
+            "ones_like",
+            "full_like",
+            "new_zeros",
+            "new_ones",
+            "new_empty",
+        )
+
+    # ---- the cell ----
+
+    def _made_cell(self) -> Cell:
+        H = self.hidden
+        for node in self.before:
+            if tuple(_shape(node)) != (self.batch, H):
+                raise NoKernelError(
+                    f"its states have shapes {[tuple(_shape(n)) for n in self.before]}: they must be equal"
+                )
+        for result in self.results:
+            if result not in self._by_state or tuple(_shape(result)) != (self.batch, H):
+                raise NoKernelError("a new state does not follow from the former ones, or has another shape")
+        known: dict[Node, list[Any]] = {
+            node: [sympy.Symbol(f"s{number}", real=True)] for number, node in enumerate(self.before)
+        }
+        for node in self.graph.nodes:
+            if node in self._by_state and node not in known:
+                known[node] = self._expressions(node, known)
+        after = [known[result][0] for result in self.results]
+        if not self.products:
+            raise NoKernelError("it has no product of a state with a weight")
+        return self._cell(after)
+
+    def _cell(self, after: Sequence[Any]) -> Cell:
+        """The cell of these new states."""
+        sums = len(self._sums)
+        count = max(sums, len(self._gates))
+        gates = [f"g{number}" for number in range(count)]
+        states = [f"s{number}" for number in range(self.states)]
+        parameters = [f"p{number}" for number in range(len(self._unit))]
+
+        def step(x: Any, u: Any, s: Any, p: Any) -> Any:
+            by_name = {
+                **{sympy.Symbol(f"x{i}", real=True): getattr(x, gates[i]) for i in range(len(self._gates))},
+                **{sympy.Symbol(f"u{i}", real=True): getattr(u, gates[i]) for i in range(sums)},
+                **{sympy.Symbol(name, real=True): getattr(s, name) for name in states},
+                **{sympy.Symbol(name, real=True): getattr(p, name) for name in parameters},
+            }
+            return [sympy.sympify(one).xreplace(by_name) for one in after]
+
+        self.gates = [*self._gates, *[None] * (count - len(self._gates))]
+        try:
+            return Cell(
+                "traced_step",
+                gates=gates,
+                states=states,
+                parameters=parameters,
+                recurrent=gates[:sums],
+                step=step,
+            )
+        except CellError as error:
+            raise NoKernelError(str(error)) from error
+
+    def _expressions(self, node: Any, known: dict[Node, list[Any]]) -> list[Any]:
+        """The value of a node, an expression for each block of H columns; a list of them for several."""
+        name = _name(node)
+        if name == "getitem":
+            return known[node.args[0]][node.args[1]]
+        if name in ("mm", "addmm"):
+            return self._product(node, name, known)
+        if name in ("split", "unsafe_split", "split_with_sizes", "chunk", "slice", "cat"):
+            return self._columns(node, name, known)
+        formula = ELEMENTWISE.get(name)
+        if (
+            name in ("view", "expand", "_to_copy")
+            and _shape(node) == _shape(node.args[0])
+            and (node.meta["val"].dtype == node.args[0].meta["val"].dtype)
+        ):
+            return known[node.args[0]]
+        if formula is None:
+            raise NoKernelError(f"it has {name}, which no kernel has")
+        shape = _shape(node)
+        if len(shape) != 2 or shape[0] != self.batch or shape[1] % self.hidden:
+            raise NoKernelError(f"its {name} gives {tuple(shape)}: a kernel takes (B, k * {self.hidden})")
+        blocks = shape[1] // self.hidden
+        arguments = [self._operand(one, blocks, known) for one in node.args]
+        options = {key: value for key, value in node.kwargs.items() if value is not None}
+        if name == "div" and options:
+            raise NoKernelError(f"it has div with {options}")
+        return [formula(*(one[block] for one in arguments), **options) for block in range(blocks)]
+
+    def _operand(self, value: Any, blocks: int, known: dict[Node, list[Any]]) -> list[Any]:
+        """An argument of an elementwise operator, an expression for each block."""
+        if not isinstance(value, Node):
+            return [_number(value)] * blocks
+        if value in self._by_state:
+            if len(known[value]) != blocks:
+                raise NoKernelError(f"it broadcasts a state over {blocks} blocks")
+            return known[value]
+        shape = _shape(value)
+        varies = value in self._by_input or (len(shape) == 2 and shape[0] > 1)
+        found = []
+        for block in range(blocks):
+            table, letter = (self._gates, "x") if varies else (self._unit, "p")
+            item = value, block
+            if item not in table:
+                table.append(item)
+            found.append(sympy.Symbol(f"{letter}{table.index(item)}", real=True))
+        return found
+
+    def _product(self, node: Any, name: str, known: dict[Node, list[Any]]) -> list[Any]:
+        """The recurrent sums of a product of a state with a weight."""
+        bias, left, right = node.args if name == "addmm" else (None, *node.args)
+        if node.kwargs or left not in self._by_state or right in self._by_state or right in self._by_input:
+            raise NoKernelError("it has a product that is not one of a state with a weight")
+        if known[left] != [sympy.Symbol("s0", real=True)]:
+            raise NoKernelError("it has a product of something else than the first state")
+        columns = _shape(node)[1]
+        if columns % self.hidden:
+            raise NoKernelError(f"a product has {columns} columns: they must be a multiple of {self.hidden}")
+        extra = None
+        if bias is not None and (bias in self._by_state or bias in self._by_input or len(_shape(bias)) != 1):
+            extra, bias = bias, None
+        self.products.append(right)
+        self.biases.append(bias)
+        first, blocks = len(self._sums), columns // self.hidden
+        self._sums += [(len(self.products) - 1, block) for block in range(blocks)]
+        sums = [sympy.Symbol(f"u{first + block}", real=True) for block in range(blocks)]
+        if extra is not None:
+            sums = [a + b for a, b in zip(self._operand(extra, blocks, known), sums, strict=True)]
+        return sums
+
+    def _columns(self, node: Any, name: str, known: dict[Node, list[Any]]) -> list[Any]:
+        """Blocks of columns of one value, or of several side by side."""
+        H = self.hidden
+        if name == "cat":
+            parts, *axis = node.args
+            if not axis or axis[0] not in (1, -1):
+                raise NoKernelError("it has cat along samples")
+            return [block for part in parts for block in self._operand(part, _shape(part)[1] // H, known)]
+        value, *rest = node.args
+        given = known[value]
+        axis = rest[0] if name == "slice" else (rest[1] if len(rest) > 1 else 0)
+        if axis not in (1, -1):
+            raise NoKernelError(f"it has {name} along samples")
+        total = len(given) * H
+        if name == "slice":
+            begin, end = rest[1] or 0, min(rest[2], total)
+            if begin % H or end % H or len(rest) > 3:
+                raise NoKernelError(f"it has slice of {begin}:{end} columns: they must be multiples of {H}")
+            return given[begin // H : end // H]
+        widths = rest[0] if isinstance(rest[0], (list, tuple)) else [rest[0]] * math.ceil(total / rest[0])
+        if any(width % H for width in widths):
+            raise NoKernelError(f"it has {name} into {list(widths)} columns: they must be multiples of {H}")
+        found, begin = [], 0
+        for width in widths:
+            found.append(given[begin : begin + width // H])
+            begin += width // H
+        return found
+
+    # ---- what is computed before a pass ----
+
+    def _run(self, known: dict[Node, Any], wanted: Callable[[Node], bool]) -> None:
+        """Compute the operators that are `wanted`, from values that are known."""
+        for node in self.graph.nodes:
+            if node in known or not wanted(node):
+                continue
+            if node.op == "get_attr":
+                known[node] = getattr(self.module, str(node.target))
+            elif node.op == "call_function":
+                given = {
+                    one: known[one] if one in known else _zeros_like(one) for one in node.all_input_nodes
+                }
+                args, kwargs = torch.fx.node.map_arg((node.args, node.kwargs), given.__getitem__)
+                known[node] = node.target(*args, **kwargs)
+
+    def prepare(
+        self, parameters: Sequence[torch.Tensor], x: torch.Tensor, extras: Sequence[torch.Tensor]
+    ) -> tuple[torch.Tensor, list[torch.Tensor]]:
+        """The gates of all steps (T, B, G H), and W_hh, b_hh and the cell's own parameters."""
+        H, steps = self.hidden, x.shape[0]
+        constant: dict[Node, Any] = dict(zip(self.parameter_nodes, parameters, strict=True))
+        changing = self._by_state | self._by_input
+        self._run(constant, lambda node: node not in changing and node.op != "placeholder")
+        drawn = self._draws(steps, constant)
+        wanted = list(dict.fromkeys(gate[0] for gate in self.gates if gate is not None))
+        inner = [node for node in wanted if node in self._by_input]
+
+        def over_step(*values: torch.Tensor) -> list[torch.Tensor]:
+            known = {**constant, **dict(zip((self.x, *self.extras, *self.random), values, strict=True))}
+            self._run(known, lambda node: node in self._by_input)
+            return [known[node] for node in inner]
+
+        found = dict(zip(inner, torch.vmap(over_step)(x, *extras, *drawn), strict=True))
+        gates = []
+        for gate in self.gates:
+            if gate is None:
+                gates.append(x.new_zeros(steps, self.batch, H))
+                continue
+            node, block = gate
+            value = found[node] if node in found else constant[node].expand(steps, *_shape(node))
+            gates.append(_spread(value, len(_shape(node)), self.batch, H, block))
+        weight = torch.cat([constant[node].T for node in self.products])
+        biases = [
+            weight.new_zeros(_shape(product)[1])
+            if bias is None
+            else constant[bias].expand(_shape(product)[1])
+            for product, bias in zip(self.products, self.biases, strict=True)
+        ]
+        unit = [
+            _spread(constant[node][None], len(_shape(node)), 1, H, block)[0, 0] for node, block in self._unit
+        ]
+        return torch.cat(gates, -1), [weight, torch.cat(biases), *unit]
+
+    def _draws(self, steps: int, constant: dict[Node, Any]) -> list[torch.Tensor]:
+        """The random numbers of all steps, drawn as a loop over steps draws them."""
+        if not self.random:
+            return []
+        drawn: list[list[torch.Tensor]] = [[] for _ in self.random]
+        for _ in range(steps):
+            for number, node in enumerate(self.random):
+                drawn[number].append(_draw(node, constant))
+        return [torch.stack(each) for each in drawn]
+
+
+def _split_products(graph: Graph) -> None:
+    """Write each product of values side by side, cat([x, h]) W, as a sum of products."""
+    aten = torch.ops.aten
+    for node in list(graph.nodes):
+        if node.op != "call_function" or _name(node) not in ("mm", "addmm"):
+            continue
+        *bias, left, right = node.args
+        if not isinstance(left, Node) or left.op != "call_function" or _name(left) != "cat":
+            continue
+        parts, *axis = left.args
+        if not axis or axis[0] not in (1, -1) or node.kwargs:
+            continue
+        begin, total = 0, None
+        with graph.inserting_before(node):
+            for part in parts:
+                end = begin + _shape(part)[1]
+                rows = graph.call_function(aten.slice.Tensor, (right, 0, begin, end))
+                rows.meta["val"] = right.meta["val"][begin:end]
+                given = (*bias, part, rows) if total is None else (part, rows)
+                term = graph.call_function(aten.addmm.default if len(given) > 2 else aten.mm.default, given)
+                term.meta["val"] = node.meta["val"]
+                if total is not None:
+                    term = graph.call_function(aten.add.Tensor, (total, term))
+                    term.meta["val"] = node.meta["val"]
+                begin, total = end, term
+        node.replace_all_uses_with(total)
+        graph.erase_node(node)
+
+
+def _spread(value: torch.Tensor, axes: int, batch: int, hidden: int, block: int) -> torch.Tensor:
+    """One block of H columns of values of every step, (T, B, H), from values with so many axes a step."""
+    columns = value.shape[-1] if axes else 1
+    shape = value.shape[0], *(1,) * (2 - axes), *value.shape[1:]
+    whole = value.reshape(shape)
+    if columns == 1:
+        return whole.expand(-1, batch, hidden)
+    return whole[..., block * hidden : (block + 1) * hidden].expand(-1, batch, hidden)
+
+
+def _name(node: Any) -> str:
+    """An operator's name without its overload and the mark of writing in place."""
+    target: Any = node.target
+    name = target.overloadpacket.__name__ if isinstance(target, torch._ops.OpOverload) else target.__name__
+    return name.rstrip("_")
+
+
+def _draw(node: Any, constant: dict[Node, Any]) -> torch.Tensor:
+    """The random numbers of a step, as the step itself draws them."""
+    given = {
+        one: constant[one].contiguous().clone() if one in constant else _zeros_like(one)
+        for one in node.all_input_nodes
+    }
+    args, kwargs = torch.fx.node.map_arg((node.args, node.kwargs), given.__getitem__)
+    return node.target(*args, **kwargs)
+
+
+def _zeros_like(node: Any) -> torch.Tensor:
+    """In place of a value of which an operator reads the shape alone."""
+    like = node.meta["val"]
+    return torch.zeros(like.shape, dtype=like.dtype, device=like.device)
+
+
+def _shape(node: Any) -> torch.Size:
+    return node.meta["val"].shape
+
+
+def _number(value: Any) -> Any:
+    """A number of a step as SymPy's: integers stay exact."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        raise NoKernelError(f"it has an argument {value!r}, which no kernel has")
+    return sympy.Integer(value) if float(value).is_integer() else sympy.Float(value, 17)

@@ -1,0 +1,210 @@
+"""`recurrence`: a step of PyTorch over a whole sequence gives the values and gradients of the loop."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch.nn.functional import dropout, layer_norm, linear
+from torch.nn.utils import parametrizations
+from torch_cases import assert_same
+
+import bppsa_cupy as bp
+import bppsa_cupy.torch as ours
+
+T, B, F, H = 9, 4, 3, 5
+
+
+class Step(torch.nn.Module):
+    """A step with weights of the input, W_in (F, k H), and of the state, W (H, k H)."""
+
+    def __init__(self, formula: Callable[..., Any], gates: int = 1) -> None:
+        super().__init__()
+        self.formula = formula
+        self.W_in = torch.nn.Parameter(torch.randn(F, gates * H))
+        self.W = torch.nn.Parameter(torch.randn(H, gates * H) / 3)
+        self.b = torch.nn.Parameter(torch.randn(gates * H))
+        self.p = torch.nn.Parameter(torch.randn(3, H))
+        self.register_buffer("sign", torch.tensor([1.0, 1, 1, -1, -1]))
+
+    def forward(self, x: torch.Tensor, *states: torch.Tensor) -> Any:
+        return self.formula(self, x, *states)
+
+
+def leaky(m: Any, x: torch.Tensor, h: torch.Tensor) -> torch.Tensor:
+    return 0.8 * h + 0.2 * torch.relu(h @ m.W + x @ m.W_in + m.b)
+
+
+def noisy(m: Any, x: torch.Tensor, h: torch.Tensor) -> torch.Tensor:
+    """A CTRNN whose noise enters the rate and the input."""
+    rate = torch.tanh(h @ m.W + (x + 0.1 * torch.randn_like(x)) @ m.W_in + m.b)
+    return h + 0.3 * (rate - h) + 0.05 * torch.randn_like(h)
+
+
+def dale(m: Any, x: torch.Tensor, h: torch.Tensor) -> torch.Tensor:
+    return 0.8 * h + 0.2 * torch.relu(h @ (m.W.abs() * m.sign[:, None]) + x @ m.W_in)
+
+
+def antisymmetric(m: Any, x: torch.Tensor, h: torch.Tensor) -> torch.Tensor:
+    weight = m.W - m.W.T - 0.1 * torch.eye(H, dtype=m.W.dtype)
+    return h + 0.1 * torch.tanh(linear(h, weight, m.b) + x @ m.W_in)
+
+
+def peephole(m: Any, x: torch.Tensor, h: torch.Tensor, c: torch.Tensor) -> Any:
+    i, f, g, o = (torch.cat([x, h], -1) @ torch.cat([m.W_in, m.W]) + m.b).chunk(4, -1)
+    c = torch.sigmoid(f + m.p[1] * c) * c + torch.sigmoid(i + m.p[0] * c) * torch.tanh(g)
+    return torch.sigmoid(o + m.p[2] * c) * torch.tanh(c), c
+
+
+def with_extra(m: Any, x: torch.Tensor, h: torch.Tensor, drive: torch.Tensor) -> torch.Tensor:
+    return torch.tanh(h @ m.W + x @ m.W_in) * torch.sigmoid(drive) + h.clamp(-1, 1) / 2
+
+
+def dropped(m: Any, x: torch.Tensor, h: torch.Tensor) -> torch.Tensor:
+    return dropout(torch.tanh(h @ m.W + x @ m.W_in), 0.5, m.training)
+
+
+def weight_norm() -> torch.nn.Module:
+    return parametrizations.weight_norm(torch.nn.RNNCell(F, H), "weight_hh")
+
+
+KERNELS: dict[str, tuple[Callable[[], torch.nn.Module], int]] = {
+    "RNNCell": (lambda: torch.nn.RNNCell(F, H), 1),
+    "GRUCell": (lambda: torch.nn.GRUCell(F, H), 1),
+    "LSTMCell": (lambda: torch.nn.LSTMCell(F, H, bias=False), 2),
+    "weight norm": (weight_norm, 1),
+    "leaky": (lambda: Step(leaky), 1),
+    "CTRNN with noise": (lambda: Step(noisy), 1),
+    "Dale's law": (lambda: Step(dale), 1),
+    "antisymmetric": (lambda: Step(antisymmetric), 1),
+    "peephole": (lambda: Step(peephole, 4), 2),
+    "extra": (lambda: Step(with_extra), 1),
+    "dropout": (lambda: Step(dropped), 1),
+}
+
+
+def reset_before(m: Any, x: torch.Tensor, h: torch.Tensor) -> torch.Tensor:
+    z = torch.sigmoid((h @ m.W + x @ m.W_in)[:, :H])
+    return (1 - z) * h + z * torch.tanh((z * h) @ m.W[:, H:] + (x @ m.W_in)[:, H:])
+
+
+def normalised(m: Any, x: torch.Tensor, h: torch.Tensor) -> torch.Tensor:
+    return layer_norm(torch.tanh(h @ m.W + x @ m.W_in), [H])
+
+
+def two_products(m: Any, x: torch.Tensor, y: torch.Tensor, z: torch.Tensor) -> Any:
+    """coRNN: both states are multiplied."""
+    z = z + 0.1 * (torch.tanh(y @ m.W + z @ m.W.T + x @ m.W_in) - y - z)
+    return y + 0.1 * z, z
+
+
+class Spike(torch.autograd.Function):
+    """A step function with a gradient of another one."""
+
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+        ctx.save_for_backward(x)
+        return (x > 0).to(x.dtype)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> torch.Tensor:
+        return gradient / (1 + ctx.saved_tensors[0].abs()) ** 2
+
+
+def spiking(m: Any, x: torch.Tensor, h: torch.Tensor) -> torch.Tensor:
+    return 0.9 * h + x @ m.W_in - Spike.apply(h @ m.W)
+
+
+LOOPS: dict[str, tuple[Callable[[], torch.nn.Module], int]] = {
+    "GRU with the reset before the product": (lambda: Step(reset_before, 2), 1),
+    "layer norm": (lambda: Step(normalised), 1),
+    "coRNN": (lambda: Step(two_products), 2),
+    "surrogate gradient": (lambda: Step(spiking), 1),
+}
+
+
+def compared(step: torch.nn.Module, count: int, *extras: torch.Tensor) -> ours.Recurrence:
+    """The module of a step, whose values and gradients are those of the loop."""
+    step = step.double()
+    module = ours.recurrence(step, batch_first=True)
+    x, *extras = (torch.randn(B, T, one, dtype=torch.float64) for one in (F, *(H for _ in extras)))
+    states = [torch.randn(B, H, dtype=torch.float64) for _ in range(count)]
+    leaves = [one.requires_grad_() for one in (x, *states, *extras)]
+    torch.manual_seed(3)
+    y, after = module(x, *states, *extras)
+    torch.manual_seed(3)
+    expected, state = [], tuple(states)
+    for t in range(T):
+        given = (state,) if isinstance(step, torch.nn.LSTMCell) else state
+        state = step(x[:, t], *given, *(extra[:, t] for extra in extras))
+        state = state if isinstance(state, tuple) else (state,)
+        expected.append(state[0])
+    pairs = [y, *(after if isinstance(after, tuple) else (after,))], [torch.stack(expected, 1), *state]
+    assert_same(*pairs)
+    found = []
+    for outputs in pairs:
+        loss = sum((one * torch.cos(one + place)).sum() for place, one in enumerate(outputs))
+        leaves_and_weights = [*leaves, *step.parameters()]
+        by = torch.autograd.grad(loss, leaves_and_weights, allow_unused=True, materialize_grads=True)
+        found.append(list(by))
+    assert_same(*found)
+    return module
+
+
+@pytest.mark.parametrize("name", KERNELS)
+def test_steps_with_a_kernel(name: str) -> None:
+    make, count = KERNELS[name]
+    module = compared(make(), count, *([torch.zeros(0)] if name == "extra" else []))
+    assert module.reason == ""
+    if name == "dropout":
+        y = module.eval()(torch.ones(B, T, F, dtype=torch.float64), torch.zeros(B, H, dtype=torch.float64))
+        assert module.reason == "" and torch.equal(
+            *(one[0] for one in (y, module(torch.ones(B, T, F).double(), torch.zeros(B, H).double())))
+        )
+
+
+@pytest.mark.parametrize("name", LOOPS)
+def test_steps_without_one_go_by_the_loop(name: str) -> None:
+    make, count = LOOPS[name]
+    module = compared(make(), count)
+    assert module.reason
+    (row,) = (row for row in ours.report(torch.nn.Sequential(module)) if row.kind == "Recurrence")
+    assert not row.converted and row.reason == module.reason
+
+
+def test_a_step_that_counts_its_calls_is_noticed() -> None:
+    calls = []
+
+    def step(x: torch.Tensor, h: torch.Tensor) -> torch.Tensor:
+        calls.append(1)
+        return torch.tanh(h @ torch.eye(H) + x[:, :1] + len(calls))
+
+    module = ours.recurrence(step)
+    with pytest.warns(UserWarning, match="loop"):
+        module(torch.ones(T, B, F), torch.zeros(B, H))
+    assert module.reason
+
+
+def test_each_shape_mode_and_dtype_is_traced() -> None:
+    module = ours.recurrence(torch.nn.GRUCell(F, H))
+    for dtype in (torch.float32, torch.float64):
+        module.to(dtype)
+        for steps, batch in ((3, 2), (7, 1)):
+            x = torch.randn(steps, batch, F, dtype=dtype)
+            y, state = module(x)
+            expected = x.new_zeros(batch, H)
+            for t in range(steps):
+                expected = module.step(x[t], expected)
+            assert_same([state], [expected])
+    copied = copy.deepcopy(module)
+    assert torch.equal(copied(x)[0], y)
+
+
+def test_what_is_no_step_is_refused() -> None:
+    with pytest.raises(bp.ShapeError, match="int"):
+        ours.recurrence(3)  # type: ignore[arg-type]
+    with pytest.raises(bp.ShapeError):
+        ours.recurrence(torch.nn.RNNCell(F, H))(torch.zeros(0, B, F))
