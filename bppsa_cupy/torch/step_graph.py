@@ -358,8 +358,8 @@ def _split_products(graph: Graph) -> None:
         *bias, left, right = node.args
         if not isinstance(left, Node) or left.op != "call_function" or _name(left) != "cat":
             continue
-        parts, *axis = left.args
-        if not axis or axis[0] not in (1, -1) or node.kwargs:
+        parts: Any = left.args[0]
+        if list(left.args[1:]) not in ([1], [-1]) or node.kwargs:
             continue
         begin, total = 0, None
         with graph.inserting_before(node):
