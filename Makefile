@@ -70,14 +70,12 @@ dist: .venv-dist/ready
 	.venv-dist/bin/python -I .ci/dist.py dist/*
 
 # All that needs a GPU, in 560 seconds, with the machine's own Python and packages; `make gpu OUT=DIR ONLY=PART,PART`.
-# Before it, on a machine without a GPU, `make gpu-ahead` leaves machine code and expected results in out/ahead: take
-# that folder along.
+# Before it, on a machine without a GPU, `make gpu-ahead` leaves machine code in out/ahead: take that folder along.
 gpu:
 	$(PYTHON) tools/gpu.py --out $(OUT) $(if $(ONLY),--only $(ONLY))
 
 gpu-ahead: .venv-test/ready out/nvrtc/ready
 	LD_LIBRARY_PATH=$(NVRTC) BPPSA_NVRTC=$(NVRTC)/libnvrtc.so.13 $(TEST_PYTHON) tools/gpu.py --compile
-	$(TEST_PYTHON) tests/support/kernels_on_device.py --dtypes float32 --write out/ahead/expected.npz
 
 # The NVRTC with which machine code is made ahead: that of the machine with the GPU.
 out/nvrtc/ready:

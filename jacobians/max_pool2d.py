@@ -12,7 +12,7 @@ from bppsa_cupy.devices import Array, Device
 from bppsa_cupy.geometry import Pool2dGeometry
 from bppsa_cupy.jacobians.base import TransposedJacobian
 from bppsa_cupy.jacobians.windows import plane_pattern
-from bppsa_cupy.raw_kernels.max_pool2d_fill import KERNEL
+from bppsa_cupy.raw_kernels.pools import max_pool2d_fill
 
 
 class MaxPool2dJacobian(TransposedJacobian):
@@ -40,12 +40,9 @@ class MaxPool2dJacobian(TransposedJacobian):
         self, device: Device, parameters: Mapping[str, Array], saved: Mapping[str, Array], values: Array
     ) -> None:
         if device not in self._uploaded:
-            self._uploaded[device] = (
-                device.upload_index(self.pattern.indices),
-                device.upload_index(self.candidates),
-            )
-        window, candidate = self._uploaded[device]
-        entries, batch = values.shape
+            uploaded = device.upload_index(self.pattern.indices), device.upload_index(self.candidates)
+            self._uploaded[device] = uploaded
         device.launch(
-            KERNEL, saved["indices"], window, candidate, values, self.pattern.shape[1], entries, batch
-        )
+            max_pool2d_fill, saved["indices"], *self._uploaded[device], values, self.pattern.shape[1],
+            *values.shape,
+        )  # fmt: skip

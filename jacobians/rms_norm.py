@@ -8,7 +8,7 @@ from bppsa_cupy.csr import Pattern
 from bppsa_cupy.devices import Array, Device
 from bppsa_cupy.jacobians.base import TransposedJacobian
 from bppsa_cupy.jacobians.linear import LinearJacobian
-from bppsa_cupy.raw_kernels import rms_norm_fill
+from bppsa_cupy.raw_kernels.norms import rms_norm_fill
 
 
 class RMSNormJacobian(TransposedJacobian):
@@ -34,6 +34,6 @@ class RMSNormJacobian(TransposedJacobian):
     ) -> None:
         weight, inverse = parameters.get("weight"), saved["inverse"]
         device.launch(
-            rms_norm_fill.KERNEL, saved["input"], inverse[:0] if weight is None else weight.reshape(-1),
+            rms_norm_fill, saved["input"], inverse[:0] if weight is None else weight.reshape(-1),
             inverse, values, self.rows, self.width, values.shape[1], weight is not None,
         )  # fmt: skip

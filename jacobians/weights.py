@@ -11,7 +11,7 @@ import numpy as np
 from bppsa_cupy.csr import Pattern
 from bppsa_cupy.devices import Array, Device
 from bppsa_cupy.jacobians.base import TransposedJacobian
-from bppsa_cupy.raw_kernels.gather_fill import KERNEL
+from bppsa_cupy.raw_kernels.gathers import gather_fill
 
 
 class WeightJacobian(TransposedJacobian):
@@ -49,4 +49,4 @@ class WeightJacobian(TransposedJacobian):
                 assert self.mask is not None
                 positions = np.cumsum(np.asarray(self.mask, bool))[positions] - 1
             self._uploaded[key] = device.upload_index(positions.astype(np.int32, copy=False))
-        device.launch(KERNEL, weight, self._uploaded[key], values, weight.size, values.size)
+        device.launch(gather_fill, weight, self._uploaded[key], values, weight.size, values.size)

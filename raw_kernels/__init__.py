@@ -1,5 +1,5 @@
-"""Kernel pairs: `NAME.cu` (CUDA C++) and `NAME.py` (its Numba twin), and those of recurrent cells, which
-fill the frames with what is in cells/ and, of linear ones, in linear_cells/."""
+"""Kernel pairs, a family per file: `FAMILY.cu` (CUDA C++) and `FAMILY.py` (Numba twins). Kernels of recurrent
+cells fill the frames with the texts of cells/ and linear_cells/."""
 
 from collections.abc import Iterator, Mapping
 from functools import cached_property
@@ -8,15 +8,20 @@ from importlib import import_module
 if __name__ != "bppsa_cupy.raw_kernels":
     raise ImportError("import bppsa_cupy.raw_kernels: a bare `raw_kernels` would be a second copy")
 
-from bppsa_cupy.raw_kernels.kernel import FOLDER, Kernel
+from bppsa_cupy.raw_kernels.kernel import FOLDER, Kernel, read_source, split_family
 
 
 class _Kernels(Mapping[str, Kernel]):
-    """Every kernel by name: a pair of files in this folder, in cells/ or in linear_cells/, is all it takes to
-    be listed. One is imported when it is asked for, those of cells together."""
+    """Every kernel by name. A section of a family's `.cu` file and the twin of its name list a kernel.
 
-    def __init__(self) -> None:
-        self._pairs = sorted(path.stem for path in FOLDER.glob("*.cu"))
+    A family is imported when one of its kernels is asked for; the kernels of all cells are made together.
+    """
+
+    @cached_property
+    def _families(self) -> dict[str, str]:
+        """The family of each kernel that belongs to no cell."""
+        files = sorted(path.name for path in FOLDER.glob("*.cu"))
+        return {name: file[:-3] for file in files for name in split_family(read_source(file))}
 
     @cached_property
     def _of_cells(self) -> dict[str, Kernel]:
@@ -29,15 +34,15 @@ class _Kernels(Mapping[str, Kernel]):
         return {kernel.name: kernel for family in families for kernel in family.values()}
 
     def __getitem__(self, name: str) -> Kernel:
-        if name in self._pairs:
-            return import_module(f"bppsa_cupy.raw_kernels.{name}").KERNEL
+        if name in self._families:
+            return getattr(import_module(f"bppsa_cupy.raw_kernels.{self._families[name]}"), name)
         return self._of_cells[name]
 
     def __iter__(self) -> Iterator[str]:
-        return iter((*self._pairs, *self._of_cells))
+        return iter((*self._families, *self._of_cells))
 
     def __len__(self) -> int:
-        return len(self._pairs) + len(self._of_cells)
+        return len(self._families) + len(self._of_cells)
 
 
 KERNELS = _Kernels()

@@ -75,6 +75,8 @@ SIGNATURE = re.compile(
     r'^extern "C" __global__ void (?:[A-Z_]+ )?(?:__launch_bounds__\([^)]*\) )?(\w+)\(\n(.*?)\n?\)\n\{',
     re.MULTILINE | re.DOTALL,
 )
+#: The line above a kernel of a family.
+SECTION = re.compile(r"^// ---- (\w+) ----\n", re.MULTILINE)
 ARRAY = re.compile(r"(const )?([\w ]+)\* __restrict__ (\w+)")
 SHAPE = r"(\((?:[^()]|\([^()]*\))*\))"
 SIZE = re.compile(rf"{SHAPE}(?: if (\w+) else {SHAPE})?(?: (output only|input and output))?")
@@ -212,7 +214,7 @@ def no_layouts(real: str, shared_bytes: int) -> tuple[Layout, ...]:
 class Kernel:
     """A kernel pair.
 
-    name        the entry point in `NAME.cu`, and the name of the twin
+    name        the entry point of the CUDA text, and the name of the twin
     parameters  in the order both take them
     launch      scalar arguments by name, as `itemsize` the bytes of a real, and as `shared_bytes` the bytes
                 of shared memory that a block can have -> LaunchShape; results never depend on it beyond the
@@ -266,13 +268,25 @@ def layout_for(layouts: tuple[Layout, ...], hidden: int) -> Layout:
     return next((layout for layout in layouts if hidden <= layout.width), IN_MEMORY)
 
 
-def kernel(twin: Callable[..., None], launch: Launch) -> Kernel:
-    """The pair of a twin and the CUDA C++ text of its name, whose signature says what both take."""
-    name = twin.__name__
-    text = read_source(f"{name}.cu")
-    return Kernel(name, read_parameters(name, text), launch, twin, text)
+def kernel(launch: Launch) -> Callable[[Callable[..., None]], Kernel]:
+    """Make a twin a kernel pair, with the section of its name in the `.cu` file of the twin's module."""
+
+    def pair(twin: Callable[..., None]) -> Kernel:
+        name, family = twin.__name__, twin.__module__.rpartition(".")[2]
+        text = split_family(read_source(f"{family}.cu"))[name]
+        return Kernel(name, read_parameters(name, text), launch, twin, text)
+
+    return pair
 
 
+def split_family(text: str) -> dict[str, str]:
+    """The texts of a family's kernels by name: its head, and the section behind the line `// ---- NAME ----`,
+    so that a kernel compiles nothing of another one."""
+    head, *parts = SECTION.split(text)
+    return {name: head + section for name, section in zip(parts[::2], parts[1::2], strict=True)}
+
+
+@cache
 def read_source(name: str) -> str:
     """The text of a file of this folder."""
     return (FOLDER / name).read_text(encoding="utf-8")

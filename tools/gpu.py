@@ -5,8 +5,8 @@ The parts run in order of value, each under a limit. They leave at most 8 files 
 after every line: summary.json (outcome of each part), results.jsonl (what the parts print as JSON), log.txt
 (all else), and the JSON files of benchmarks.
 
-`make gpu-ahead` prepares out/ahead on a machine without a GPU: machine code of all kernels, and the results
-that the kernels are to give. Without it, both are made on the machine with the GPU, which takes minutes.
+`make gpu-ahead` prepares out/ahead on a machine without a GPU: machine code of all kernels. Without it,
+that is made on the machine with the GPU, which takes minutes.
 """
 
 from __future__ import annotations
@@ -34,9 +34,8 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
 MAPPED = ("jacobians", "raw_kernels", "tools")
-#: What is prepared without a GPU: a cache of machine code, and the kernels' expected results.
+#: What is prepared without a GPU: a cache of machine code.
 AHEAD = ROOT / "out" / "ahead"
-EXPECTED = AHEAD / "expected.npz"
 #: Seconds of all parts; of a part's end, from Ctrl-C until it is killed; of a part that is rehearsed.
 TOTAL, GRACE, REHEARSAL = 560.0, 5.0, 600.0
 #: For which GPU and which CuPy machine code is prepared.
@@ -84,8 +83,7 @@ class Outcome:
 
 def make_parts() -> list[Part]:
     """All parts in order of value. The last one takes the time that is left."""
-    twins, compiled = (PYTHON, "tests/support/kernels_on_device.py"), (PYTHON, "tools/gpu.py", "--compile")
-    small = ("--device", "emulated", "--small", "--like", "sgd_step|relu_vjp", "--processes", "1")
+    compiled = (PYTHON, "tools/gpu.py", "--compile")
     walks, profile = module("on_gpu.walk_steps"), module("on_gpu.step_profile")
     on_host = ("--device", "host", "--like", "RNN T10", "--steps", "2")
     tiny = ("--device", "host", "--hidden", "3", "--steps", "6")
@@ -97,7 +95,9 @@ def make_parts() -> list[Part]:
     captures = module("on_gpu.captures")
     memcheck = ("compute-sanitizer", "--tool", "memcheck", "--error-exitcode", "9", *captures)
     workers = ("-n", "16", "--dist", "worksteal") if importlib.util.find_spec("xdist") else ()
-    tests = (PYTHON, "-m", "pytest", *PYTEST, *workers, *(f"tests/{folder}" for folder in TESTED))
+    pytest = (PYTHON, "-m", "pytest", *PYTEST, *workers)
+    pairs = (*pytest, "-k", "float32", "tests/raw_kernels/test_kernel_pairs.py")
+    tests = (*pytest, *(f"tests/{folder}" for folder in TESTED))
     return [
         Part("machine", 10, ("nvidia-smi",)),
         Part("ahead", 60, compiled, (*compiled, "--like", "sgd_step")),
@@ -105,7 +105,7 @@ def make_parts() -> list[Part]:
         Part("captures", 30, captures),
         steps("paper", 60),
         steps("images", 80),
-        Part("kernels", 50, (*twins, "--dtypes", "float32", "--expected", str(EXPECTED)), (*twins, *small)),
+        Part("kernels", 50, pairs, (*pairs, "--collect-only", "-q")),
         Part("ncu", 30, ncu),
         Part("memcheck", 25, memcheck),
         Part("profile", 20, profile, (*profile, *on_host)),

@@ -1,4 +1,4 @@
-"""The texts of a cell's functions: one list of assignments, written in CUDA C++ and for twins."""
+"""The texts of a cell's functions for twins, from which `struct Cell` is translated."""
 
 from __future__ import annotations
 
@@ -8,30 +8,13 @@ from itertools import count
 
 import sympy
 
-from bppsa_cupy.cells.definition import Definition
 from bppsa_cupy.cells.program import is_mask
 from bppsa_cupy.cells.symbolic import Expression
 from bppsa_cupy.cells.texts import CellFunction, Parts
-from bppsa_cupy.cells.writing import PRODUCT, CudaWriter, TwinWriter
+from bppsa_cupy.cells.writing import TwinWriter
+from bppsa_cupy.raw_kernels.frames.form import SIGNATURES
 
 WIDTH = 110
-_ARGUMENTS = {
-    "forward": ("x", "u", "before", "p"),
-    "backward": ("g", "kept", "after", "before", "p"),
-    "coefficients": ("kept", "after", "before", "p"),
-    "enter": ("a", "x"),
-    "entry": ("a", "w"),
-    "carry": ("a", "x"),
-}
-_RESULTS = {
-    "forward": ("after", "kept"),
-    "backward": ("by_x", "by_u", "by_before", "by_p"),
-    "coefficients": ("a",),
-    "enter": (),
-    "entry": ("p",),
-    "carry": ("d",),
-}
-_ENTRIES = {name: "coefficients_of" if name == "coefficients" else name for name in _ARGUMENTS}
 
 
 @dataclass(frozen=True)
@@ -91,105 +74,12 @@ def emitted(part: CellFunction, values: Mapping[sympy.Symbol, str]) -> Emitted:
     return Emitted(unpacked, names, tuple(assignments), results)
 
 
-def _functions(parts: Parts) -> dict[str, Emitted]:
-    return {name: emitted(getattr(parts, name), parts.names) for name in _ARGUMENTS}
-
-
-# ---- CUDA C++ ----
-
-
-def cuda_text(parts: Parts) -> str:
-    """`struct Cell`, as the frames include it."""
-    derived = parts.derived
-    traced = derived.graph.trace
-    counts = {
-        "gates": len(traced.x),
-        "states": parts.states,
-        "kept": len(derived.kept),
-        "parameters": len(traced.p),
-        "separate": len(derived.separate),
-        "coefficients": len(parts.varying),
-    }
-    bits = {
-        "reads_after": parts.read_after,
-        "reads_before": parts.read_before,
-        "separate_gates": derived.separate,
-        "direct": sorted({former for _, former in derived.direct}),
-    }
-    masks = {name: sum(1 << place for place in places) for name, places in bits.items()}
-    lines = [f"// The cell {traced.definition.name}: {shown(traced.definition)}.", "", "struct Cell {"]
-    for values in (counts, masks):
-        lines.append(
-            "    static const int " + ", ".join(f"{name} = {value}" for name, value in values.items()) + ";"
-        )
-    for name, function in _functions(parts).items():
-        taken = [argument for argument in _ARGUMENTS[name] if (name, argument) != ("enter", "x")]
-        body = _entering(parts, function) if name == "enter" else cuda_body(function)
-        lines += cuda_function(_ENTRIES[name], taken, _RESULTS[name] or ("x",), body)
-    return "\n".join([*lines, "};", ""])
-
-
-def cuda_function(name: str, taken: Sequence[str], given: Sequence[str], body: Sequence[str]) -> list[str]:
-    """A function of `struct Cell`, from its arguments and results by name and the lines of its body."""
-    head = f"    static __device__ __forceinline__ void {name}("
-    items = [*(f"const real* {argument}" for argument in taken), *(f"real* {result}" for result in given)]
-    return ["", *_filled(head, items, ")"), "    {", *(f"        {line}" for line in body), "    }"]
-
-
-def shown(definition: Definition) -> str:
-    """The gates, states and parameters by name."""
-    kinds = ("gates", definition.gates), ("states", definition.states), ("parameters", definition.parameters)
-    return "; ".join(f"{kind} {', '.join(names)}" for kind, names in kinds if names)
-
-
-def _filled(head: str, items: list[str], end: str) -> list[str]:
-    """`head` and the items, lines broken after commas."""
-    lines, indent = [head], " " * 8
-    for place, item in enumerate(items):
-        piece = item + (", " if place < len(items) - 1 else end)
-        if len(lines[-1]) + len(piece.rstrip()) > WIDTH:
-            lines[-1] = lines[-1].rstrip()
-            lines.append(indent)
-        lines[-1] += piece
-    return lines
-
-
-def cuda_body(function: Emitted) -> list[str]:
-    """The lines that fill the results."""
-    writer = CudaWriter(function.names)
-    lines = []
-    if function.unpacked:
-        read = [f"{name} = kept[{place}]" for place, name in function.unpacked.items()]
-        lines.append("const real " + ", ".join(read) + ";")
-    for symbol, expression in function.assignments:
-        lines.append(f"const real {function.names[symbol]} = {writer.write(expression).text};")
-    for result, elements in function.results:
-        for place, element in enumerate(elements):
-            lines.append(f"{result}[{place}] = {writer.write(element).text};")
-    return lines
-
-
-def _entering(parts: Parts, function: Emitted) -> list[str]:
-    """The steps of `enter`, in place."""
-    writer = CudaWriter(function.names)
-    lines = []
-    for to, source, factor in parts.entering:
-        text = writer.write(factor).within(PRODUCT)
-        if to == source:
-            lines.append(f"x[{to}] *= {text};")
-        else:
-            lines.append(f"x[{to}] += x[{source}];" if factor == 1 else f"x[{to}] += {text} * x[{source}];")
-    return lines
-
-
-# ---- twins ----
-
-
 def twin_text(parts: Parts) -> str:
     """The imports and the functions of a cell's twins."""
     used: set[tuple[str, str]] = set()
     blocks = []
-    for name, function in _functions(parts).items():
+    for name, arguments, _ in SIGNATURES:
+        function = emitted(getattr(parts, name), parts.names)
         unpacked: list[str] = []
         if function.unpacked:
             places = list(function.unpacked)
@@ -199,7 +89,7 @@ def twin_text(parts: Parts) -> str:
                 if whole
                 else [f"{value} = kept[{place}]" for place, value in function.unpacked.items()]
             )
-        block, words = twin_function(name, _ARGUMENTS[name], function, _like(name, parts), unpacked)
+        block, words = twin_function(name, arguments, function, _like(name, parts), unpacked)
         used |= words
         blocks.append(block)
     return with_imports(used, blocks)

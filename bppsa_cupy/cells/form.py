@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import linecache
+import textwrap
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
 from bppsa_cupy.cells.definition import Definition
 from bppsa_cupy.cells.derivation import derive
-from bppsa_cupy.cells.emission import cuda_text, twin_text
+from bppsa_cupy.cells.emission import twin_text
 from bppsa_cupy.cells.graph import Graph
 from bppsa_cupy.cells.texts import Parts
 from bppsa_cupy.cells.trace import is_affine, trace
@@ -21,14 +22,12 @@ _TEMPLATE = '''"""The cell {name} for twins; `python -m bppsa_cupy.cells.generat
 from numba.extending import register_jitable
 
 from bppsa_cupy.raw_kernels.frames.form import CellForm, Functions
-from bppsa_cupy.raw_kernels.kernel import read_source
 {functions}
 
 FORM = CellForm(
 {numbers}
-    cuda=read_source("cells/{name}.cuh"),
     functions=Functions(forward, backward, coefficients, enter, entry, carry),
-)
+)  # fmt: skip
 '''
 
 
@@ -36,18 +35,17 @@ FORM = CellForm(
 class Written:
     """A cell's texts and numbers.
 
-    cuda       the text of its struct
     functions  the text of its twins' functions, with what they import of twins
     numbers    the fields of its `CellForm` but for texts and functions
     """
 
-    cuda: str
     functions: str
     numbers: dict[str, Any]
 
     def module(self) -> str:
         """The text of `raw_kernels/cells/NAME.py`."""
-        numbers = "\n".join(f"    {field}={_shown(value)}," for field, value in self.numbers.items())
+        shown = [f"{field}={_shown(value)}" for field, value in self.numbers.items()]
+        numbers = textwrap.fill(", ".join(shown), 106, initial_indent="    ", subsequent_indent="    ") + ","
         return _TEMPLATE.format(name=self.numbers["name"], functions=self.functions, numbers=numbers)
 
 
@@ -77,14 +75,12 @@ def write(definition: Definition) -> Written:
         numbers["recurrent"] = definition.recurrent_gates
     if not traced.u and is_affine(traced):
         numbers["affine"] = True
-    return Written(cuda_text(parts), twin_text(parts), numbers)
+    return Written(twin_text(parts), numbers)
 
 
 def form_of(written: Written) -> CellForm:
     """The form of a cell that no file holds."""
-    return CellForm(
-        **written.numbers, cuda=written.cuda, functions=functions_of(written.functions, Functions)
-    )
+    return CellForm(**written.numbers, functions=functions_of(written.functions, Functions))
 
 
 @cache

@@ -16,11 +16,9 @@ def texts() -> dict[str, str]:
 
     files = {}
     for name, definition in DEFINITIONS.items():
-        written = write(definition)
-        files[f"cells/{name}.cuh"] = written.cuda
-        files[f"cells/{name}.py"] = written.module()
+        files[f"cells/{name}.py"] = write(definition).module()
     for name, definition in LINEAR_DEFINITIONS.items():
-        files[f"linear_cells/{name}.cuh"], files[f"linear_cells/{name}.py"] = linear_module(definition)
+        files[f"linear_cells/{name}.py"] = linear_module(definition)
     return files
 
 

@@ -15,10 +15,7 @@ import sympy
 from bppsa_cupy.cells.definition import Definition
 from bppsa_cupy.cells.derivation import derive
 from bppsa_cupy.cells.emission import (
-    cuda_body,
-    cuda_function,
     emitted,
-    shown,
     twin_function,
     with_imports,
 )
@@ -28,33 +25,17 @@ from bppsa_cupy.cells.symbolic import Expression
 from bppsa_cupy.cells.texts import CellFunction, Parts
 from bppsa_cupy.cells.trace import TracedStep, is_affine, trace
 from bppsa_cupy.errors import CellError
-from bppsa_cupy.raw_kernels.linear.form import LinearForm, LinearFunctions
+from bppsa_cupy.raw_kernels.linear.form import SIGNATURES, LinearForm, LinearFunctions
 
 _TEMPLATE = '''"""The linear cell {name} for twins; `python -m bppsa_cupy.cells.generate` writes it."""
 
 from numba.extending import register_jitable
 
-from bppsa_cupy.raw_kernels.kernel import read_source
 from bppsa_cupy.raw_kernels.linear.form import LinearForm, LinearFunctions
 {functions}
 
-FORM = LinearForm(
-    name="{name}",
-    gates={gates},
-    parameters={parameters},
-    cuda=read_source("linear_cells/{name}.cuh"),
-    functions=LinearFunctions({names}),
-)
+FORM = LinearForm("{name}", {gates}, {parameters}, LinearFunctions({names}))
 '''
-
-#: The functions of a linear cell: what each takes and gives.
-ARGUMENTS = {
-    "terms": ("x", "p"),
-    "output": ("x", "state", "p"),
-    "by_state": ("g", "x", "state", "p"),
-    "by_inputs": ("g", "x", "state", "p"),
-}
-RESULTS = {"terms": ("a", "b"), "output": ("y",), "by_state": ("by",), "by_inputs": ("by_x", "by_p")}
 
 
 @dataclass(frozen=True)
@@ -114,22 +95,17 @@ def _of_new(expression: Expression, after: Expression, state: sympy.Symbol) -> E
     return expression.xreplace({after: state}).replace(holds, replaced)
 
 
-def linear_texts(step: LinearStep) -> tuple[str, str]:
-    """The text of `struct Cell` and that of the functions of twins."""
-    definition = step.traced.definition
+def linear_text(step: LinearStep) -> str:
+    """The text of the functions of twins."""
     parts, functions = _functions(step)
-    counts = f"gates = {len(definition.gates)}, parameters = {len(definition.parameters)}"
-    cuda = [f"// The linear cell {definition.name}: {shown(definition)}.", "", "struct Cell {"]
-    cuda.append(f"    static const int {counts};")
     used: set[tuple[str, str]] = set()
     blocks = []
-    for name, part in functions.items():
-        function = emitted(part, parts.names)
-        cuda += cuda_function(name, ARGUMENTS[name], RESULTS[name], cuda_body(function))
-        block, words = twin_function(name, ARGUMENTS[name], function, "x[0]")
-        used |= words
-        blocks.append(block)
-    return "\n".join([*cuda, "};", ""]), with_imports(used, blocks)
+    for name, arguments, _ in SIGNATURES:
+        if name in functions:
+            block, words = twin_function(name, arguments, emitted(functions[name], parts.names), "x[0]")
+            used |= words
+            blocks.append(block)
+    return with_imports(used, blocks)
 
 
 def _functions(step: LinearStep) -> tuple[Parts, dict[str, CellFunction]]:
@@ -157,9 +133,8 @@ def _functions(step: LinearStep) -> tuple[Parts, dict[str, CellFunction]]:
 def linear_form(step: LinearStep) -> LinearForm:
     """The form of a linear cell that no file holds."""
     definition = step.traced.definition
-    cuda, functions = linear_texts(step)
-    made = functions_of(functions, LinearFunctions)
-    return LinearForm(definition.name, len(definition.gates), len(definition.parameters), cuda, made)
+    made = functions_of(linear_text(step), LinearFunctions)
+    return LinearForm(definition.name, len(definition.gates), len(definition.parameters), made)
 
 
 def check_finite_terms(definition: Definition, form: LinearForm) -> None:
@@ -191,13 +166,13 @@ def check_finite_terms(definition: Definition, form: LinearForm) -> None:
             )
 
 
-def linear_module(definition: Definition) -> tuple[str, str]:
-    """The texts of `raw_kernels/linear_cells/NAME.cuh` and `NAME.py`."""
+def linear_module(definition: Definition) -> str:
+    """The text of `raw_kernels/linear_cells/NAME.py`."""
     step = linear_step(definition)
     assert step is not None
-    cuda, functions = linear_texts(step)
+    functions = linear_text(step)
     names = [name for name in LinearFunctions.__annotations__ if f"\ndef {name}(" in functions]
-    return cuda, _TEMPLATE.format(
+    return _TEMPLATE.format(
         name=definition.name,
         functions=functions,
         gates=len(definition.gates),

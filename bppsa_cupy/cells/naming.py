@@ -9,6 +9,7 @@ import sympy
 
 from bppsa_cupy.cells.derivation import Derivation
 from bppsa_cupy.cells.symbolic import NAMES
+from bppsa_cupy.raw_kernels.cell_struct import CUDA_NAMES
 
 #: Words that both texts use, or C++ has.
 _RESERVED = {
@@ -16,13 +17,14 @@ _RESERVED = {
     *("forward", "backward", "coefficients", "enter", "entry", "carry", "coefficients_of", "FORM", "Cell"),
     *("b", "y", "by", "state", "terms", "output", "by_state", "by_inputs", "LinearForm", "LinearFunctions"),
     *("real", "size_type", "index_t", "number", "select", "multiply_add", "register_jitable"),
-    *("zero", "one", "two", "half", "Functions", "CellForm", "read_source", "int", "float", "double"),
+    *("zero", "one", "two", "half", "Functions", "CellForm", "int", "float", "double"),
     *("auto", "bool", "break", "case", "char", "const", "default", "delete", "do", "else", "enum", "extern"),
     *("for", "goto", "if", "inline", "long", "new", "operator", "private", "public", "register", "return"),
     *("short", "signed", "static", "struct", "switch", "template", "this", "throw", "try", "typedef"),
     *("union", "unsigned", "using", "virtual", "void", "volatile", "while", "catch", "class", "namespace"),
     *("and", "or", "not", "xor", "true", "false", "friend", "export", "explicit", "mutable", "typename"),
-    *(word for names in NAMES.values() for word in (names.twin, names.cuda)),
+    *CUDA_NAMES,
+    *CUDA_NAMES.values(),
 }
 
 

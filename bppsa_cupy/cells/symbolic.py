@@ -126,24 +126,23 @@ class Magnitude(Own):
 
 
 class Names(NamedTuple):
-    """A function in a twin, the module of twins that has it, and in CUDA C++."""
+    """A function in a twin, and the module of twins that has it."""
 
     twin: str
     module: str
-    cuda: str
 
 
 NAMES: dict[type, Names] = {
-    sympy.tanh: Names("tanh", "activations", "tanh_of"),
-    Sigmoid: Names("sigmoid", "activations", "sigmoid_of"),
-    sympy.exp: Names("exponential", "activations", "exp_of"),
-    ExponentialMinusOne: Names("expm1", "activations", "expm1_of"),
-    sympy.log: Names("logarithm", "functions", "log"),
-    sympy.sin: Names("sine", "functions", "sin"),
-    sympy.cos: Names("cosine", "functions", "cos"),
-    Root: Names("sqrt", "functions", "sqrt"),
-    BoundedRoot: Names("bounded_root", "functions", "sqrt"),
-    Magnitude: Names("magnitude", "lanes", "fabs"),
+    sympy.tanh: Names("tanh", "activations"),
+    Sigmoid: Names("sigmoid", "activations"),
+    sympy.exp: Names("exponential", "activations"),
+    ExponentialMinusOne: Names("expm1", "activations"),
+    sympy.log: Names("logarithm", "functions"),
+    sympy.sin: Names("sine", "functions"),
+    sympy.cos: Names("cosine", "functions"),
+    Root: Names("sqrt", "functions"),
+    BoundedRoot: Names("bounded_root", "functions"),
+    Magnitude: Names("magnitude", "lanes"),
 }
 
 #: All functions of a step's graph: those of texts, and those that are written with operators and conditions.

@@ -1,8 +1,7 @@
-"""Expressions as text: what CUDA C++ and twins write alike."""
+"""Expressions as text, for twins."""
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import NamedTuple
 
@@ -11,7 +10,7 @@ import sympy
 from bppsa_cupy.cells.program import is_mask
 from bppsa_cupy.cells.symbolic import NAMES, Expression, Maximum, Minimum, Reciprocal
 
-ATOM, PRODUCT, SUM, CONDITION = range(4)
+ATOM, PRODUCT, SUM = range(3)
 
 
 class Text(NamedTuple):
@@ -37,27 +36,17 @@ class Term(NamedTuple):
         return len(self.factors) > 1 and not self.divisors
 
 
-class Writer(ABC):
-    """Writes expressions; `names` are the texts of symbols."""
+class TwinWriter:
+    """Writes expressions for Numba, products fused into sums by `multiply_add`.
+
+    names      the texts of symbols
+    constants, used  gather what a text names: numbers, and (module, function) of twins
+    """
 
     def __init__(self, names: Mapping[sympy.Symbol, str]) -> None:
         self.names = names
-
-    @abstractmethod
-    def constant(self, value: float) -> str:
-        """A number that is not negative, of the kernel's type."""
-
-    @abstractmethod
-    def call(self, function: type, argument: str) -> str:
-        """A function of `NAMES`, applied."""
-
-    @abstractmethod
-    def select(self, condition: str, chosen: Text, other: Text) -> Text:
-        """`chosen` where the condition holds, else `other`."""
-
-    @abstractmethod
-    def total(self, terms: list[Term]) -> Text:
-        """A sum of at least two terms, the first of them not negative where there is such a one."""
+        self.constants: dict[float, str] = {}
+        self.used: set[tuple[str, str]] = set()
 
     def write(self, expression: Expression) -> Text:
         """The text of an expression of symbols, numbers and functions of `NAMES`."""
@@ -140,35 +129,6 @@ class Writer(ABC):
         strict = isinstance(condition, sympy.Gt | sympy.Lt)
         operator = "==" if isinstance(condition, sympy.Eq) else "<" if strict else "<="
         return self.select(f"{left} {operator} {right}", chosen, other)
-
-
-class CudaWriter(Writer):
-    """CUDA C++; the compiler fuses products into sums."""
-
-    def constant(self, value: float) -> str:
-        return f"real({int(value) if value.is_integer() and value < 1e9 else repr(value)})"
-
-    def call(self, function: type, argument: str) -> str:
-        return f"{NAMES[function].cuda}({argument})"
-
-    def select(self, condition: str, chosen: Text, other: Text) -> Text:
-        return Text(f"{condition} ? {chosen.within(SUM)} : {other.within(CONDITION)}", CONDITION)
-
-    def total(self, terms: list[Term]) -> Text:
-        first, *rest = terms
-        text = self.product(first).within(SUM)
-        for term in rest:
-            text += f" {'-' if term.negative else '+'} {self._unsigned(term)}"
-        return Text(text, SUM)
-
-
-class TwinWriter(Writer):
-    """Numba, products fused into sums by `multiply_add`; `constants` and `used` gather what a text names."""
-
-    def __init__(self, names: Mapping[sympy.Symbol, str]) -> None:
-        super().__init__(names)
-        self.constants: dict[float, str] = {}
-        self.used: set[tuple[str, str]] = set()
 
     def constant(self, value: float) -> str:
         known = {0.0: "zero", 1.0: "one", 2.0: "two", 0.5: "half"}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 from bppsa_cupy.devices import Array
-from bppsa_cupy.jacobians.activation import ActivationJacobian
+from bppsa_cupy.jacobians.diagonal import ActivationJacobian
 from bppsa_cupy.layers.base import Context
 from bppsa_cupy.layers.elementwise import Elementwise
 from bppsa_cupy.raw_kernels.kernel import Kernel

@@ -12,7 +12,7 @@ from bppsa_cupy.geometry import AdaptivePool2dGeometry
 from bppsa_cupy.jacobians.avg_pool2d import AvgPool2dJacobian
 from bppsa_cupy.layers.arguments import check_images
 from bppsa_cupy.layers.base import Context, Layer, Shape
-from bppsa_cupy.raw_kernels import adaptive_avg_pool2d_forward, adaptive_avg_pool2d_vjp
+from bppsa_cupy.raw_kernels.pools import adaptive_avg_pool2d_forward, adaptive_avg_pool2d_vjp
 
 Side = int | None
 
@@ -61,7 +61,7 @@ class AdaptiveAvgPool2d(Layer):
         geometry = self.geometry(ctx.input_shape)
         y = ctx.buffer("output", (*x.shape[:2], *geometry.out_size))
         planes = math.prod(x.shape[:2])
-        ctx.device.launch(adaptive_avg_pool2d_forward.KERNEL, x, y, planes, *geometry.scalars())
+        ctx.device.launch(adaptive_avg_pool2d_forward, x, y, planes, *geometry.scalars())
         ctx.saved["output"] = y
         return y
 
@@ -69,5 +69,5 @@ class AdaptiveAvgPool2d(Layer):
         geometry = self.geometry(ctx.input_shape)
         result = ctx.buffer("input_gradient", (gradient.shape[0], *ctx.input_shape))
         planes = math.prod(gradient.shape[:2])
-        ctx.device.launch(adaptive_avg_pool2d_vjp.KERNEL, gradient, result, planes, *geometry.scalars())
+        ctx.device.launch(adaptive_avg_pool2d_vjp, gradient, result, planes, *geometry.scalars())
         return result

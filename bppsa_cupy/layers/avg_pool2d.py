@@ -11,7 +11,7 @@ from bppsa_cupy.geometry import Pair, Pool2dGeometry
 from bppsa_cupy.jacobians.avg_pool2d import AvgPool2dJacobian
 from bppsa_cupy.layers.base import Context, Shape
 from bppsa_cupy.layers.pool2d import Pool2d
-from bppsa_cupy.raw_kernels import avg_pool2d_forward, avg_pool2d_vjp
+from bppsa_cupy.raw_kernels.pools import avg_pool2d_forward, avg_pool2d_vjp
 
 
 class AvgPool2d(Pool2d):
@@ -60,12 +60,12 @@ class AvgPool2d(Pool2d):
     def forward(self, ctx: Context, x: Array) -> Array:
         geometry = self.geometry(ctx.input_shape)
         y = ctx.buffer("output", (*x.shape[:2], *geometry.out_size))
-        ctx.device.launch(avg_pool2d_forward.KERNEL, x, y, *self.scalars(geometry, x))
+        ctx.device.launch(avg_pool2d_forward, x, y, *self.scalars(geometry, x))
         ctx.saved["output"] = y
         return y
 
     def vjp(self, ctx: Context, gradient: Array) -> Array:
         result = ctx.buffer("input_gradient", (gradient.shape[0], *ctx.input_shape))
         scalars = self.scalars(self.geometry(ctx.input_shape), gradient)
-        ctx.device.launch(avg_pool2d_vjp.KERNEL, gradient, result, *scalars)
+        ctx.device.launch(avg_pool2d_vjp, gradient, result, *scalars)
         return result

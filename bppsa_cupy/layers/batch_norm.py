@@ -14,7 +14,7 @@ from bppsa_cupy.errors import ShapeError
 from bppsa_cupy.layers.arguments import check_images
 from bppsa_cupy.layers.base import Context, Shape
 from bppsa_cupy.layers.normalization import Normalization, sizes
-from bppsa_cupy.raw_kernels import batch_norm_statistics, batch_norm_weight_gradient
+from bppsa_cupy.raw_kernels.norms import batch_norm_statistics, batch_norm_weight_gradient
 
 
 class BatchNorm(Normalization, abc.ABC):
@@ -108,7 +108,7 @@ class BatchNorm(Normalization, abc.ABC):
             self._share_statistics(ctx, x, mean, inverse, following if tracked else [], count)
         else:
             ctx.device.launch(
-                batch_norm_statistics.KERNEL, x, count, mean, inverse, *following, *sizes(x), tracked,
+                batch_norm_statistics, x, count, mean, inverse, *following, *sizes(x), tracked,
                 self.eps, -1.0 if self.momentum is None else self.momentum,
             )  # fmt: skip
         ctx.saved.update(mean=mean, inverse_std=inverse)
@@ -156,7 +156,7 @@ class BatchNorm(Normalization, abc.ABC):
     def _sums(self, ctx: Context, gradient: Array, into: tuple[Array, Array]) -> tuple[Array, Array]:
         """The channels' sums that are the gradients by γ and β."""
         x, mean, inverse = (ctx.saved[name] for name in ("input", "mean", "inverse_std"))
-        ctx.device.launch(batch_norm_weight_gradient.KERNEL, x, gradient, mean, inverse, *into, *sizes(x))
+        ctx.device.launch(batch_norm_weight_gradient, x, gradient, mean, inverse, *into, *sizes(x))
         return into
 
     def _scratch(self, ctx: Context) -> tuple[Array, Array]:

@@ -15,7 +15,7 @@ from bppsa_cupy.layers import unfolded
 from bppsa_cupy.layers.arguments import as_argument, as_mask, check_images
 from bppsa_cupy.layers.base import Context, Shape
 from bppsa_cupy.layers.weighted import Weighted
-from bppsa_cupy.raw_kernels import conv2d_forward, conv2d_vjp, conv2d_weight_gradient
+from bppsa_cupy.raw_kernels.conv2d import conv2d_forward, conv2d_vjp, conv2d_weight_gradient
 
 
 class Conv2d(Weighted):
@@ -131,7 +131,7 @@ class Conv2d(Weighted):
 
         def windows(y: Array) -> None:
             sizes, given = (x.shape[0], *geometry.scalars(), self.bias), y[:0] if bias is None else bias
-            ctx.device.launch(conv2d_forward.KERNEL, x, ctx.parameters["weight"], given, y, *sizes)
+            ctx.device.launch(conv2d_forward, x, ctx.parameters["weight"], given, y, *sizes)
 
         _run(ctx, geometry, "forward", windows, partial(unfolded.forward, ctx, geometry, x, bias), y)
 
@@ -140,7 +140,7 @@ class Conv2d(Weighted):
 
         def windows(result: Array) -> None:
             sizes = batch, *geometry.scalars()
-            ctx.device.launch(conv2d_vjp.KERNEL, gradient, ctx.parameters["weight"], result, *sizes)
+            ctx.device.launch(conv2d_vjp, gradient, ctx.parameters["weight"], result, *sizes)
 
         _run(ctx, geometry, "vjp", windows, partial(unfolded.vjp, ctx, geometry, gradient), result)
 
@@ -151,7 +151,7 @@ class Conv2d(Weighted):
         def windows(weight: Array, bias: Array | None) -> None:
             sizes, given = (len(gradient), *geometry.scalars(), self.bias), gradient[:0]
             given = given if bias is None else bias
-            ctx.device.launch(conv2d_weight_gradient.KERNEL, x, gradient, weight, given, *sizes)
+            ctx.device.launch(conv2d_weight_gradient, x, gradient, weight, given, *sizes)
 
         by_products = partial(unfolded.weight_gradient, ctx, geometry, x, gradient)
         _run(ctx, geometry, "weight", windows, by_products, weight, bias, batch=len(gradient))

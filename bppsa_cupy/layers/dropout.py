@@ -6,10 +6,10 @@ from typing import Any
 
 from bppsa_cupy.arguments import as_probability
 from bppsa_cupy.devices import Array
-from bppsa_cupy.jacobians.dropout import DropoutJacobian
+from bppsa_cupy.jacobians.diagonal import DropoutJacobian
 from bppsa_cupy.layers.base import Context
 from bppsa_cupy.layers.elementwise import Elementwise
-from bppsa_cupy.raw_kernels import dropout_forward
+from bppsa_cupy.raw_kernels.elementwise import dropout_forward
 
 
 class Dropout(Elementwise):
@@ -41,7 +41,7 @@ class Dropout(Elementwise):
             passes[...] = ctx.draw[2]
         first = ctx.first_sample * (y.size // max(len(y), 1))
         ctx.device.launch(
-            dropout_forward.KERNEL,
+            dropout_forward,
             x,
             y,
             kept,

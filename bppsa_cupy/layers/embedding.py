@@ -10,7 +10,7 @@ from bppsa_cupy.arguments import as_integer
 from bppsa_cupy.devices import Array
 from bppsa_cupy.errors import ShapeError
 from bppsa_cupy.layers.base import Context, Layer, Shape
-from bppsa_cupy.raw_kernels import embedding_weight_gradient
+from bppsa_cupy.raw_kernels.gathers import embedding_weight_gradient
 
 #: Integers that float32 holds, all of them.
 MOST_ROWS = 1 << 24
@@ -92,7 +92,7 @@ class Embedding(Layer):
         order = xp.argsort(indices, kind="stable")
         first = xp.searchsorted(indices[order], xp.arange(self.num_embeddings + 1))
         ctx.device.launch(
-            embedding_weight_gradient.KERNEL, gradient.reshape(-1, self.embedding_dim), order, first, result,
+            embedding_weight_gradient, gradient.reshape(-1, self.embedding_dim), order, first, result,
             indices.size, self.num_embeddings, self.embedding_dim,
         )  # fmt: skip
         if self.padding_idx is not None:

@@ -7,7 +7,7 @@ from typing import Any
 from bppsa_cupy.arguments import is_one_of
 from bppsa_cupy.errors import ShapeError
 from bppsa_cupy.layers.activation import Activation
-from bppsa_cupy.raw_kernels import gelu_forward
+from bppsa_cupy.raw_kernels.elementwise import gelu_forward
 
 #: PyTorch's names: the normal distribution itself, and by tanh.
 FORMS = ("none", "tanh")
@@ -20,7 +20,7 @@ class GELU(Activation):
     Raises ShapeError for another word.
     """
 
-    kernel = gelu_forward.KERNEL
+    kernel = gelu_forward
 
     def __init__(self, approximate: str = "none") -> None:
         if not is_one_of(approximate, FORMS):

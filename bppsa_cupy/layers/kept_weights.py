@@ -16,7 +16,8 @@ import numpy as np
 from bppsa_cupy.devices import Array, Device, rules
 from bppsa_cupy.geometry import Conv2dGeometry
 from bppsa_cupy.layers.base import Context
-from bppsa_cupy.raw_kernels import gather_fill, sparse_convolve, sparse_weight_gradient
+from bppsa_cupy.raw_kernels.gathers import gather_fill
+from bppsa_cupy.raw_kernels.sparse_conv2d import sparse_convolve, sparse_weight_gradient
 
 
 def cost(geometry: Conv2dGeometry, device: str) -> float:
@@ -112,7 +113,7 @@ class KeptWeights:
         else:
             bias, sides = None, (*far, 1, 1, *near, *g.stride)
         ctx.device.launch(
-            sparse_convolve.KERNEL, given, self._values(ctx), given[:0] if bias is None else bias,
+            sparse_convolve, given, self._values(ctx), given[:0] if bias is None else bias,
             *self.on(ctx.device, way), result, given.shape[0], *sides, self.index.size, bias is not None,
         )  # fmt: skip
 
@@ -122,7 +123,7 @@ class KeptWeights:
         """Write the gradients by the kept weights, `weight` (nnz,), and by the bias."""
         g = self.geometry
         ctx.device.launch(
-            sparse_weight_gradient.KERNEL, x, gradient, *self.on(ctx.device, "forward")[:4], weight,
+            sparse_weight_gradient, x, gradient, *self.on(ctx.device, "forward")[:4], weight,
             gradient[:0] if bias is None else bias, x.shape[0], g.in_channels, *g.in_size, *g.stride,
             g.out_channels, *g.out_size, self.index.size, bias is not None,
         )  # fmt: skip
@@ -134,7 +135,7 @@ class KeptWeights:
             return weight
         kept = ctx.buffer("kept_weights", (self.index.size,))
         (index,) = self.on(ctx.device, "index")
-        ctx.device.launch(gather_fill.KERNEL, weight, index, kept, weight.size, kept.size)
+        ctx.device.launch(gather_fill, weight, index, kept, weight.size, kept.size)
         return kept
 
 

@@ -11,7 +11,7 @@ from bppsa_cupy.jacobians.max_pool2d import MaxPool2dJacobian
 from bppsa_cupy.layers.arguments import as_argument
 from bppsa_cupy.layers.base import Context, Shape
 from bppsa_cupy.layers.pool2d import Pool2d
-from bppsa_cupy.raw_kernels import max_pool2d_forward, max_pool2d_vjp
+from bppsa_cupy.raw_kernels.pools import max_pool2d_forward, max_pool2d_vjp
 
 
 class MaxPool2d(Pool2d):
@@ -33,12 +33,12 @@ class MaxPool2d(Pool2d):
         geometry = self.geometry(ctx.input_shape)
         shape = (*x.shape[:2], *geometry.out_size)
         y, indices = ctx.buffer("output", shape), ctx.buffer("indices", shape, np.int32)
-        ctx.device.launch(max_pool2d_forward.KERNEL, x, y, indices, *self.scalars(geometry, x))
+        ctx.device.launch(max_pool2d_forward, x, y, indices, *self.scalars(geometry, x))
         ctx.saved.update(output=y, indices=indices)
         return y
 
     def vjp(self, ctx: Context, gradient: Array) -> Array:
         result = ctx.buffer("input_gradient", (gradient.shape[0], *ctx.input_shape))
         scalars = self.scalars(self.geometry(ctx.input_shape), gradient)
-        ctx.device.launch(max_pool2d_vjp.KERNEL, gradient, ctx.saved["indices"], result, *scalars)
+        ctx.device.launch(max_pool2d_vjp, gradient, ctx.saved["indices"], result, *scalars)
         return result

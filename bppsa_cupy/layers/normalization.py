@@ -6,9 +6,9 @@ import math
 from typing import Any
 
 from bppsa_cupy.devices import Array
-from bppsa_cupy.jacobians.batch_norm import BatchNormJacobian
+from bppsa_cupy.jacobians.diagonal import BatchNormJacobian
 from bppsa_cupy.layers.base import Context, Layer, Shape
-from bppsa_cupy.raw_kernels import batch_norm_forward, batch_norm_vjp
+from bppsa_cupy.raw_kernels.norms import batch_norm_forward, batch_norm_vjp
 
 
 class Normalization(Layer):
@@ -53,7 +53,7 @@ class Normalization(Layer):
         scale[...] = inverse if affine is None else inverse * affine[0]
         weight, bias = affine or (mean[:0], mean[:0])
         ctx.device.launch(
-            batch_norm_forward.KERNEL, x, mean, inverse, weight, bias, y, *sizes(x), affine is not None
+            batch_norm_forward, x, mean, inverse, weight, bias, y, *sizes(x), affine is not None
         )
         ctx.saved.update(input=x, output=y, scale=scale)
         return y
@@ -68,7 +68,7 @@ class Normalization(Layer):
         none = mean[:0]
         by_weight, by_bias = sums or (none, none)
         ctx.device.launch(
-            batch_norm_vjp.KERNEL, x, gradient, mean, inverse, none if weight is None else weight, by_weight,
+            batch_norm_vjp, x, gradient, mean, inverse, none if weight is None else weight, by_weight,
             by_bias, result, *sizes(x), weight is not None, sums is not None,
         )  # fmt: skip
         return result

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from bppsa_cupy.devices import Array
-from bppsa_cupy.jacobians.relu import ReLUJacobian
+from bppsa_cupy.jacobians.diagonal import ReLUJacobian
 from bppsa_cupy.layers.base import Context
 from bppsa_cupy.layers.elementwise import Elementwise
-from bppsa_cupy.raw_kernels import relu_forward, relu_vjp
+from bppsa_cupy.raw_kernels.elementwise import relu_forward, relu_vjp
 
 
 class ReLU(Elementwise):
@@ -17,11 +17,11 @@ class ReLU(Elementwise):
 
     def forward(self, ctx: Context, x: Array) -> Array:
         y = ctx.buffer("output", x.shape)
-        ctx.device.launch(relu_forward.KERNEL, x, y, y.size)
+        ctx.device.launch(relu_forward, x, y, y.size)
         ctx.saved["output"] = y
         return y
 
     def vjp(self, ctx: Context, gradient: Array) -> Array:
         result = ctx.buffer("input_gradient", gradient.shape)
-        ctx.device.launch(relu_vjp.KERNEL, ctx.saved["output"], gradient, result, result.size)
+        ctx.device.launch(relu_vjp, ctx.saved["output"], gradient, result, result.size)
         return result

@@ -12,7 +12,7 @@ from bppsa_cupy.devices import Array
 from bppsa_cupy.errors import ShapeError
 from bppsa_cupy.jacobians.rms_norm import RMSNormJacobian
 from bppsa_cupy.layers.base import Context, Layer, Shape
-from bppsa_cupy.raw_kernels import rms_norm_forward, rms_norm_vjp
+from bppsa_cupy.raw_kernels.norms import rms_norm_forward, rms_norm_vjp
 
 
 class RMSNorm(Layer):
@@ -74,7 +74,7 @@ class RMSNorm(Layer):
         y, inverse = ctx.buffer("output", x.shape), ctx.buffer("inverse", (rows,))
         eps = float(np.finfo(ctx.dtype).eps) if self.eps is None else self.eps
         ctx.device.launch(
-            rms_norm_forward.KERNEL, x, self._weight(ctx, inverse), y, inverse, rows, self.width, eps,
+            rms_norm_forward, x, self._weight(ctx, inverse), y, inverse, rows, self.width, eps,
             self.elementwise_affine,
         )  # fmt: skip
         ctx.saved.update(input=x, output=y, inverse=inverse)
@@ -87,7 +87,7 @@ class RMSNorm(Layer):
     def vjp(self, ctx: Context, gradient: Array) -> Array:
         result, inverse = ctx.buffer("input_gradient", gradient.shape), ctx.saved["inverse"]
         ctx.device.launch(
-            rms_norm_vjp.KERNEL, gradient, ctx.saved["input"], self._weight(ctx, inverse), inverse, result,
+            rms_norm_vjp, gradient, ctx.saved["input"], self._weight(ctx, inverse), inverse, result,
             inverse.size, self.width, self.elementwise_affine,
         )  # fmt: skip
         return result

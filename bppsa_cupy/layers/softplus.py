@@ -7,7 +7,7 @@ from typing import Any
 from bppsa_cupy.arguments import as_finite
 from bppsa_cupy.errors import ShapeError
 from bppsa_cupy.layers.activation import Activation
-from bppsa_cupy.raw_kernels import softplus_forward
+from bppsa_cupy.raw_kernels.elementwise import softplus_forward
 
 
 class Softplus(Activation):
@@ -16,7 +16,7 @@ class Softplus(Activation):
     Raises ShapeError for a beta of 0, and arguments that are no finite numbers.
     """
 
-    kernel = softplus_forward.KERNEL
+    kernel = softplus_forward
 
     def __init__(self, beta: float = 1.0, threshold: float = 20.0) -> None:
         self.beta = as_finite("Softplus", "beta", beta)

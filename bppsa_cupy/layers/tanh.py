@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from bppsa_cupy.layers.activation import Activation
-from bppsa_cupy.raw_kernels import tanh_forward
+from bppsa_cupy.raw_kernels.elementwise import tanh_forward
 
 
 class Tanh(Activation):
     """y = tanh(x), elementwise; any shape."""
 
-    kernel = tanh_forward.KERNEL
+    kernel = tanh_forward

@@ -14,7 +14,7 @@ from bppsa_cupy.devices import Array, rules
 from bppsa_cupy.devices.autotune import Way, rounded
 from bppsa_cupy.geometry import Conv2dGeometry
 from bppsa_cupy.layers.base import Context
-from bppsa_cupy.raw_kernels import conv2d_fold, conv2d_unfold
+from bppsa_cupy.raw_kernels.conv2d import conv2d_fold, conv2d_unfold
 
 #: Bytes of the patches of some samples at a time, at most: they stay in L2.
 PATCH_BYTES = 16 << 20
@@ -61,7 +61,7 @@ def vjp(ctx: Context, geometry: Conv2dGeometry, gradient: Array, result: Array) 
         patches = _patches(ctx, geometry, part.stop - part.start)
         for group in range(geometry.groups):
             ctx.device.multiply(weight[group].T, by_group[group], patches[group])
-        ctx.device.launch(conv2d_fold.KERNEL, patches, result[part], *_scalars(geometry, part))
+        ctx.device.launch(conv2d_fold, patches, result[part], *_scalars(geometry, part))
 
 
 def weight_gradient(
@@ -128,7 +128,7 @@ def _patches(ctx: Context, geometry: Conv2dGeometry, samples: int) -> Array:
 def _unfolded(ctx: Context, geometry: Conv2dGeometry, x: Array) -> Array:
     """The patches of some samples."""
     patches = _patches(ctx, geometry, x.shape[0])
-    ctx.device.launch(conv2d_unfold.KERNEL, x, patches, *_scalars(geometry, slice(0, x.shape[0])))
+    ctx.device.launch(conv2d_unfold, x, patches, *_scalars(geometry, slice(0, x.shape[0])))
     return patches
 
 

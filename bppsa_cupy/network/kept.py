@@ -8,7 +8,7 @@ import numpy as np
 
 from bppsa_cupy.devices import Array
 from bppsa_cupy.network.layout import KeptLayout
-from bppsa_cupy.raw_kernels import gather_fill
+from bppsa_cupy.raw_kernels.gathers import gather_fill
 
 
 class KeptValues:
@@ -37,7 +37,7 @@ class KeptValues:
     def take_all(self) -> None:
         """Take all values from the dense arrays."""
         self.layout.device.launch(
-            gather_fill.KERNEL, self._room, self.layout.positions, self.flat, self._room.size, self.flat.size
+            gather_fill, self._room, self.layout.positions, self.flat, self._room.size, self.flat.size
         )
         self._behind.clear()
 
@@ -79,6 +79,4 @@ class KeptValues:
         elif back:
             own[index] = values
         else:
-            self.layout.device.launch(
-                gather_fill.KERNEL, own, index.view(np.uint64), values, own.size, values.size
-            )
+            self.layout.device.launch(gather_fill, own, index.view(np.uint64), values, own.size, values.size)

@@ -11,8 +11,7 @@ from typing import Any
 
 from bppsa_cupy.devices import Array, Device
 from bppsa_cupy.raw_kernels.kernel import Kernel
-from bppsa_cupy.raw_kernels.sequence_gather import KERNEL as GATHER
-from bppsa_cupy.raw_kernels.sequence_scatter import KERNEL as SCATTER
+from bppsa_cupy.raw_kernels.sequences import sequence_gather, sequence_scatter
 
 
 class Exchange(abc.ABC):
@@ -58,7 +57,7 @@ class Exchange(abc.ABC):
 class Gather(Exchange):
     """Sets `inside` to columns of the caller's; to 0 after a sample's end."""
 
-    kernel = GATHER
+    kernel = sequence_gather
 
     def __init__(self, device: Device, lengths: Array, inside: Array, first: int = 0) -> None:
         super().__init__(device, lengths, inside, slice(first, first + inside.shape[1]))
@@ -75,7 +74,7 @@ class Gather(Exchange):
 class Scatter(Exchange):
     """Sets columns of the caller's to the first `rows` of `inside`; to 0 after a sample's end."""
 
-    kernel = SCATTER
+    kernel = sequence_scatter
 
     def __init__(self, device: Device, lengths: Array, inside: Array, rows: int, first: int = 0) -> None:
         super().__init__(device, lengths, inside, slice(first, first + rows))

@@ -10,12 +10,17 @@ import numpy as np
 
 from bppsa_cupy.devices import Array, Device, Launch, rules
 from bppsa_cupy.devices.autotune import rounded
-from bppsa_cupy.raw_kernels.sequence_gradient_sums import KERNEL as GRADIENT_SUMS
-from bppsa_cupy.raw_kernels.sequence_gradients import KERNEL as GRADIENTS
-from bppsa_cupy.raw_kernels.sequence_gradients import fits, padded, staged_count
-from bppsa_cupy.raw_kernels.sequence_project import KERNEL as PROJECT
-from bppsa_cupy.raw_kernels.sequence_weight_gradient import KERNEL as WEIGHT_GRADIENT
-from bppsa_cupy.raw_kernels.sequence_weight_gradient import TILE, tiles
+from bppsa_cupy.raw_kernels.sequences import (
+    WEIGHT_GRADIENT_TILE,
+    fits,
+    padded,
+    sequence_gradient_sums,
+    sequence_gradients,
+    sequence_project,
+    sequence_weight_gradient,
+    staged_count,
+    tiles,
+)
 from bppsa_cupy.timescan.sizes import WalkSize
 from bppsa_cupy.timescan.walk import Walk, Weights
 
@@ -59,7 +64,7 @@ def project(
     if way == "matmul":
         return _project_by_matmul(device, values[:, :inputs], weight.T if transposed else weight, bias, out)
     return device.bind(
-        PROJECT,
+        sequence_project,
         values,
         weight,
         weight.reshape(-1)[:0] if bias is None else bias,
@@ -134,12 +139,12 @@ def gradients(
     own = cell.recurrent_rows
     sources = device.remember(("recurrent rows", own), lambda: device.asarray(np.array(own, np.int32)))
     add_up = device.bind(
-        GRADIENTS, delta, walk.state, walk.initial, values, partial, size.steps, rows, size.state,
+        sequence_gradients, delta, walk.state, walk.initial, values, partial, size.steps, rows, size.state,
         size.hidden, values.shape[1], inputs, size.batch, parts, staged_count(rows, columns, size.itemsize),
         walk.reverse,
     )  # fmt: skip
     finish = device.bind(
-        GRADIENT_SUMS, partial, sources, by.weight_ih, by.weight_hh,
+        sequence_gradient_sums, partial, sources, by.weight_ih, by.weight_hh,
         none if by.bias_ih is None else by.bias_ih, none if by.bias_hh is None else by.bias_hh,
         parts, padded(rows), padded(columns + 1), cell.gates, cell.sums, size.hidden, inputs,
         by.bias_ih is not None,
@@ -169,7 +174,7 @@ def partial_sums(device: Device, steps: int, batch: int, rows: int, columns: int
 def workspace_size(device: Device, steps: int, batch: int, rows: int, columns: int) -> int:
     """Elements of the workspace of a weight's gradient: partial sums of it and of its bias's. Never fewer for
     more rows."""
-    counts = rows, *(range(TILE, rows, TILE) if device.xp is not np else ())
+    counts = rows, *(range(WEIGHT_GRADIENT_TILE, rows, WEIGHT_GRADIENT_TILE) if device.xp is not np else ())
     return max(partial_sums(device, steps, batch, count, columns) * count for count in counts) * (columns + 1)
 
 
@@ -221,7 +226,7 @@ def weight_gradient(
     if parts > 1 or bias is None:
         biases = workspace[parts * rows * columns :][: parts * rows].reshape(parts, rows)
     launch = device.bind(
-        WEIGHT_GRADIENT,
+        sequence_weight_gradient,
         delta,
         values,
         workspace[:0] if initial is None else initial,

@@ -3,7 +3,6 @@
 from numba.extending import register_jitable
 
 from bppsa_cupy.raw_kernels.frames.form import CellForm, Functions
-from bppsa_cupy.raw_kernels.kernel import read_source
 from bppsa_cupy.raw_kernels.twins.simd.activations import tanh
 from bppsa_cupy.raw_kernels.twins.simd.lanes import multiply_add, number
 
@@ -44,19 +43,7 @@ def carry(a, x):
 
 
 FORM = CellForm(
-    name="ctrnn",
-    gates=1,
-    states=1,
-    kept=1,
-    parameters=1,
-    separate=(),
-    after=(),
-    before=(0,),
-    coefficients=2,
-    dense=((0, 0),),
-    diagonal=((0, 0),),
-    columns=4,
-    tile_columns=8,
-    cuda=read_source("cells/ctrnn.cuh"),
+    name="ctrnn", gates=1, states=1, kept=1, parameters=1, separate=(), after=(), before=(0,),
+    coefficients=2, dense=((0, 0),), diagonal=((0, 0),), columns=4, tile_columns=8,
     functions=Functions(forward, backward, coefficients, enter, entry, carry),
-)
+)  # fmt: skip

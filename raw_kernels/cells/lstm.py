@@ -3,7 +3,6 @@
 from numba.extending import register_jitable
 
 from bppsa_cupy.raw_kernels.frames.form import CellForm, Functions
-from bppsa_cupy.raw_kernels.kernel import read_source
 from bppsa_cupy.raw_kernels.twins.simd.activations import sigmoid, tanh
 from bppsa_cupy.raw_kernels.twins.simd.lanes import multiply_add, number
 
@@ -74,19 +73,7 @@ def carry(a, x):
 
 
 FORM = CellForm(
-    name="lstm",
-    gates=4,
-    states=2,
-    kept=4,
-    parameters=0,
-    separate=(),
-    after=(1,),
-    before=(1,),
-    coefficients=6,
-    dense=((0, 0), (0, 1)),
-    diagonal=((1, 0), (1, 1)),
-    columns=2,
-    tile_columns=4,
-    cuda=read_source("cells/lstm.cuh"),
+    name="lstm", gates=4, states=2, kept=4, parameters=0, separate=(), after=(1,), before=(1,),
+    coefficients=6, dense=((0, 0), (0, 1)), diagonal=((1, 0), (1, 1)), columns=2, tile_columns=4,
     functions=Functions(forward, backward, coefficients, enter, entry, carry),
-)
+)  # fmt: skip

@@ -3,7 +3,6 @@
 from numba.extending import register_jitable
 
 from bppsa_cupy.raw_kernels.frames.form import CellForm, Functions
-from bppsa_cupy.raw_kernels.kernel import read_source
 from bppsa_cupy.raw_kernels.twins.simd.activations import sigmoid, tanh
 from bppsa_cupy.raw_kernels.twins.simd.lanes import multiply_add, number
 
@@ -49,19 +48,7 @@ def carry(a, x):
 
 
 FORM = CellForm(
-    name="mgu",
-    gates=2,
-    states=1,
-    kept=3,
-    parameters=0,
-    separate=(1,),
-    after=(),
-    before=(0,),
-    coefficients=3,
-    dense=((0, 0),),
-    diagonal=((0, 0),),
-    columns=4,
-    tile_columns=8,
-    cuda=read_source("cells/mgu.cuh"),
+    name="mgu", gates=2, states=1, kept=3, parameters=0, separate=(1,), after=(), before=(0,),
+    coefficients=3, dense=((0, 0),), diagonal=((0, 0),), columns=4, tile_columns=8,
     functions=Functions(forward, backward, coefficients, enter, entry, carry),
-)
+)  # fmt: skip

@@ -3,7 +3,6 @@
 from numba.extending import register_jitable
 
 from bppsa_cupy.raw_kernels.frames.form import CellForm, Functions
-from bppsa_cupy.raw_kernels.kernel import read_source
 from bppsa_cupy.raw_kernels.twins.simd.activations import sigmoid, tanh
 from bppsa_cupy.raw_kernels.twins.simd.lanes import multiply_add, number
 
@@ -75,19 +74,7 @@ def carry(a, x):
 
 
 FORM = CellForm(
-    name="peephole_lstm",
-    gates=4,
-    states=2,
-    kept=4,
-    parameters=3,
-    separate=(),
-    after=(1,),
-    before=(1,),
-    coefficients=6,
-    dense=((0, 0), (0, 1)),
-    diagonal=((1, 0), (1, 1)),
-    columns=2,
-    tile_columns=4,
-    cuda=read_source("cells/peephole_lstm.cuh"),
+    name="peephole_lstm", gates=4, states=2, kept=4, parameters=3, separate=(), after=(1,), before=(1,),
+    coefficients=6, dense=((0, 0), (0, 1)), diagonal=((1, 0), (1, 1)), columns=2, tile_columns=4,
     functions=Functions(forward, backward, coefficients, enter, entry, carry),
-)
+)  # fmt: skip

@@ -3,7 +3,6 @@
 from numba.extending import register_jitable
 
 from bppsa_cupy.raw_kernels.frames.form import CellForm, Functions
-from bppsa_cupy.raw_kernels.kernel import read_source
 from bppsa_cupy.raw_kernels.twins.simd.lanes import number, select
 
 
@@ -44,19 +43,7 @@ def carry(a, x):
 
 
 FORM = CellForm(
-    name="rnn_relu",
-    gates=1,
-    states=1,
-    kept=0,
-    parameters=0,
-    separate=(),
-    after=(0,),
-    before=(),
-    coefficients=1,
-    dense=((0, 0),),
-    diagonal=(),
-    columns=4,
-    tile_columns=8,
-    cuda=read_source("cells/rnn_relu.cuh"),
+    name="rnn_relu", gates=1, states=1, kept=0, parameters=0, separate=(), after=(0,), before=(),
+    coefficients=1, dense=((0, 0),), diagonal=(), columns=4, tile_columns=8,
     functions=Functions(forward, backward, coefficients, enter, entry, carry),
-)
+)  # fmt: skip

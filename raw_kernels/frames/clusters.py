@@ -23,7 +23,6 @@ from bppsa_cupy.raw_kernels.frames.places import (
     held,
     packs_of,
     resident_packs,
-    warp_cycles,
 )
 from bppsa_cupy.raw_kernels.frames.twins import kernels_of
 from bppsa_cupy.raw_kernels.kernel import Kernel, LaunchShape, Layout
@@ -113,11 +112,6 @@ def cluster_kernel(form: CellForm, verb: str, layout: Layout) -> Kernel:
 def groups_of(layout: Layout, sets: int, batch: int) -> int:
     """Groups of samples, with a set of weights each."""
     return sets * -(-batch // layout.walks)
-
-
-def alone_cycles(layout: Layout, sums: Sums, itemsize: int) -> float:
-    """Cycles of a step for a warp that is alone and waits for no other block."""
-    return warp_cycles(layout, sums, itemsize) + _more_cycles(layout, sums, itemsize)
 
 
 def _more_cycles(layout: Layout, sums: Sums, itemsize: int) -> float:

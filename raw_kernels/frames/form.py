@@ -1,16 +1,28 @@
-"""What a recurrent cell is to the frames: counts, patterns, and its functions in two languages."""
+"""What a recurrent cell is to the frames: counts, patterns, and its functions."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
+from bppsa_cupy.raw_kernels.cell_struct import Signature, struct_text
+
+#: Arguments and results of a cell's functions, in the order of `struct Cell`.
+SIGNATURES = (
+    Signature("forward", ("x", "u", "before", "p"), ("after", "kept")),
+    Signature("backward", ("g", "kept", "after", "before", "p"), ("by_x", "by_u", "by_before", "by_p")),
+    Signature("coefficients", ("kept", "after", "before", "p"), ("a",)),
+    Signature("enter", ("a", "x"), ("x",)),
+    Signature("entry", ("a", "w"), ("p",)),
+    Signature("carry", ("a", "x"), ("d",)),
+)
+
 
 @dataclass(frozen=True)
 class Functions:
-    """A cell's functions for twins, on tuples of lanes or of numbers, of one unit.
+    """A cell's functions, on tuples of lanes or of numbers, of one unit.
 
     forward       (x, u, before, p) -> (after, kept): projected inputs and recurrent sums by gate, former
                   states, unit parameters; new states and what is kept for the way back
@@ -46,7 +58,6 @@ class CellForm:
     dense, diagonal  pairs (former state, new state) of blocks of the Jacobian, through W_hh and without it; a
                   block in both is dense
     columns       that a thread of the reduction holds in registers in float32, and `tile_columns` in its tile
-    cuda          the text of `struct Cell`; `functions` the twin of it
     recurrent     gates that have rows in W_hh, and so a recurrent sum; all of them where it is None
     affine        whether no derivative by a former state holds one, of a cell without recurrent gates
     """
@@ -64,10 +75,22 @@ class CellForm:
     diagonal: tuple[tuple[int, int], ...]
     columns: int
     tile_columns: int
-    cuda: str = field(repr=False)
     functions: Functions = field(repr=False)
     recurrent: tuple[int, ...] | None = None
     affine: bool = False
+
+    @cached_property
+    def cuda(self) -> str:
+        """The text of `struct Cell` in CUDA C++."""
+        counts = {
+            "gates": self.gates, "states": self.states, "kept": self.kept, "parameters": self.parameters,
+            "separate": len(self.separate), "coefficients": self.coefficients,
+        }  # fmt: skip
+        bits = {
+            "reads_after": self.after_bits, "reads_before": self.before_bits,
+            "separate_gates": self.separate_bits, "direct": bits_of({former for former, _ in self.diagonal}),
+        }  # fmt: skip
+        return struct_text((counts, bits), [(getattr(self.functions, one.name), one) for one in SIGNATURES])
 
     @cached_property
     def recurrent_gates(self) -> tuple[int, ...]:
@@ -131,6 +154,6 @@ class CellForm:
         return f"{dense} * hidden * hidden" + (f" + {single} * hidden" if single else "")
 
 
-def bits_of(numbers: tuple[int, ...]) -> int:
+def bits_of(numbers: Iterable[int]) -> int:
     """The integer whose bits of these numbers are set."""
     return sum(1 << number for number in numbers)

@@ -28,7 +28,7 @@ from bppsa_cupy.raw_kernels.kernel import (
 )
 
 VERBS = ("forward", "backward", "forward_step", "backward_step", "reduce", "fill")
-#: Those of a cell without recurrent gates; its frames, but for the last, are elements_*.cu.
+#: The kernels of a cell without recurrent gates.
 VERBS_OF_ELEMENTS = ("forward", "backward", "reduce", "fill")
 
 #: Threads of a warp, and of a block at most: with so many a thread may take all 255 registers.
@@ -76,8 +76,7 @@ def frame(
     twin: Callable[..., None],
 ) -> Kernel:
     """The kernel NAME_VERB: the frame's text with the cell's struct and sizes in it."""
-    file = verb if form.sums or verb == "fill" else f"elements_{verb}"
-    name, text = f"{form.name}_{verb}", filled(read_source(f"frames/cuda/{file}.cu"), form, words)
+    name, text = f"{form.name}_{verb}", filled(read_source(f"frames/cuda/{verb}.cu"), form, words)
     return Kernel(name, read_parameters(name, text), launch, twin, text, layouts)
 
 

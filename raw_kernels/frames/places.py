@@ -117,13 +117,6 @@ def resident_packs(layout: Layout, sums: Sums, itemsize: int) -> int:
     return max(1, (there - OF_PACKS - more // PACKS_A_REGISTER) * 4 // PACK_BYTES)
 
 
-def registers_of(layout: Layout, sums: Sums, itemsize: int) -> int:
-    """Registers of a thread."""
-    of_thread = held(layout, sums, itemsize)
-    weights = (of_thread.packs - layout.beyond) * PACK_BYTES // 4
-    return min(REGISTERS_OF_THREAD, OF_A_STEP[itemsize] - 10 + weights + max(0, of_thread.sums - FREE_SUMS))
-
-
 def beyond_bytes(layout: Layout) -> int:
     """Bytes of shared memory that weights take, which are the launch's."""
     return layout.beyond * layout.units * layout.lanes * PACK_BYTES

@@ -1,15 +1,26 @@
-"""What a linear cell is to its frames: counts, and its functions in two languages."""
+"""What a linear cell is to its frames: counts, and its functions."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
+
+from bppsa_cupy.raw_kernels.cell_struct import Signature, struct_text
+
+#: Arguments and results of a linear cell's functions, in the order of `struct Cell`.
+SIGNATURES = (
+    Signature("terms", ("x", "p"), ("a", "b")),
+    Signature("output", ("x", "state", "p"), ("y",)),
+    Signature("by_state", ("g", "x", "state", "p"), ("by",)),
+    Signature("by_inputs", ("g", "x", "state", "p"), ("by_x", "by_p")),
+)
 
 
 @dataclass(frozen=True)
 class LinearFunctions:
-    """A linear cell's functions for twins, on tuples of lanes or of numbers, of one unit.
+    """A linear cell's functions, on tuples of lanes or of numbers, of one unit.
 
     terms      (x, p) -> (a, b): projected inputs by gate and unit parameters; factor and term of its scan
     by_inputs  (g, x, state, p) -> (by_x, by_p): from the gradients by a, b and, where it has one, the output
@@ -30,14 +41,19 @@ class LinearForm:
     name        a C and Python identifier
     gates       rows of W_ih and of the projected input, in units of `hidden`
     parameters  learnt numbers a unit, beside the weights
-    cuda        the text of `struct Cell`; `functions` the twin of it
     """
 
     name: str
     gates: int
     parameters: int
-    cuda: str = field(repr=False)
     functions: LinearFunctions = field(repr=False)
+
+    @cached_property
+    def cuda(self) -> str:
+        """The text of `struct Cell` in CUDA C++."""
+        functions = [(getattr(self.functions, one.name), one) for one in SIGNATURES]
+        counts = {"gates": self.gates, "parameters": self.parameters}
+        return struct_text((counts,), [pair for pair in functions if pair[0] is not None])
 
     @property
     def has_output(self) -> bool:

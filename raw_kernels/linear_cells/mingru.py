@@ -2,7 +2,6 @@
 
 from numba.extending import register_jitable
 
-from bppsa_cupy.raw_kernels.kernel import read_source
 from bppsa_cupy.raw_kernels.linear.form import LinearForm, LinearFunctions
 from bppsa_cupy.raw_kernels.twins.simd.activations import sigmoid
 from bppsa_cupy.raw_kernels.twins.simd.lanes import number
@@ -22,10 +21,4 @@ def by_inputs(g, x, state, p):
     return (g[1] * z, z * (one - z) * (g[1] * x[0] - g[0])), ()
 
 
-FORM = LinearForm(
-    name="mingru",
-    gates=2,
-    parameters=0,
-    cuda=read_source("linear_cells/mingru.cuh"),
-    functions=LinearFunctions(terms, by_inputs),
-)
+FORM = LinearForm("mingru", 2, 0, LinearFunctions(terms, by_inputs))

@@ -2,7 +2,6 @@
 
 from numba.extending import register_jitable
 
-from bppsa_cupy.raw_kernels.kernel import read_source
 from bppsa_cupy.raw_kernels.linear.form import LinearForm, LinearFunctions
 from bppsa_cupy.raw_kernels.twins.simd.activations import sigmoid
 from bppsa_cupy.raw_kernels.twins.simd.lanes import multiply_add, number, select
@@ -42,10 +41,4 @@ def by_inputs(g, x, state, p):
     )
 
 
-FORM = LinearForm(
-    name="minlstm",
-    gates=3,
-    parameters=0,
-    cuda=read_source("linear_cells/minlstm.cuh"),
-    functions=LinearFunctions(terms, by_inputs),
-)
+FORM = LinearForm("minlstm", 3, 0, LinearFunctions(terms, by_inputs))

@@ -2,7 +2,6 @@
 
 from numba.extending import register_jitable
 
-from bppsa_cupy.raw_kernels.kernel import read_source
 from bppsa_cupy.raw_kernels.linear.form import LinearForm, LinearFunctions
 from bppsa_cupy.raw_kernels.twins.simd.activations import sigmoid, tanh
 from bppsa_cupy.raw_kernels.twins.simd.lanes import multiply_add, number
@@ -44,10 +43,4 @@ def by_inputs(g, x, state, p):
     )
 
 
-FORM = LinearForm(
-    name="qrnn",
-    gates=3,
-    parameters=0,
-    cuda=read_source("linear_cells/qrnn.cuh"),
-    functions=LinearFunctions(terms, by_inputs, output, by_state),
-)
+FORM = LinearForm("qrnn", 3, 0, LinearFunctions(terms, by_inputs, output, by_state))

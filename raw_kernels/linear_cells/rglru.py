@@ -2,7 +2,6 @@
 
 from numba.extending import register_jitable
 
-from bppsa_cupy.raw_kernels.kernel import read_source
 from bppsa_cupy.raw_kernels.linear.form import LinearForm, LinearFunctions
 from bppsa_cupy.raw_kernels.twins.simd.activations import expm1, exponential, sigmoid
 from bppsa_cupy.raw_kernels.twins.simd.functions import bounded_root, sqrt
@@ -42,10 +41,4 @@ def by_inputs(g, x, state, p):
     return (p[0] * t8 * (one - r), t10 * x[2] * (one - i), t10), (t8,)
 
 
-FORM = LinearForm(
-    name="rglru",
-    gates=3,
-    parameters=1,
-    cuda=read_source("linear_cells/rglru.cuh"),
-    functions=LinearFunctions(terms, by_inputs),
-)
+FORM = LinearForm("rglru", 3, 1, LinearFunctions(terms, by_inputs))

@@ -2,7 +2,6 @@
 
 from numba.extending import register_jitable
 
-from bppsa_cupy.raw_kernels.kernel import read_source
 from bppsa_cupy.raw_kernels.linear.form import LinearForm, LinearFunctions
 from bppsa_cupy.raw_kernels.twins.simd.activations import sigmoid
 from bppsa_cupy.raw_kernels.twins.simd.lanes import multiply_add, number
@@ -36,10 +35,4 @@ def by_inputs(g, x, state, p):
     return (g[1] * t0, new_a * t0 * multiply_add(-g[1], x[0], g[0]), t1 * r * (state[0] - x[3]), t1), ()
 
 
-FORM = LinearForm(
-    name="sru",
-    gates=4,
-    parameters=0,
-    cuda=read_source("linear_cells/sru.cuh"),
-    functions=LinearFunctions(terms, by_inputs, output, by_state),
-)
+FORM = LinearForm("sru", 4, 0, LinearFunctions(terms, by_inputs, output, by_state))

@@ -20,7 +20,7 @@ from numba.core.dispatcher import Dispatcher
 from bppsa_cupy.cells.probe import Points
 from bppsa_cupy.errors import CellError
 from bppsa_cupy.layers import CellLayer
-from bppsa_cupy.raw_kernels.frames.host.forward_lanes import make_forward_lanes
+from bppsa_cupy.raw_kernels.frames.host.forward import make_forward_lanes
 from bppsa_cupy.raw_kernels.frames.twins import kernels_of
 from bppsa_cupy.raw_kernels.kernel import Variant
 from bppsa_cupy.system.function_digest import function_digest

@@ -11,7 +11,7 @@ from layer_cases import make_context
 from tolerances import assert_close
 
 import bppsa_cupy as bp
-from bppsa_cupy.raw_kernels.twins.operators.philox import philox
+from bppsa_cupy.raw_kernels.elementwise import philox
 
 #: Counter, key and numbers of Philox4x32-10: the known answers of its authors' library, Random123.
 KNOWN = [

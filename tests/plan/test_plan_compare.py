@@ -5,7 +5,7 @@ import pytest
 
 import bppsa_cupy as bp
 from bppsa_cupy.csr import Pattern
-from bppsa_cupy.jacobians.activation import ActivationJacobian
+from bppsa_cupy.jacobians.diagonal import ActivationJacobian
 from bppsa_cupy.plan import differences
 from bppsa_cupy.plan.compare import fingerprint
 

@@ -5,34 +5,35 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
-from pathlib import Path
 
 import numpy as np
 import pytest
+import sympy
 from frames_reference import STEPS, Reference
 from kernel_comparison import launch_text
 from tolerances import assert_close
 from unit_cells import PARTLY, UNITS
 
+import bppsa_cupy as bp
 from bppsa_cupy.devices import Device
 from bppsa_cupy.raw_kernels.cells import FORMS
-from bppsa_cupy.raw_kernels.frames.form import CellForm, Functions
+from bppsa_cupy.raw_kernels.frames.form import CellForm
 from bppsa_cupy.raw_kernels.frames.kernels import VERBS, make_kernels
 from bppsa_cupy.raw_kernels.kernel import Kernel
-
-SUPPORT = Path(__file__).parents[1] / "support"
 
 
 def _no_twin(*arguments: object) -> None:
     """What a twin computes is not asked here."""
 
 
-MIXED = CellForm(
-    name="mixed", gates=2, states=2, kept=3, parameters=2, separate=(1,), after=(1,), before=(0, 1),
-    coefficients=5, dense=((0, 0), (0, 1)), diagonal=((0, 0), (0, 1), (1, 0), (1, 1)), columns=2,
-    tile_columns=4, cuda=(SUPPORT / "frames_mixed.cuh").read_text(encoding="utf-8"),
-    functions=Functions(*[_no_twin] * 6),
-)  # fmt: skip
+def mixed_step(x, u, s, p):
+    """All that a form may have: a separate gate, unit parameters, states that meet without W_hh."""
+    f = bp.cells.sigmoid(x.f + u.f)
+    c = f * s.c + (1 - f) * sympy.tanh(x.v + p.v * u.v) + p.h * s.h
+    return {"h": f * c, "c": c}
+
+
+MIXED = bp.Cell("mixed", gates=["f", "v"], states=["h", "c"], parameters=["v", "h"], step=mixed_step).form
 
 
 #: Cells without recurrent gates, and with some.

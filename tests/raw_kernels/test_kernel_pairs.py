@@ -1,23 +1,20 @@
-"""Every kernel pair: the CUDA text and the Numba twin agree in signature, in documentation and in values."""
+"""The laws of every kernel pair: signature, values, no race; kernels compile in test_kernels_compile.py."""
 
 from __future__ import annotations
 
 import importlib
 import inspect
-import os
-import re
-import subprocess
-import sys
-from collections.abc import Callable
 
 import numpy as np
 import pytest
-from emulator.build import sanitizing
+from emulator.build import EmulationError, sanitizing
+from emulator.device import LEAST, RaceDevice
 from executors import make_device
 from kernel_cases import CASES, arguments
-from kernel_comparison import assert_same, by_text, by_twin
+from kernel_comparison import assert_same, by_text, by_twin, turned
 
 from bppsa_cupy.raw_kernels import KERNELS
+from bppsa_cupy.raw_kernels.architectures import ARCHITECTURES
 from bppsa_cupy.raw_kernels.cells import FORMS
 from bppsa_cupy.raw_kernels.frames.kernels import VERBS
 from bppsa_cupy.raw_kernels.kernel import FOLDER, IN_MEMORY, Kernel, Parameter, Variant, read_parameters
@@ -27,11 +24,13 @@ from bppsa_cupy.raw_kernels.linear_cells import LINEAR_FORMS
 #: Cells whose kernels are compared in float64 alone, the frames being the same for all, and in long runs
 #: alone: every run has their texts in test_frames_cuda.py, and their twins among layers.
 IN_FLOAT64 = ("rnn_relu", "ctrnn", "mgu", "ugrnn", "peephole_lstm")
+#: The cell whose kernels run in every layout where races are looked for: the frames are the same for all.
+IN_EVERY_LAYOUT = "gru"
+OF_CELLS = {f"{name}_{verb}" for name in FORMS for verb in VERBS if name != IN_EVERY_LAYOUT}
 
 
 def variants_of(kernel: Kernel) -> list[Variant]:
-    """Those of a kernel that are compared, float64 first: in every run the first, which other rooms' oracles
-    take too."""
+    """The variants of a kernel that are compared; every run compares the first, in float64."""
     found = [variant for variant in kernel.variants() if variant.layout == IN_MEMORY]
     if kernel.name.startswith(IN_FLOAT64):
         found = [variant for variant in found if variant.real == "float64"]
@@ -50,37 +49,17 @@ VARIANTS = [
 ]
 
 
-def test_every_pair_is_listed_once() -> None:
-    with_kernel = {
-        path.stem for path in FOLDER.glob("*.py") if "\nKERNEL = " in path.read_text(encoding="utf-8")
+def test_every_pair_is_listed_once_and_has_cases() -> None:
+    of_families = {
+        name
+        for path in FOLDER.glob("*.cu")
+        for name, value in vars(importlib.import_module(f"bppsa_cupy.raw_kernels.{path.stem}")).items()
+        if isinstance(value, Kernel)
     }
     of_cells = {f"{name}_{verb}" for name in FORMS for verb in VERBS}
     of_cells |= {kernel.name for form in LINEAR_FORMS.values() for kernel in linear_kernels_of(form).values()}
-    assert set(KERNELS) == with_kernel | of_cells == {kernel.name for kernel in KERNELS.values()}
-
-
-def test_every_kernel_has_cases() -> None:
+    assert set(KERNELS) == of_families | of_cells == {kernel.name for kernel in KERNELS.values()}
     assert set(KERNELS) == set(CASES), "kernel_cases.py holds arguments for each kernel, and no others"
-
-
-@pytest.mark.long
-def test_texts_are_read_as_utf_8_whatever_the_locale() -> None:
-    code = """
-import pkgutil, warnings
-import bppsa_cupy
-warnings.filterwarnings("error", category=EncodingWarning, module="bppsa_cupy")
-for module in pkgutil.walk_packages(bppsa_cupy.__path__, "bppsa_cupy."):
-    if not module.name.startswith("bppsa_cupy.tools"):
-        try:
-            __import__(module.name)
-        except ImportError as error:
-            assert "pip install" in str(error), error
-from bppsa_cupy.raw_kernels import KERNELS
-from bppsa_cupy.raw_kernels.kernel import Variant
-assert all(kernel.source(Variant()) for kernel in KERNELS.values())
-"""
-    environment = {**os.environ, "LC_ALL": "POSIX", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
-    subprocess.run([sys.executable, "-X", "warn_default_encoding", "-c", code], env=environment, check=True)
 
 
 PROBE = """
@@ -112,51 +91,29 @@ def test_a_signature_is_read() -> None:
 
 
 @pytest.mark.parametrize(
-    "old, new, message",
+    "old, new",
     [
-        ("// (1) input and output", "// a flag", "probe.cu says the shape of flag behind its declaration"),
-        ("(1) input and output", "(1)", "probe.cu says the role of flag"),
-        ("(features // 2 - 1)", "(features // 2 - 1) output only", "probe.cu says the role of map"),
-        ("double rate", "short rate", "probe.cu: no parameter is declared as 'short rate'"),
-        (" probe(", " other(", "probe.cu has one entry, probe"),
+        ("// (1) input and output", "// a flag"),
+        ("(1) input and output", "(1)"),
+        ("(features // 2 - 1)", "(features // 2 - 1) output only"),
+        ("double rate", "short rate"),
+        (" probe(", " other("),
     ],
 )
-def test_a_signature_without_shape_role_or_known_type_is_refused(old: str, new: str, message: str) -> None:
-    with pytest.raises(AssertionError, match=re.escape(message)):
+def test_a_signature_without_shape_role_or_known_type_is_refused(old: str, new: str) -> None:
+    with pytest.raises(AssertionError, match="probe"):
         read_parameters("probe", PROBE.replace(old, new))
 
 
 @pytest.mark.parametrize("name", KERNELS)
-def test_the_text_has_one_entry(name: str) -> None:
-    assert KERNELS[name].text.count("__global__") == 1
-
-
-@pytest.mark.parametrize("name", KERNELS)
-def test_sizes_are_made_of_the_scalars(name: str) -> None:
-    scalars = {parameter.name: 1 for parameter in KERNELS[name].parameters if not parameter.is_array}
-    for parameter in KERNELS[name].parameters:
-        if parameter.is_array:
-            assert eval(parameter.size, {}, scalars) >= 0
-
-
-def twin_of(kernel: Kernel) -> Callable[..., None]:
-    """The Python function that the twin is, or that is compiled."""
-    return getattr(kernel.twin, "py_func", kernel.twin)
-
-
-@pytest.mark.parametrize("name", KERNELS)
-def test_the_twin_takes_the_parameters(name: str) -> None:
+def test_text_and_twin_take_the_same_arguments(name: str) -> None:
     kernel = KERNELS[name]
-    taken = inspect.signature(twin_of(kernel)).parameters
-    assert list(taken) == [parameter.name for parameter in kernel.parameters]
-    assert name.endswith(twin_of(kernel).__name__)
-
-
-@pytest.mark.parametrize("name", KERNELS)
-def test_the_pair_is_documented(name: str) -> None:
-    kernel = KERNELS[name]
-    assert importlib.import_module(twin_of(kernel).__module__).__doc__
-    assert kernel.text.startswith("// ")
+    twin = getattr(kernel.twin, "py_func", kernel.twin)
+    inspect.signature(twin).bind(*kernel.parameters)
+    assert name.endswith(twin.__name__)
+    assert kernel.text.startswith("// ") and kernel.text.count("__global__") == 1
+    scalars = {parameter.name: 1 for parameter in kernel.parameters if not parameter.is_array}
+    assert all(eval(p.size, {}, scalars) >= 0 for p in kernel.parameters if p.is_array)
 
 
 @pytest.mark.parametrize("kernel, variant", VARIANTS)
@@ -172,3 +129,46 @@ def test_the_text_computes_what_the_twin_does(
         found = by_text(kernel, device, given, turn)
         if expected is not None:
             assert_same(kernel, found, expected, case.scalars)
+
+
+def cases_to_race(kernel: Kernel) -> list[list[object]]:
+    """Arguments in which races are looked for: some small cases; of a kernel with layouts one in each, of a
+    cell whose frames another one shows one at all."""
+    rng = np.random.default_rng(20240229)
+    taken: dict[object, list[object]] = {}
+    for number, case in enumerate(CASES[kernel.name](rng)):
+        values = arguments(kernel, Variant(), case, rng)
+        if sum(value.size for value in values if isinstance(value, np.ndarray)) > 120_000:
+            continue
+        given = {**case.scalars, "shared_bytes": ARCHITECTURES[LEAST].shared_bytes}
+        layout = kernel.variant_for(Variant(), given).layout
+        key = "any" if kernel.name in OF_CELLS else layout if layout != IN_MEMORY else number % 6
+        taken[key] = turned(kernel, values)
+    return list(taken.values())
+
+
+@pytest.fixture
+def racing() -> RaceDevice:
+    make_device("emulated")  # skips where there is no g++
+    return RaceDevice(seeds=(2,))
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", KERNELS)
+def test_the_kernel_has_no_race(name: str, racing: RaceDevice) -> None:
+    taken = cases_to_race(KERNELS[name])
+    assert taken
+    for values in taken:
+        racing.launch(KERNELS[name], *values)
+
+
+@pytest.mark.long
+def test_a_barrier_that_is_taken_away_is_missed(racing: RaceDevice) -> None:
+    """What the kernels' own barriers order is seen: without its first one a kernel has a race."""
+    kernel = KERNELS["batch_norm_weight_gradient"]
+    text = kernel.source(Variant()).replace("__syncthreads();", "", 1)
+    assert text != kernel.source(Variant())
+    without = Kernel(kernel.name, kernel.parameters, kernel.launch, kernel.twin, text.split("\n", 2)[2])
+    with pytest.raises(EmulationError, match=r"a race on byte .* of shared partial: thread"):
+        for values in cases_to_race(kernel):
+            racing.launch(without, *values)

@@ -1,4 +1,4 @@
-"""Every launch is within what a GPU of each architecture takes, or another way is gone that is told."""
+"""What GPUs of each architecture take of a launch; every launch of a kernel stays within it."""
 
 from __future__ import annotations
 
@@ -12,27 +12,29 @@ import cupy_stub
 import numpy as np
 import pytest
 from cupy_fixtures import no_device_is_kept  # noqa: F401  a fixture
-from emulator.build import compiler
+from emulator.build import EmulationError, compiler
+from emulator.device import EmulatedDevice
+from emulator.text_kernel import array_out, text_kernel
+from executors import make_device
 from frames_reference import gru
 from kernel_cases import CASES
 from kernel_comparison import turned
-from launch_refusals import REGISTERS, REGISTERS_OF_THREAD, SHARED_BYTES, refusal, scalars_of
+from launch_refusals import SHARED_BYTES, refusal
 from tolerances import assert_close
 
 from bppsa_cupy.devices import cubins, driver
 from bppsa_cupy.devices.cuda import CudaDevice
+from bppsa_cupy.errors import DeviceError
 from bppsa_cupy.raw_kernels import KERNELS
-from bppsa_cupy.raw_kernels.architectures import ARCHITECTURES
+from bppsa_cupy.raw_kernels.architectures import ARCHITECTURES, KIB, Architecture
 from bppsa_cupy.raw_kernels.cells import FORMS
 from bppsa_cupy.raw_kernels.frames.kernels import VERBS
 from bppsa_cupy.raw_kernels.frames.places import is_wide
-from bppsa_cupy.raw_kernels.kernel import Kernel
+from bppsa_cupy.raw_kernels.kernel import LEAST_SHARED_BYTES, Kernel, Variant
 from bppsa_cupy.raw_kernels.twins.scans.reduce import MAXIMAL_STATE
 from bppsa_cupy.timescan import WalkSize
 from bppsa_cupy.timescan.serial import check_shared
 from bppsa_cupy.timescan.ways import serial_ways, shared_lack
-
-pytestmark = pytest.mark.long
 
 HIDDEN = (1, 20, 64, 65, 128, 129, 220, 300, 448, 615, 878, 1024)
 BATCHES, STEPS, CHUNK = (1, 600), 1000, 10
@@ -54,36 +56,36 @@ def gpu_of(architecture: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -
 
 
 def refusal_of(device: CudaDevice, kernel: Kernel, scalars: Mapping[str, float], itemsize: int) -> str | None:
-    """Why a GPU refuses the launch, whatever registers its threads take; None where nothing is launched."""
+    """Why a GPU refuses the launch; None where nothing is launched."""
     shape = kernel.launch(device.facts_of_launch(scalars, itemsize))
     if 0 in shape.grid:
         return None
     architecture = cupy_stub.Gpu.architecture
-    return refusal(architecture, *shape, asked_for=architecture.shared_bytes, registers=REGISTERS_OF_THREAD)
+    return refusal(architecture, *shape, asked_for=architecture.shared_bytes)
 
 
 def sizes_of(kernel: Kernel) -> Iterator[Mapping[str, float]]:
-    """Those of the kernel pairs' cases, the machine code's, and some of more items than a grid has blocks."""
-    yield from (case.scalars for case in CASES[kernel.name](np.random.default_rng(0)))
-    yield scalars_of(kernel)
-    many = {"batch": 1 << 20, "rows": 1 << 30, "steps": 1 << 30, "size": 1 << 60, "count": 1 << 60}
-    yield scalars_of(kernel, **many, out_height=1 << 15, out_width=1 << 15, c_nnz=1 << 40, nnz=1 << 40)
+    """Those of the kernel pairs' cases, and some of more items than a grid has blocks."""
+    scalars: Mapping[str, float] = {}
+    for case in CASES[kernel.name](np.random.default_rng(0)):
+        yield (scalars := case.scalars)
+    many = {"batch": 1 << 20, "rows": 1 << 30, "steps": 1 << 30, "size": 1 << 60, "count": 1 << 60,
+            "out_height": 1 << 15, "out_width": 1 << 15, "c_nnz": 1 << 40, "nnz": 1 << 40}  # fmt: skip
+    yield {**scalars, **{name: many[name] for name in many.keys() & scalars.keys()}}
 
 
 @pytest.mark.parametrize("name", sorted(set(KERNELS) - OF_CELLS))
 def test_every_launch_is_taken_everywhere(name: str) -> None:
+    """A block of more than 256 threads has launch bounds: a thread may take 255 registers of 65536."""
     for scalars, itemsize in itertools.product(sizes_of(KERNELS[name]), (4, 8)):
         for one in ARCHITECTURES.values():
             shape = KERNELS[name].launch({**scalars, "itemsize": itemsize, "shared_bytes": one.shared_bytes})
             if 0 not in shape.grid:
-                # The compiler keeps a kernel with launch bounds within the registers of its block.
-                is_bound = "__launch_bounds__" in KERNELS[name].text
-                registers = REGISTERS // math.prod(shape.block) // 8 * 8 if is_bound else REGISTERS_OF_THREAD
-                registers = min(registers, REGISTERS_OF_THREAD)
-                limits = {"asked_for": one.shared_bytes, "registers": registers}
-                assert refusal(one, *shape, **limits) is None, (scalars, itemsize, one.name)
+                assert refusal(one, *shape, asked_for=one.shared_bytes) is None, (scalars, itemsize, one.name)
+                assert math.prod(shape.block) <= 256 or "__launch_bounds__" in KERNELS[name].text
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("cell", FORMS)
 def test_passes_over_time_of_any_width_are_taken(cell: str, gpu: CudaDevice) -> None:
     """A serial pass goes by what fits; one by chunks fits, or is run serially and says why."""
@@ -112,15 +114,6 @@ def test_passes_over_time_of_any_width_are_taken(cell: str, gpu: CudaDevice) -> 
                 assert refusal_of(gpu, KERNELS[name], in_chunks, itemsize) is None, (name, size)
 
 
-def test_each_gpu_of_a_machine_has_its_own_limits(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    device = gpu_of("sm_90", monkeypatch, tmp_path)
-    shared = {number: ARCHITECTURES[name].shared_bytes for number, name in enumerate(("sm_90", "sm_75"))}
-    for number, name in ((0, "sm_90"), (1, "sm_75"), (0, "sm_90")):
-        monkeypatch.setattr(cupy_stub.Gpu, "architecture", ARCHITECTURES[name])
-        with device.xp.cuda.Device(number):
-            assert device.shared_bytes == shared[number]
-
-
 def test_what_blocks_do_not_hold_goes_by_steps(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Four samples of a block take 118,112 bytes."""
     size = WalkSize(FORMS["lstm"], STEPS, 600, 615, 8)
@@ -137,6 +130,7 @@ def test_chunks_that_blocks_do_not_hold_are_left_out(monkeypatch: pytest.MonkeyP
     assert shared_lack(gpu_of("sm_86", monkeypatch, tmp_path), size, "backward", CHUNK) is None
 
 
+@pytest.mark.long
 def test_walks_at_the_widest_that_blocks_hold(gpu: CudaDevice, rng: np.random.Generator) -> None:
     """Weights in a block's registers and shared memory, and just beyond, where they are read from memory."""
     if compiler() is None:
@@ -157,3 +151,77 @@ def test_walks_at_the_widest_that_blocks_hold(gpu: CudaDevice, rng: np.random.Ge
         assert_close(gpu.to_host(given[-1]).reshape(1, -1), np.array(expected), length=hidden)
         taken.append(kernel.launch(gpu.facts_of_launch(sizes, 4)).shared_bytes)
     assert is_wide(widest) and taken[0] <= gpu.shared_bytes and taken[1] < SHARED_BYTES
+
+
+# ---- the table, and what emulator and stand-in refuse ----
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES.values(), ids=ARCHITECTURES)
+def test_a_block_can_have_what_a_multiprocessor_has_but_what_the_system_keeps(
+    architecture: Architecture,
+) -> None:
+    """From sm_80 on a KiB of each block is the system's."""
+    kept = 0 if architecture.name == "sm_75" else KIB
+    assert architecture.shared_bytes == architecture.multiprocessor_bytes - kept >= LEAST_SHARED_BYTES
+
+
+@pytest.mark.gpu
+def test_the_gpu_at_hand_has_the_limits_of_its_architecture() -> None:
+    device = make_device("cuda").xp.cuda.Device()
+    limits = ARCHITECTURES.get(f"sm_{device.compute_capability}")
+    if limits is None:
+        pytest.skip(f"the limits of sm_{device.compute_capability} are not in the table")
+    expected = cupy_stub.attributes_of(limits)
+    for of_one_product in ("MultiProcessorCount", "L2CacheSize"):
+        del expected[of_one_product]
+    assert {name: device.attributes[name] for name in expected} == expected
+
+
+#: Grid, block, bytes of shared memory, and what of them an H100 refuses.
+LAUNCHES = [
+    ((2**31 - 1, 65535, 65535), (1024, 1, 1), 48 * KIB, None),
+    ((2**31, 1, 1), (1, 1, 1), 0, "a grid"), ((1, 65536, 1), (1, 1, 1), 0, "a grid"),
+    ((0, 1, 1), (1, 1, 1), 0, "a grid"), ((1, 1, 1), (16, 1, 64), 0, None),
+    ((1, 1, 1), (8, 1, 65), 0, "a block of"), ((1, 1, 1), (512, 3, 1), 0, "a block of"),
+    ((1, 1, 1), (1, 1, 1), 48 * KIB + 1, "a block takes"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("grid, block, shared_bytes, refused", LAUNCHES)
+def test_what_the_driver_refuses(
+    grid: tuple[int, ...], block: tuple[int, ...], shared_bytes: int, refused: str | None
+) -> None:
+    found = refusal(ARCHITECTURES["sm_90"], grid, block, shared_bytes)
+    assert found is None if refused is None else found is not None and found.startswith(refused)
+
+
+@pytest.mark.parametrize("name", ARCHITECTURES)
+def test_the_emulator_takes_the_shared_memory_of_its_architecture(name: str) -> None:
+    make_device("emulated")  # skips where there is no g++
+    device, limit, out = EmulatedDevice(name), ARCHITECTURES[name].shared_bytes, np.zeros(1, np.int32)
+    body = f"extern __shared__ char held[]; held[{limit - 1}] = 7; out[0] = held[{limit - 1}];"
+    launch = {"grid": 1, "block": 1}
+    device.launch(text_kernel(body, array_out("out", "int32", "1"), shared_bytes=limit, **launch), out)
+    assert out[0] == 7
+    with pytest.raises(DeviceError, match=rf"{limit + 1} bytes of shared memory, {limit} are"):
+        kernel = text_kernel("out[0] = 1;", array_out("out", "int32", "1"), shared_bytes=limit + 1, **launch)
+        device.launch(kernel, out)
+
+
+def test_a_kernel_gets_48_kib_until_it_asks_for_what_there_is(gpu: CudaDevice, tmp_path: Path) -> None:
+    if compiler() is None:
+        pytest.skip("the stand-in's kernels need g++")
+    cupy, one = gpu.xp, (1, 1, 1)
+    code = cupy_stub.Nvrtc.HEADER + KERNELS["step_count"].source(Variant()).encode()
+    file, limit = tmp_path / "kernel.cubin", cupy_stub.Gpu.architecture.shared_bytes
+    file.write_bytes(code)
+    function = cupy.RawModule(path=str(file)).get_function("step_count")
+    blocked, steps = (cupy.asarray(np.zeros(1, np.int32)) for _ in range(2))
+    function(one, one, (blocked, steps), shared_mem=SHARED_BYTES)
+    with pytest.raises(EmulationError, match=rf"it gets {SHARED_BYTES}"):
+        function(one, one, (blocked, steps), shared_mem=SHARED_BYTES + 1)
+    with pytest.raises(cupy_stub.CUDARuntimeError, match="CUDA_ERROR_INVALID_VALUE"):
+        function.max_dynamic_shared_size_bytes = limit + 1
+    function.max_dynamic_shared_size_bytes = limit
+    function(one, one, (blocked, steps), shared_mem=limit)
+    assert steps[0] == 2

@@ -4,9 +4,15 @@ import numpy as np
 import pytest
 import scipy.special
 
-from bppsa_cupy.raw_kernels.twins.simd.activations import expm1, exponential, sigmoid, tanh
+from bppsa_cupy.raw_kernels.twins.simd.activations import (
+    expm1,
+    exponential,
+    scaled,
+    scaled_twice,
+    sigmoid,
+    tanh,
+)
 from bppsa_cupy.raw_kernels.twins.simd.lanes import LANES, load, store
-from bppsa_cupy.raw_kernels.twins.simd.powers import scaled, scaled_twice
 from bppsa_cupy.system.compiled import compiled
 
 

@@ -28,7 +28,7 @@ def racing() -> RaceDevice:
 def test_sectors_are_counted(racing: RaceDevice, place: str, sectors: int) -> None:
     body = f"const int i = threadIdx.x; out[{place}] = 1;"
     kernel = text_kernel(body, array_out("out", "int32", "256"), block=32)
-    library = load(kernel, Variant(), racing.architecture, 0, True)
+    library = load(kernel, Variant(), racing.architecture, True)
     library.count_sectors()
     racing.launch(kernel, np.zeros(256, np.int32))
     assert library.sectors("out") == (1, sectors)
@@ -56,7 +56,7 @@ def test_walks_write_neighbours(racing: RaceDevice, name: str, hidden: int, verb
         given.append(np.full(size, steps) if parameter.name == "lengths" else
                      drawn.astype(np.int32) if parameter.type == "int32" else drawn)  # fmt: skip
     facts = racing.facts_of_launch(scalars | {"per_step": 0}, 4)
-    library = load(kernel, kernel.variant_for(Variant(), facts), racing.architecture, 0, True)
+    library = load(kernel, kernel.variant_for(Variant(), facts), racing.architecture, True)
     library.count_sectors()
     racing.launch(kernel, *given)
     written = next(p for p in kernel.parameters if p.name == ("state" if verb == "forward" else "delta"))

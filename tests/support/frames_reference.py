@@ -60,7 +60,6 @@ def peephole_lstm(x: Array, u: Array, s: Array, p: Array) -> list[Array]:
 
 
 def mixed(x: Array, u: Array, s: Array, p: Array) -> list[Array]:
-    """A cell with all that a form may have: `frames_mixed.cuh` is its struct."""
     f = sigmoid(x[0] + u[0])
     c = f * s[1] + (1 - f) * np.tanh(x[1] + p[0] * u[1]) + p[1] * s[0]
     return [f * c, c]

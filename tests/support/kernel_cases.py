@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from bppsa_cupy.raw_kernels.elementwise import philox
 from bppsa_cupy.raw_kernels.kernel import ARRAY_TYPES, Kernel, Variant
-from bppsa_cupy.raw_kernels.twins.operators.philox import philox
 
 
 class Case(NamedTuple):

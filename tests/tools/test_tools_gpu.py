@@ -14,13 +14,12 @@ from pathlib import Path
 from typing import Any
 
 import cupy_stub
-import kernels_on_device
 import numpy as np
 import pytest
 from cupy_fixtures import no_device_is_kept, stub  # noqa: F401  fixtures
 from nvrtc import nvrtc
 
-from bppsa_cupy.devices import Device, cubins, get_device
+from bppsa_cupy.devices import cubins
 from bppsa_cupy.devices.cuda import CudaDevice
 from bppsa_cupy.errors import DeviceError
 from bppsa_cupy.raw_kernels import KERNELS
@@ -271,66 +270,3 @@ def test_a_step_is_profiled(told: Callable[[], list[dict[str, Any]]]) -> None:
     found = told()
     assert [line["side"] for line in found] == ["plain"] * 2 + ["captured"] * 2
     assert found[0]["calls"] > 10 and found[0]["functions"][0]["us"] > 0
-
-
-# ---- kernels against their twins ----
-
-
-def test_kernels_agree_on_the_stand_in(stub: CudaDevice, told: Callable[[], list[dict[str, Any]]]) -> None:
-    assert kernels_on_device.main(["--like", "relu_vjp", "--processes", "1"]) == 0
-    found = told()
-    assert {line["dtype"] for line in found} == {"float32", "float64"}
-    assert all(line["agrees"] and line["cases"] > 3 and line["worst"] <= 1 for line in found)
-
-
-@pytest.mark.long
-def test_written_results_replace_the_twins(
-    told: Callable[[], list[dict[str, Any]]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    words = ["--like", "relu_vjp|adam_step", "--dtypes", "float32", "--processes", "1"]
-    file = tmp_path / "out" / "expected.npz"
-    assert kernels_on_device.main([*words, "--write", str(file)]) == 0
-    monkeypatch.setattr(kernels_on_device, "by_twin", None)  # no twin is called
-    taken = [*words, "--device", "emulated", "--expected", str(file)]
-    assert kernels_on_device.main(taken) == 0
-    assert all(line["agrees"] and line["against"] == "what was written" for line in told()[1:])
-    with np.load(file) as stored:
-        changed = {name: array + array.dtype.type(1) * ("adam" in name) for name, array in stored.items()}
-    np.savez(file, **changed)
-    assert kernels_on_device.main(taken) == 1
-    found = {line["kernel"]: line for line in told()}
-    assert found["relu_vjp"]["agrees"] and "for other cases" in found["adam_step"]["error"]
-
-
-@pytest.mark.parametrize("wrong", [1e-3, np.nan, np.inf])
-def test_a_wrong_kernel_is_reported(
-    wrong: float, monkeypatch: pytest.MonkeyPatch, told: Callable[[], list[dict[str, Any]]]
-) -> None:
-    class Wrong(type(get_device("host"))):  # type: ignore[misc]
-        def launch(self, kernel: Any, *arguments: Any) -> None:
-            super().launch(kernel, *arguments)
-            arguments[2][:1] += wrong
-
-    monkeypatch.setattr(kernels_on_device, "make_device", lambda name: Wrong())
-    assert kernels_on_device.main(["--like", "relu_vjp", "--dtypes", "float32", "--processes", "1"]) == 1
-    (line,) = told()
-    assert not line["agrees"] and line["worst"] > 10
-
-
-def test_a_kernel_that_raises_is_reported(
-    monkeypatch: pytest.MonkeyPatch, told: Callable[[], list[dict[str, Any]]]
-) -> None:
-    def refuse(name: str) -> Device:
-        raise DeviceError("no device")
-
-    monkeypatch.setattr(kernels_on_device, "make_device", refuse)
-    assert kernels_on_device.main(["--like", "relu_vjp", "--dtypes", "float32", "--processes", "1"]) == 1
-    assert told()[0]["error"] == "DeviceError: no device"
-
-
-def test_differences_are_in_parts_of_the_tolerance() -> None:
-    wanted = np.array([1.0, -2.0, np.nan, np.inf])
-    assert kernels_on_device._apart(wanted, wanted) == 0
-    assert kernels_on_device._apart(np.array([1.0, -2.0, 0.0, np.inf]), wanted) == np.inf
-    assert kernels_on_device._apart(wanted + 1e-3, wanted) > 1
-    assert kernels_on_device._apart(np.array([1]), np.array([2])) == np.inf

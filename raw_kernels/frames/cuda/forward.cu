@@ -11,7 +11,9 @@
 // Samples that a block walks together where no registers hold weights, and walks from which on it does.
 const int WALKS_TOGETHER = TOGETHER, MANY_WALKS = MANY;
 
-#if CLUSTER > 1
+#if !RECURRENT
+#include "frames/cuda/elements_forward.cuh"
+#elif CLUSTER > 1
 #include "frames/cuda/clusters.cuh"
 #include "frames/cuda/forward_clusters.cuh"
 #elif UNITS

@@ -12,7 +12,9 @@
 // Columns that a thread holds in registers in float32, and in its tile of a block.
 const int IN_REGISTERS = COLUMNS, IN_TILE = TILE_COLUMNS;
 
-#if UNITS
+#if !RECURRENT
+#include "frames/cuda/elements_reduce.cuh"
+#elif UNITS
 #include "frames/cuda/reduce_registers.cuh"
 #else
 #include "frames/cuda/reduce_block.cuh"

@@ -19,10 +19,10 @@ from numba import prange
 from bppsa_cupy.raw_kernels.twins.convolution.indirect import PACKED, TASKS
 from bppsa_cupy.raw_kernels.twins.convolution.taps import Cells, pack_cells, unpack_cells
 from bppsa_cupy.raw_kernels.twins.convolution.window import Window
-from bppsa_cupy.raw_kernels.twins.operators.planes import channel_sum
 from bppsa_cupy.raw_kernels.twins.products.panels import aligned, lanes_as_rows
 from bppsa_cupy.raw_kernels.twins.products.tiles import ROWS, add_products, lanes_of
 from bppsa_cupy.raw_kernels.twins.simd.lanes import LANES, load, never_inlined, number, store
+from bppsa_cupy.raw_kernels.twins.simd.planes import channel_sum
 from bppsa_cupy.raw_kernels.twins.simd.squares import put_lines, put_square
 from bppsa_cupy.system.compiled import compiled
 

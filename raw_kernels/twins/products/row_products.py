@@ -123,12 +123,8 @@ def multiply_rows(
                that products of it in turn from the first and the last ones read the rest alone anew
     """
     L, four, two, count, long = (
-        np.uint64(LANES),
-        np.uint64(4),
-        np.uint64(2),
-        np.uint64(samples),
-        np.uint64(depth),
-    )
+        np.uint64(LANES), np.uint64(4), np.uint64(2), np.uint64(samples), np.uint64(depth),
+    )  # fmt: skip
     groups = (vectors + GROUP - 1) // GROUP
     for number in range(groups):
         group = (groups - 1 - number if from_last else number) * GROUP

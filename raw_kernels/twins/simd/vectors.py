@@ -3,11 +3,19 @@
 Twins write their innermost loops in it: Numba would keep the sums of a tile in memory.
 """
 
+import numba
 from llvmlite import ir
 from numba import types
 from numba.core import cgutils
+from numba.core.codegen import get_host_cpu_features
 
-from bppsa_cupy.raw_kernels.twins.simd.processor import has
+
+def has(feature):
+    """Whether it has a feature, by LLVM's name, as "avx512f": of those in NUMBA_CPU_FEATURES, where that is
+    set."""
+    features = numba.config.CPU_FEATURES
+    return f"+{feature}" in (get_host_cpu_features() if features is None else features).split(",")
+
 
 #: Whether a register holds 16 lanes of float32, and there are 32 of them; else 8, and 16.
 WIDE = has("avx512f")

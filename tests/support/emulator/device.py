@@ -39,7 +39,6 @@ class EmulatedDevice(HostDevice):
     GPU of the architecture refuses it. A block may take all the shared memory that one has there.
 
     architecture  as "sm_75"
-    registers     of every kernel's threads; 0: not known
     """
 
     name = "emulated"
@@ -49,9 +48,9 @@ class EmulatedDevice(HostDevice):
     finds_races = False
     _prepare_open = Device._prepare_open  # the host's runs the twin
 
-    def __init__(self, architecture: str = LEAST, registers: int = 0) -> None:
+    def __init__(self, architecture: str = LEAST) -> None:
         super().__init__()
-        self.architecture, self.registers = ARCHITECTURES[architecture], registers
+        self.architecture = ARCHITECTURES[architecture]
 
     @property
     def shared_bytes(self) -> int:
@@ -60,7 +59,7 @@ class EmulatedDevice(HostDevice):
     def _prepare(
         self, kernel: Kernel, variant: Variant, shape: LaunchShape, arguments: list[Any]
     ) -> Callable[[], None]:
-        library = load(kernel, variant, self.architecture, self.registers, self.finds_races)
+        library = load(kernel, variant, self.architecture, self.finds_races)
         library.check_shape(shape)
         sizes = declared_sizes(kernel, arguments)
         _require_disjoint(kernel, arguments, sizes)
@@ -97,12 +96,10 @@ class RaceDevice(EmulatedDevice):
 
 
 @functools.cache
-def load(
-    kernel: Kernel, variant: Variant, architecture: Architecture, registers: int = 0, races: bool = False
-) -> Library:
+def load(kernel: Kernel, variant: Variant, architecture: Architecture, races: bool = False) -> Library:
     """The compiled text of one variant, whose launches are held to an architecture."""
     text = compile_text(kernel.source(variant), kernel.name, kernel.parameters, races=races)
-    library = Library(kernel.name, text, architecture, registers)
+    library = Library(kernel.name, text, architecture)
     library.opted_in = architecture.shared_bytes
     return library
 

@@ -31,13 +31,12 @@ class Library:
 
     architecture  of the GPU that launches are held to
     opted_in      bytes of shared memory, static and dynamic together, that a launch may take
-    registers     of a thread; 0: not known
     cluster       blocks of a cluster, as the text says
     finds_races   whether it was compiled with a look-out for races
     """
 
-    def __init__(self, name: str, path: Path, architecture: Architecture, registers: int = 0) -> None:
-        self.name, self.architecture, self.registers = name, architecture, registers
+    def __init__(self, name: str, path: Path, architecture: Architecture) -> None:
+        self.name, self.architecture = name, architecture
         self.opted_in = SHARED_BYTES
         self._path = path
         self._handle = handle = ctypes.CDLL(str(path))
@@ -70,7 +69,7 @@ class Library:
         """Raise EmulationError where a GPU of the architecture would refuse the launch, or the text's launch
         bound is below its block."""
         total = shape.shared_bytes + self.static_shared_bytes
-        limits = {"asked_for": self.opted_in, "registers": self.registers, "cluster": self.cluster}
+        limits = {"asked_for": self.opted_in, "cluster": self.cluster}
         why = refusal(self.architecture, shape.grid, shape.block, total, **limits)
         if why is None and math.prod(shape.block) > self._bound:
             why = f"a block of {shape.block} threads is launched, it takes at most {self._bound}"

@@ -1,0 +1,219 @@
+// Batch normalisation and root-mean-square normalisation.
+
+#include "prelude.cuh"
+
+// ---- batch_norm_statistics ----
+
+#include "block_sum.cuh"
+
+// The statistics of a batch for batch normalisation, and the running ones that follow them; one block a
+// channel: thread t takes every 256th value from t on, then the block adds its partial sums pairwise. The
+// variance is the mean of the squared deviations, so that a large mean costs it no digits. Wants 256 threads a
+// block, and at least one value a channel; the grid may have any size.
+
+#define THREADS 256
+
+extern "C" __global__ void batch_norm_statistics(
+    const real* __restrict__ input,          // (batch, channels, positions)
+    const long long* __restrict__ batches,   // (1) if tracked else (0): batches tracked, with this one
+    real* __restrict__ mean,                 // (channels) output only
+    real* __restrict__ inverse_std,          // (channels) output only, 1 / sqrt(variance + eps)
+    real* __restrict__ running_mean,         // (channels) if tracked else (0) input and output
+    real* __restrict__ running_var,          // (channels) if tracked else (0) input and output, unbiased
+    size_type batch, size_type channels, size_type positions, size_type tracked, double eps,
+    double momentum  // below 0: 1 / batches, so that the running statistics are means over the batches
+)
+{
+    __shared__ real partial[THREADS];
+    const size_type count = batch * positions;
+    for (size_type channel = blockIdx.x; channel < channels; channel += gridDim.x) {
+        real sum = real(0);
+        for (size_type term = threadIdx.x; term < count; term += THREADS)
+            sum += input[(term / positions * channels + channel) * positions + term % positions];
+        const real center = block_sum(sum, partial) / real(count);
+        real squares = real(0);
+        for (size_type term = threadIdx.x; term < count; term += THREADS) {
+            const real deviation =
+                input[(term / positions * channels + channel) * positions + term % positions] - center;
+            squares += deviation * deviation;
+        }
+        squares = block_sum(squares, partial);
+        if (threadIdx.x == 0) {
+            mean[channel] = center;
+            inverse_std[channel] = real(1) / sqrt(squares / real(count) + real(eps));
+            if (tracked) {
+                const real share = real(momentum < 0 ? 1.0 / double(batches[0]) : momentum);
+                const real unbiased = squares / real(count > 1 ? count - 1 : 1);
+                running_mean[channel] = (real(1) - share) * running_mean[channel] + share * center;
+                running_var[channel] = (real(1) - share) * running_var[channel] + share * unbiased;
+            }
+        }
+    }
+}
+
+// ---- batch_norm_forward ----
+
+// Batch normalisation, one thread an element: (x - mean) / std of its channel, times the weight, plus the bias.
+extern "C" __global__ void batch_norm_forward(
+    const real* __restrict__ input,        // (batch, channels, positions)
+    const real* __restrict__ mean,         // (channels)
+    const real* __restrict__ inverse_std,  // (channels)
+    const real* __restrict__ weight,       // (channels) if affine else (0)
+    const real* __restrict__ bias,         // (channels) if affine else (0)
+    real* __restrict__ output,             // (batch, channels, positions) output only
+    size_type batch, size_type channels, size_type positions, size_type affine)
+{
+    GRID_STRIDE(item, batch * channels * positions) {
+        const size_type channel = item / positions % channels;
+        const real scale = affine ? inverse_std[channel] * weight[channel] : inverse_std[channel];
+        const real shift = affine ? bias[channel] : real(0);
+        output[item] = (input[item] - mean[channel]) * scale + shift;
+    }
+}
+
+// ---- batch_norm_vjp ----
+
+// The gradient of batch normalisation by its input, one thread an element: γ/σ·(g - Σg/N - x̂·Σ(g·x̂)/N) where
+// the statistics are those of the batch, of N values a channel, and γ/σ·g where they are fixed.
+extern "C" __global__ void batch_norm_vjp(
+    const real* __restrict__ input,            // (batch, channels, positions)
+    const real* __restrict__ gradient,         // (batch, channels, positions)
+    const real* __restrict__ mean,             // (channels)
+    const real* __restrict__ inverse_std,      // (channels)
+    const real* __restrict__ weight,           // (channels) if affine else (0)
+    const real* __restrict__ weight_gradient,  // (channels) if coupled else (0): Σ(g·x̂)
+    const real* __restrict__ bias_gradient,    // (channels) if coupled else (0): Σg
+    real* __restrict__ input_gradient,         // (batch, channels, positions) output only
+    size_type batch, size_type channels, size_type positions, size_type affine,
+    size_type coupled  // whether the statistics are those of the batch
+)
+{
+    const real count = real(batch * positions);
+    GRID_STRIDE(item, batch * channels * positions) {
+        const size_type channel = item / positions % channels;
+        const real inverse = inverse_std[channel];
+        const real scale = affine ? inverse * weight[channel] : inverse;
+        real value = gradient[item];
+        if (coupled) {
+            const real slope = weight_gradient[channel] * inverse / count;
+            value = value - bias_gradient[channel] / count - (input[item] - mean[channel]) * slope;
+        }
+        input_gradient[item] = value * scale;
+    }
+}
+
+// ---- batch_norm_weight_gradient ----
+
+#include "block_sum.cuh"
+
+// The gradients of batch normalisation by weight and bias: a channel's sums of the gradient times the
+// normalised input, and of the gradient; one block a channel: thread t takes every 256th term from t on, then
+// the block adds its partial sums pairwise. Wants 256 threads a block; the grid may have any size.
+
+#define THREADS 256
+
+extern "C" __global__ void batch_norm_weight_gradient(
+    const real* __restrict__ input,        // (batch, channels, positions)
+    const real* __restrict__ gradient,     // (batch, channels, positions)
+    const real* __restrict__ mean,         // (channels)
+    const real* __restrict__ inverse_std,  // (channels)
+    real* __restrict__ weight_gradient,    // (channels) output only
+    real* __restrict__ bias_gradient,      // (channels) output only
+    size_type batch, size_type channels, size_type positions)
+{
+    __shared__ real partial[THREADS];
+    for (size_type channel = blockIdx.x; channel < channels; channel += gridDim.x) {
+        const real center = mean[channel];
+        real sum = real(0), products = real(0);
+        for (size_type term = threadIdx.x; term < batch * positions; term += THREADS) {
+            const size_type item = (term / positions * channels + channel) * positions + term % positions;
+            sum += gradient[item];
+            products += gradient[item] * (input[item] - center);
+        }
+        sum = block_sum(sum, partial);
+        products = block_sum(products, partial);
+        if (threadIdx.x == 0) {
+            weight_gradient[channel] = products * inverse_std[channel];
+            bias_gradient[channel] = sum;
+        }
+    }
+}
+
+// ---- rms_norm_forward ----
+
+#include "block_sum.cuh"
+
+// Rows divided by the root of their mean square (Zhang and Sennrich 2019), times a weight. One block a row: thread t
+// takes every 128th value from t on, then the block adds its partial sums pairwise. Wants 128 threads a block.
+
+#define THREADS 128
+
+extern "C" __global__ void rms_norm_forward(
+    const real* __restrict__ input,   // (rows, width)
+    const real* __restrict__ weight,  // (width) if scaled else (0)
+    real* __restrict__ output,        // (rows, width) output only
+    real* __restrict__ inverse,       // (rows) output only, 1 / sqrt(mean square + eps)
+    size_type rows, size_type width, double eps, int scaled)
+{
+    __shared__ real partial[THREADS];
+    for (size_type row = blockIdx.x; row < rows; row += gridDim.x) {
+        const real* const x = input + row * width;
+        real squares = real(0);
+        for (size_type k = threadIdx.x; k < width; k += THREADS) squares += x[k] * x[k];
+        const real scale = real(1) / sqrt(block_sum(squares, partial) / real(width) + real(eps));
+        for (size_type k = threadIdx.x; k < width; k += THREADS)
+            output[row * width + k] = x[k] * scale * (scaled ? weight[k] : real(1));
+        if (threadIdx.x == 0) inverse[row] = scale;
+    }
+}
+
+// ---- rms_norm_vjp ----
+
+#include "block_sum.cuh"
+
+// The gradient by rows that were divided by the root of their mean square: of g = weight times the gradient by the
+// output, r (g - x r² mean(g x)), r being the inverse root. One block a row, as the forward pass has it.
+
+#define THREADS 128
+
+extern "C" __global__ void rms_norm_vjp(
+    const real* __restrict__ gradient,  // (rows, width)
+    const real* __restrict__ input,     // (rows, width)
+    const real* __restrict__ weight,    // (width) if scaled else (0)
+    const real* __restrict__ inverse,   // (rows)
+    real* __restrict__ result,          // (rows, width) output only
+    size_type rows, size_type width, int scaled)
+{
+    __shared__ real partial[THREADS];
+    for (size_type row = blockIdx.x; row < rows; row += gridDim.x) {
+        const real* const x = input + row * width;
+        const real* const g = gradient + row * width;
+        real sum = real(0);
+        for (size_type k = threadIdx.x; k < width; k += THREADS)
+            sum += x[k] * g[k] * (scaled ? weight[k] : real(1));
+        const real scale = inverse[row];
+        const real shared = block_sum(sum, partial) / real(width) * scale * scale;
+        for (size_type k = threadIdx.x; k < width; k += THREADS)
+            result[row * width + k] = scale * (g[k] * (scaled ? weight[k] : real(1)) - x[k] * shared);
+    }
+}
+
+// ---- rms_norm_fill ----
+
+// Values of the transposed Jacobian of rows divided by the root of their mean square, in CSR order: a dense block a
+// row, by input and then output element, w_j (r [i = j] - x_i x_j r³ / width). A thread a value.
+extern "C" __global__ void rms_norm_fill(
+    const real* __restrict__ input,    // (batch, rows, width)
+    const real* __restrict__ weight,   // (width) if scaled else (0)
+    const real* __restrict__ inverse,  // (batch, rows)
+    real* __restrict__ values,         // (rows, width, width, batch) output only
+    size_type rows, size_type width, size_type batch, int scaled)
+{
+    GRID_STRIDE(item, rows * width * width * batch) {
+        const size_type b = item % batch, j = item / batch % width, i = item / batch / width % width;
+        const size_type row = item / batch / width / width, place = b * rows + row;
+        const real r = inverse[place], scale = scaled ? weight[j] : real(1);
+        const real product = input[place * width + i] * input[place * width + j] * (r * r * r / real(width));
+        values[item] = scale * ((i == j ? r : real(0)) - product);
+    }
+}

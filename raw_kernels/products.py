@@ -1,0 +1,366 @@
+"""Products of CSR matrices, one kernel per kind of product, and of a CSR matrix with vectors."""
+
+import numpy as np
+from numba import prange
+
+from bppsa_cupy.raw_kernels.kernel import kernel, one_thread_per
+from bppsa_cupy.raw_kernels.twins.scans.batched import (
+    GROUP,
+    group_size,
+    is_streamed,
+    one_block_per,
+    read,
+    write,
+)
+from bppsa_cupy.raw_kernels.twins.simd.lanes import LANES, load, multiply_add, spread, store
+from bppsa_cupy.raw_kernels.twins.threads.spans import spans_of
+from bppsa_cupy.system.compiled import compiled
+
+# ---- csr_spmv ----
+
+
+@kernel(lambda s: one_thread_per(s["rows"] * s["batch"]))
+@compiled(parallel=True)
+def csr_spmv(indptr, indices, data, x, addend, y, rows, columns, nnz, batch, batched, affine):
+    width, one, four = np.uint64(batch), np.uint64(1), np.uint64(4)
+    zero = x.dtype.type(0)
+    for row in prange(np.uint64(rows)):
+        first, end = np.uint64(indptr[row]), np.uint64(indptr[row + one])
+        if width == one:
+            total = addend[row] if affine else zero
+            for entry in range(first, end):
+                total += data[entry] * x[indices[entry]]
+            y[row] = total
+            continue
+        for sample in range(np.uint64(0), width, GROUP):
+            count = group_size(width, sample)
+            # Four sums, so that one multiply-add need not wait for the one before.
+            s0 = read(addend, row, True, width, sample, count) if affine else spread(zero)
+            s1, s2, s3 = spread(zero), spread(zero), spread(zero)
+            entry = first
+            while entry + four <= end:
+                e1, e2, e3 = entry + one, entry + np.uint64(2), entry + np.uint64(3)
+                x0 = read(x, np.uint64(indices[entry]), True, width, sample, count)
+                x1 = read(x, np.uint64(indices[e1]), True, width, sample, count)
+                x2 = read(x, np.uint64(indices[e2]), True, width, sample, count)
+                x3 = read(x, np.uint64(indices[e3]), True, width, sample, count)
+                s0 = multiply_add(read(data, entry, batched, width, sample, count), x0, s0)
+                s1 = multiply_add(read(data, e1, batched, width, sample, count), x1, s1)
+                s2 = multiply_add(read(data, e2, batched, width, sample, count), x2, s2)
+                s3 = multiply_add(read(data, e3, batched, width, sample, count), x3, s3)
+                entry += four
+            while entry < end:
+                x0 = read(x, np.uint64(indices[entry]), True, width, sample, count)
+                s0 = multiply_add(read(data, entry, batched, width, sample, count), x0, s0)
+                entry += one
+            write(y, row, width, sample, count, (s0 + s1) + (s2 + s3), False)
+
+
+# ---- product_scale_rows ----
+
+
+@kernel(lambda s: one_thread_per(s["rows"] * s["batch"]))
+@compiled(parallel=True)
+def product_scale_rows(indptr, a, b, c, rows, nnz, batch, a_batched, b_batched):
+    width = np.uint64(batch)
+    streamed = is_streamed(c, width)
+    for row in prange(np.uint64(rows)):
+        for entry in range(np.uint64(indptr[row]), np.uint64(indptr[row + np.uint64(1)])):
+            for sample in range(np.uint64(0), width, GROUP):
+                count = group_size(width, sample)
+                factor = read(a, row, a_batched, width, sample, count)
+                value = factor * read(b, entry, b_batched, width, sample, count)
+                write(c, entry, width, sample, count, value, streamed)
+
+
+# ---- product_scale_columns ----
+
+
+@kernel(lambda s: one_thread_per(s["nnz"] * s["batch"]))
+@compiled(parallel=True)
+def product_scale_columns(indices, a, b, c, columns, nnz, batch, a_batched, b_batched):
+    width = np.uint64(batch)
+    streamed = is_streamed(c, width)
+    for entry in prange(np.uint64(nnz)):
+        column = np.uint64(indices[entry])
+        for sample in range(np.uint64(0), width, GROUP):
+            count = group_size(width, sample)
+            factor = read(b, column, b_batched, width, sample, count)
+            value = read(a, entry, a_batched, width, sample, count) * factor
+            write(c, entry, width, sample, count, value, streamed)
+
+
+# ---- product_select_rows ----
+
+
+@kernel(lambda s: one_thread_per(s["rows"] * s["batch"]))
+@compiled(parallel=True)
+def product_select_rows(
+    a_indptr, a_indices, a, b_indptr, b, c_indptr, c,
+    rows, inner, a_nnz, b_nnz, c_nnz, batch, a_batched, b_batched,
+):  # fmt: skip
+    width, one = np.uint64(batch), np.uint64(1)
+    streamed = is_streamed(c, width)
+    for row in prange(np.uint64(rows)):
+        chosen = np.uint64(a_indptr[row])
+        if chosen < np.uint64(a_indptr[row + one]):
+            source = np.uint64(b_indptr[a_indices[chosen]])
+            for entry in range(np.uint64(c_indptr[row]), np.uint64(c_indptr[row + one])):
+                for sample in range(np.uint64(0), width, GROUP):
+                    count = group_size(width, sample)
+                    factor = read(a, chosen, a_batched, width, sample, count)
+                    value = factor * read(b, source, b_batched, width, sample, count)
+                    write(c, entry, width, sample, count, value, streamed)
+                source += one
+
+
+# ---- product_full_rows ----
+
+#: Threads of a block, which has a row of C.
+FULL_ROWS_BLOCK = 128
+
+
+@kernel(lambda s: one_block_per(s["rows"] if s["batch"] else 0, FULL_ROWS_BLOCK))
+@compiled(parallel=True)
+def product_full_rows(
+    a_indptr, a_indices, a, b_indptr, b, c_indptr, c,
+    rows, inner, a_nnz, b_nnz, c_nnz, batch, a_batched, b_batched,
+):  # fmt: skip
+    width, one, two, four = np.uint64(batch), np.uint64(1), np.uint64(2), np.uint64(4)
+    three = two + one
+    streamed = is_streamed(c, width)
+    zero = c.dtype.type(0)
+    for row in prange(np.uint64(rows)):
+        first, last = np.uint64(a_indptr[row]), np.uint64(a_indptr[row + one])
+        start, end = np.uint64(c_indptr[row]), np.uint64(c_indptr[row + one])
+        for sample in range(np.uint64(0), width, GROUP):
+            count = group_size(width, sample)
+            entry = start
+            # Four columns at a time, whose sums stay in registers.
+            while entry + four <= end:
+                s0, s1, s2, s3 = spread(zero), spread(zero), spread(zero), spread(zero)
+                for i in range(first, last):
+                    factor = read(a, i, a_batched, width, sample, count)
+                    middle = np.uint64(a_indices[i])
+                    j = np.uint64(b_indptr[middle]) + entry - start
+                    if j < np.uint64(b_indptr[middle + one]):
+                        s0 = multiply_add(factor, read(b, j, b_batched, width, sample, count), s0)
+                        s1 = multiply_add(factor, read(b, j + one, b_batched, width, sample, count), s1)
+                        s2 = multiply_add(factor, read(b, j + two, b_batched, width, sample, count), s2)
+                        s3 = multiply_add(factor, read(b, j + three, b_batched, width, sample, count), s3)
+                write(c, entry, width, sample, count, s0, streamed)
+                write(c, entry + one, width, sample, count, s1, streamed)
+                write(c, entry + two, width, sample, count, s2, streamed)
+                write(c, entry + three, width, sample, count, s3, streamed)
+                entry += four
+            while entry < end:
+                s0 = spread(zero)
+                for i in range(first, last):
+                    middle = np.uint64(a_indices[i])
+                    j = np.uint64(b_indptr[middle]) + entry - start
+                    if j < np.uint64(b_indptr[middle + one]):
+                        factor = read(a, i, a_batched, width, sample, count)
+                        s0 = multiply_add(factor, read(b, j, b_batched, width, sample, count), s0)
+                write(c, entry, width, sample, count, s0, streamed)
+                entry += one
+
+
+# ---- product_dense ----
+
+#: Rows and columns of C that a thread has the sums of, in registers.
+TILE = 4
+
+
+#: Rows of C that one library GEMM makes.
+BAND_ROWS = 64
+
+
+@kernel(lambda s: one_thread_per(-(-s["rows"] // TILE) * -(-s["columns"] // TILE) * s["batch"]))
+@compiled(parallel=True)
+def product_dense(a, b, c, rows, inner, columns, batch, a_batched, b_batched):
+    if batch == 1 or (b_batched and not a_batched):
+        # Samples are columns of B: one plain product, cut by rows.
+        across = columns * batch
+        right = b.reshape(inner, across)
+        bands = (rows + BAND_ROWS - 1) // BAND_ROWS
+        for band in prange(bands):
+            first, end = band * BAND_ROWS, min(rows, (band + 1) * BAND_ROWS)
+            out = c[first * across : end * across].reshape(end - first, across)
+            if inner == 0:
+                out[...] = 0
+            else:
+                np.dot(a[first * inner : end * inner].reshape(end - first, inner), right, out)
+    elif a_batched and not b_batched:
+        left = b.reshape(inner, columns).T
+        for row in prange(rows):
+            out = c[row * columns * batch : (row + 1) * columns * batch].reshape(columns, batch)
+            if inner == 0:
+                out[...] = 0
+            else:
+                np.dot(left, a[row * inner * batch : (row + 1) * inner * batch].reshape(inner, batch), out)
+    else:
+        blocks = (rows + TILE - 1) // TILE
+        for block in prange(blocks):
+            end = min(rows, (block + 1) * TILE)
+            _rows(a, b, c, block * TILE, end, inner, columns, batch, a_batched, b_batched)
+
+
+@compiled()
+def _rows(a, b, c, first, end, inner, columns, batch, a_batched, b_batched):
+    """Rows `first` to `end` of C, two and then one at a time, four columns at a time."""
+    width, depth, across = np.uint64(batch), np.uint64(inner), np.uint64(columns)
+    one, two, three, four = np.uint64(1), np.uint64(2), np.uint64(3), np.uint64(4)
+    streamed = is_streamed(c, width)
+    zero = c.dtype.type(0)
+    for sample in range(np.uint64(0), width, GROUP):
+        count = group_size(width, sample)
+        row = np.uint64(first)
+        while row < np.uint64(end):
+            # Below the last row the pair's second one is that row again, and is not written.
+            pair = row + one < np.uint64(end)
+            upper, lower = row * depth, (row + one if pair else row) * depth
+            entry = row * across
+            column = np.uint64(0)
+            while column + four <= across:
+                u0, u1, u2, u3 = spread(zero), spread(zero), spread(zero), spread(zero)
+                l0, l1, l2, l3 = spread(zero), spread(zero), spread(zero), spread(zero)
+                for k in range(depth):
+                    x = read(a, upper + k, a_batched, width, sample, count)
+                    y = read(a, lower + k, a_batched, width, sample, count)
+                    j = k * across + column
+                    z = read(b, j, b_batched, width, sample, count)
+                    u0, l0 = multiply_add(x, z, u0), multiply_add(y, z, l0)
+                    z = read(b, j + one, b_batched, width, sample, count)
+                    u1, l1 = multiply_add(x, z, u1), multiply_add(y, z, l1)
+                    z = read(b, j + two, b_batched, width, sample, count)
+                    u2, l2 = multiply_add(x, z, u2), multiply_add(y, z, l2)
+                    z = read(b, j + three, b_batched, width, sample, count)
+                    u3, l3 = multiply_add(x, z, u3), multiply_add(y, z, l3)
+                write(c, entry + column, width, sample, count, u0, streamed)
+                write(c, entry + column + one, width, sample, count, u1, streamed)
+                write(c, entry + column + two, width, sample, count, u2, streamed)
+                write(c, entry + column + three, width, sample, count, u3, streamed)
+                if pair:
+                    write(c, entry + across + column, width, sample, count, l0, streamed)
+                    write(c, entry + across + column + one, width, sample, count, l1, streamed)
+                    write(c, entry + across + column + two, width, sample, count, l2, streamed)
+                    write(c, entry + across + column + three, width, sample, count, l3, streamed)
+                column += four
+            while column < across:
+                u0, l0 = spread(zero), spread(zero)
+                for k in range(depth):
+                    z = read(b, k * across + column, b_batched, width, sample, count)
+                    u0 = multiply_add(read(a, upper + k, a_batched, width, sample, count), z, u0)
+                    l0 = multiply_add(read(a, lower + k, a_batched, width, sample, count), z, l0)
+                write(c, entry + column, width, sample, count, u0, streamed)
+                if pair:
+                    write(c, entry + across + column, width, sample, count, l0, streamed)
+                column += one
+            row += two
+
+
+# ---- product_terms ----
+
+#: What a term of one sample, and one of a group of samples, costs beside an element of `spans.LEAST`.
+TERM, GROUP_TERM = 8, 32
+
+
+@compiled()
+def _one_sample(start, end, term_ptr, a_position, b_position, a, b, c):
+    """Entries `start` to `end` of C for one sample; each has a term, which its sum begins with."""
+    one = np.uint64(1)
+    term = np.uint64(term_ptr[start])
+    for entry in range(start, end):
+        last = np.uint64(term_ptr[entry + one])
+        total = a[a_position[term]] * b[b_position[term]]
+        term += one
+        while term < last:
+            total += a[a_position[term]] * b[b_position[term]]
+            term += one
+        c[entry] = total
+
+
+@compiled()
+def _groups(start, end, term_ptr, a_position, b_position, a, b, c, width, a_batched, b_batched, streamed):
+    """Entries `start` to `end` of C for `width` samples."""
+    zero = c.dtype.type(0)
+    for entry in range(start, end):
+        first, last = np.uint64(term_ptr[entry]), np.uint64(term_ptr[entry + np.uint64(1)])
+        for sample in range(np.uint64(0), width, GROUP):
+            count = group_size(width, sample)
+            total = spread(zero)
+            for term in range(first, last):
+                x = read(a, np.uint64(a_position[term]), a_batched, width, sample, count)
+                y = read(b, np.uint64(b_position[term]), b_batched, width, sample, count)
+                total = multiply_add(x, y, total)
+            write(c, entry, width, sample, count, total, streamed)
+
+
+_spans_of_one_sample, _spans_of_groups = spans_of(_one_sample), spans_of(_groups)
+
+
+@kernel(lambda s: one_thread_per(s["c_nnz"] * s["batch"]))
+@compiled()
+def product_terms(
+    term_ptr, a_position, b_position, a, b, c,
+    c_nnz, terms, a_nnz, b_nnz, batch, a_batched, b_batched,
+):  # fmt: skip
+    if batch == 1:
+        _spans_of_one_sample(TERM * terms, c_nnz, (term_ptr, a_position, b_position, a, b, c))
+        return
+    width = np.uint64(batch)
+    groups = (batch + LANES - 1) // LANES
+    _spans_of_groups(
+        GROUP_TERM * terms * groups, c_nnz,
+        (
+            term_ptr, a_position, b_position, a, b, c, width, a_batched, b_batched,
+            is_streamed(c, width),
+        ),
+    )  # fmt: skip
+
+
+# ---- product_row_wise ----
+
+#: Threads of a block, which has a row of C and so many samples.
+ROW_WISE_BLOCK, SAMPLES = 128, 32
+
+
+#: Rows a chunk has at least; each chunk takes room for one row of sums.
+CHUNK_ROWS = 16
+
+
+@kernel(lambda s: one_block_per(s["rows"] * -(-s["batch"] // SAMPLES), ROW_WISE_BLOCK))
+@compiled(parallel=True)
+def product_row_wise(
+    a_indptr, a_indices, a, b_indptr, b_indices, b, c_indptr, c_indices, c,
+    rows, inner, columns, a_nnz, b_nnz, c_nnz, batch, a_batched, b_batched,
+):  # fmt: skip
+    width, one = np.uint64(batch), np.uint64(1)
+    streamed = is_streamed(c, width)
+    zero = c.dtype.type(0)
+    chunks = min(64, (rows + CHUNK_ROWS - 1) // CHUNK_ROWS)
+    for chunk in prange(chunks):
+        sums = np.zeros(np.uint64(columns) * (one if width == one else GROUP), c.dtype)
+        for row in range(np.uint64(rows * chunk // chunks), np.uint64(rows * (chunk + 1) // chunks)):
+            if width == one:
+                for i in range(np.uint64(a_indptr[row]), np.uint64(a_indptr[row + one])):
+                    middle = np.uint64(a_indices[i])
+                    for j in range(np.uint64(b_indptr[middle]), np.uint64(b_indptr[middle + one])):
+                        sums[b_indices[j]] += a[i] * b[j]
+                for entry in range(np.uint64(c_indptr[row]), np.uint64(c_indptr[row + one])):
+                    c[entry] = sums[c_indices[entry]]
+                    sums[c_indices[entry]] = zero
+                continue
+            for sample in range(np.uint64(0), width, GROUP):
+                count = group_size(width, sample)
+                for i in range(np.uint64(a_indptr[row]), np.uint64(a_indptr[row + one])):
+                    factor = read(a, i, a_batched, width, sample, count)
+                    middle = np.uint64(a_indices[i])
+                    for j in range(np.uint64(b_indptr[middle]), np.uint64(b_indptr[middle + one])):
+                        place = np.uint64(b_indices[j]) * GROUP
+                        value = read(b, j, b_batched, width, sample, count)
+                        store(sums, place, multiply_add(factor, value, load(sums, place)))
+                for entry in range(np.uint64(c_indptr[row]), np.uint64(c_indptr[row + one])):
+                    place = np.uint64(c_indices[entry]) * GROUP
+                    write(c, entry, width, sample, count, load(sums, place), streamed)
+                    store(sums, place, spread(zero))

@@ -1,0 +1,169 @@
+"""Cross entropy, the check for values that are not finite, and the optimizers' steps."""
+
+import numpy as np
+
+from bppsa_cupy.raw_kernels.kernel import kernel, one_thread_per
+from bppsa_cupy.raw_kernels.twins.threads.spans import spans_of
+from bppsa_cupy.system.compiled import compiled, part
+
+# ---- cross_entropy ----
+
+
+@kernel(lambda s: one_thread_per(s["rows"], block=64))
+@compiled()
+def cross_entropy(scores, labels, counted, losses, gradient, rows, classes, smoothing):
+    share, rest = losses.dtype.type(smoothing / classes), losses.dtype.type(1 - smoothing)
+    for index in range(rows):
+        row = scores[index * classes : (index + 1) * classes]
+        out = gradient[index * classes : (index + 1) * classes]
+        label = labels[index]
+        if label < 0:
+            losses[index] = 0
+            out[:] = 0
+            continue
+        highest = row[0]
+        for k in range(1, classes):
+            highest = row[k] if row[k] > highest else highest
+        total = row.dtype.type(0)
+        for k in range(classes):
+            out[k] = np.exp(row[k] - highest)
+            total += out[k]
+        loss = np.log(total) + highest - row[label]
+        if smoothing > 0:
+            spread = row.dtype.type(0)
+            for k in range(classes):
+                spread += row[label] - row[k]
+            loss += share * spread
+        losses[index] = loss
+        for k in range(classes):
+            out[k] = (out[k] / total - (rest + share if k == label else share)) / counted[0]
+
+
+# ---- finite_check ----
+
+
+@kernel(lambda s: one_thread_per(s["count"]))
+@compiled()
+def finite_check(values, flag, count):
+    bad = 0
+    for item in range(count):
+        bad |= 0 if values[item] - values[item] == 0 else 1
+    if bad:
+        flag[0] = 1
+
+
+# ---- step_count ----
+
+
+@kernel(lambda s: one_thread_per(1, block=32))
+@compiled()
+def step_count(blocked, steps):
+    if not blocked[0]:
+        steps[0] += 1
+
+
+# ---- sgd_step ----
+
+
+@part()
+def end_of_group(group, groups, unit, start, end):
+    """Where the parameters from `start` on end that are of its group, at most `end`; `group` has one number,
+    below `groups`, for each `unit` parameters."""
+    if groups == 1:
+        return end
+    own = group[start // unit]
+    place = start // unit + np.uint64(1)
+    while place * unit < end and group[place] == own:
+        place += np.uint64(1)
+    return min(place * unit, end)
+
+
+@compiled()
+def _sgd_step_of_one_group(start, end, first_step, gradient, parameter, velocity, own, pace, moving):
+    real = parameter.dtype.type
+    decay, keep, take, rate = real(own[3]), real(own[1]), real(1 - own[2]), real(own[0] * pace)
+    moves, nesterov = moving and own[1] != 0, own[4] != 0
+    for item in range(start, end):
+        step = gradient[item] + decay * parameter[item]
+        if moves:
+            kept = step if first_step else keep * velocity[item] + take * step
+            velocity[item] = kept
+            step = step + keep * kept if nesterov else kept
+        parameter[item] -= rate * step
+
+
+@spans_of
+@compiled()
+def _sgd_step_span(
+    start, end, first_step, gradient, parameter, velocity, group, settings, groups, unit, pace, moving
+):
+    while start < end:
+        own = np.uint64(5) * np.uint64(group[start // unit])
+        stop = end_of_group(group, groups, unit, start, end)
+        _sgd_step_of_one_group(
+            start, stop, first_step, gradient, parameter, velocity, settings[own : own + np.uint64(5)],
+            pace, moving,
+        )  # fmt: skip
+        start = stop
+
+
+@kernel(lambda s: one_thread_per(s["count"]))
+@compiled()
+def sgd_step(
+    blocked, steps, gradient, parameter, velocity, group, settings,
+    count, unit, groups, moving,
+):  # fmt: skip
+    if not blocked[0]:
+        arrays, pace = (gradient, parameter, velocity, group, settings), settings[5 * groups]
+        _sgd_step_span(count, count, (steps[0] == 1, *arrays, groups, np.uint64(unit), pace, moving != 0))
+
+
+# ---- adam_step ----
+
+
+@compiled()
+def _adam_step_of_one_group(start, end, t, gradient, parameter, first, second, own, pace, decoupled):
+    real = parameter.dtype.type
+    rate, correction1, correction2 = own[0] * pace, 1 - own[1] ** t, 1 - own[2] ** t
+    keep, decay = real(1 - rate * own[4] if decoupled else 1.0), real(0.0 if decoupled else own[4])
+    take1, keep2, take2 = real(1 - own[1]), real(own[2]), real(1 - own[2])
+    # The running mean starts from its nearer end, as torch.lerp does: else rounding keeps an old, large mean.
+    from_gradient = take1 >= real(0.5)
+    share = take1 - real(1) if from_gradient else take1
+    step, scale, tiny = real(rate / correction1), real(np.sqrt(correction2)), real(own[3])
+    for item in range(start, end):
+        p = keep * parameter[item]
+        g = gradient[item] + decay * p
+        m = (g if from_gradient else first[item]) + (g - first[item]) * share
+        v = keep2 * second[item] + take2 * g * g
+        first[item] = m
+        second[item] = v
+        parameter[item] = p - step * m / (np.sqrt(v) / scale + tiny)
+
+
+@spans_of
+@compiled()
+def _adam_step_span(
+    start, end, t, gradient, parameter, first, second, group, settings, groups, unit, pace, decoupled
+):
+    while start < end:
+        own = np.uint64(5) * np.uint64(group[start // unit])
+        stop = end_of_group(group, groups, unit, start, end)
+        _adam_step_of_one_group(
+            start, stop, t, gradient, parameter, first, second, settings[own : own + np.uint64(5)],
+            pace, decoupled,
+        )  # fmt: skip
+        start = stop
+
+
+@kernel(lambda s: one_thread_per(s["count"]))
+@compiled()
+def adam_step(
+    blocked, steps, gradient, parameter, first, second, group, settings,
+    count, unit, groups, decoupled,
+):  # fmt: skip
+    if not blocked[0]:
+        arrays, pace = (gradient, parameter, first, second, group, settings), settings[5 * groups]
+        _adam_step_span(
+            count, count, (np.float64(steps[0]), *arrays, groups, np.uint64(unit), pace, decoupled != 0)
+        )

@@ -1,1 +1,0 @@
-"""What the twins of operators, dropout and optimizers share."""
