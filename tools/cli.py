@@ -1,33 +1,29 @@
-"""What the command lines share: errors on one line, arguments of several tools, models."""
+"""What the command lines share: parsers, arguments of several commands, exit codes, errors on one line.
+
+Importing this module, and each module that builds a parser from it, imports nothing that compiles: `--help`
+takes a fraction of a second. What a command runs is named as "module:function" and imported when it runs.
+"""
 
 from __future__ import annotations
 
 import argparse
-import inspect
 import json
 import math
 import os
+import re
 import sys
 import warnings
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from importlib import import_module
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
-from bppsa_cupy.data import Dataset
-from bppsa_cupy.errors import BppsaError, CheckpointError, ShapeError, reason_of
-from bppsa_cupy.layers.linear_recurrent import LinearRecurrent
-from bppsa_cupy.layers.matrix_recurrent import MatrixRecurrent
-from bppsa_cupy.layers.recurrent import OUTPUTS
-from bppsa_cupy.models import MODELS, build_model, find_factory
-from bppsa_cupy.models.recurrent import CELLS
-from bppsa_cupy.network.prune import SCOPES, prune
-from bppsa_cupy.network.sequential import Sequential
 from bppsa_cupy.system.complaint import STATED, complaint, for_want_of_memory
 from bppsa_cupy.system.files import write_text
 from bppsa_cupy.system.interrupts import one_interrupt
-from bppsa_cupy.training.checkpoint import Checkpoint, load_checkpoint
+from bppsa_cupy.tools import choices
 
 UNITS = {"": 1, "k": 1000, "m": 1000**2, "g": 1000**3, "ki": 1024, "mi": 1024**2, "gi": 1024**3}
 #: Arguments of recurrent models, by the names of their factories' parameters.
@@ -36,10 +32,38 @@ RECURRENT_OPTIONS = (
 )  # fmt: skip
 
 
-def command(name: str, description: str | None) -> argparse.ArgumentParser:
+# ---- parsers ----
+
+
+class Formatter(argparse.RawDescriptionHelpFormatter):
+    """Help with the default of each option that has one."""
+
+    def _get_help_string(self, action: argparse.Action) -> str | None:
+        text, default = action.help, action.default
+        if text is None or "Default" in text or default in (None, False, argparse.SUPPRESS):
+            return text
+        shown = " ".join(map(str, default)) if isinstance(default, (list, tuple)) else default
+        return f"{text} Default: {shown}.".replace("%", "%%")
+
+
+class Parser(argparse.ArgumentParser):
+    """A parser whose usage errors take two lines, and whose help ends with an example."""
+
+    def __init__(self, *, example: str | None = None, **options: Any) -> None:
+        options["epilog"] = None if example is None else f"Example:\n  {example}"
+        super().__init__(**{"formatter_class": Formatter, **options})
+
+    def error(self, message: str) -> NoReturn:
+        """End with exit code 2."""
+        self.exit(2, f"{self.prog}: error: {message}\nRun {self.prog} --help for its options.\n")
+
+
+def command(name: str, description: str | None, example: str) -> Parser:
     """The parser of an installed command, with --version."""
-    result = argparse.ArgumentParser(prog=name, description=description)
-    result.add_argument("--version", action="version", version=f"{name} {version('bppsa-cupy')}")
+    result = Parser(prog=name, description=description, example=example)
+    result.add_argument(
+        "--version", action="version", version=f"{name} {version('bppsa-cupy')}", help="Print the version."
+    )
     return result
 
 
@@ -64,14 +88,21 @@ def _warnings_on_one_line() -> Iterator[None]:
         yield
 
 
-def run(main: Callable[[argparse.Namespace], None], arguments: argparse.Namespace) -> int:
-    """Exit code of `main`: 0 done, 1 a stated error, which goes to stderr as one line; 130 after Ctrl-C.
+def imported(name: str) -> Any:
+    """The function that "module:function" names, of a module of the tools."""
+    module, _, function = name.partition(":")
+    return getattr(import_module(f"bppsa_cupy.tools.{module}"), function)
 
+
+def run(main: Callable[[argparse.Namespace], None] | str, arguments: argparse.Namespace) -> int:
+    """Call `main`, or the function that it names.
+
+    Returns the exit code: 0 done; 1 after a stated error, which goes to stderr as one line; 130 after Ctrl-C.
     A RuntimeWarning goes to stderr as one line, too.
     """
     with one_interrupt(), _warnings_on_one_line():
         try:
-            main(arguments)
+            (imported(main) if isinstance(main, str) else main)(arguments)
             sys.stdout.flush()
         except BrokenPipeError:
             # The reader has seen enough, as head does; nothing may be flushed to it at exit.
@@ -90,8 +121,11 @@ def run(main: Callable[[argparse.Namespace], None], arguments: argparse.Namespac
 
 
 def write_json(path: Path, value: Any, *, indent: int | None = 1) -> None:
-    """Write a JSON document that replaces `path` when it is whole. Raises BppsaError where it cannot."""
+    """Write a JSON document that replaces `path` when it is complete. Raises BppsaError where it cannot."""
     write_text(path, json.dumps(value, indent=indent) + "\n")
+
+
+# ---- types of arguments ----
 
 
 def shape(text: str) -> tuple[int, ...]:
@@ -155,6 +189,38 @@ def _integer(text: str, least: int, complaint: str) -> int:
     return value
 
 
+def names_of(known: Sequence[str]) -> Callable[[str], list[str]]:
+    """The argument type of some of the known names: "rnn,lstm"."""
+
+    def chosen(text: str) -> list[str]:
+        names = list(dict.fromkeys(name.strip() for name in text.split(",")))
+        if unknown := [name for name in names if name not in known]:
+            raise argparse.ArgumentTypeError(f"{unknown[0]!r} is none of {', '.join(known)}")
+        return names
+
+    return chosen
+
+
+def bounds(text: str) -> tuple[int, ...]:
+    """The argument type of a partition: "0,4,9"."""
+    try:
+        return tuple(int(bound) for bound in text.split(","))
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is no partition: give integers as 0,4,9") from None
+
+
+def placement(text: str) -> tuple[int, ...] | int:
+    """The argument type of a pipeline placement: "7,13", or "balanced:2", which is the number of cuts."""
+    if found := re.fullmatch(r"balanced:(\d+)", text.strip()):
+        return int(found[1])
+    try:
+        return tuple(int(part) for part in text.split(","))
+    except ValueError:
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is no placement: give layer numbers as 7,13, or balanced:K"
+        ) from None
+
+
 def taken(arguments: argparse.Namespace, *names: str) -> dict[str, Any]:
     """The options of these names, for a function whose parameters are called so."""
     return {name: getattr(arguments, name) for name in names}
@@ -165,30 +231,39 @@ def given(arguments: argparse.Namespace, *names: str) -> dict[str, Any]:
     return {name: value for name, value in taken(arguments, *names).items() if value is not None}
 
 
+# ---- arguments of several commands ----
+
+
+def add_output(parser: argparse.ArgumentParser, metavar: str, meaning: str, *, required: bool = True) -> None:
+    """-o, --output."""
+    parser.add_argument("-o", "--output", type=Path, required=required, metavar=metavar, help=meaning)
+
+
 def add_model(parser: argparse.ArgumentParser, *, required: bool = True) -> None:
     """The MODEL argument, and the options that shape the network."""
-    known = ", ".join(MODELS)
+    known = ", ".join(choices.MODELS)
     parser.add_argument(
-        "model",
-        metavar="MODEL",
-        nargs=None if required else "?",
-        help=f"{known}, path/to/file.py:factory or module:factory",
-    )
+        "model", metavar="MODEL", nargs=None if required else "?",
+        help=f"Model to build: {known}, path/to/file.py:factory or module:factory.",
+    )  # fmt: skip
     add_network_options(parser)
 
 
 def add_device(parser: argparse._ActionsContainer) -> None:
     """--device."""
-    names, other = ("auto", "cuda", "host"), {"gpu": "cuda", "cpu": "host"}
-    told = "cuda (or gpu), host (or cpu); auto takes a GPU where there is one (default auto)"
-    parser.add_argument("--device", type=lambda n: other.get(n, n), choices=names, default="auto", help=told)
+    other = {"gpu": "cuda", "cpu": "host"}
+    parser.add_argument(
+        "--device", type=lambda n: other.get(n, n), choices=("auto", "cuda", "host"), default="auto",
+        help="Device to run on: cuda (or gpu), or host (or cpu). auto uses a GPU where there is one.",
+    )  # fmt: skip
 
 
 def add_mode(parser: argparse.ArgumentParser) -> None:
     """--eval."""
     parser.add_argument(
         "--eval", dest="evaluation", action="store_true",
-        help="in evaluation mode, where batch normalisation is an element of the scan (default: in training)",
+        help="Use evaluation mode, in which batch normalisation is an element of the scan. Default: training "
+        "mode.",
     )  # fmt: skip
 
 
@@ -197,141 +272,84 @@ def add_network_options(parser: argparse.ArgumentParser) -> None:
     RECURRENT_OPTIONS."""
     parser.add_argument(
         "--input-shape", type=shape, metavar="SHAPE",
-        help="of one sample: C,H,W of images, T,F of sequences (steps, features)",
+        help="Shape of one sample: C,H,W of images, T,F of sequences. Default: the model's.",
     )  # fmt: skip
-    parser.add_argument("--classes", type=positive, metavar="N", help="of the output")
-    parser.add_argument("--seed", type=not_negative, default=0, help="of parameters and order (default 0)")
-    parser.add_argument("--dtype", choices=("float32", "float64"), default="float32")
+    parser.add_argument(
+        "--classes", type=positive, metavar="N",
+        help="Number of classes. Default: those of the data, or the model's.",
+    )  # fmt: skip
+    parser.add_argument(
+        "--seed",
+        type=not_negative,
+        default=0,
+        metavar="N",
+        help="Seed of initial parameters and of the order.",
+    )
+    parser.add_argument(
+        "--dtype", choices=("float32", "float64"), default="float32", help="Dtype of the network."
+    )
     add_device(parser)
-    parser.add_argument("--prune", type=fraction, metavar="F", help="prune this part of the weights, as 0.97")
     parser.add_argument(
-        "--prune-scope", choices=SCOPES, help="F of every layer, or of all together (default layer)"
-    )
+        "--prune", type=fraction, metavar="F",
+        help="Share of the weights that is pruned before the start, as 0.97. Default: none.",
+    )  # fmt: skip
     parser.add_argument(
-        "--from",
-        dest="start",
-        type=Path,
-        metavar="CHECKPOINT",
-        help="parameters and masks to start from, and to prune: a checkpoint, or a state dict of PyTorch "
-        "(default: the initial ones of --seed)",
-    )
+        "--prune-scope", choices=choices.SCOPES,
+        help="Prune that share of every layer, or of all layers together. Default: layer.",
+    )  # fmt: skip
+    parser.add_argument(
+        "--from", dest="start", type=Path, metavar="CHECKPOINT",
+        help="Checkpoint, or state dict of PyTorch, with the parameters and masks to start from. Default: "
+        "initial parameters.",
+    )  # fmt: skip
     recurrent = parser.add_argument_group(
-        "recurrent models", "of rnn, gru, lstm, cell and factories that take them"
+        "recurrent models", "Options of rnn, gru, lstm, cell and factories that accept them."
     )
     recurrent.add_argument(
         "--cell", metavar="CELL",
-        help=f"of the model cell: {', '.join(CELLS)}, path/to/file.py:factory or module:factory",
+        help=f"Cell of the model `cell`: {', '.join(choices.CELLS)}, path/to/file.py:factory or "
+        "module:factory. Default: rnn.",
     )  # fmt: skip
-    recurrent.add_argument("--hidden-size", type=positive, metavar="H", help="units a layer (default 20)")
-    recurrent.add_argument("--num-layers", type=positive, metavar="N", help="layers (default 1)")
-    recurrent.add_argument("--bidirectional", action="store_true", default=None, help="both directions")
+    recurrent.add_argument("--hidden-size", type=positive, metavar="H", help="Units of a layer. Default: 20.")
+    recurrent.add_argument("--num-layers", type=positive, metavar="N", help="Number of layers. Default: 1.")
     recurrent.add_argument(
-        "--outputs",
-        choices=OUTPUTS,
-        help="scores of the last state, or at every step (default: as labels are)",
+        "--bidirectional", action="store_true", default=None, help="Run over time in both directions."
     )
     recurrent.add_argument(
-        "--forward-method",
-        choices=list(dict.fromkeys((*MatrixRecurrent.forward_methods, *LinearRecurrent.forward_methods))),
-        help="of the pass over time (default auto)",
-    )
+        "--outputs", choices=choices.OUTPUTS,
+        help="Compute scores of the last state, or at every step. Default: as the labels are.",
+    )  # fmt: skip
     recurrent.add_argument(
-        "--heads", type=positive, metavar="N", help="blocks of units that see each other alone (default 1)"
-    )
+        "--forward-method", choices=choices.FORWARD_METHODS,
+        help="Method of the forward pass over time. Default: auto.",
+    )  # fmt: skip
+    recurrent.add_argument(
+        "--heads", type=positive, metavar="N",
+        help="Number of blocks of units that depend on each other only. Default: 1.",
+    )  # fmt: skip
 
 
-def make_network(arguments: argparse.Namespace, dataset: Dataset | None = None) -> Sequential:
-    """The network of `add_model`'s arguments; what they leave open of its sizes is what `dataset` needs.
-
-    It has the parameters and masks of the checkpoint that --from names, and is pruned as --prune says.
-    """
-    gradually = getattr(arguments, "prune_to", None) is not None
-    if arguments.prune is None and arguments.prune_scope is not None and not gradually:
-        raise BppsaError("--prune-scope says how to prune: give --prune F with it")
-    wanted, classes = arguments.input_shape, arguments.classes
-    if dataset is not None:
-        wanted, classes = wanted or dataset.input_shape, classes or dataset.classes
-    network = build_model(
-        arguments.model,
-        input_shape=wanted,
-        classes=classes,
-        **taken(arguments, "seed", "dtype", "device"),
-        **_recurrent_options(arguments, dataset),
-    )
-    if arguments.start is not None and _is_of_torch(arguments.start):
-        load_torch(network, arguments.start)
-    elif arguments.start is not None:
-        checkpoint = load_checkpoint(arguments.start)
-        take_masks(network, checkpoint)
-        network.load_state_dict(checkpoint.parameters)
-    if getattr(arguments, "evaluation", False):
-        network.eval()
-    if arguments.prune is not None:
-        prune(network, arguments.prune, arguments.prune_scope or "layer")
-    return network
+def add_partition(parser: argparse._ActionsContainer) -> None:
+    """--partition."""
+    parser.add_argument(
+        "--partition", type=bounds, metavar="0,I,…,N",
+        help="First layer of each rank, and the number of layers. Default: the plan's, or parts with equal "
+        "multiply-adds.",
+    )  # fmt: skip
 
 
-def _recurrent_options(arguments: argparse.Namespace, dataset: Dataset | None) -> dict[str, Any]:
-    """The options of recurrent models that were given; raises BppsaError where the model takes none of the
-    name. A data set with a label at every step asks for outputs at every step."""
-    options = given(arguments, *RECURRENT_OPTIONS)
-    known = inspect.signature(find_factory(arguments.model)).parameters
-    for name in options:
-        if name not in known:
-            models = "the model cell" if name == "cell" else "recurrent models"
-            raise BppsaError(
-                f"--{name.replace('_', '-')} is of {models}, and {arguments.model!r} takes no {name}: "
-                "leave it out"
-            )
-    if dataset is not None and dataset.per_step and "outputs" in known:
-        options.setdefault("outputs", "all")
-    if dataset is not None and dataset.vocabulary is not None and "tokens" in known:
-        options["tokens"] = dataset.classes
-    return options
+def add_ppv(parser: argparse._ActionsContainer) -> None:
+    """--ppv."""
+    parser.add_argument(
+        "--ppv", type=placement, metavar="P,…",
+        help="Cut the network after these layers, counting convolutions and linear layers from 1, as 7,13. "
+        "balanced:K makes K cuts that balance multiply-adds. Default: no pipeline.",
+    )  # fmt: skip
 
 
-def _is_of_torch(path: Path) -> bool:
-    """Whether torch.save wrote a file: a zip archive, or a pickle of older versions."""
-    try:
-        with open(path, "rb") as file:
-            return file.read(4).startswith((b"PK\x03\x04", b"\x80"))
-    except OSError:  # load_checkpoint names the cause
-        return False
-
-
-def load_torch(network: Sequential, path: Path) -> None:
-    """Load a state dict that torch.save wrote, or the only one in a dict of several things.
-
-    Layers are paired by name, else by their order. Masks of torch.nn.utils.prune are set.
-    Raises CheckpointError.
-    """
-    try:
-        import torch
-    except ImportError as cause:
-        raise CheckpointError(f"{path} was written by PyTorch: install torch to read it") from cause
-    try:
-        content = torch.load(path, map_location="cpu", weights_only=True)
-    except Exception as cause:
-        raise CheckpointError(
-            f"{path} cannot be read by torch.load ({reason_of(cause)}): save the model's state_dict()"
-        ) from cause
-
-    def is_state(value: Any) -> bool:
-        return isinstance(value, dict) and bool(value) and all(map(torch.is_tensor, value.values()))
-
-    states = [content] if is_state(content) else []
-    if not states and isinstance(content, dict):
-        states = [value for value in content.values() if is_state(value)]
-    if len(states) != 1:
-        raise CheckpointError(f"{path} holds {len(states)} state dicts: save one, as model.state_dict()")
-    try:
-        network.load_state_dict(states[0])
-    except (CheckpointError, ShapeError):
-        network.load_state_dict(states[0], by_order=True)
-
-
-def take_masks(network: Sequential, checkpoint: Checkpoint) -> None:
-    """Give the network the checkpoint's masks. Raises CheckpointError for one of another network or dtype."""
-    with suppress(ShapeError):  # told below, with all that differs
-        network.set_masks(checkpoint.masks)
-    checkpoint.check(network.describe(), network.dtype.name)
+def add_cells(parser: argparse.ArgumentParser, default: list[str]) -> None:
+    """--cells."""
+    parser.add_argument(
+        "--cells", type=names_of(("rnn", "gru", "lstm")), default=default, metavar="NAME,NAME",
+        help="Cells to measure: rnn, gru, lstm.",
+    )  # fmt: skip

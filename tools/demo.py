@@ -36,11 +36,13 @@ def network(**options: Any) -> bp.Sequential:
 MODEL = "bppsa_cupy.tools.demo:network"
 
 
-def parser() -> argparse.ArgumentParser:
+def parser() -> cli.Parser:
     """The command line."""
-    result = argparse.ArgumentParser(prog="tools/demo.py", description=__doc__)
-    result.add_argument("--output", type=Path, default=Path("out/demo"), help="folder (default out/demo)")
-    result.add_argument("--iterations", type=cli.positive, help=f"stop early (default {EPOCHS} epochs)")
+    result = cli.Parser(prog="tools/demo.py", description=__doc__, example="python tools/demo.py")
+    result.add_argument("--output", type=Path, default=Path("out/demo"), help="Folder to write to.")
+    result.add_argument(
+        "--iterations", type=cli.positive, help=f"Stop after this number of steps. Default: {EPOCHS} epochs."
+    )
     cli.add_device(result)
     return result
 
@@ -89,7 +91,7 @@ def run(arguments: argparse.Namespace) -> None:
     heading("5  The Jacobians: written, loaded again, multiplied with SciPy, drawn")
     tool(
         jacobians.main,
-        *("dump", MODEL, "--data", "digits", "--checkpoint", folder / "lenet5.h5", *device),
+        *("dump", MODEL, "--data", "digits", "--from", folder / "lenet5.h5", *device),
         *("--batch-size", DUMPED, "-o", folder / "jacobians.h5"),
     )
     tool(jacobians.main, "show", folder / "jacobians.h5")
@@ -113,11 +115,6 @@ def run(arguments: argparse.Namespace) -> None:
         print(f"  {name:<15} {value:>8}   {remark}")
     print(f"  {'files':<15} {'':>8}   {folder}: {', '.join(sorted(p.name for p in folder.iterdir()))}")
     check(None if short else last["test_accuracy"], difference)
-
-    heading("To try next")
-    print(f"bppsa-jacobians report {folder / 'jacobians.h5'}   # all that the file tells, on one page")
-    print("bppsa-bench gru --against torch   # how fast it is here, with PyTorch installed")
-    print(f"bppsa-plan explain {folder / 'plan.h5'}   # why the scan goes as it does, and what it costs")
 
 
 def heading(text: str) -> None:

@@ -126,26 +126,30 @@ def module(name: str) -> tuple[str, ...]:
 
 def bench(name: str, seconds: float, *options: str, file: str = "", rehearsed: Sequence[str] = ()) -> Part:
     """A benchmark, whose JSON file is complete after every case."""
-    command = (*module("bench"), name, *options, "--json", f"{{out}}/{file or name}.json")
+    command = (*module("bench"), name, *options, "-o", f"{{out}}/{file or name}.json")
     rehearsal = (*command, "--quick", "--threads", "1", *rehearsed, "--device")
     return Part(file or name, seconds, (*command, "--device", "cuda"), (*rehearsal, "host"))
 
 
 def steps(cases: str, seconds: float) -> Part:
     """Training steps of some cases, beside PyTorch."""
-    return bench("steps", seconds, "--cases", cases, file=cases)
+    return bench("steps", seconds, "--kinds", cases, "--case-seconds", "2", "--repeats", "15", file=cases)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Exit code 0 where every part passed or is left out, 1 elsewhere."""
     parser = argparse.ArgumentParser(prog="gpu.py", description=__doc__)
-    parser.add_argument("--out", type=Path, default=ROOT / "out" / "gpu", help="default out/gpu")
-    parser.add_argument("--only", metavar="PART,PART", help="run only these parts")
-    parser.add_argument("--dry-run", action="store_true", help="rehearse the parts without a GPU")
     parser.add_argument(
-        "--compile", action="store_true", help="compile all kernels that have no machine code"
+        "--out", type=Path, default=ROOT / "out" / "gpu", help="Folder of results. Default: out/gpu."
     )
-    parser.add_argument("--like", default=".*", help="with --compile, of these names")
+    parser.add_argument("--only", metavar="PART,PART", help="Run only these parts. Default: all parts.")
+    parser.add_argument("--dry-run", action="store_true", help="Rehearse the parts without a GPU.")
+    parser.add_argument(
+        "--compile", action="store_true", help="Compile all kernels that have no machine code."
+    )
+    parser.add_argument(
+        "--like", default=".*", help="Names that --compile takes, as a pattern. Default: all."
+    )
     arguments = parser.parse_args(argv)
     if arguments.compile:
         return compile_ahead(arguments.like)

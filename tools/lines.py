@@ -27,3 +27,8 @@ def aligned(rows: Sequence[Sequence[str]], alignment: str, *, indent: int = 0) -
 def fact(name: str, text: str) -> str:
     """A line "name        text"; a long text goes on in further lines, after the name."""
     return textwrap.fill(text, COLUMNS, initial_indent=f"{name:12}", subsequent_indent=12 * " ")
+
+
+def print_table(head: Sequence[str], rows: Sequence[Sequence[str]], alignment: str) -> None:
+    """Print aligned columns; `alignment` has a letter a column, as format specifications have."""
+    print("\n".join(aligned([head, *rows], alignment, indent=2)))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import re
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -19,76 +18,12 @@ from bppsa_cupy.distributed import (
     guard,
     launched_size,
 )
-from bppsa_cupy.distributed.group import TRANSPORTS
 from bppsa_cupy.distributed.guard import import_mpi
 from bppsa_cupy.distributed.network import read_grid
 from bppsa_cupy.errors import BppsaError, DistributedError
 from bppsa_cupy.network.sequential import Sequential
 from bppsa_cupy.plan import Partition
 from bppsa_cupy.tools import cli
-from bppsa_cupy.tools.plans.balance import bounds
-
-#: What ranks may share: the samples of each batch, the layers of a network, or the steps of its sequences.
-WAYS = ("batch", "layers", "time")
-
-
-def add_ranks(parser: argparse.ArgumentParser) -> None:
-    """--ranks, --partition and --transport."""
-    group = parser.add_argument_group("ranks", "processes that mpiexec -n P starts, each with a device")
-    group.add_argument(
-        "--ranks",
-        type=way,
-        metavar="|".join((*WAYS, "batch:R,layers:C")),
-        help="what the ranks share: each batch, the network's layers, or the steps of its sequences; or a "
-        "grid of R rows that share each batch, of C ranks that share layers (or steps, batch:R,time:C)",
-    )
-    group.add_argument(
-        "--micro-batch",
-        type=cli.positive,
-        metavar="B",
-        help="add up gradients of so many samples at a time; with --ranks batch the same bits for any number "
-        "of ranks (default: a rank's part), on one process gradient accumulation",
-    )
-    group.add_argument(
-        "--sync-batch-norm",
-        action="store_true",
-        help="with --ranks batch: batch normalisation takes the statistics of the whole batch, by three sums "
-        "over the ranks a layer (default: those of a rank's part)",
-    )
-    group.add_argument(
-        "--shard-optimizer",
-        action="store_true",
-        help="with --ranks batch: each of p ranks updates a slice of the parameters and holds 1/p of the "
-        "optimizer's state; the same parameters and checkpoints, to the bit",
-    )
-    group.add_argument(
-        "--partition",
-        type=partition,
-        metavar="0,…,LAYERS",
-        help="rank r holds the layers from number r on up to the next number (default: the plan's, "
-        "or parts of equal multiply-adds)",
-    )
-    group.add_argument(
-        "--transport",
-        choices=TRANSPORTS,
-        default="host",
-        help="how arrays on GPUs travel: through memory of the host (default), or by NCCL",
-    )
-
-
-def way(text: str) -> str:
-    """The argument type of what ranks share."""
-    if text in WAYS or re.fullmatch(r"batch:[1-9]\d*,(layers|time):[1-9]\d*", text):
-        return text
-    raise argparse.ArgumentTypeError(f"{text!r} is none of {', '.join(WAYS)}, and no batch:R,layers:C")
-
-
-def partition(text: str) -> Partition:
-    """The argument type of a partition: "0,4,9"."""
-    try:
-        return Partition(bounds(text))
-    except BppsaError as error:
-        raise argparse.ArgumentTypeError(str(error)) from error
 
 
 @contextmanager

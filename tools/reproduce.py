@@ -3,45 +3,199 @@
 from __future__ import annotations
 
 import argparse
+import math
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from bppsa_cupy.tools import cli
-from bppsa_cupy.tools.reproduction import (
-    forgetting,
-    images,
-    lenet5,
-    retraining,
-    sequences,
-    stale_weights,
-)
+from bppsa_cupy.tools.choices import AUGMENTATIONS, SCOPES
+
+#: Types of options that several figures have, and what they mean.
+OPTIONS: dict[str, tuple[Any, str]] = {
+    "epochs": (cli.positive, "Number of epochs."),
+    "iterations": (cli.positive, "Number of steps in all."),
+    "batch_size": (cli.positive, "Batch size."),
+    "lr": (float, "Learning rate."),
+    "momentum": (float, "Momentum."),
+    "clip": (float, "Largest norm of the gradients."),
+    "seed": (cli.not_negative, "Seed of parameters and order."),
+    "seeds": (cli.positive, "Number of seeds, from 0."),
+    "hidden_size": (cli.positive, "Units of the recurrent layer."),
+    "threads": (cli.positive, "Threads of PyTorch on the host."),
+}
 
 
-def parser() -> argparse.ArgumentParser:
-    """The command line, one subcommand a figure."""
-    result = cli.command("bppsa-reproduce", __doc__)
-    figures = result.add_subparsers(dest="figure", required=True)
-    for name, add_arguments, run, summary in (
-        ("figure6", lenet5.add_arguments, lenet5.run,
-         "LeNet-5 on CIFAR-10 by every method: the same loss curve"),
-        ("figure7", sequences.add_figure7, sequences.figure7, "an RNN on bitstreams, by us and by PyTorch"),
-        ("figure13", sequences.add_figure13, sequences.figure13, "a GRU on audio, by us and by PyTorch"),
-        ("forgetting", forgetting.add_arguments, forgetting.run,
-         "gradients on their way back over sequences, by cell and radius"),
-        ("pipeline", stale_weights.add_arguments, stale_weights.run,
-         "training with stale weights, by the tables of its paper"),
-        ("prune", retraining.add_arguments, retraining.run,
-         "VGG-11 pruned and retrained by back-propagation and by scan"),
-        ("resnet20", images.add_arguments, images.run, "ResNet-20 on CIFAR-10, by us and by PyTorch"),
-    ):  # fmt: skip
-        figure = figures.add_parser(name, help=summary)
-        add_arguments(figure)
-        figure.add_argument(
-            "--out", type=Path, default="docs/results", help=f"folder of {name}.json and {name}.png"
+def parser() -> cli.Parser:
+    """The command line, one subcommand per figure."""
+    result = cli.command("bppsa-reproduce", __doc__, "bppsa-reproduce figure6 --data cifar10")
+    figures = result.add_subparsers(dest="figure", required=True, metavar="FIGURE")
+    for name, (run, add, data, summary) in FIGURES.items():
+        figure = figures.add_parser(
+            name, help=summary, description=summary, example=f"bppsa-reproduce {name} {data}".rstrip()
         )
+        add(figure)
+        figure.add_argument(
+            "-o", "--output", type=Path, default=Path("docs/results"), metavar="FOLDER",
+            help=f"Folder of {name}.json and {name}.png.",
+        )  # fmt: skip
         cli.add_device(figure)
-        figure.set_defaults(run=run)
+        figure.set_defaults(run=f"reproduction.{run}")
     return result
+
+
+def add_options(parser: argparse.ArgumentParser, **defaults: Any) -> None:
+    """Those of OPTIONS that are given a default."""
+    for name, default in defaults.items():
+        kind, meaning = OPTIONS[name]
+        told = f"{meaning} Default: no limit." if default is None else meaning
+        parser.add_argument(f"--{name.replace('_', '-')}", type=kind, default=default, metavar="N", help=told)
+
+
+def _add_data(parser: argparse.ArgumentParser, meaning: str, **options: Any) -> None:
+    parser.add_argument("--data", required=True, metavar="PATH", help=f"{meaning} Required.", **options)
+
+
+def _add_figure6(parser: argparse.ArgumentParser) -> None:
+    _add_data(parser, "Folder of CIFAR-10's binary layout.")
+    add_options(parser, iterations=200, batch_size=64, lr=0.001, momentum=0.9, seed=0)
+
+
+def _add_figure7(parser: argparse.ArgumentParser) -> None:
+    _add_data(parser, "File of bitstreams of bppsa-data, T = 1000.")
+    add_options(parser, epochs=3, lr=3e-4, iterations=None, batch_size=16, clip=1.0, seed=0, threads=1)
+
+
+def _add_figure13(parser: argparse.ArgumentParser) -> None:
+    _add_data(parser, "Files of features of bppsa-data audio.", nargs="+")
+    add_options(parser, epochs=15, lr=1e-3, iterations=None, batch_size=16, clip=1.0, seed=0, threads=1)
+
+
+def _add_figure10(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("plan", type=Path, metavar="PLAN", help="Plan of a network to count.")
+    parser.add_argument(
+        "--planned-only", action="store_true", help="Do not count the same network without its masks."
+    )
+
+
+def _add_forgetting(parser: argparse.ArgumentParser) -> None:
+    _add_data(parser, "File of sequences of bppsa-data audio or bitstream.")
+    parser.add_argument(
+        "--radii", type=radii, default="0.3,0.6,1,1.5,2,3", metavar="R,R",
+        help="Spectral radii of W_hh before training.",
+    )  # fmt: skip
+    parser.add_argument(
+        "--sequences", type=cli.positive, default=64, metavar="N", help="Number of sequences to analyse."
+    )
+    add_options(parser, epochs=10, hidden_size=20, seeds=3, batch_size=16, lr=1e-3, clip=1.0)
+
+
+def _add_prune(parser: argparse.ArgumentParser) -> None:
+    _add_data(parser, "Folder of CIFAR-10's binary layout.")
+    parser.add_argument("--model", default="vgg11", metavar="MODEL", help="Model, as bppsa-train accepts it.")
+    parser.add_argument(
+        "--prune", type=cli.fraction, default=0.97, metavar="F", help="Share of the weights that is pruned."
+    )
+    parser.add_argument(
+        "--prune-scope", choices=SCOPES, default="layer", help="Prune that share of every layer, or of all."
+    )
+    for name, default, meaning in (
+        ("retrain", 300, "Steps after the pruning."),
+        ("test-samples", 2000, "Number of test samples."),
+    ):
+        parser.add_argument(f"--{name}", type=cli.positive, default=default, metavar="N", help=meaning)
+    parser.add_argument(
+        "--retrain-lr", type=float, default=1e-3, metavar="RATE", help="Learning rate after the pruning."
+    )
+    add_options(parser, iterations=300, batch_size=32, lr=3e-4, seed=0)
+    parser.add_argument(
+        "--dtype", choices=("float32", "float64"), default="float32", help="Dtype of the network."
+    )
+
+
+def _add_resnet20(parser: argparse.ArgumentParser) -> None:
+    _add_data(parser, "Images, as bppsa-train reads them.")
+    parser.add_argument(
+        "--model", default="resnet20", metavar="MODEL",
+        help="Convolutional model, as bppsa-train accepts it; it also names the files.",
+    )  # fmt: skip
+    add_options(parser, epochs=8, iterations=None, batch_size=32, lr=0.05, seeds=1)
+    parser.add_argument(
+        "--threads", type=cli.positive, metavar="N", help="Threads of PyTorch. Default: all cores."
+    )
+    parser.add_argument(
+        "--lr-schedule", metavar="SCHEDULE", help="Schedule, as bppsa-train accepts it. Default: constant."
+    )
+    parser.add_argument(
+        "--augment", choices=AUGMENTATIONS, help="Change of images, as in bppsa-train. Default: none."
+    )
+    parser.add_argument(
+        "--dtype", choices=("float64", "float32"), default="float32", help="Dtype of the network."
+    )
+
+
+def _add_pipeline(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--table", choices=("2", "3", "4", "digits", "6"), required=True,
+        help="Table of the paper on stale weights, or digits. Required.",
+    )  # fmt: skip
+    parser.add_argument(
+        "--data", metavar="PATH",
+        help="Folder of MNIST or CIFAR-10, as bppsa-train reads it. Default: digits, for that table.",
+    )  # fmt: skip
+    parser.add_argument(
+        "--models", type=lambda text: tuple(text.split(",")), metavar="MODEL,…",
+        help="Models of table 2. Default: those of the data.",
+    )  # fmt: skip
+    parser.add_argument("--plain", action="store_true", help="Train only the paper's rows of table 2.")
+    parser.add_argument(
+        "--like",
+        default="",
+        metavar="TEXT",
+        help="Train only rows whose name contains TEXT.",
+    )
+    add_options(parser, seeds=1)
+    parser.add_argument(
+        "--epochs", type=cli.positive, metavar="N",
+        help="Epochs of a network's shortest run in the table; others in proportion. Default: the paper's.",
+    )  # fmt: skip
+    parser.add_argument(
+        "--processes", type=cli.positive, default=1, metavar="N",
+        help="Number of runs at a time, with one thread each if there are several.",
+    )  # fmt: skip
+
+
+def radii(text: str) -> list[float]:
+    """The argument type of spectral radii: "0.5,1,2"."""
+    try:
+        found = sorted({float(one) for one in text.split(",")})
+    except ValueError:
+        found = []
+    if not found or not 0 < found[0] <= found[-1] < math.inf:
+        raise argparse.ArgumentTypeError(f"{text!r} are no radii: give numbers above 0 as 0.5,1,2")
+    return found
+
+
+#: By the figure's name: what runs, what adds its options, its data in the example, and what it shows.
+FIGURES: dict[str, tuple[str, Callable[[argparse.ArgumentParser], None], str, str]] = {
+    "figure6": ("figure6:run", _add_figure6, "--data cifar10",
+                "Train LeNet-5 on CIFAR-10 by every method: the loss curves are equal."),
+    "figure7": ("figure7:run_figure7", _add_figure7, "--data bits.h5",
+                "Train an RNN on bitstreams by bppsa-cupy and by PyTorch."),
+    "figure10": ("figure10:run", _add_figure10, "plan.h5",
+                 "Count the FLOP of every step of every schedule of a plan."),
+    "figure13": ("figure7:run_figure13", _add_figure13, "--data audio.h5",
+                 "Train a GRU on audio by bppsa-cupy and by PyTorch."),
+    "forgetting": ("forgetting:run", _add_forgetting, "--data audio.h5",
+                   "Measure gradients in the backward pass over sequences, by cell and spectral radius."),
+    "pipeline": ("stale_weights:run", _add_pipeline, "--table digits",
+                 "Train with stale weights, by the tables of the second paper."),
+    "prune": ("prune:run", _add_prune, "--data cifar10",
+              "Prune VGG-11 and retrain it by back-propagation and by scan."),
+    "resnet20": ("resnet20:run", _add_resnet20, "--data cifar10",
+                 "Train ResNet-20 on CIFAR-10 by bppsa-cupy and by PyTorch."),
+}  # fmt: skip
 
 
 def main(argv: list[str] | None = None) -> int:

@@ -1,8 +1,9 @@
-"""PyTorch's modules for layers that `torch.nn` has no namesake of; importing this imports PyTorch."""
+"""Networks in PyTorch, with the same parameters; importing this imports PyTorch."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import torch
@@ -12,6 +13,8 @@ from bppsa_cupy.layers import Dropout, Layer
 from bppsa_cupy.layers.base import Context
 from bppsa_cupy.network.forward import draw
 from bppsa_cupy.network.sequential import Sequential
+from bppsa_cupy.tools.benchmarks.harness import Step
+from bppsa_cupy.tools.machine import torch_device
 
 
 class Residual(nn.Module):
@@ -71,3 +74,74 @@ def fix_dropout(model: nn.Sequential, network: Sequential, batch_size: int) -> N
             kept = layer.forward(ctx, device.asarray(np.ones((batch_size, *shape), dtype)))
             factors = torch.tensor(np.array(device.to_host(kept)))
             model[index] = Scaled(factors).to(next(model.parameters()).device)
+
+
+class LastState(nn.ModuleList):
+    """A recurrent layer, and a linear layer of its last state."""
+
+    def forward(self, x: Any) -> torch.Tensor:
+        """The scores, (B, classes)."""
+        state = self[0](x)[1]
+        scores: torch.Tensor = self[1]((state[0] if isinstance(state, tuple) else state)[-1])
+        return scores
+
+
+def torch_network(network: Sequential) -> Any:
+    """The network in PyTorch, with copies of its parameters, on the same device.
+
+    Layers' names, arguments and parameters are PyTorch's. A recurrent layer must be the first of two, and the
+    second a linear layer of its last state.
+    """
+    parameters = {name: torch.tensor(array) for name, array in network.state_dict().items()}
+    model: Any
+    if network.architecture.recurrent:
+        classes, hidden = parameters["1.weight"].shape
+        cell = getattr(nn, type(network.layers[0]).__name__)
+        recurrent = cell(network.input_shape[1], hidden, batch_first=True)
+        model = LastState([recurrent, nn.Linear(hidden, classes)])
+    else:
+        model = nn.Sequential(*map(module_of, network.layers))
+    model.to(getattr(torch, network.dtype.name)).load_state_dict(parameters)
+    return model.to(torch_device(network.device))
+
+
+def to_numpy(tensor: Any) -> Any:
+    """A tensor's values on the host."""
+    return tensor.detach().cpu().numpy()
+
+
+def torch_passes(
+    model: Any,
+    inputs: Any,
+    labels: Any,
+    device: Any,
+    *,
+    optimizer: Any = None,
+    masks: Mapping[str, np.ndarray] | None = None,
+    **more: Any,
+) -> Step:
+    """A model's forward pass with the loss, its backward pass, and the optimizer's step where there is one.
+    Gradients of weights that `masks` prune become 0. The result has the loss and all gradients."""
+    where, found = torch_device(device), dict[str, Any]()
+    x, y = (one if torch.is_tensor(one) else torch.tensor(one, device=where) for one in (inputs, labels))
+    named = dict(model.named_parameters())
+    masked: Any = [named[name] for name in masks or ()]
+    factors: Any = [torch.tensor(m, dtype=x.dtype, device=where) for m in (masks or {}).values()]
+
+    def forward() -> None:
+        found["loss"] = nn.functional.cross_entropy(model(x), y)
+
+    def backward() -> None:
+        for parameter in named.values():
+            parameter.grad = None
+        found["loss"].backward()
+        if masked:
+            torch._foreach_mul_([parameter.grad for parameter in masked], factors)
+
+    def result() -> dict[str, np.ndarray]:
+        return {"loss": to_numpy(found["loss"]), **{name: to_numpy(p.grad) for name, p in named.items()}}
+
+    parts: dict[str, Callable[[], object]] = {"forward": forward, "backward": backward}
+    if optimizer is not None:
+        parts["optimizer"] = optimizer.step
+    return Step(parts, result, device, pool_bytes=lambda: int(torch.cuda.max_memory_reserved()), **more)

@@ -9,7 +9,7 @@ from tolerances import assert_close
 from torch import nn
 
 import bppsa_cupy as bp
-from bppsa_cupy.tools.plans.flops import flops
+from bppsa_cupy.tools.reproduction.figure10 import flops
 from bppsa_cupy.tools.torch_modules import Residual as Block
 
 CHANNELS = 2

@@ -9,7 +9,7 @@ import torch
 import bppsa_cupy as bp
 from bppsa_cupy.data import batches, load
 from bppsa_cupy.models import build_model
-from bppsa_cupy.tools.benchmarks.rivals import torch_network
+from bppsa_cupy.tools.torch_modules import torch_network
 
 pytestmark = pytest.mark.long
 

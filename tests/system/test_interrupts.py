@@ -13,7 +13,7 @@ from bppsa_cupy.system.hdf5 import create, write_array
 
 #: Where the signal comes: just before these are called for the first time.
 POINTS = [
-    "bppsa_cupy.tools.cli.make_network",
+    "bppsa_cupy.tools.plans.commands.make_network",
     "bppsa_cupy.plan.sizes.counting.sweep",
     "bppsa_cupy.plan.chain_plan.multiply",
     "bppsa_cupy.plan.file.products._write_pattern",

@@ -1,28 +1,105 @@
-"""Benchmarks, one a file: a module here with `add_arguments` and `run` is a benchmark of bppsa-bench.
+"""The benchmarks of bppsa-bench: `TABLE` has a row for each.
 
-`add_arguments(parser)` adds the options of its own; `run(arguments)` gives its rows (harness.Row), or,
-where it takes long, yields lists of them, each of which is written as it comes. `table(rows)` is their text,
-where it has one of its own.
-`arguments` holds the common ones too: device, against, threads, repeats, quick. One that measures nothing on
-a device has no `AGAINST`: it gives `make_report(arguments)`, the object of --json, and `table(rows)`.
-Where `SEVERAL` names rivals, `against` is a list, of these by default.
-A module with `BENCHMARKS` holds several by name, each with these as attributes.
+A module's function yields the cases of a benchmark (`harness.Case`), each with callables for our side and its
+rivals. Modules are imported when their benchmark runs.
 """
 
 from __future__ import annotations
 
-import importlib
-import pkgutil
+from dataclasses import dataclass
 from typing import Any
 
+from bppsa_cupy.tools import cli
 
-def find_benchmarks() -> dict[str, Any]:
-    """The benchmarks by name, in alphabetical order."""
-    found: dict[str, Any] = {}
-    for info in pkgutil.iter_modules(__path__):
-        module = importlib.import_module(f"{__name__}.{info.name}")
-        if hasattr(module, "BENCHMARKS"):
-            found |= module.BENCHMARKS
-        elif hasattr(module, "add_arguments"):
-            found[info.name.replace("_", "-")] = module
-    return dict(sorted(found.items()))
+
+@dataclass(frozen=True)
+class Benchmark:
+    """A row of the table.
+
+    Attributes
+    ----------
+    cases : str
+        "module:function", which yields cases.
+    options : str
+        Function of `options` that adds the benchmark's options; "" where there are none.
+    against : tuple of str
+        Rivals of --against.
+    several : int, default 1
+        How many of them are the default, from the first.
+    rows : str
+        "module:function", which gives rows instead of cases.
+    facts : str
+        "module:function", which gives rows that need no measurement, before the others.
+    """
+
+    summary: str
+    cases: str = ""
+    options: str = ""
+    against: tuple[str, ...] = ("torch", "none")
+    several: int = 1
+    rows: str = ""
+    facts: str = ""
+
+    def find(self, name: str) -> Any:
+        """A function of a benchmark's module."""
+        return cli.imported(f"benchmarks.{name}")
+
+
+SPARSE = ("scipy", "cupyx", "none")
+TABLE = {
+    "gru": Benchmark(
+        "The paper's GRU on MFCC features: forward and backward pass (table 6).", "recurrent:cases_of_paper"
+    ),
+    "jacobians": Benchmark(
+        "Values of CSR Jacobians against PyTorch's autograd, one column at a time (table 1).",
+        "jacobians:cases", "add_jacobians", facts="jacobians:sizes",
+    ),
+    "jax": Benchmark(
+        "A function of bppsa_cupy.jax against the same cell by jax.lax.scan, and our own network.",
+        "recurrent:cases_of_modules", "add_jax", ("jax", "none"),
+    ),
+    "linear": Benchmark(
+        "Linear recurrences against PyTorch's and JAX's ways, and a copy of their arrays.",
+        "linear:cases", against=("torch", "jax", "copy"), several=3,
+    ),
+    "pipeline": Benchmark(
+        "Training through a pipeline on several ranks against one process.",
+        rows="pipeline:run", options="add_pipeline", against=("one",),
+    ),
+    "product": Benchmark(
+        "Planned products of solvers' matrices against SciPy's or cupyx's A @ B.",
+        "products:product_cases", "add_product", SPARSE,
+    ),
+    "ranks": Benchmark(
+        "Passes over several ranks against one process.",
+        rows="ranks:run", options="add_ranks", against=("one",),
+    ),
+    "recurrent": Benchmark(
+        "RNN, GRU and LSTM of many sizes: forward and backward pass.",
+        "recurrent:cases_of_grid", "add_grid", ("torch", "jax", "none"),
+    ),
+    "rnn": Benchmark(
+        "The paper's RNN on bitstreams: forward and backward pass (tables 4 and 5).",
+        "recurrent:cases_of_paper",
+    ),
+    "spgemm": Benchmark(
+        "Products of a pruned network's up-sweep against SciPy's or cupyx's A @ B.",
+        "products:spgemm_cases", "add_spgemm", SPARSE,
+    ),
+    "steps": Benchmark(
+        "Training steps, plain and as one CUDA graph, against PyTorch, eager and in a CUDA graph.",
+        "steps:cases", "add_steps",
+    ),
+    "torch": Benchmark(
+        "A module of bppsa_cupy.torch against torch.nn, and our own network.",
+        "recurrent:cases_of_modules", "add_torch",
+    ),
+    "train": Benchmark(
+        "A training step of a model against PyTorch and SparseProp.",
+        "train:cases", "add_train", ("torch", "sparseprop", "none"),
+    ),
+    "warm": Benchmark(
+        "Compile ahead what models need, so that their first run starts at once.",
+        rows="warm:run", options="add_warm", against=(),
+    ),
+}  # fmt: skip

@@ -1,76 +1,177 @@
-"""Measuring side by side: interleaved samples, checked results, rows of medians and spreads."""
+"""The harness of all benchmarks: it measures the two sides of a case in turn and compares what they compute.
+
+A case gives callables, `ours` and those of its rivals. Each is called in a process of its own, so that
+threads and memory of one side do not touch the other's, and returns a `Step`, the work to time.
+"""
 
 from __future__ import annotations
 
+import importlib
 import math
 import multiprocessing
 import os
 import signal
+import sys
 import time
+import traceback
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass, field
+from multiprocessing.connection import Connection
 from typing import Any, Protocol
 
 import numpy as np
+from tqdm import tqdm
 
+from bppsa_cupy.devices import Device
 from bppsa_cupy.errors import BppsaError
-from bppsa_cupy.tools.benchmarks.workload import Workload, serve, thread_variables
+from bppsa_cupy.tools import cli
 
+#: The sum of all parts of a step.
+OVERALL = "overall"
 #: Samples of a side that are taken however long they take.
 LEAST_SAMPLES = 3
-
 #: Between two samples: the waiting threads of a pool spin for some milliseconds before they sleep.
 PAUSE_SECONDS = 0.02
-
+#: A side whose first run takes longer is not run again: its sample is the first run.
+SLOW_SECONDS = 20.0
+#: Seconds of a sample at least, where a run is shorter and may be repeated.
+SAMPLE_SECONDS = 0.02
 MEMORY_NOTE = {
     "host": "rise of the process's largest resident size over that after the imports",
     "cuda": "bytes held by the memory pool of CuPy (ours) or PyTorch (theirs)",
 }
+#: PyTorch's OpenMP threads spin as long as GNU's OpenMP has them by default, which the host device changes.
+DEFAULT_WAIT = {"GOMP_SPINCOUNT": "300000"}
 
 
 class BenchmarkError(BppsaError):
     """A side of a benchmark failed, or the sides' results differ."""
 
 
-@dataclass(frozen=True)
-class Side:
-    """One side: a process that builds `factory(**options)` and runs it on `threads` threads.
+@dataclass
+class Step:
+    """The work of one side.
 
-    factory   importable by name in another process
-    imports   modules whose memory is not counted
-    variables environment variables of the process
+    Attributes
+    ----------
+    parts : mapping of str to callable
+        What runs, in this order. Several parts are timed one by one, beside their sum.
+    result : callable
+        Returns the arrays that the last run computed, by name, for the comparison with the other sides.
+    device : Device
+        Whose work is timed: by the clock on the host, by CUDA events on a GPU.
+    reset : callable, optional
+        Sets what every run starts from. It is not timed.
+    prepare : callable, optional
+        Is called before each sample, for settings that sides in one process share.
+    per : float, default 1
+        Units of work in a run; seconds are divided by it.
+    note : callable, optional
+        Returns what the rows say of this side.
+    pool_bytes : callable, optional
+        Returns the bytes of the GPU's memory that the side holds; by default those of CuPy's pool.
     """
 
-    factory: Callable[..., Workload]
-    options: Mapping[str, Any]
-    threads: int
+    parts: Mapping[str, Callable[[], object]]
+    result: Callable[[], dict[str, Any]]
+    device: Device
+    reset: Callable[[], None] | None = None
+    prepare: Callable[[], None] | None = None
+    per: float = 1.0
+    note: Callable[[], str] = str
+    pool_bytes: Callable[[], int] | None = None
+
+
+@dataclass(frozen=True)
+class Rival:
+    """What our side is compared with.
+
+    Attributes
+    ----------
+    build : callable
+        Returns the rival's step; pickle can send it to another process.
+    imports : tuple of str
+        Modules whose memory is not counted.
+    variables : mapping
+        Environment variables of its process.
+    both : bool, default True
+        Whether it runs on one thread and on all, and the faster one counts.
+    compared : bool, default True
+        Whether its results must equal ours.
+    """
+
+    build: Callable[[], Step]
     imports: tuple[str, ...] = ()
     variables: Mapping[str, str] = field(default_factory=dict)
+    both: bool = True
+    compared: bool = True
+
+
+def torch_rival(build: Callable[[], Step], **options: Any) -> Rival:
+    """PyTorch, with its own defaults for waiting threads."""
+    return Rival(build, ("torch",), DEFAULT_WAIT, **options)
+
+
+def jax_rival(build: Callable[[], Step], **options: Any) -> Rival:
+    """JAX, whose pool has as many threads as the process may use."""
+    return Rival(build, ("jax",), **options)
+
+
+@dataclass(frozen=True)
+class Case:
+    """One line of a benchmark: our side and its rivals, by name.
+
+    Attributes
+    ----------
+    tolerance : float
+        The largest relative difference of a result to the rival's. Results that differ more are an error;
+        with infinity the rows only tell the difference.
+    least : float, default 0
+        The least norm that differences are relative to, as a part of the norm of all results.
+    threads : int, optional
+        Of both sides; by default those of the command.
+    quantities : mapping
+        What parts are called in rows, where it is another name.
+    paper : mapping
+        The paper's ratio of a quantity.
+    memory : bool
+        Whether a row compares peak memory.
+    together : bool
+        Whether the sides share one process, as on a GPU whose contexts would take turns.
+    """
+
+    name: str
+    ours: Callable[[], Step]
+    rivals: Mapping[str, Rival]
+    tolerance: float = 1e-4
+    least: float = 0.0
+    threads: int | None = None
+    quantities: Mapping[str, str] = field(default_factory=dict)
+    paper: Mapping[str, float | None] = field(default_factory=dict)
+    note: str = ""
+    memory: bool = False
+    together: bool = False
 
 
 @dataclass
 class Measurement:
     """What was measured of a side.
 
-    seconds  by quantity, one a sample; sample i of all sides was taken side by side
-    result   of the last timed run
+    seconds  by quantity, one per sample; sample i of all sides was taken side by side
     peak     bytes, see MEMORY_NOTE
     """
 
     seconds: dict[str, list[float]] = field(default_factory=lambda: defaultdict(list))
-    result: Any = None
+    result: dict[str, Any] = field(default_factory=dict)
     peak: int = 0
-
-
-#: The side that ours is compared with, by name; None where there is none.
-Rival = tuple[str, Measurement] | None
+    note: str = ""
 
 
 @dataclass(frozen=True)
 class Row:
-    """One line of a benchmark.
+    """One line of a benchmark's report.
 
     case      what was worked on
     quantity  forward, backward, overall, fill, product, step, …
@@ -102,8 +203,8 @@ class Row:
 def timed_row(
     case: str,
     quantity: str,
-    ours: list[float],
-    theirs: list[float] | None = None,
+    ours: Sequence[float],
+    theirs: Sequence[float] | None = None,
     against: str | None = None,
     **more: Any,
 ) -> Row:
@@ -113,85 +214,159 @@ def timed_row(
         return Row(case, quantity, median, spread=spread, **more)
     rival = float(np.median(theirs))
     spread["theirs"] = quartiles(theirs)
-    spread["ratio"] = quartiles([b / a for a, b in zip(ours, theirs, strict=True)])
+    spread["ratio"] = quartiles([b / a for a, b in zip(ours, theirs, strict=False)])
     return Row(case, quantity, median, rival, against, ratio=rival / median, spread=spread, **more)
 
 
-def compared_row(
-    case: str,
-    quantity: str,
-    ours: Measurement,
-    rival: Rival,
-    *,
-    lap: str | None = None,
-    scales: tuple[float, float] = (1.0, 1.0),
-    **more: Any,
-) -> Row:
-    """The row of two sides' samples of a lap, the quantity's by default, times each side's scale."""
-    mine, theirs = (
-        [scale * seconds for seconds in side.seconds[lap or quantity]]
-        for side, scale in zip((ours, rival[1] if rival else ours), scales, strict=True)
-    )
-    return timed_row(case, quantity, mine, *((theirs, rival[0]) if rival else ()), **more)
-
-
-def memory_row(case: str, device: str, ours: Measurement, rival: Rival) -> Row:
-    """The row of two sides' peak memory."""
-    mine, note = ours.peak / 2**20, MEMORY_NOTE[device]
-    if rival is None:
-        return Row(case, "peak memory", mine, unit="MiB", note=note)
-    name, theirs = rival
-    ratio = theirs.peak / ours.peak if ours.peak else None
-    return Row(case, "peak memory", mine, theirs.peak / 2**20, name, "MiB", ratio=ratio, note=note)
-
-
-def quartiles(samples: list[float]) -> list[float]:
+def quartiles(samples: Sequence[float]) -> list[float]:
     """First and third quartile."""
     return [float(q) for q in np.percentile(samples, (25, 75))]
 
 
-def measure(
-    sides: Mapping[str, Side],
-    repeats: int,
-    sample_seconds: float = 0.02,
-    *,
-    limit_seconds: float = math.inf,
-    check: Callable[[Mapping[str, Any]], None] = lambda results: None,
-) -> dict[str, Measurement]:
-    """Take `repeats` samples of every side in turn: A B A B …, each side in a process of its own.
+# ---- cases ----
 
-    So a side's waiting threads and memory do not touch the other's. Results are of the last timed run.
 
-    limit_seconds  after LEAST_SAMPLES a side no more are begun than are likely to end within it
-    check          is called with the results by side before the first sample, and with the last ones
+def run_cases(cases: Iterable[Case], arguments: Any) -> Iterator[list[Row]]:
+    """The rows of each case whose name holds a text of --like. A case that fails is named on stderr, and the
+    others go on; raises BenchmarkError at the end then."""
+    chosen = [case for case in cases if any(text in case.name for text in arguments.like)]
+    failed = []
+    for case in tqdm(chosen, unit="case", disable=not sys.stderr.isatty()):
+        try:
+            yield rows_of(case, arguments)
+        except BenchmarkError as error:
+            failed.append(case.name)
+            cli.warn(f"left out: {case.name}: {error}")
+    if failed:
+        raise BenchmarkError(f"{len(failed)} of {len(chosen)} cases were left out: {', '.join(failed)}")
+    if not chosen:
+        raise BenchmarkError(f"no case has {' or '.join(arguments.like)} in its name: give another --like")
 
-    Raises BenchmarkError where a side fails, and what `check` raises.
-    """
+
+def rows_of(case: Case, arguments: Any) -> list[Row]:
+    """Measure a case."""
+    threads = case.threads or arguments.threads
     with ExitStack() as stack:
-        asked = {
-            name: stack.enter_context(side_process(name, side, sample_seconds))
-            for name, side in sides.items()
-        }
-        for ask in asked.values():
-            ask("build")
-        check({name: ask("result") for name, ask in asked.items()})
-        measured = interleave(asked, repeats, limit_seconds)
-        check({name: one.result for name, one in measured.items()})
-    return measured
+        ours = _opened(stack, case, "ours", Rival(case.ours, both=False), threads, arguments)
+        ours("build")
+        asked, names, rows = {"ours": ours}, {}, []
+        for name, rival in case.rivals.items():
+            both = rival.both and arguments.device == "host" and case.threads is None and not case.together
+            for each in sorted({1, threads}) if both else [threads]:
+                side = f"{name}, {count_threads(each)}" if both else name
+                try:
+                    asked[side] = _opened(stack, case, side, rival, each, arguments)
+                    asked[side]("build")
+                    names[side] = name
+                except BenchmarkError as error:
+                    # What a rival cannot do, for lack of memory or of an implementation, is told.
+                    asked.pop(side, None)
+                    cli.warn(f"{case.name}: left out: {error}")
+        differences = _differences(case, asked, names)
+        measured = interleave(asked, arguments.repeats, arguments.case_seconds)
+    own = measured.pop("ours")
+    groups: dict[str, dict[str, Measurement]] = {}
+    for side, found in measured.items():
+        groups.setdefault(names[side], {})[side] = found
+    if case.rivals and not groups:
+        raise BenchmarkError("every rival failed")
+    for group in groups.values():
+        fastest = min(group, key=lambda side: float(np.median(group[side].seconds[OVERALL])))
+        rows += _compared(case, arguments, own, fastest, group[fastest], differences.get(fastest, ""))
+    return rows or _compared(case, arguments, own, None, None, "")
+
+
+def _compared(
+    case: Case,
+    arguments: Any,
+    own: Measurement,
+    against: str | None,
+    theirs: Measurement | None,
+    difference: str,
+) -> list[Row]:
+    notes = (case.note, own.note, theirs and theirs.note, difference)
+    note = "; ".join(text for text in notes if text) or None
+    rows = []
+    for part, seconds in own.seconds.items():
+        if theirs is not None and part not in theirs.seconds:
+            continue
+        quantity = case.quantities.get(part, part)
+        rival = (theirs.seconds[part], against) if theirs is not None else ()
+        rows.append(timed_row(case.name, quantity, seconds, *rival, paper=case.paper.get(part), note=note))
+    if case.memory:
+        mine, note = own.peak / 2**20, MEMORY_NOTE["cuda" if arguments.device == "cuda" else "host"]
+        peak = None if theirs is None else theirs.peak / 2**20
+        ratio = peak / mine if peak is not None and mine else None
+        rows.append(Row(case.name, "peak memory", mine, peak, against, "MiB", ratio=ratio, note=note))
+    return rows
+
+
+def _differences(case: Case, asked: Mapping[str, Ask], names: Mapping[str, str]) -> dict[str, str]:
+    """What rows say of each rival's difference to our results. Raises BenchmarkError if it is too large."""
+    found, ours = {}, asked["ours"]("result")
+    for side, name in names.items():
+        if case.rivals[name].compared:
+            theirs = asked[side]("result")
+            if math.isinf(case.tolerance):
+                found[side] = f"results differ by {difference(ours, theirs, case.least):.1e}"
+            else:
+                require_equal(side, ours, theirs, case.tolerance, case.least)
+    return found
+
+
+def difference(ours: Mapping[str, Any], theirs: Mapping[str, Any], least: float = 0.0) -> float:
+    """The largest difference in norm of any array, relative to the norm of the rival's, or to `least` times
+    the norm of all arrays where that is more."""
+    norms = {name: float(np.linalg.norm(np.asarray(one, np.float64))) for name, one in theirs.items()}
+    floor = least * math.hypot(*norms.values())
+    worst = 0.0
+    for name, array in theirs.items():
+        if np.shape(ours[name]) != np.shape(array):
+            return math.inf
+        apart = float(np.linalg.norm(np.asarray(ours[name], np.float64) - np.asarray(array, np.float64)))
+        limit = max(norms[name], floor)
+        worst = max(worst, apart / limit if limit else (math.inf if apart else 0.0))
+        if math.isnan(apart):
+            return math.inf
+    return worst
+
+
+def require_equal(
+    name: str, ours: Mapping[str, Any], theirs: Mapping[str, Any], tolerance: float, least: float = 0.0
+) -> None:
+    """Raise BenchmarkError unless the sides' arrays agree: times of different work are not reported. Arrays
+    that only our side has are not compared."""
+    missing = theirs.keys() - ours.keys()
+    if missing:
+        raise BenchmarkError(f"{name} has results that our side lacks: {sorted(missing)}")
+    worst = difference(ours, theirs, least)
+    if not worst <= tolerance:
+        raise BenchmarkError(
+            f"results differ from {name} by {worst:.3g} in norm, {tolerance:.3g} is allowed: the times are "
+            "not reported"
+        )
+
+
+def count_threads(threads: int) -> str:
+    """A number of threads in words."""
+    return f"{threads} thread{'s' if threads > 1 else ''}"
+
+
+# ---- sides ----
 
 
 class Ask(Protocol):
-    """Asks a side's process, see `serve`."""
+    """Asks a side, see `answer`."""
 
-    def __call__(self, question: str, within: float = math.inf) -> Any:
-        """The answer. Raises BenchmarkError with the error that the process met, and where there is none
-        within so many seconds, which end the process."""
+    def __call__(self, question: str) -> Any:
+        """The answer. Raises BenchmarkError with the error that the side met."""
 
 
 def interleave(
     asked: Mapping[str, Ask], repeats: int, limit_seconds: float = math.inf
 ) -> dict[str, Measurement]:
-    """Samples of sides that are built, as `measure` takes them, and what the last runs left."""
+    """Samples of sides that are built, in turn: A B A B …. After LEAST_SAMPLES of a side no more are begun
+    than are likely to end within the limit."""
     measured = {name: Measurement() for name in asked}
     started = time.perf_counter()
     for taken in range(repeats):
@@ -203,32 +378,140 @@ def interleave(
             for quantity, seconds in ask("sample").items():
                 measured[name].seconds[quantity].append(seconds)
     for name, ask in asked.items():
-        measured[name].result = ask("result")
-        measured[name].peak = ask("bytes")
+        measured[name].peak, measured[name].note = ask("bytes"), ask("note")
     return measured
 
 
+class Timer:
+    """Times runs of one step.
+
+    A sample is one run that is not timed, which wakes threads and fills caches, then `number` timed ones, so
+    many that they take `sample_seconds`. A step that takes longer than SLOW_SECONDS is run once.
+    """
+
+    def __init__(self, step: Step, sample_seconds: float) -> None:
+        self.step, self.number = step, 1
+        self.first: dict[str, float] | None = self.time_each()
+        if self.first[OVERALL] * step.per <= SLOW_SECONDS:
+            self.first = None
+            once = max(self.sample()[OVERALL] * step.per, 1e-9)
+            self.number = max(1, min(100_000, int(sample_seconds / once)))
+
+    def sample(self) -> dict[str, float]:
+        """Seconds per unit of work, by part and overall."""
+        if self.first is not None:
+            return self.first
+        step, device = self.step, self.step.device
+        if step.prepare is not None:
+            step.prepare()
+        self.run_once()
+        device.synchronize()
+        if step.reset is not None or len(step.parts) > 1:
+            return self.time_each()
+        start = device.timestamp()
+        for _ in range(self.number):
+            self.run_once()
+        return {OVERALL: device.seconds(start, device.timestamp()) / self.number / step.per}
+
+    def run_once(self) -> None:
+        """All parts, from the state that `reset` leaves."""
+        if self.step.reset is not None:
+            self.step.reset()
+        for part in self.step.parts.values():
+            part()
+
+    def time_each(self) -> dict[str, float]:
+        """Runs that are timed one by one, part by part."""
+        step, device = self.step, self.step.device
+        seconds: dict[str, float] = defaultdict(float)
+        for _ in range(self.number):
+            if step.reset is not None:
+                step.reset()
+            device.synchronize()
+            marks = [device.timestamp()]
+            for part in step.parts.values():
+                part()
+                marks.append(device.timestamp())
+            scale = 1 / (self.number * step.per)
+            for name, before, after in zip(step.parts, marks, marks[1:], strict=False):
+                seconds[name] += device.seconds(before, after) * scale
+            if len(step.parts) > 1 or OVERALL not in step.parts:
+                seconds[OVERALL] += device.seconds(marks[0], marks[-1]) * scale
+        return dict(seconds)
+
+
+def answer(question: str, step: Step, timer: Timer, before: int) -> Any:
+    """The answer to "build" (seconds of a run), "sample", "result", "note" or "bytes"."""
+    if question == "sample":
+        return timer.sample()
+    if question == "result":
+        return step.result()
+    if question == "note":
+        return step.note()
+    if question == "bytes":
+        return peak_bytes(step, before)
+    return None
+
+
+def peak_bytes(step: Step, before: int) -> int:
+    """Bytes of memory that a side took at most."""
+    if step.pool_bytes is not None and step.device.name == "cuda":
+        return step.pool_bytes()
+    if step.device.name == "cuda":
+        return int(step.device.xp.get_default_memory_pool().total_bytes())
+    return peak_host_bytes() - before
+
+
+def peak_host_bytes() -> int:
+    """The largest resident size of this process so far, Linux's VmHWM: ru_maxrss of a child starts at its
+    parent's."""
+    with open("/proc/self/status", encoding="utf-8") as lines:
+        for line in lines:
+            if line.startswith("VmHWM:"):
+                return int(line.split()[1]) * 1024
+    raise OSError("/proc/self/status has no VmHWM")
+
+
+def _opened(stack: ExitStack, case: Case, name: str, rival: Rival, threads: int, arguments: Any) -> Ask:
+    if case.together or arguments.quick:
+        return _local(name, rival.build, 0.0 if arguments.quick else SAMPLE_SECONDS)
+    return stack.enter_context(side_process(name, rival, threads, SAMPLE_SECONDS))
+
+
+def _local(name: str, build: Callable[[], Step], sample_seconds: float) -> Ask:
+    """A side in this process."""
+    side: list[Any] = []
+
+    def ask(question: str) -> Any:
+        try:
+            if not side:
+                step = build()
+                side.extend((step, Timer(step, sample_seconds), peak_host_bytes()))
+            return answer(question, *side)
+        except Exception as error:  # the other sides still count
+            raise BenchmarkError(f"{name}: {type(error).__name__}: {error}") from error
+
+    return ask
+
+
 @contextmanager
-def side_process(name: str, side: Side, sample_seconds: float) -> Iterator[Ask]:
+def side_process(name: str, rival: Rival, threads: int, sample_seconds: float) -> Iterator[Ask]:
     """A side's process, which ends with the block."""
     context = multiprocessing.get_context("spawn")
     here, there = context.Pipe()
     process = context.Process(
-        target=serve,
-        args=(there, side.factory, dict(side.options), side.imports, sample_seconds),
-        daemon=True,
+        target=serve, args=(there, rival.build, rival.imports, sample_seconds), daemon=True
     )
-    with environment({**thread_variables(side.threads), **side.variables}), _without_interrupts():
+    # NPROC sizes XLA's pool of threads.
+    variables = {**thread_variables(threads), "NPROC": str(threads), **rival.variables}
+    with environment(variables), _without_interrupts():
         process.start()
     there.close()
 
-    def ask(question: str, within: float = math.inf) -> Any:
+    def ask(question: str) -> Any:
         with suppress(OSError):  # the process may have ended with an error that waits to be read
             here.send(question)
         try:
-            if not here.poll(within if within < math.inf else None):
-                process.kill()
-                raise BenchmarkError(f"{name}: no answer to {question!r} within {within:.3g} s")
             error, value = here.recv()
         except (EOFError, OSError):
             process.join(10)
@@ -247,6 +530,26 @@ def side_process(name: str, side: Side, sample_seconds: float) -> Iterator[Ask]:
             process.kill()
             process.join()
         here.close()
+
+
+def serve(
+    connection: Connection, build: Callable[[], Step], imports: Sequence[str], sample_seconds: float
+) -> None:
+    """A side's process: it answers questions until "stop", by pairs of an error's text or None, and what was
+    asked for."""
+    try:
+        for module in imports:
+            importlib.import_module(module)
+        before = peak_host_bytes()
+        while (question := connection.recv()) != "stop":
+            if question == "build":
+                step = build()
+                timer = Timer(step, sample_seconds)
+            connection.send((None, answer(question, step, timer, before)))
+    except (BppsaError, ImportError) as error:
+        connection.send((str(error), None))
+    except Exception:
+        connection.send((traceback.format_exc(), None))
 
 
 @contextmanager
@@ -274,30 +577,37 @@ def environment(variables: Mapping[str, str]) -> Iterator[None]:
                 os.environ[name] = value
 
 
-def require_equal(
-    what: str,
-    ours: Mapping[str, np.ndarray],
-    theirs: Mapping[str, np.ndarray],
-    tolerance: float,
-    least: float = 0.0,
-) -> None:
-    """Raise BenchmarkError unless every array of `ours` is `theirs`'s within `tolerance` of its norm, or of
-    `least` where that is more.
+def thread_variables(threads: int) -> dict[str, str]:
+    """Environment variables that give a process's pools `threads` threads."""
+    names = ("NUMBA_NUM_THREADS", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
+    return dict.fromkeys(names, str(threads))
 
-    Times of sides that do not do the same work are not reported.
-    """
-    if ours.keys() != theirs.keys():
-        raise BenchmarkError(f"{what}: our side gives {sorted(ours)}, theirs {sorted(theirs)}")
-    for name, array in ours.items():
-        rival = np.asarray(theirs[name])
-        if np.shape(array) != rival.shape:
-            raise BenchmarkError(
-                f"{what}: {name} has shape {np.shape(array)} on our side, {rival.shape} on theirs"
-            )
-        difference = float(np.linalg.norm(np.asarray(array, np.float64) - rival))
-        limit = tolerance * max(float(np.linalg.norm(rival.astype(np.float64))), least)
-        if not difference <= limit:
-            raise BenchmarkError(
-                f"{what}: {name} differs by {difference:.3g} in norm, {limit:.3g} is allowed: "
-                "the times are not reported"
-            )
+
+# ---- steps ----
+
+
+def passes_step(
+    network: Any, inputs: Any, labels: Any, *, method: str = "auto", optimizer: Any = None, **more: Any
+) -> Step:
+    """A network's forward pass with the loss, its backward pass, and the optimizer's step where there is one.
+    The result has the loss and all gradients."""
+    from bppsa_cupy.training.losses import cross_entropy
+
+    device, found = network.device, dict[str, Any]()
+    inputs = device.asarray(inputs)
+
+    def forward() -> None:
+        output = network.forward(inputs, into=network.last_pass)
+        found["loss"], found["gradient"] = cross_entropy(output, labels, device=device)
+
+    def backward() -> None:
+        network.backward(found["gradient"], method=method)
+
+    def result() -> dict[str, np.ndarray]:
+        gradients = {name: np.array(device.to_host(array)) for name, array in network.gradients.items()}
+        return {"loss": np.asarray(device.to_host(found["loss"])), **gradients}
+
+    parts: dict[str, Callable[[], object]] = {"forward": forward, "backward": backward}
+    if optimizer is not None:
+        parts["optimizer"] = lambda: optimizer.step(network.gradients)
+    return Step(parts, result, device, **more)

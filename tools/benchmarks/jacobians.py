@@ -4,122 +4,45 @@ from __future__ import annotations
 
 import argparse
 import math
-from collections.abc import Callable, Sequence
-from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from functools import partial
+from typing import Any
 
 import numpy as np
-import scipy.sparse
 
-from bppsa_cupy.csr import Pattern
-from bppsa_cupy.layers import Layer
 from bppsa_cupy.models import build_model
 from bppsa_cupy.network.sequential import Sequential
-from bppsa_cupy.tools import cli
-from bppsa_cupy.tools.benchmarks.harness import (
-    BenchmarkError,
-    Row,
-    Side,
-    compared_row,
-    measure,
-    memory_row,
-)
-from bppsa_cupy.tools.benchmarks.rivals import (
-    TorchWorkload,
-    best,
-    to_numpy,
-    torch_network,
-    torch_sides,
-)
-from bppsa_cupy.tools.benchmarks.workload import OVERALL, Lap, Workload
-from bppsa_cupy.tools.machine import torch_device
-from bppsa_cupy.tools.paper import CONVOLUTION_MIB, TABLE1
-
-if TYPE_CHECKING:
-    import torch
-
-AGAINST = ("torch", "none")
-
-NOTE = "columns sampled, times their number"
-KERNEL_NOTE = "the operator's launches bound beforehand: no check of arguments"
-EXPRESSION_NOTE = "theirs is the paper's expression, which leaves out what the padding cuts off"
+from bppsa_cupy.tools.benchmarks.harness import OVERALL, Case, Row, Step, torch_rival
+from bppsa_cupy.tools.paper import TABLE1
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """--columns."""
-    parser.add_argument(
-        "--columns", type=cli.positive, default=200, help="columns that autograd makes (default 200)"
-    )
-
-
-def run(arguments: argparse.Namespace) -> list[Row]:
-    """Sparsity, sizes and times of the first convolution, ReLU and max-pooling of VGG-11 at B = 1."""
+def cases(arguments: argparse.Namespace) -> Iterator[Case]:
+    """The first convolution, ReLU and max-pooling of VGG-11 at B = 1."""
     columns = 5 if arguments.quick else arguments.columns
-    rows = []
-    for index in TABLE1:
-        rows += rows_of_layer(arguments, index, columns)
-    return rows
-
-
-def rows_of_layer(arguments: argparse.Namespace, index: int, columns: int) -> list[Row]:
-    """Those of one layer, by its place in VGG-11."""
     network = build_model("vgg11", device="host")
-    layers = network.layers[: index + 1]
-    options = {"layers": layers, "device": arguments.device}
-    sides = {
-        "ours": Side(Fill, options, arguments.threads),
-        "kernel": Side(BoundFill, options, arguments.threads),
-    }
-    if arguments.against == "torch":
-        more = {**options, "columns": columns}
-        sides |= torch_sides("PyTorch autograd", Columns, more, arguments.threads)
-    measured = measure(sides, arguments.repeats, 0.0 if arguments.quick else 0.02)
-    ours, kernel = measured.pop("ours"), measured.pop("kernel")
-    pattern = network.jacobians[index].pattern
-    for side in (ours, kernel):
-        check_columns(pattern, side.result, [rival.result for rival in measured.values()])
-    rival = best(measured)
-
-    case = case_name(network, index)
-    paper = TABLE1[index]
-    columns_made = rival[1].result["columns"].size if rival else 1
-    scales = 1.0, pattern.shape[1] / columns_made
-    timed = [
-        compared_row(case, quantity, side, rival, lap=OVERALL, scales=scales, paper=paper.speed_up,
-                     note=note if rival else None)
-        for quantity, side, note in (("fill", ours, NOTE), ("kernel", kernel, KERNEL_NOTE))
-    ]  # fmt: skip
-    return [
-        *_sizes(network, index, case, pattern, paper.sparsity, ours.result.nbytes / 2**20),
-        *timed,
-        memory_row(case, arguments.device, ours, rival),
-    ]
+    for index in TABLE1:
+        options = {"index": index, "device": arguments.device, "columns": columns}
+        rivals = {}
+        if "torch" in arguments.against:
+            rivals["PyTorch autograd"] = torch_rival(partial(columns_step, **options))
+        yield Case(
+            case_name(network, index), partial(fill_step, **options), rivals, tolerance=1e-5,
+            quantities={OVERALL: "fill"}, paper={OVERALL: TABLE1[index].speed_up}, memory=True,
+            note="columns sampled, times their number" if rivals else "",
+        )  # fmt: skip
 
 
-def _sizes(
-    network: Sequential, index: int, case: str, pattern: Pattern, sparsity: float, mib: float
-) -> list[Row]:
-    return [
-        Row(
-            case,
-            "guaranteed sparsity",
-            pattern.sparsity,
-            expression(network, index),
-            "the paper's expression",
-            "fraction",
-            paper=sparsity,
-            note=EXPRESSION_NOTE if network.layers[index].parameter_shapes() else None,
-        ),
-        Row(case, "nnz", pattern.nnz, math.prod(pattern.shape), "the full matrix", "entries"),
-        Row(
-            case,
-            "values",
-            mib,
-            paper=None if index else CONVOLUTION_MIB,
-            unit="MiB",
-            note="float32, indices not counted",
-        ),
-    ]
+def sizes() -> list[Row]:
+    """Guaranteed sparsity beside the paper's expression, and the entries, of each layer."""
+    network, rows = build_model("vgg11", device="host"), []
+    for index, paper in TABLE1.items():
+        pattern, case = network.jacobians[index].pattern, case_name(network, index)
+        rows += [
+            Row(case, "guaranteed sparsity", pattern.sparsity, expression(network, index),
+                "the paper's expression", "fraction", paper=paper.sparsity),
+            Row(case, "nnz", pattern.nnz, math.prod(pattern.shape), "the full matrix", "entries"),
+        ]  # fmt: skip
+    return rows
 
 
 def case_name(network: Sequential, index: int) -> str:
@@ -129,8 +52,8 @@ def case_name(network: Sequential, index: int) -> str:
 
 
 def expression(network: Sequential, index: int) -> float:
-    """Table 1's expression of the guaranteed sparsity: one entry a row and column of a diagonal, a
-    kernel's taps a column of a window's operator, of as many input channels as a window spans."""
+    """Table 1's expression of the guaranteed sparsity: one entry per row and column of a diagonal, a kernel's
+    taps per column of a window's operator, of as many input channels as a window spans."""
     channels, height, width = network.shapes[index]
     layer = network.layers[index]
     if not hasattr(layer, "kernel_size"):
@@ -139,106 +62,60 @@ def expression(network: Sequential, index: int) -> float:
     return 1 - taps / ((1 if layer.parameter_shapes() else channels) * height * width)
 
 
-def check_columns(pattern: Pattern, values: np.ndarray, rivals: list[dict[str, np.ndarray]]) -> None:
-    """Raise BenchmarkError unless the CSR values give the columns that autograd made.
-
-    rivals  "columns" (k,), and their entries that differ from 0: "row", "position" in columns, "value"
-    """
-    if not np.isfinite(values).all():
-        raise BenchmarkError("a value of the Jacobian is not finite: the times are not reported")
-    for rival in rivals:
-        ours = pattern.to_scipy(values).tocsc()[:, rival["columns"]]
-        entries = (rival["value"], (rival["row"], rival["position"]))
-        theirs = scipy.sparse.csc_array(entries, shape=ours.shape)
-        worst = abs(ours - theirs).max()
-        if not worst <= 1e-6 * abs(theirs).max():
-            raise BenchmarkError(
-                f"a column of the Jacobian differs from autograd's by {worst:.3g}: the times are not reported"
-            )
+def sampled_columns(width: int, count: int) -> np.ndarray:
+    """Columns spread over the matrix."""
+    return np.unique(np.linspace(0, width - 1, count).astype(np.int64))
 
 
-def forward_pass(layers: Sequence[Layer], device: str) -> Sequential:
-    """A network of the first layers of VGG-11 with the forward pass of one image after it."""
+def forward_pass(index: int, device: str) -> Sequential:
+    """A network of the first layers of VGG-11 after the forward pass of one image."""
+    layers = build_model("vgg11", device="host").layers[: index + 1]
     network = Sequential(layers, (3, 32, 32), device=device)
     network.forward(np.random.default_rng(0).standard_normal((1, 3, 32, 32)).astype(np.float32))
     return network
 
 
-class Fill(Workload):
-    """Values of the last layer's Jacobian into an array that is there, through the operator's `fill`."""
+def fill_step(index: int, device: str, columns: int) -> Step:
+    """Values of the last layer's Jacobian into an array that is there, by the operator's `fill`."""
+    network = forward_pass(index, device)
+    where, jacobian = network.device, network.jacobians[-1]
+    assert network.last_pass is not None
+    state, pattern = network.last_pass.layers[-1], jacobian.pattern
+    values = where.empty((pattern.nnz,) if jacobian.shared else (pattern.nnz, 1), network.dtype)
 
-    def __init__(self, layers: Sequence[Layer], device: str) -> None:
-        network = forward_pass(layers, device)
-        self.device, self.jacobian = network.device, network.jacobians[-1]
-        assert network.last_pass is not None
-        self.state = network.last_pass.layers[-1]
-        nnz = self.jacobian.pattern.nnz
-        self.values = self.device.empty((nnz,) if self.jacobian.shared else (nnz, 1), network.dtype)
+    def result() -> dict[str, np.ndarray]:
+        matrix = pattern.to_scipy(where.to_host(values).reshape(-1))
+        return {"columns": matrix.tocsc()[:, sampled_columns(pattern.shape[1], columns)].toarray()}
 
-    def run(self, lap: Lap) -> None:
-        self.jacobian.fill(self.device, self.state.parameters, self.state.saved, self.values)
-
-    def result(self) -> np.ndarray:
-        return self.device.to_host(self.values).reshape(-1)
+    fill = partial(jacobian.fill, where, state.parameters, state.saved, values)
+    return Step({OVERALL: fill}, result, where)
 
 
-class BoundFill(Fill):
-    """The bare launches of `fill`."""
+def columns_step(index: int, device: str, columns: int) -> Step:
+    """Columns of the transposed Jacobian, each by one backward pass of PyTorch's autograd. The pass starts
+    from a unit vector, which costs less than from an element of the output."""
+    import torch
 
-    @cached_property
-    def launches(self) -> list[Callable[[], None]]:
-        """The launches that `fill` makes, bound."""
-        bound: list[Callable[[], None]] = []
-        device = self.device
+    from bppsa_cupy.tools.machine import torch_device
+    from bppsa_cupy.tools.torch_modules import to_numpy, torch_network
 
-        class Recorder:
-            """The device, whose launches are bound and kept."""
+    network = forward_pass(index, device)
+    assert network.last_pass is not None
+    before = network.last_pass.layers[index - 1].saved["output"] if index else network.last_pass.input
+    where, values = torch_device(network.device), network.device.to_host(before)
+    x = torch.tensor(values, device=where, requires_grad=True)
+    output = torch_network(network)[-1](x).reshape(-1)
+    unit, places = torch.zeros_like(output), sampled_columns(output.numel(), columns)
+    made: list[Any] = []
 
-            def __getattr__(self, name: str) -> Any:
-                return getattr(device, name)
+    def run() -> None:
+        made.clear()
+        for column in places.tolist():
+            unit[column] = 1
+            made.extend(torch.autograd.grad(output, x, unit, retain_graph=True))
+            unit[column] = 0
 
-            def launch(self, *arguments: Any) -> None:
-                bound.append(device.bind(*arguments))
+    def result() -> dict[str, np.ndarray]:
+        return {"columns": np.stack([to_numpy(column).reshape(-1) for column in made], axis=1)}
 
-        recorder: Any = Recorder()
-        self.jacobian.fill(recorder, self.state.parameters, self.state.saved, self.values)
-        return bound
-
-    def run(self, lap: Lap) -> None:
-        for launch in self.launches:
-            launch()
-
-
-class Columns(TorchWorkload):
-    """Columns of the transposed Jacobian, each by one backward pass of PyTorch's autograd.
-
-    The pass starts from a unit vector, which costs less than from an element of the output.
-    """
-
-    def __init__(self, layers: Sequence[Layer], device: str, columns: int) -> None:
-        import torch
-
-        network = forward_pass(layers, device)
-        self.device = network.device
-        assert network.last_pass is not None
-        before = network.last_pass.input if len(layers) == 1 else network.last_pass.layers[-2].saved["output"]
-        where, values = torch_device(self.device), self.device.to_host(before)
-        self.input = torch.tensor(values, device=where, requires_grad=True)
-        self.output = torch_network(network)[-1](self.input).reshape(-1)
-        self.unit = torch.zeros_like(self.output)
-        self.columns = np.unique(np.linspace(0, self.output.numel() - 1, columns).astype(np.int64))
-        self.made: list[torch.Tensor] = []
-
-    def run(self, lap: Lap) -> None:
-        import torch
-
-        self.made = []
-        for column in self.columns.tolist():
-            self.unit[column] = 1
-            self.made += torch.autograd.grad(self.output, self.input, self.unit, retain_graph=True)
-            self.unit[column] = 0
-
-    def result(self) -> dict[str, np.ndarray]:
-        matrix = np.stack([to_numpy(column).reshape(-1) for column in self.made], axis=1)
-        row, position = np.nonzero(matrix)
-        return {"columns": self.columns, "row": row, "position": position, "value": matrix[row, position]}
+    return Step({OVERALL: run}, result, network.device, per=len(places) / output.numel())

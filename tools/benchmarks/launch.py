@@ -11,11 +11,10 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from bppsa_cupy.tools.benchmarks.harness import BenchmarkError
-from bppsa_cupy.tools.benchmarks.workload import thread_variables
+from bppsa_cupy.tools.benchmarks.harness import BenchmarkError, thread_variables
 
 
-def measure(ranks: int, module: str, options: dict[str, Any]) -> dict[str, Any]:
+def measure_on_ranks(ranks: int, module: str, options: dict[str, Any]) -> dict[str, Any]:
     """What a program measures on ranks of one thread each.
 
     module   of tools.benchmarks: its `main` reads the options from the file that it is given, and rank 0

@@ -1,155 +1,77 @@
-"""A linear recurrence forward and back beside PyTorch's and JAX's ways, and a copy of its arrays."""
+"""Linear recurrences, forward and backward, against PyTorch and JAX: the scan alone, MinGRU and LRU."""
 
 from __future__ import annotations
 
 import argparse
-import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from bppsa_cupy.devices import get_device
+from bppsa_cupy.layers import LRU, LinearRecurrent, MinGRU
+from bppsa_cupy.network import Sequential
 from bppsa_cupy.timescan.linear_scan import ScanGradients, linear_scan, linear_scan_backward
-from bppsa_cupy.tools.benchmarks.harness import (
-    Ask,
-    BenchmarkError,
-    Measurement,
-    Row,
-    Side,
-    interleave,
-    quartiles,
-    require_equal,
-    side_process,
-    timed_row,
-)
-from bppsa_cupy.tools.benchmarks.linear_layers import LAYERS, JaxLayer, OurLayer, OurProducts, TorchLayer
-from bppsa_cupy.tools.benchmarks.workload import OVERALL, Lap, Workload
+from bppsa_cupy.tools.benchmarks.harness import OVERALL, Case, Rival, Step, jax_rival, torch_rival
 
-AGAINST = ("torch", "jax", "copy")
-#: Several rivals may be named.
-SEVERAL = AGAINST
-
+#: MinGRU's candidates are positive, as scans of logarithms take them.
+LAYERS: dict[str, Callable[[int], LinearRecurrent]] = {
+    "MinGRU": lambda hidden: MinGRU(hidden, hidden, candidate="positive"),
+    "LRU": lambda hidden: LRU(hidden, hidden, r_min=0.5, r_max=0.99),
+}
 #: (B, T, H): those whose arrays are of at most MOST_BYTES, the longest with one sample and few units.
 SIZES = (
     *((batch, steps, hidden) for steps in (1000, 30_000) for batch in (1, 16) for hidden in (64, 256, 1024)),
     (1, 1_000_000, 64),
 )
-MOST_BYTES = 1 << 29
-#: Of layers, which hold several arrays of such a size.
-MOST_BYTES_OF_LAYERS = 1 << 28
-#: What stands beside our time without being a rival.
-LABELS = {"copy": "np.copyto", "products": "its products alone"}
-#: Steps up to which PyTorch's loop is worth waiting for.
+#: Of the scan, and of layers, which hold several arrays of such a size.
+MOST_BYTES = {"scan": 1 << 29, "MinGRU": 1 << 28, "LRU": 1 << 28}
+#: Steps up to which a loop in PyTorch is worth waiting for.
 LOOPED = 30_000
-#: Seconds of samples of a rival and us, of which each has a few in any case; of a rival's start: imports,
-#: arrays, compilation and two runs.
-LIMIT_SECONDS, START_SECONDS = 8, 25
-#: A rival that takes FAR times as long as the best one before it is timed once; one that takes so many
-#: seconds already where it takes NEAR times as long.
-FAR, NEAR, LONG_SECONDS = 10, 2, 2
 #: Of norms: logarithms lose digits.
 TOLERANCE = 1e-2
 #: Elements of a result that are compared.
 COMPARED = 4096
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """--steps, --case."""
-    parser.add_argument("--steps", type=int, help="the cases of so many steps alone (default: all)")
-    parser.add_argument(
-        "--case", choices=("scan", *LAYERS), help="the scan alone, or a layer on it (default: all)"
-    )
-
-
-def run(arguments: argparse.Namespace) -> Iterator[list[Row]]:
-    """Forward and back of all sizes, against each rival; with --quick of a small one."""
-    for layer in (None, *LAYERS):
-        if arguments.case not in (None, layer or "scan"):
-            continue
-        most = MOST_BYTES if layer is None else MOST_BYTES_OF_LAYERS
+def cases(arguments: argparse.Namespace) -> Iterator[Case]:
+    """A case per size, layer and rival, so that few sides' arrays are there at once."""
+    for layer, most in MOST_BYTES.items():
         for batch, steps, hidden in [(2, 50, 8)] if arguments.quick else SIZES:
-            if 4 * batch * steps * hidden <= most and arguments.steps in (None, steps):
-                yield _rows(arguments, layer, {"batch": batch, "steps": steps, "hidden": hidden})
-
-
-def _rows(arguments: argparse.Namespace, layer: str | None, sizes: Mapping[str, int]) -> list[Row]:
-    """A rival at a time, so that two sides' arrays are there at once."""
-    case = f"B={sizes['batch']} T={sizes['steps']} H={sizes['hidden']}"
-    threads, rows, best = arguments.threads, [], math.inf
-    sample_seconds = 0.0 if arguments.quick else 0.02
-    given: dict[str, Any] = dict(sizes)
-    kinds: dict[str, Callable[..., Workload]] = {"torch": TorchScan, "jax": JaxScan, "copy": Copies}
-    mine: Callable[..., Workload] = OurScan
-    if layer is not None:
-        case, given["layer"], mine = f"{layer} {case}", layer, OurLayer
-        kinds = {"torch": TorchLayer, "jax": JaxLayer, "products": OurProducts}
-    with side_process(
-        "ours", Side(mine, {**given, "device": arguments.device}, threads), sample_seconds
-    ) as ours:
-        own = ours("build")
-        for name, way in _rivals(arguments.against, sizes["steps"], layer):
-            options = {**given, **({"device": arguments.device} if name == "products" else {"way": way})}
-            side = Side(kinds[name], options, threads, (name,) if way else (), {"NPROC": str(threads)})
-            label = f"{'PyTorch' if name == 'torch' else 'JAX'}, {way}" if way else LABELS[name]
-            note: str | None = None
-            far = max(NEAR * best, min(FAR * best, LONG_SECONDS)) if way else math.inf
-            try:
-                with side_process(label, side, sample_seconds) as theirs:
-                    found, once = _beside(ours, theirs, far, arguments.repeats)
-                if way == "logcumsumexp":  # Over many steps sums have lost what a difference of two tells.
-                    require_equal(label, found[0].result, found[1].result, TOLERANCE)
-            except BenchmarkError as error:
-                if not way:
-                    raise
-                # What a rival cannot do, for lack of memory, of an implementation, of time or of digits, is
-                # told in its row's place.
-                spread, note = {"ours": quartiles([own])}, f"left out: {str(error)[-200:]}"
-                rows.append(Row(case, OVERALL, own, None, f"{label} (left out)", spread=spread, note=note))
+            if 4 * batch * steps * hidden > most:
                 continue
-            if way:
-                require_equal(f"{case}, {label}", found[0].result, found[1].result, TOLERANCE)
-            seconds, rivals = (one.seconds[OVERALL] for one in found)
-            if once:
-                label, note = f"{label} (once)", f"timed once: the best rival took {best:.3g} s"
-            elif way:
-                best = min(best, float(np.median(rivals)))
-            rows.append(timed_row(case, OVERALL, seconds, rivals, label, note=note))
-    return rows
+            sizes: dict[str, Any] = {"layer": layer, "batch": batch, "steps": steps, "hidden": hidden}
+            name = f"{'' if layer == 'scan' else f'{layer} '}B={batch} T={steps} H={hidden}"
+            ours = partial(our_step, **sizes, device=arguments.device)
+            for rival, side in _rivals(arguments, sizes):
+                yield Case(name, ours, {rival: side}, tolerance=TOLERANCE)
 
 
-def _beside(ours: Ask, theirs: Ask, far: float, repeats: int) -> tuple[list[Measurement], bool]:
-    """Ours and a rival side by side, and whether it was timed once, for it took longer than `far`."""
-    seconds = theirs("build", START_SECONDS + 2 * min(far, START_SECONDS))
-    if seconds <= far:
-        return list(interleave({"ours": ours, "theirs": theirs}, repeats, LIMIT_SECONDS).values()), False
-    own = ours("sample")[OVERALL]
-    return [
-        Measurement({OVERALL: [own]}, ours("result")),
-        Measurement({OVERALL: [seconds]}, theirs("result")),
-    ], True
+def _rivals(arguments: argparse.Namespace, sizes: dict[str, Any]) -> Iterator[tuple[str, Rival]]:
+    layer = sizes["layer"]
+    if "jax" in arguments.against:
+        for way in ("lax.scan", "associative_scan"):
+            yield f"JAX, {way}", jax_rival(partial(jax_step, **sizes, way=way), both=False)
+    if "torch" in arguments.against:
+        for way in ("associative_scan", "logcumsumexp", "loop"):
+            if (way == "loop" and sizes["steps"] > LOOPED) or (way, layer) == ("logcumsumexp", "LRU"):
+                continue
+            yield f"PyTorch, {way}", torch_rival(partial(torch_step, **sizes, way=way), both=False)
+    if layer == "scan" and "copy" in arguments.against:
+        yield "np.copyto", Rival(partial(copy_step, **sizes), both=False, compared=False)
 
 
-def _rivals(against: list[str], steps: int, layer: str | None = None) -> Iterator[tuple[str, str]]:
-    """The ways of each rival, those that are best as a rule first; beside the scan a copy of its arrays,
-    beside a layer its products alone."""
-    if "jax" in against:
-        yield "jax", "lax.scan"
-        yield "jax", "associative_scan"
-    if "torch" in against:
-        yield "torch", "associative_scan"
-        if layer != "LRU":
-            yield "torch", "logcumsumexp"
-        if steps <= LOOPED:
-            yield "torch", "loop"
-    yield ("copy" if layer is None else "products"), ""
-
-
-def made(batch: int, steps: int, hidden: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """a in (0.5, 1), b in (0, 1), as logarithms take them, and a gradient."""
+def make_arrays(layer: str, batch: int, steps: int, hidden: int) -> dict[str, np.ndarray]:
+    """Parameters, inputs and the gradient by the output, float32. The scan's inputs are a in (0.5, 1) and b
+    in (0, 1), as logarithms take them."""
     rng, shape = np.random.default_rng(0), (batch, steps, hidden)
-    a, b, gradient = (rng.random(shape, "float32") for _ in range(3))
-    return 0.5 + a / 2, b + np.float32(1e-3), gradient
+    if layer == "scan":
+        a, b, gradient = (rng.random(shape, "float32") for _ in range(3))
+        return {"a": 0.5 + a / 2, "b": b + np.float32(1e-3), "gradient": gradient}
+    arrays = LAYERS[layer](hidden).initialize(rng)
+    arrays |= {name: rng.standard_normal(shape) for name in ("x", "gradient")}
+    return {name: array.astype("float32") for name, array in arrays.items()}
 
 
 def compared(**arrays: Any) -> dict[str, np.ndarray]:
@@ -158,73 +80,72 @@ def compared(**arrays: Any) -> dict[str, np.ndarray]:
     return {name: array[:: max(1, array.size // COMPARED)].copy() for name, array in flat.items()}
 
 
-class OurScan(Workload):
-    """`bp.linear_scan` and its gradients, into arrays that are there."""
+def our_step(layer: str, batch: int, steps: int, hidden: int, device: str) -> Step:
+    """`bp.linear_scan` and its gradients into arrays that are there, or a network of one layer."""
+    arrays = make_arrays(layer, batch, steps, hidden)
+    if layer != "scan":
+        return _our_layer(layer, arrays, steps, hidden, device)
+    where = get_device(device)
+    a, b, gradient = (where.asarray(arrays[name]) for name in ("a", "b", "gradient"))
+    h, by_a, by_b = (where.zeros(b.shape, b.dtype) for _ in range(3))
+    out = ScanGradients(by_a, by_b, where.zeros((batch, hidden), b.dtype))
 
-    def __init__(self, batch: int, steps: int, hidden: int, device: str) -> None:
-        self.device = get_device(device)
-        self.a, self.b, self.gradient = map(self.device.asarray, made(batch, steps, hidden))
-        self.h = self.device.zeros(self.b.shape, self.b.dtype)
-        like = self.device.zeros
-        self.out = ScanGradients(
-            like(self.b.shape, self.b.dtype), like(self.b.shape, self.b.dtype),
-            like((batch, hidden), self.b.dtype),
-        )  # fmt: skip
+    def run() -> None:
+        linear_scan(a, b, out=h)
+        linear_scan_backward(a, h, gradient, out=out)
 
-    def run(self, lap: Lap) -> None:
-        linear_scan(self.a, self.b, out=self.h)
-        linear_scan_backward(self.a, self.h, self.gradient, out=self.out)
-
-    def result(self) -> dict[str, np.ndarray]:
-        to_host = self.device.to_host
-        return compared(h=to_host(self.h), a=to_host(self.out.a), b=to_host(self.out.b))
+    host = where.to_host
+    return Step({OVERALL: run}, lambda: compared(y=host(h), a=host(by_a), b=host(by_b)), where)
 
 
-class Copies(Workload):
-    """Copies that read and write as many bytes as a scan must, forward 3 arrays and back 5: four copies."""
+def _our_layer(layer: str, arrays: dict[str, np.ndarray], steps: int, hidden: int, device: str) -> Step:
+    net = Sequential([LAYERS[layer](hidden)], (steps, hidden), device=device)
+    net.load_state_dict({f"0.{name}": arrays[name] for name in net.layers[0].parameter_shapes()})
+    x, gradient = (net.device.asarray(arrays[name]) for name in ("x", "gradient"))
+    found: dict[str, Any] = {}
 
-    def __init__(self, batch: int, steps: int, hidden: int, way: str) -> None:
-        self.device = get_device("host")
-        self.source = made(batch, steps, hidden)[0]
-        self.target = np.zeros_like(self.source)
+    def run() -> None:
+        found["y"] = net.forward(x, into=net.last_pass)
+        found["x"] = net.backward(gradient, input_gradient=True)
 
-    def run(self, lap: Lap) -> None:
+    def result() -> dict[str, np.ndarray]:
+        own = {name.removeprefix("0."): array for name, array in net.gradients.to_host().items()}
+        return compared(**{name: net.device.to_host(array) for name, array in found.items()}, **own)
+
+    return Step({OVERALL: run}, result, net.device)
+
+
+def copy_step(layer: str, batch: int, steps: int, hidden: int) -> Step:
+    """Four copies: they move as many bytes as a scan must, 3 arrays forward and 5 backward."""
+    source = make_arrays(layer, batch, steps, hidden)["a"]
+    target = np.zeros_like(source)
+
+    def run() -> None:
         for _ in range(4):
-            np.copyto(self.target, self.source)
+            np.copyto(target, source)
 
-    def result(self) -> dict[str, np.ndarray]:
-        return {}
+    return Step({OVERALL: run}, dict, get_device("host"))
 
 
-class TorchScan(Workload):
+def torch_step(layer: str, batch: int, steps: int, hidden: int, way: str) -> Step:
     """PyTorch: a loop over steps, the form by logarithms of minGRU's code, or its prototype of a scan."""
+    import torch
 
-    def __init__(self, batch: int, steps: int, hidden: int, way: str) -> None:
-        import torch
+    arrays = {k: torch.from_numpy(one) for k, one in make_arrays(layer, batch, steps, hidden).items()}
+    gradient, found = arrays.pop("gradient"), dict[str, Any]()
+    leaves = {name: array.requires_grad_() for name, array in arrays.items()}
 
-        self.device = get_device("host")
-        self.a, self.b, self.gradient = map(torch.from_numpy, made(batch, steps, hidden))
-        self.a.requires_grad_(), self.b.requires_grad_()
-        self.scan = {
-            "loop": self.loop,
-            "logcumsumexp": self.logarithms,
-            "associative_scan": self.associative,
-        }[way]
-        self.torch = torch
-
-    def loop(self, a: Any, b: Any) -> Any:
-        # A view of a step as a[:, t] is would have an array of all steps as its gradient.
-        factors, terms = a.unbind(1), b.unbind(1)
-        states = [terms[0]]
-        for factor, term in zip(factors[1:], terms[1:], strict=True):
-            states.append(factor * states[-1] + term)
-        return self.torch.stack(states, 1)
-
-    def logarithms(self, a: Any, b: Any) -> Any:
-        sums = a.log().cumsum(1)
-        return (sums + (b.log() - sums).logcumsumexp(1)).exp()
-
-    def associative(self, a: Any, b: Any) -> Any:
+    def scan(a: Any, b: Any) -> Any:
+        if way == "logcumsumexp":
+            sums = a.log().cumsum(1)
+            return (sums + (b.log() - sums).logcumsumexp(1)).exp()
+        if way == "loop":
+            # A view of a step as a[:, t] is would have an array of all steps as its gradient.
+            factors, terms = a.unbind(1), b.unbind(1)
+            states = [terms[0]]
+            for factor, term in zip(factors[1:], terms[1:], strict=True):
+                states.append(factor * states[-1] + term)
+            return torch.stack(states, 1)
         from torch._higher_order_ops.associative_scan import associative_scan
 
         def combine(x: Any, y: Any) -> Any:
@@ -232,48 +153,82 @@ class TorchScan(Workload):
 
         return associative_scan(combine, (a, b), dim=1, combine_mode="generic")[1]
 
-    def run(self, lap: Lap) -> None:
-        self.h = self.scan(self.a, self.b)
-        self.found = self.torch.autograd.grad(self.h, (self.a, self.b), self.gradient)
+    def min_gru(x: Any, weight_ih_l0: Any, bias_ih_l0: Any) -> Any:
+        functional = torch.nn.functional
+        value, gate = functional.linear(x, weight_ih_l0, bias_ih_l0).chunk(2, -1)
+        if way != "logcumsumexp":
+            z = gate.sigmoid()
+            return scan(1 - z, z * torch.where(value >= 0, value + 0.5, value.sigmoid()))
+        softplus = functional.softplus
+        log_g = torch.where(value >= 0, (value.relu() + 0.5).log(), -softplus(-value))
+        sums = -softplus(gate).cumsum(1)
+        return (sums + (log_g - softplus(-gate) - sums).logcumsumexp(1)).exp()
 
-    def result(self) -> dict[str, np.ndarray]:
-        return compared(h=self.h.detach(), a=self.found[0], b=self.found[1])
+    def lru(x: Any, **own: Any) -> Any:
+        factor = torch.exp(-torch.exp(own["nu_log_l0"]) + 1j * torch.exp(own["theta_log_l0"]))
+        inward = torch.exp(own["gamma_log_l0"])[:, None] * torch.complex(own["B_re_l0"], own["B_im_l0"])
+        term = x.to(inward.dtype) @ inward.T
+        h = scan(factor.expand(term.shape), term)
+        return (h @ torch.complex(own["C_re_l0"], own["C_im_l0"]).T).real + own["D_l0"] * x
+
+    calls: dict[str, Callable[..., Any]] = {"scan": scan, "MinGRU": min_gru, "LRU": lru}
+    call = calls[layer]
+
+    def run() -> None:
+        found["y"] = y = call(**leaves)
+        gradients = torch.autograd.grad(y, tuple(leaves.values()), gradient)
+        found.update(zip(leaves, gradients, strict=True))
+
+    return Step(
+        {OVERALL: run}, lambda: compared(**{k: one.detach() for k, one in found.items()}), get_device("host")
+    )
 
 
-class JaxScan(Workload):
+def jax_step(layer: str, batch: int, steps: int, hidden: int, way: str) -> Step:
     """JAX, jitted: `lax.scan` over steps, or `lax.associative_scan`."""
+    import jax
+    import jax.numpy as jnp
 
-    def __init__(self, batch: int, steps: int, hidden: int, way: str) -> None:
-        import jax
-        import jax.numpy as jnp
+    arrays = jax.device_put(make_arrays(layer, batch, steps, hidden), jax.devices("cpu")[0])
+    gradient, found = arrays.pop("gradient"), dict[str, Any]()
 
-        self.device, self.wait = get_device("host"), jax.block_until_ready
-        self.given = jax.device_put(made(batch, steps, hidden), jax.devices("cpu")[0])
+    def scan(a: Any, b: Any) -> Any:
+        if way == "associative_scan":
+            return jax.lax.associative_scan(lambda x, y: (x[0] * y[0], y[0] * x[1] + y[1]), (a, b), axis=1)[1]
 
-        def by_steps(a: Any, b: Any) -> Any:
-            def step(state: Any, row: Any) -> Any:
-                state = row[0] * state + row[1]
-                return state, state
+        def step(state: Any, row: Any) -> Any:
+            state = row[0] * state + row[1]
+            return state, state
 
-            rows = jnp.moveaxis(a, 1, 0), jnp.moveaxis(b, 1, 0)
-            return jnp.moveaxis(jax.lax.scan(step, jnp.zeros_like(b[:, 0]), rows)[1], 0, 1)
+        rows = a.swapaxes(0, 1), b.swapaxes(0, 1)
+        return jax.lax.scan(step, jnp.zeros_like(b[:, 0]), rows)[1].swapaxes(0, 1)
 
-        def associative(a: Any, b: Any) -> Any:
-            def combine(x: Any, y: Any) -> Any:
-                return x[0] * y[0], y[0] * x[1] + y[1]
+    def min_gru(own: Any) -> Any:
+        value, gate = jnp.split(own["x"] @ own["weight_ih_l0"].T + own["bias_ih_l0"], 2, -1)
+        z = jax.nn.sigmoid(gate)
+        return scan(1 - z, z * jnp.where(value >= 0, value + 0.5, jax.nn.sigmoid(value)))
 
-            return jax.lax.associative_scan(combine, (a, b), axis=1)[1]
+    def lru(own: Any) -> Any:
+        factor = jnp.exp(-jnp.exp(own["nu_log_l0"]) + 1j * jnp.exp(own["theta_log_l0"]))
+        inward = jnp.exp(own["gamma_log_l0"])[:, None] * (own["B_re_l0"] + 1j * own["B_im_l0"])
+        term = own["x"] @ inward.real.T + 1j * (own["x"] @ inward.imag.T)
+        h = scan(jnp.broadcast_to(factor, term.shape), term)
+        return h.real @ own["C_re_l0"].T - h.imag @ own["C_im_l0"].T + own["D_l0"] * own["x"]
 
-        scan = by_steps if way == "lax.scan" else associative
+    call: Callable[[Any], Any] = {
+        "scan": lambda own: scan(own["a"], own["b"]),
+        "MinGRU": min_gru,
+        "LRU": lru,
+    }[layer]
 
-        def step(a: Any, b: Any, gradient: Any) -> Any:
-            h, go_back = jax.vjp(scan, a, b)
-            return h, *go_back(gradient)
+    def passes(own: Any, gradient: Any) -> Any:
+        y, pull = jax.vjp(call, own)
+        return y, pull(gradient)[0]
 
-        self.step = jax.jit(step)
+    step = jax.jit(passes)
 
-    def run(self, lap: Lap) -> None:
-        self.found = self.wait(self.step(*self.given))
+    def run() -> None:
+        y, gradients = jax.block_until_ready(step(arrays, gradient))
+        found.update(y=y, **gradients)
 
-    def result(self) -> dict[str, np.ndarray]:
-        return compared(h=self.found[0], a=self.found[1], b=self.found[2])
+    return Step({OVERALL: run}, lambda: compared(**found), get_device("host"))

@@ -13,11 +13,10 @@ import numpy as np
 from bppsa_cupy.data import Dataset, Split
 from bppsa_cupy.distributed import Group, guard
 from bppsa_cupy.network.sequential import Sequential
-from bppsa_cupy.pipeline import SCHEDULES, Pipeline, Trace, make_schedule
-from bppsa_cupy.pipeline.schedules import UPDATE, PipelineSchedule
+from bppsa_cupy.pipeline import SCHEDULES, Pipeline, Trace
 from bppsa_cupy.tools.benchmarks.ranks_program import in_turn, keep_to_core
 from bppsa_cupy.tools.benchmarks.train import make_network
-from bppsa_cupy.tools.pipelines import placed
+from bppsa_cupy.tools.models import placed
 from bppsa_cupy.training.loop import train
 from bppsa_cupy.training.optimizers import SGD
 from bppsa_cupy.training.settings import Settings
@@ -39,22 +38,6 @@ def stage_seconds(trace: Trace, stages: int) -> list[float]:
     return [sum(float(np.median(times)) for times in own.values()) for own in found]
 
 
-def idle_share(trace: Trace, rank: int) -> float:
-    """The share of the time from all ranks' first action to the last in which a rank works on none."""
-    begin, end = min(row[1] for row in trace.rows), max(row[3] for row in trace.rows)
-    busy = sum(ended - ready for action, _, ready, ended in trace.rows if action.stage == rank)
-    return 1 - busy / (end - begin)
-
-
-def idle_cycles(schedule: PipelineSchedule) -> float:
-    """The share of cycles in which the most idle rank does nothing."""
-    worked = [
-        len({action.cycle for action in schedule.actions(stage) if action.kind != UPDATE})
-        for stage in range(schedule.stages)
-    ]
-    return 1 - min(worked) / schedule.cycles
-
-
 def compare(group: Group, options: dict[str, Any]) -> dict[str, Any]:
     """Training by one process, by one beside others that do the same, and by each schedule over the ranks."""
 
@@ -73,15 +56,14 @@ def compare(group: Group, options: dict[str, Any]) -> dict[str, Any]:
     found: dict[str, Any] = {"schedules": {}}
     found["beside"] = [value / steps for value in beside["together"]]
     found["alone"] = [value / steps for value in beside["alone"]]
-    for name in options["schedules"]:
+    for name in options["pipelines"]:
         micro = options["micro_batches"] if SCHEDULES[name].micro else 1
         ppv = placed(first, options["ppv"] if options["ppv"] is not None else group.size - 1)
         stages = len(ppv) + 1
-        trace, simulated = Trace(), Trace()
-        together = Pipeline(make(), ppv, name, group, micro_batches=micro, trace=trace)
+        simulated = Trace()
+        together = Pipeline(make(), ppv, name, group, micro_batches=micro)
         samples = in_turn(group, alone, trainer(together, dataset, size), options["repeats"])
         state, runs = together.network.state_dict(), options["repeats"] + 1
-        every = trace.gathered(group)
         if group.rank == 0:
             whole = Pipeline(make(), ppv, name, micro_batches=micro, trace=simulated)
             again = trainer(whole, dataset, size)
@@ -89,28 +71,15 @@ def compare(group: Group, options: dict[str, Any]) -> dict[str, Any]:
                 again()
             for key, array in whole.network.state_dict().items():
                 np.testing.assert_array_equal(state[key], array, err_msg=f"{name} {key}")
-            last = _last_run(every, runs)
-            schedule = make_schedule(name, stages, steps, micro)
             found["schedules"][name] = {
                 "ppv": list(ppv),
                 "micro_batches": micro,
                 "stage_seconds": stage_seconds(simulated, stages),
                 "alone": [value / steps for value in samples["alone"]],
                 "together": [value / steps for value in samples["together"]],
-                "idle": [idle_share(last, rank) for rank in range(group.size)],
-                "idle_cycles": idle_cycles(schedule),
             }
         group.barrier()
     return found
-
-
-def _last_run(trace: Trace, runs: int) -> Trace:
-    """The last of some runs: each rank has as many rows in each."""
-    rows = []
-    for stage in {row[0].stage for row in trace.rows}:
-        own = [row for row in trace.rows if row[0].stage == stage]
-        rows += own[-(len(own) // runs) :]
-    return Trace(rows)
 
 
 def main() -> None:

@@ -1,20 +1,14 @@
-"""Passes over several ranks against one process of one of them, and messages against bare mpi4py."""
+"""Passes over several ranks against one process of one of them."""
 
 from __future__ import annotations
 
 import argparse
-from statistics import median
+from collections.abc import Iterator
 from typing import Any
 
-from bppsa_cupy.plan import SCHEDULES
-from bppsa_cupy.tools import cli
 from bppsa_cupy.tools.benchmarks.harness import Row, timed_row
-from bppsa_cupy.tools.benchmarks.launch import measure
+from bppsa_cupy.tools.benchmarks.launch import measure_on_ranks
 
-AGAINST = ("one",)
-METHODS = ("bp", *SCHEDULES)
-#: What is shared.
-OVER = ("batch", "layers", "time", "linear")
 #: Networks whose batches are shared.
 CASES: list[dict[str, Any]] = [
     {"name": "lenet5 B=256", "model": "lenet5", "batch_size": 256},
@@ -31,26 +25,7 @@ LINEAR_CASE = {"steps": 1_000_000, "hidden": 64, "batch_size": 1}
 TIME_CASES = [(500, 20), (500, 64), (5000, 20), (5000, 64), (30000, 64), (30000, 20)]
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """--ranks, --over, --model, --prune, --batch-size, --methods, --steps, --hidden-size."""
-    parser.add_argument("--ranks", type=cli.positive, default=2, metavar="P", help="processes (default 2)")
-    parser.add_argument(
-        "--over", nargs="+", choices=OVER, default=list(OVER), help="what they share (default: each in turn)"
-    )
-    parser.add_argument("--model", default="vgg11", help="as bppsa-train takes it (default vgg11)")
-    parser.add_argument("--prune", type=cli.fraction, metavar="F", help="prune this part of every layer")
-    parser.add_argument("--batch-size", type=cli.positive, default=16, metavar="B", help="default 16")
-    parser.add_argument("--methods", nargs="+", choices=METHODS, default=["bp"], help="default bp")
-    parser.add_argument(
-        "--steps",
-        type=cli.positive,
-        metavar="T",
-        help="of the RNN over time (default 500, 5000 and 30000), and of linear recurrences (10^6)",
-    )
-    parser.add_argument("--hidden-size", type=cli.positive, metavar="H", help="its units (default 20 and 64)")
-
-
-def run(arguments: argparse.Namespace) -> list[Row]:
+def run(arguments: argparse.Namespace) -> Iterator[list[Row]]:
     """Passes over ranks of one thread each, over batches, layers and time, and messages."""
     if arguments.quick:
         arguments.model, arguments.batch_size, arguments.steps = "lenet5", 2, 200
@@ -79,8 +54,8 @@ def run(arguments: argparse.Namespace) -> list[Row]:
         },
     }
     chosen_ways = {over: options[over] for over in arguments.over}
-    found = measure(arguments.ranks, "ranks_program", chosen_ways)
-    return [
+    found = measure_on_ranks(arguments.rank_count, "ranks_program", chosen_ways)
+    yield [
         *_batch_rows(arguments, found.get("batch", {})),
         *(_layer_rows(arguments, found["layers"]) if "layers" in found else []),
         *(
@@ -89,7 +64,6 @@ def run(arguments: argparse.Namespace) -> list[Row]:
             for row in _time_rows(arguments, steps, hidden, its)
         ),
         *(_linear_rows(arguments, options["linear"], found["linear"]) if "linear" in found else []),
-        *_trip_rows(found.get("trips", {})),
     ]
 
 
@@ -98,8 +72,8 @@ def _batch_rows(arguments: argparse.Namespace, found: dict[str, Any]) -> list[Ro
     and against PyTorch's."""
     rows = []
     for name, samples in found.items():
-        case = f"{name}, {arguments.ranks} ranks over the batch"
-        part = [seconds / arguments.ranks for seconds in samples["apart"]]
+        case = f"{name}, {arguments.rank_count} ranks over the batch"
+        part = [seconds / arguments.rank_count for seconds in samples["apart"]]
         rows.append(timed_row(case, "step", samples["together"], part, "a part of a process's own time"))
         if "ddp" in samples:
             rows.append(timed_row(case, "step", samples["together"], samples["ddp"], "PyTorch's DDP, gloo"))
@@ -108,7 +82,7 @@ def _batch_rows(arguments: argparse.Namespace, found: dict[str, Any]) -> list[Ro
 
 def _layer_rows(arguments: argparse.Namespace, found: dict[str, Any]) -> list[Row]:
     pruned = "" if arguments.prune is None else f" pruned by {100 * arguments.prune:g} %"
-    case = f"{arguments.model}{pruned} B={arguments.batch_size}, {arguments.ranks} ranks"
+    case = f"{arguments.model}{pruned} B={arguments.batch_size}, {arguments.rank_count} ranks"
     rows = []
     for method, samples in found["methods"].items():
         note = f"layers from {', '.join(map(str, found['partition'][:-1]))}; gradients equal to the bit"
@@ -127,7 +101,7 @@ def _layer_rows(arguments: argparse.Namespace, found: dict[str, Any]) -> list[Ro
 
 def _time_rows(arguments: argparse.Namespace, steps: int, hidden: int, found: dict[str, Any]) -> list[Row]:
     network = f"RNN T={steps} B={arguments.batch_size} H={hidden}"
-    case = f"{network}, {arguments.ranks} ranks over time"
+    case = f"{network}, {arguments.rank_count} ranks over time"
     forward = timed_row(
         case, "forward", found["forward"]["together"], found["forward"]["alone"], "one process, serially",
         note="; ".join(found["forward"]["ran"]),
@@ -147,24 +121,10 @@ def _time_rows(arguments: argparse.Namespace, steps: int, hidden: int, found: di
 
 
 def _linear_rows(arguments: argparse.Namespace, sizes: dict[str, Any], found: dict[str, Any]) -> list[Row]:
-    """A scan and a layer on it, whose steps are shared; and a reduction beside a walk of the scan."""
-    of = f"T={sizes['steps']} B={sizes['batch_size']} H={sizes['hidden']}"
-    reduced = median(found["reduce"]["alone"])
-    rows = [
-        Row(f"scan {of}, one process", f"reduce / {verb}", reduced / median(samples["alone"]), unit="")
-        for verb, samples in found["scan"].items()
-    ]
-    for name in ("scan", "MinGRU"):
-        case = f"{name} {of}, {arguments.ranks} ranks over time"
-        rows += [
-            timed_row(case, verb, samples["together"], samples["alone"], "one process")
-            for verb, samples in found[name].items()
-        ]
-    return rows
-
-
-def _trip_rows(trips: dict[str, Any]) -> list[Row]:
+    """A MinGRU whose steps are shared."""
+    case = f"MinGRU T={sizes['steps']} B={sizes['batch_size']} H={sizes['hidden']}"
     return [
-        timed_row(f"{int(size):,} bytes to and fro", "message", samples["group"], samples["mpi4py"], "mpi4py")
-        for size, samples in trips.items()
-    ]
+        timed_row(f"{case}, {arguments.rank_count} ranks over time", verb, samples["together"],
+                  samples["alone"], "one process")
+        for verb, samples in found.items()
+    ]  # fmt: skip

@@ -18,15 +18,12 @@ from typing import Any
 import numpy as np
 
 from bppsa_cupy.data.bitstream import make_bitstreams
-from bppsa_cupy.devices import get_device
 from bppsa_cupy.distributed import BatchSequential, Group, accumulate, distribute, guard
 from bppsa_cupy.distributed.balance import layer_seconds
-from bppsa_cupy.distributed.guard import import_mpi
 from bppsa_cupy.distributed.time_network import TimeSequential
 from bppsa_cupy.layers import GRU, RNN, Linear, MinGRU
 from bppsa_cupy.network.sequential import Sequential
 from bppsa_cupy.plan import Partition
-from bppsa_cupy.timescan.linear import LinearScan
 from bppsa_cupy.tools.benchmarks.train import make_network
 from bppsa_cupy.training.captured import micro_batch_gradients
 from bppsa_cupy.training.losses import cross_entropy
@@ -34,8 +31,6 @@ from bppsa_cupy.training.optimizers import SGD
 
 #: Seconds between the call and the moment at which all ranks begin.
 LEAD = 2e-3
-#: Bytes of the messages that go to and fro: a vector's and a matrix's.
-TRIPS = (1 << 16, 10 * 1000 * 1000)
 
 
 def keep_to_core(group: Group) -> None:
@@ -141,8 +136,6 @@ def over_batch(group: Group, options: dict[str, Any]) -> dict[str, Any]:
             "apart": _step(accumulate(whole, batch), x, labels), "together": _step(net, x, labels)
         }  # fmt: skip
         if importlib.util.find_spec("torch") is not None:
-            from bppsa_cupy.tools.benchmarks.ranks_ddp import ddp_step
-
             sides["ddp"] = ddp_step(group, whole, x, labels, net.own_samples(batch), options["meeting"])
         samples: dict[str, list[float]] = {name: [] for name in sides}
         for repeat in range(options["repeats"] + 2):
@@ -152,6 +145,32 @@ def over_batch(group: Group, options: dict[str, Any]) -> dict[str, Any]:
                     samples[name].append(seconds_taken)
         results[case["name"]] = samples
     return results
+
+
+def ddp_step(
+    group: Group, network: Sequential, x: np.ndarray, labels: np.ndarray, own: slice, meeting: str
+) -> Callable[[], None]:
+    """A training step of a rank's samples by PyTorch's DistributedDataParallel over gloo, from ranks that
+    meet at the path `meeting`."""
+    import torch
+
+    from bppsa_cupy.tools.torch_modules import torch_network
+
+    torch.set_num_threads(1)
+    if not torch.distributed.is_initialized():
+        torch.distributed.init_process_group(
+            "gloo", init_method=f"file://{meeting}", rank=group.rank, world_size=group.size
+        )
+    model = torch.nn.parallel.DistributedDataParallel(torch_network(network))
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-3, momentum=0.9)
+    inputs, targets = torch.tensor(x[own]), torch.tensor(labels[own])
+
+    def step() -> None:
+        optimizer.zero_grad()
+        torch.nn.functional.cross_entropy(model(inputs), targets).backward()
+        optimizer.step()
+
+    return step
 
 
 def _step(net: BatchSequential, x: np.ndarray, labels: np.ndarray) -> Callable[[], None]:
@@ -210,9 +229,7 @@ def over_time(group: Group, options: dict[str, Any]) -> dict[str, Any]:
 
 
 def over_linear(group: Group, options: dict[str, Any]) -> dict[str, Any]:
-    """Passes of a linear recurrence over time, on one process and on all ranks: its scan alone, and a MinGRU
-    with its products."""
-    found = linear_scans(group, **options)
+    """Passes of a MinGRU over time, on one process and on all ranks."""
     steps, hidden, batch = options["steps"], options["hidden"], options["batch_size"]
     whole = Sequential([MinGRU(hidden, hidden, outputs="last")], (steps, hidden), device="host")
     rng = np.random.default_rng(0)
@@ -232,83 +249,7 @@ def over_linear(group: Group, options: dict[str, Any]) -> dict[str, Any]:
     )
     whole.backward(gradient)
     require_equal(whole, net, 1e-3)
-    return {**found, "MinGRU": {"forward": forward, "backward": backward}}
-
-
-def linear_scans(
-    group: Group, steps: int, hidden: int, batch_size: int, repeats: int
-) -> dict[str, dict[str, Any]]:
-    """Both passes of h_t = a_t h_{t-1} + b_t: all steps on rank 0, and each rank's own after its reduction;
-    and what a reduction of all steps takes on one."""
-    device, dtype = get_device("host"), np.dtype(np.float32)
-    rng = np.random.default_rng(0)
-    a = rng.uniform(0.9, 1.0, (batch_size, steps, hidden)).astype(dtype)
-    b, gradient = (rng.standard_normal(a.shape, dtype) for _ in range(2))
-    zero = np.zeros((batch_size, hidden), dtype)
-    cuts = [steps * rank // group.size for rank in range(group.size + 1)]
-
-    def share(begin: int, end: int, alone: bool) -> tuple[Callable[[], None], Callable[[], None]]:
-        """The passes of some steps; what comes to them from other ranks, where there are any."""
-        factors, terms, given = (np.ascontiguousarray(array[:, begin:end]) for array in (a, b, gradient))
-        lengths = np.full(batch_size, end - begin)
-        scan = LinearScan(
-            device, factors, batch_size, end - begin, hidden, lengths, np.empty((0, end - begin), np.uint8),
-            False, False, "serial",
-        )  # fmt: skip
-        h, by_a, by_b = (np.empty_like(terms) for _ in range(3))
-        own = [np.empty((1, *zero.shape), dtype) for _ in range(2)]
-        every = [np.empty((group.size, *zero.shape), dtype) for _ in range(3)]
-
-        def come(rows: np.ndarray, transposed: bool) -> np.ndarray:
-            if alone:
-                return zero
-            found = scan.over_ranges(rows, zero, own, every, group.allgather, transposed=transposed)
-            return found[group.rank]
-
-        def forward() -> None:
-            scan.forward(terms, come(terms, False), h)
-
-        def backward() -> None:
-            scan.backward(h, zero, given, by_a, by_b, np.empty_like(zero), come(given, True))
-
-        return forward, backward
-
-    one, ranks = share(0, steps, True), share(cuts[group.rank], cuts[group.rank + 1], False)
-    found: dict[str, Any] = {
-        name: in_turn(group, whole, part, repeats)
-        for name, whole, part in zip(("forward", "backward"), one, ranks, strict=True)
-    }
-    scan = LinearScan(
-        device, a, batch_size, steps, hidden, np.full(batch_size, steps), np.empty((0, steps), np.uint8),
-        False, False, "serial",
-    )  # fmt: skip
-    ends = [np.empty((1, *zero.shape), dtype) for _ in range(2)]
-    reduced = in_turn(group, lambda: scan.reduce(b, *ends), lambda: None, repeats)["alone"]
-    return {"scan": found, "reduce": {"alone": reduced}}
-
-
-def round_trips(group: Group, repeats: int) -> dict[str, dict[str, list[float]]]:
-    """A message to rank 1 and back, by Group and by mpi4py itself."""
-    mpi = import_mpi()
-    world, results = mpi.COMM_WORLD, {}
-    for size in TRIPS:
-        array = np.zeros(size, np.uint8)
-        samples: dict[str, list[float]] = {"group": [], "mpi4py": []}
-        for _ in range(repeats * 5):
-            for name in samples:
-                group.barrier()
-                start = time.perf_counter()
-                if group.rank < 2:
-                    other = 1 - group.rank
-                    for turn in (0, 1):
-                        sends = group.rank == turn
-                        if name == "group":
-                            (group.send if sends else group.receive)(array, other)
-                        else:
-                            (world.Send if sends else world.Recv)(array, other)
-                samples[name].append(time.perf_counter() - start)
-        results[str(size)] = samples
-    return results
+    return {"forward": forward, "backward": backward}
 
 
 def main() -> None:
@@ -324,8 +265,6 @@ def main() -> None:
             results["batch"] = over_batch(group, {**options["batch"], "meeting": meeting})
         if "layers" in options:
             results["layers"] = over_layers(group, options["layers"])
-            if group.size > 1:
-                results["trips"] = round_trips(group, options["layers"]["repeats"])
         if "time" in options:
             cases = options["time"]["cases"]
             results["time"] = [over_time(group, {**options["time"], **case}) for case in cases]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from bppsa_cupy.system.units import quantity
@@ -22,7 +23,23 @@ def table(rows: list[dict[str, Any]]) -> str:
             case = row["case"]
             result.append(case)
         result.append(text)
-    return "\n".join(result)
+    return "\n".join([*result, *_means(rows)])
+
+
+def _means(rows: list[dict[str, Any]]) -> list[str]:
+    """The geometric mean and the worst of the ratios against each rival, where there are several cases."""
+    groups: dict[tuple[str, str], list[tuple[float, str]]] = {}
+    for row in rows:
+        if row["ratio"] is not None and row["unit"] == "s":
+            rival = row["against"].partition(",")[0]
+            groups.setdefault((row["quantity"], rival), []).append((row["ratio"], row["case"]))
+    lines = [("quantity", "against", "cases", "geometric mean", "worst", "")]
+    for (name, rival), ratios in groups.items():
+        if len(ratios) > 2:
+            mean = math.exp(sum(math.log(ratio) for ratio, _ in ratios) / len(ratios))
+            worst, case = min(ratios)
+            lines.append((name, rival, str(len(ratios)), digits(mean, 3), digits(worst, 3), case))
+    return ["", *aligned(lines, "<<>>><")] if len(lines) > 1 else []
 
 
 def _line(row: dict[str, Any]) -> tuple[str, ...]:

@@ -6,69 +6,30 @@ import argparse
 import sys
 import time
 from collections.abc import Iterator
-from typing import Any
 
 import numpy as np
 from tqdm import tqdm
 
-from bppsa_cupy.devices import get_device
-from bppsa_cupy.models import MODELS, build_model
+from bppsa_cupy.models import build_model
 from bppsa_cupy.network.sequential import Sequential
 from bppsa_cupy.system.compilation import kept_in
 from bppsa_cupy.system.units import counted
-from bppsa_cupy.tools import cli
-from bppsa_cupy.tools.lines import aligned
-from bppsa_cupy.tools.machine import available_cores, provenance
+from bppsa_cupy.tools.benchmarks.harness import Row
 from bppsa_cupy.training.clipping import clip_grad_norm
 from bppsa_cupy.training.losses import cross_entropy
 from bppsa_cupy.training.optimizers import SGD, Adam, AdamW
 
-#: Models whose kernels are compiled where none are named; the others' are among them.
-USUAL = ("lenet5", "resnet20", "rnn", "gru", "lstm")
 #: Steps of a sequence, and samples of the batches that are run: one, and as many as fill vectors.
 STEPS, BATCHES = 6, (1, 16)
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """MODEL …, --dtype and --device."""
-    parser.add_argument(
-        "models", nargs="*", metavar="MODEL",
-        help=f"{', '.join(MODELS)}, path/to/file.py:factory or module:factory (default {' '.join(USUAL)})",
-    )  # fmt: skip
-    parser.add_argument("--dtype", choices=("float32", "float64"), default="float32")
-    cli.add_device(parser)
-
-
-def make_report(arguments: argparse.Namespace) -> dict[str, Any]:
-    """What was run for each model, and the seconds it took."""
-    device = get_device(arguments.device)
-    models = arguments.models or USUAL
-    rows: list[dict[str, Any]] = []
-    with tqdm(total=len(models), unit="model", disable=not sys.stderr.isatty(), dynamic_ncols=True) as bar:
-        for name in models:
-            bar.set_description(name)
-            started = time.perf_counter()
-            ran = sum(1 for _ in work(build_model(name, dtype=arguments.dtype, device=device)))
-            rows.append({"model": name, "passes": ran, "seconds": time.perf_counter() - started})
-            bar.update()
-    return {
-        "name": arguments.name,
-        "command": arguments.command,
-        "kept_in": str(kept_in()),
-        **provenance(device, available_cores()),
-        "rows": rows,
-    }
-
-
-def table(rows: list[dict[str, Any]]) -> str:
-    """A line a model, and where it is kept."""
-    lines = [("model", "time", "")]
-    for row in rows:
-        lines.append(
-            (row["model"], f"{row['seconds']:.1f} s", f"{counted(row['passes'], 'pass', 'passes')} run")
-        )
-    total = f"ready in {sum(row['seconds'] for row in rows):.1f} s; kept in {kept_in()}"
-    return "\n".join([*aligned(lines, "<><"), total])
+def run(arguments: argparse.Namespace) -> Iterator[list[Row]]:
+    """Run each model once; a row per model, with the time it took."""
+    for name in tqdm(arguments.models, unit="model", disable=not sys.stderr.isatty(), dynamic_ncols=True):
+        started = time.perf_counter()
+        ran = sum(1 for _ in work(build_model(name, dtype=arguments.dtype, device=arguments.device)))
+        note = f"{counted(ran, 'pass', 'passes')} run; code is in {kept_in()}"
+        yield [Row(name, "compile", time.perf_counter() - started, note=note)]
 
 
 def work(network: Sequential) -> Iterator[str]:

@@ -1,7 +1,7 @@
-"""Training steps as CUDA graphs on a real GPU: a line of JSON per check, from single pieces to whole steps.
+"""CUDA graphs on the real driver: a line of JSON per check.
 
-A check that fails has "error" and "trace" in its line; the others still run. Whole steps are compared with
-steps launch by launch, and both are timed with the optimizer (medians, the GPU waited for at the end).
+A check that fails has "error" and "trace" in its line; the others still run. Whole steps as graphs are
+compared with PyTorch and timed by `bppsa-bench steps`.
 """
 
 from __future__ import annotations
@@ -12,20 +12,15 @@ import sys
 import time
 import traceback
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
-import bppsa_cupy as bp
 from bppsa_cupy.devices import get_device
 from bppsa_cupy.devices.cuda import CudaDevice
 from bppsa_cupy.raw_kernels import KERNELS
-from bppsa_cupy.tools.on_gpu.lines import tell
-
-Make = Callable[[], tuple[bp.Sequential, np.ndarray, np.ndarray, Any]]
-#: Steps that are timed, and those before them.
-TIMED, BEFORE = 50, 6
+from bppsa_cupy.tools.on_gpu import tell
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -35,26 +30,20 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = parser.parse_args(argv)
     device, failed = get_device("cuda"), False
     assert isinstance(device, CudaDevice)
-    checks: list[tuple[str, Callable[[], dict[str, Any]]]] = [
-        *((check.__name__, lambda check=check: check(device)) for check in PIECES),
-        *((f"step of {name}", lambda make=make: whole_step(device, make)) for name, make in cases()),
-    ]
-    for name, check in checks:
+    for piece in PIECES:
+        name = piece.__name__
         if arguments.only is not None and arguments.only not in name:
             continue
         begin = time.perf_counter()
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("error", RuntimeWarning)
-                line = check()
+                line = piece(device)
         except Exception as error:
             line = {"error": f"{type(error).__name__}: {error}", "trace": traceback.format_exc()}
         failed = failed or "error" in line
         tell(check=name, **line, took=round(time.perf_counter() - begin, 3))
     return int(failed)
-
-
-# ---- pieces ----
 
 
 def kernel_and_ufunc(device: CudaDevice) -> dict[str, Any]:
@@ -176,94 +165,6 @@ def replays_agree(device: CudaDevice, run: Callable[[], object], arrays: Sequenc
     pairs = zip(arrays, expected, strict=True)
     worst = max(float(np.abs(device.to_host(array) - value).max()) for array, value in pairs)
     return {"worst": worst, **({"error": f"a graph differs by {worst}"} if worst else {})}
-
-
-# ---- whole steps ----
-
-
-def cases() -> Iterator[tuple[str, Make]]:
-    """Networks with a batch each: name, and what makes network, input, labels and lengths."""
-
-    def recurrent(layer: type, features: int, hidden: int, steps: int, batch: int, **options: Any) -> Make:
-        def make() -> tuple[bp.Sequential, np.ndarray, np.ndarray, Any]:
-            rng = np.random.default_rng(0)
-            layers = [layer(features, hidden, outputs="last", **options), bp.Linear(hidden, 10)]
-            net = bp.Sequential(layers, (steps, features), device="cuda")
-            x = rng.standard_normal((batch, steps, features)).astype("f4")
-            return net, x, rng.integers(0, 10, batch), None
-
-        return make
-
-    def tagger() -> tuple[bp.Sequential, np.ndarray, np.ndarray, Any]:
-        rng = np.random.default_rng(0)
-        layers = [bp.GRU(8, 20, outputs="all"), bp.Dropout(0.3), bp.Linear(20, 10)]
-        net = bp.Sequential(layers, (120, 8), device="cuda")
-        x, lengths = rng.standard_normal((16, 120, 8)).astype("f4"), rng.integers(1, 121, 16)
-        return net, x, rng.integers(0, 10, (16, 120)), lengths
-
-    def images(layers: Callable[[], list[Any]], shape: tuple[int, ...], prune: float = 0.0) -> Make:
-        def make() -> tuple[bp.Sequential, np.ndarray, np.ndarray, Any]:
-            rng = np.random.default_rng(0)
-            net = bp.Sequential(layers(), shape, device="cuda")
-            if prune:
-                bp.prune(net, prune)
-            return net, rng.standard_normal((16, *shape)).astype("f4"), rng.integers(0, 10, 16), None
-
-        return make
-
-    def lenet() -> list[Any]:
-        return [
-            bp.Conv2d(3, 6, 5), bp.ReLU(), bp.MaxPool2d(2), bp.Conv2d(6, 16, 5), bp.ReLU(), bp.MaxPool2d(2),
-            bp.Flatten(), bp.Linear(400, 120), bp.ReLU(), bp.Linear(120, 84), bp.ReLU(), bp.Linear(84, 10),
-        ]  # fmt: skip
-
-    def normalized() -> list[Any]:
-        return [
-            bp.Conv2d(3, 32, 3, padding=1), bp.BatchNorm2d(32), bp.ReLU(), bp.MaxPool2d(2), bp.Dropout(0.2),
-            bp.Conv2d(32, 64, 3, padding=1), bp.BatchNorm2d(64), bp.ReLU(), bp.MaxPool2d(2), bp.Flatten(),
-            bp.Linear(4096, 10),
-        ]  # fmt: skip
-
-    yield "RNN T10", recurrent(bp.RNN, 1, 20, 10, 16)
-    yield "RNN T1000", recurrent(bp.RNN, 1, 20, 1000, 16)
-    yield "GRU S", recurrent(bp.GRU, 20, 20, 259, 16)
-    yield "LSTM 128", recurrent(bp.LSTM, 8, 128, 200, 16)
-    yield "LSTM 512", recurrent(bp.LSTM, 8, 512, 100, 16)
-    yield "GRU 1024", recurrent(bp.GRU, 8, 1024, 50, 16)
-    yield "RNN T30000", recurrent(bp.RNN, 1, 20, 30000, 16)
-    yield "MinGRU", recurrent(bp.MinGRU, 8, 64, 1000, 16)
-    yield "tagger with lengths and dropout", tagger
-    yield "LeNet-5", images(lenet, (3, 32, 32))
-    yield "LeNet-5 pruned", images(lenet, (3, 32, 32), 0.97)
-    yield "convolutions, batch norm, dropout", images(normalized, (3, 32, 32))
-
-
-def whole_step(device: CudaDevice, make: Make) -> dict[str, Any]:
-    """Steps as a graph and launch by launch: the loss of each, and what a step takes."""
-    found: dict[str, Any] = {}
-    losses: dict[str, list[float]] = {}
-    for way, hook in (("launches", lambda net: None), ("graph", None)):
-        net, x, labels, lengths = make()
-        label_lengths = lengths if labels.ndim == 2 else None
-        step = bp.CapturedStep(net, bp.Adam(net.parameters, lr=1e-3), clip=1.0, gradient_hook=hook)
-        losses[way] = [step(x, labels, lengths, label_lengths=label_lengths).loss for _ in range(BEFORE)]
-        samples = []
-        for _ in range(5):
-            begin = time.perf_counter()
-            for _ in range(TIMED // 5):
-                step(x, labels, lengths, label_lengths=label_lengths)
-            device.synchronize()
-            samples.append((time.perf_counter() - begin) / (TIMED // 5))
-        found[f"{way}_ms"] = round(1e3 * float(np.median(samples)), 4)
-        found["ran"] = step.ran
-        losses[way].append(step(x, labels, lengths, label_lengths=label_lengths).loss)
-    worst = float(np.max(np.abs(np.subtract(losses["graph"], losses["launches"]))))
-    found |= {"times": round(found["launches_ms"] / found["graph_ms"], 2), "worst": worst}
-    if found["ran"] != "one CUDA graph":
-        found["error"] = found["ran"]
-    elif not worst < 1e-3:
-        found["error"] = f"losses differ by {worst}: {losses}"
-    return found
 
 
 if __name__ == "__main__":

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import argparse
 import cProfile
-import json
 import pstats
 import sys
 import time
@@ -17,7 +16,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from bppsa_cupy.tools import cli
-from bppsa_cupy.tools.benchmarks.steps import CapturedStep, PlainStep, cases
+from bppsa_cupy.tools.benchmarks.harness import OVERALL, Step
+from bppsa_cupy.tools.benchmarks.steps import captured_step, networks, plain_step
+from bppsa_cupy.tools.on_gpu import tell
 
 #: Python functions and kernels that are named.
 NAMED = 25
@@ -32,38 +33,39 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--once", action="store_true")
     arguments = parser.parse_args(argv)
     failed = False
-    for case in cases():
-        if case.name not in arguments.like:
+    for _, case, make in networks():
+        if case not in arguments.like:
             continue
-        for name, make in {"plain": PlainStep, "captured": CapturedStep}.items():
-            line = {"case": case.name, "side": name}
+        for name, build in {"plain": plain_step, "captured": captured_step}.items():
+            line = {"case": case, "side": name}
             try:
-                step = make(case, arguments.device)
+                step = build(make, arguments.device)
+                run = step.parts[OVERALL]
                 for _ in range(3):
-                    step.run(_no_lap)
+                    run()
                 step.device.synchronize()
                 if arguments.once:
                     break
-                for found in (python_of(step, arguments.steps), kernels_of(step, arguments.steps)):
-                    print(json.dumps({**line, **found}), flush=True)
+                for found in (profile_python(step, arguments.steps), profile_kernels(step, arguments.steps)):
+                    tell(**line, **found)
             except Exception as error:  # the other sides still count
                 failed = True
-                print(json.dumps({**line, "error": f"{type(error).__name__}: {error}"}), flush=True)
+                tell(**line, error=f"{type(error).__name__}: {error}")
     return int(failed)
 
 
-def python_of(step: PlainStep, steps: int) -> dict[str, Any]:
+def profile_python(step: Step, steps: int) -> dict[str, Any]:
     """Seconds of the host per step without the profiler, calls per step, and the functions with most time of
     their own under it."""
     started = time.perf_counter()
     for _ in range(steps):
-        step.run(_no_lap)
+        step.parts[OVERALL]()
     host = (time.perf_counter() - started) / steps
     step.device.synchronize()
     profile = cProfile.Profile()
     profile.enable()
     for _ in range(steps):
-        step.run(_no_lap)
+        step.parts[OVERALL]()
     profile.disable()
     step.device.synchronize()
     stats = pstats.Stats(profile)
@@ -80,14 +82,14 @@ def python_of(step: PlainStep, steps: int) -> dict[str, Any]:
     return {"host_seconds": host, "calls": calls, "functions": functions[:NAMED]}
 
 
-def kernels_of(step: PlainStep, steps: int) -> dict[str, Any]:
+def profile_kernels(step: Step, steps: int) -> dict[str, Any]:
     """Kernels and copies per step, and those with most time of the GPU."""
     from torch.autograd import DeviceType
     from torch.profiler import ProfilerActivity, profile
 
     with profile(activities=[ProfilerActivity.CUDA, ProfilerActivity.CPU]) as recorded:
         for _ in range(steps):
-            step.run(_no_lap)
+            step.parts[OVERALL]()
         step.device.synchronize()
     counts: Counter[str] = Counter()
     seconds: Counter[str] = Counter()
@@ -104,10 +106,6 @@ def kernels_of(step: PlainStep, steps: int) -> dict[str, Any]:
         "count": sum(counts.values()) / steps,
         "kernels": kernels,
     }
-
-
-def _no_lap(quantity: str) -> None:
-    """The lap of a step that is timed as a whole."""
 
 
 if __name__ == "__main__":

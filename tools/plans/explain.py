@@ -3,54 +3,32 @@
 from __future__ import annotations
 
 import argparse
+import json
 import textwrap
 from collections import Counter
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 from bppsa_cupy.plan import Budget, Chain, ChainPlan, Plan, Schedule
 from bppsa_cupy.plan.algorithms import blelloch, every_hybrid, linear
 from bppsa_cupy.plan.counts import multiply_adds, run_schedule, shortest, vjp_multiply_adds
 from bppsa_cupy.plan.sizes import ChainSizes
-from bppsa_cupy.system.files import check_writable
 from bppsa_cupy.system.units import in_bytes, quantity
 from bppsa_cupy.tools import cli
-from bppsa_cupy.tools.plans.text import print_table
+from bppsa_cupy.tools.lines import print_table
 
 BASELINE = "bp"
 
 
-def add_explain(commands: Any) -> None:
-    """The sub-command `explain`."""
-    parser = commands.add_parser(
-        "explain",
-        help="multiply-adds on the critical path of each schedule on p workers, and which has the fewest",
-        description="For p = 1, 2, 4, … workers: the multiply-adds on the critical path of the serial scan, "
-        "of algorithm 1 and of the best hybrid, beside those of back-propagation.",
-    )
-    parser.add_argument("file", type=Path, metavar="FILE", help="a plan")
-    parser.add_argument(
-        "--workers", type=cli.positive_list, metavar="P,P,…", help="default: 1, 2, 4, … and the chain length"
-    )
-    parser.add_argument("--batch-size", type=cli.positive, metavar="B", help="default: the plan's")
-    parser.add_argument(
-        "--memory-limit", type=cli.byte_size, metavar="BYTES", help="of a hybrid schedule (default: none)"
-    )
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write all numbers here")
-    parser.set_defaults(run=run_explain)
-
-
 def run_explain(arguments: argparse.Namespace) -> None:
-    """Print, and write, the counts of each schedule."""
-    if arguments.json is not None:
-        check_writable(arguments.json)
+    """Print the counts of each schedule."""
     options = cli.taken(arguments, "workers", "batch_size", "memory_limit")
     facts = explain(Plan.load(arguments.file), **options, progress=True)
     facts = {"file": str(arguments.file), **facts}
-    if arguments.json is not None:
-        cli.write_json(arguments.json, facts)
-    print_explanation(facts)
+    if arguments.json:
+        print(json.dumps(facts))
+    else:
+        print_explanation(facts)
 
 
 def explain(

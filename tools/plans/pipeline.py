@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import argparse
 import json
+import textwrap
+from collections.abc import Callable, Mapping
 from dataclasses import asdict
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,38 +20,17 @@ from bppsa_cupy.pipeline.schedules import (
     live_passes,
     staleness,
 )
-from bppsa_cupy.tools import cli
+from bppsa_cupy.system.units import counted, in_bytes
+from bppsa_cupy.tools.lines import COLUMNS, fact, print_table
+from bppsa_cupy.tools.models import make_network, placed
 from bppsa_cupy.tools.pictures.picture_file import check_picture
-from bppsa_cupy.tools.pipelines import add_ppv, placed
 from bppsa_cupy.tools.plans.pipeline_picture import draw_pipeline
-from bppsa_cupy.tools.plans.pipeline_text import print_pipeline
 
-
-def add_pipeline(commands: Any) -> None:
-    """The subcommand `pipeline`."""
-    parser = commands.add_parser("pipeline", help="staleness and memory of a pipeline's schedules")
-    cli.add_model(parser)
-    add_ppv(parser)
-    parser.add_argument(
-        "--schedule",
-        choices=(*SCHEDULES, "all"),
-        default="stale",
-        help="one, or all beside each other (default stale)",
-    )
-    parser.add_argument(
-        "--batch-size", type=cli.positive, default=32, metavar="B", help="samples (default 32)"
-    )
-    parser.add_argument(
-        "--micro-batches",
-        type=cli.positive,
-        metavar="M",
-        help="of a batch, for schedules that have them (default K + 1)",
-    )
-    parser.add_argument(
-        "--draw", type=Path, metavar="PNG", help="the schedules by cycles; figure 4 for the stale one"
-    )
-    parser.add_argument("--json", action="store_true", help="one JSON object instead of tables")
-    parser.set_defaults(run=run_pipeline)
+#: Columns of memory by name.
+BYTES = {
+    "weights": "weights", "activations": "activations", "copies": "copies",
+    "weight_copies": "weight copies", "total": "in all",
+}  # fmt: skip
 
 
 def run_pipeline(arguments: argparse.Namespace) -> None:
@@ -59,7 +39,7 @@ def run_pipeline(arguments: argparse.Namespace) -> None:
         raise BppsaError("give --ppv, where the network is cut: layer numbers, as 7,13, or balanced:K")
     if arguments.draw is not None:
         check_picture(arguments.draw)
-    network = cli.make_network(arguments)
+    network = make_network(arguments)
     if None in network.architecture.input_shape:
         raise BppsaError("the network leaves the number of steps open: give --input-shape T,F")
     placement = Placement(network, placed(network, arguments.ppv))
@@ -82,7 +62,7 @@ class Report:
         self.placement, self.device, self.dtype = placement, device, dtype
         self.model, self.batch = arguments.model, arguments.batch_size
         self.stages = len(placement.stages)
-        self.names = tuple(SCHEDULES) if arguments.schedule == "all" else (arguments.schedule,)
+        self.names = tuple(SCHEDULES) if arguments.pipeline == "all" else (arguments.pipeline,)
         self._micro = arguments.micro_batches
         if self._micro is not None and not any(SCHEDULES[name].micro for name in self.names):
             check_schedule(self.names[0], self._micro)
@@ -136,3 +116,63 @@ class Report:
                 for stage, own in enumerate(memory)
             ],
         }
+
+
+def print_pipeline(facts: Mapping[str, Any]) -> None:
+    """The network's stages; then each stage under one schedule, or a line a schedule."""
+    ppv = ",".join(map(str, facts["ppv"])) or "none"
+    counted_layers = counted(len(facts["counted"]), "counted layer")
+    of, where = counted(facts["batch_size"], "sample"), f"{facts['dtype']}, on {facts['device']}"
+    print(fact("network", f"{facts['model']}: {counted_layers}, cut behind {ppv}"))
+    print(fact("weights", f"{100 * facts['stale_share']:.1f} % are stale"))
+    print(fact("batch", f"{of}, {where}"))
+    _print_stages(facts)
+    if len(facts["schedules"]) > 1:
+        _print_all(facts["schedules"])
+        return
+    for schedule in facts["schedules"]:
+        _print_schedule(schedule)
+
+
+def _print_stages(facts: Mapping[str, Any]) -> None:
+    print("\nstages")
+    rows = [(str(own["stage"]), own["layers"], f"{own['weights']:,}") for own in facts["stages"]]
+    print_table(("", "layers", "weights"), rows, "><>")
+
+
+def _print_schedule(schedule: Mapping[str, Any]) -> None:
+    micro = f", {schedule['micro_batches']} micro-batches" if schedule["micro_batches"] > 1 else ""
+    title = f"{schedule['name']}{micro}: {schedule['summary']}"
+    print("\n" + textwrap.fill(title, COLUMNS, subsequent_indent="  "))
+    rows = [
+        (
+            f"stage {stage}",
+            str(own["staleness"]),
+            str(own["live_passes"]),
+            *(in_bytes(own["bytes"][name]) for name in BYTES),
+        )
+        for stage, own in enumerate(schedule["stages"])
+    ]
+    print_table(("", "stale", "alive", *BYTES.values()), rows, "<>>>>>>>")
+    activations, copies = (
+        sum(own["bytes"][name] for own in schedule["stages"]) for name in ("activations", "copies")
+    )
+    if copies:
+        print(f"  copies of activations: {100 * copies / activations:.1f} % more")
+
+
+def _print_all(schedules: list[Mapping[str, Any]]) -> None:
+    micro = [f" of {one['micro_batches']}" if one["micro_batches"] > 1 else "" for one in schedules]
+    names = [one["name"] + of for one, of in zip(schedules, micro, strict=True)]
+    _print_by_stage("updates that a forward pass misses (passes alive)", names, schedules,
+                    lambda own: f"{own['staleness']} ({own['live_passes']})")  # fmt: skip
+    _print_by_stage("memory", names, schedules, lambda own: in_bytes(own["bytes"]["total"]))
+
+
+def _print_by_stage(
+    title: str, names: list[str], schedules: list[Mapping[str, Any]], cell: Callable[[Mapping[str, Any]], str]
+) -> None:
+    print(f"\n{title}")
+    count = len(schedules[0]["stages"])
+    rows = [(name, *map(cell, one["stages"])) for name, one in zip(names, schedules, strict=True)]
+    print_table(("", *(f"stage {number}" for number in range(count))), rows, "<" + ">" * count)

@@ -1,15 +1,30 @@
-"""A plan in numbers: for people as tables, for programs as JSON."""
+"""Plans and planned products in numbers: for people as tables, for programs as JSON."""
 
 from __future__ import annotations
 
 from collections import Counter
+from pathlib import Path
 from typing import Any
 
-from bppsa_cupy.plan import Budget, Chain, ChainPlan, Plan, Schedule, memory_plan
-from bppsa_cupy.plan.counts import StepCounts, all_counts, run_schedule
+import numpy as np
+
+from bppsa_cupy.plan import (
+    Budget,
+    Chain,
+    ChainPlan,
+    Partition,
+    Plan,
+    RankSchedule,
+    Schedule,
+    memory_plan,
+    place,
+    rank_memory_plans,
+)
+from bppsa_cupy.plan.counts import StepCounts, all_counts, message_bytes, run_schedule
+from bppsa_cupy.plan.schedule import KIND, WORKER
+from bppsa_cupy.products.file import read_outline
 from bppsa_cupy.system.units import counted, in_bytes, quantity
-from bppsa_cupy.tools.plans.ranks import partition_facts, print_partition, print_ranks, schedule_ranks
-from bppsa_cupy.tools.plans.text import print_table
+from bppsa_cupy.tools.lines import print_table
 
 
 def report(plan: Plan) -> dict[str, Any]:
@@ -146,3 +161,162 @@ def _print_schedule(schedule: dict[str, Any]) -> None:
     print_table(head, rows, "<>>>>>>><")
     if schedule["over_ranks"] is not None:
         print_ranks(schedule["over_ranks"])
+
+
+# ---- over ranks ----
+
+
+def partition_facts(partition: Partition, network: Any) -> list[dict[str, Any]]:
+    """The layers of each rank, as JSON holds them: [first, after the last)."""
+    names = [layer.get("type", "") for layer in network.get("layers", ())]
+    parts = [partition.part(rank) for rank in range(partition.ranks)]
+    return [
+        {"rank": r, "layers": [p.start, p.stop], "types": names[p.start : p.stop]}
+        for r, p in enumerate(parts)
+    ]
+
+
+def schedule_ranks(plan: Plan, chain: ChainPlan, name: str) -> dict[str, Any]:
+    """What `show` tells of a schedule over ranks, as JSON holds it: its messages, and sums by rank."""
+    assert plan.partition is not None
+    owners = chain.chain.owners(plan.partition)
+    placement = place(chain.schedules[name], owners, plan.partition.ranks)
+    amounts = message_bytes(chain.sizes, placement, plan.batch_size, plan.itemsize)
+    layouts = rank_memory_plans(chain.sizes, placement, plan.batch_size, plan.itemsize)
+    rows = by_rank(placement, amounts)
+    for row, layout in zip(rows, layouts, strict=True):
+        row["value_bytes"] = layout.total_bytes
+    messages = [
+        {**message._asdict(), "segment": list(message.segment)} for message in placement.messages(amounts)
+    ]
+    return {"ranks": rows, "sent": sent_in_all(placement, amounts), "messages": messages}
+
+
+def sent_in_all(placement: RankSchedule, amounts: np.ndarray) -> dict[str, int]:
+    """Numbers and bytes of the vectors and the matrices that travel; `amounts` are the messages' bytes."""
+    matrix = placement.sent[:, 1] > 0
+    return {
+        "vectors": int((~matrix).sum()),
+        "vector_bytes": int(amounts[~matrix].sum()),
+        "matrices": int(matrix.sum()),
+        "matrix_bytes": int(amounts[matrix].sum()),
+    }
+
+
+def by_rank(placement: RankSchedule, amounts: np.ndarray) -> list[dict[str, Any]]:
+    """Elements, steps, and messages with their bytes, of every rank."""
+    ranks, table, sent = placement.ranks, placement.schedule.table, placement.sent
+    of_kind = [np.bincount(table[table[:, KIND] == kind, WORKER], minlength=ranks) for kind in (0, 1)]
+    columns = {
+        "elements": np.bincount(placement.owners[1:], minlength=ranks),
+        "mv": of_kind[0],
+        "mm": of_kind[1],
+        "sent": np.bincount(sent[:, 3], minlength=ranks),
+        "sent_bytes": np.bincount(sent[:, 3], amounts, ranks).astype(np.int64),
+        "received": np.bincount(sent[:, 4], minlength=ranks),
+        "received_bytes": np.bincount(sent[:, 4], amounts, ranks).astype(np.int64),
+    }
+    return [
+        {"rank": rank, **{name: int(column[rank]) for name, column in columns.items()}}
+        for rank in range(ranks)
+    ]
+
+
+def print_partition(facts: list[dict[str, Any]]) -> None:
+    """A line a rank: its layers."""
+    for part in facts:
+        first, behind = part["layers"]
+        own = f"layers {first} to {behind - 1}: {', '.join(part['types'])}" if first < behind else "no layer"
+        line = f"rank {part['rank']:<7} {own}"
+        print(line if len(line) <= 120 else f"{line[:119]}…")
+
+
+def print_ranks(facts: dict[str, Any]) -> None:
+    """A table of ranks, and what travels in all."""
+    rows = [
+        (
+            f"rank {row['rank']}",
+            str(row["elements"]),
+            str(row["mv"]),
+            str(row["mm"]),
+            f"{row['sent']}",
+            in_bytes(row["sent_bytes"]),
+            f"{row['received']}",
+            in_bytes(row["received_bytes"]),
+            in_bytes(row["value_bytes"]),
+        )
+        for row in facts["ranks"]
+    ]
+    print(f"  messages: {sent_text(facts['sent'])}")
+    head = ("", "elements", "mv", "mm", "sent", "bytes", "received", "bytes", "values held")
+    print_table(head, rows, "<>>>>>>>>")
+
+
+def sent_text(sent: dict[str, int]) -> str:
+    """ "3 vectors of 2.49 MB and 3 matrices of 130 MB" """
+    parts = []
+    for many, one in (("vectors", "vector"), ("matrices", "matrix")):
+        if sent[many]:
+            parts.append(f"{counted(sent[many], one, many)} of {in_bytes(sent[one + '_bytes'])}")
+    return " and ".join(parts) or "none"
+
+
+# ---- planned products ----
+
+
+def product_report(path: Path, verify: bool) -> dict[str, Any]:
+    """The sizes in a product file as JSON holds them; multiply-adds are for one sample."""
+    factors, multiplications = read_outline(path, verify=verify)
+    names = [f"factor {number}" for number in range(1, len(factors) + 1)]
+    names += [f"product {number}" for number in range(1, len(multiplications) + 1)]
+    return {
+        "factors": [
+            {"shape": list(p.shape), "nnz": p.nnz, "sparsity": p.sparsity, "reordered": reordered}
+            for p, reordered in factors
+        ],
+        "products": [
+            {
+                "left": names[m.left],
+                "right": names[m.right],
+                "shape": list(m.many.pattern.shape),
+                "nnz": m.many.pattern.nnz,
+                "multiply_adds": m.many.multiply_adds,
+                "kinds": {"one_sample": m.one.kind, "several_samples": m.many.kind},
+                "map_bytes": max(m.one.map_bytes, m.many.map_bytes),
+            }
+            for m in multiplications
+        ],
+    }
+
+
+def print_product_report(facts: dict[str, Any]) -> None:
+    """The report as tables."""
+    unchecked = "" if facts["checksum"] else " (SHA-256 not compared: --checksum, or verify)"
+    print(f"planned product  {facts['file']}{unchecked}\n")
+    rows = [
+        (
+            f"factor {number}",
+            f"{f['shape'][0]}×{f['shape'][1]}",
+            quantity(f["nnz"]),
+            f"{f['sparsity']:.5f}",
+            "reordered at each call" if f["reordered"] else "in the order of the pattern",
+        )
+        for number, f in enumerate(facts["factors"], 1)
+    ]
+    print_table(("", "shape", "nnz", "sparsity", "values"), rows, "<>>><")
+    print()
+    products = [
+        (
+            f"product {number}",
+            f"{p['left']} · {p['right']}",
+            f"{p['shape'][0]}×{p['shape'][1]}",
+            quantity(p["nnz"]),
+            quantity(p["multiply_adds"]),
+            p["kinds"]["one_sample"],
+            p["kinds"]["several_samples"],
+            in_bytes(p["map_bytes"]),
+        )
+        for number, p in enumerate(facts["products"], 1)
+    ]
+    head = ("", "operands", "shape", "nnz", "multiply-adds", "one sample", "several samples", "maps")
+    print_table(head, products, "<<>>><<>")

@@ -1,36 +1,49 @@
-"""Training curves: training by us, noise as the yardstick of rounding, and how far curves lie apart."""
+"""Training curves of several runs from the same parameters on the same batches: their differences, pictures
+and files.
+
+Rounding makes two runs differ by a unit in the last place at first, and training amplifies that. So a run
+agrees with the reference if its losses lie no further apart than three times the losses of a run under noise:
+as large as rounding, on every gradient element.
+"""
 
 from __future__ import annotations
 
+import argparse
+import sys
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from bppsa_cupy.data import Dataset
+from bppsa_cupy.devices import Device
 from bppsa_cupy.network.sequential import Sequential
-from bppsa_cupy.training.loop import train
+from bppsa_cupy.tools import cli
+from bppsa_cupy.tools.machine import provenance
+from bppsa_cupy.tools.pictures.picture_file import check_picture, picture
+from bppsa_cupy.training.loop import evaluate, train
 from bppsa_cupy.training.optimizers import Optimizer
 from bppsa_cupy.training.settings import Settings
 
-#: What PyTorch's run is called.
-PYTORCH = "PyTorch"
-#: Losses by run.
-Losses = dict[str, list[float]]
-#: The limit of differences in float64, where training has not yet made rounding visible.
+#: Name of PyTorch's run, and the beginning of the names of runs under noise.
+PYTORCH, NOISE = "PyTorch", "noise"
+#: The largest difference where there is no run under noise: float64 makes rounding visible only later.
 FLOAT64_LIMIT = 1e-8
+#: Samples of a batch of the test; steps that a point of a smoothed curve is the mean of.
+TEST_BATCH, WINDOW = 64, 20
 
 
 @dataclass
 class Curve:
     """What training gave.
 
-    losses       mean over the batch, a step
+    losses       mean over the batch, per step
     seconds      since the start, after each step's backward pass
     evaluations  mean loss and accuracy on the test samples, in the order they were made; none without them
-    backward     what ran over time, as net.last_backward says it; empty for PyTorch
+    backward     what ran, as net.last_backward says it; empty for PyTorch
     state        parameters and buffers at the end, by the network's names
     """
 
@@ -40,14 +53,19 @@ class Curve:
     backward: tuple[str, ...] = ()
     state: dict[str, np.ndarray] = field(default_factory=dict)
 
-    @property
-    def accuracy(self) -> float | None:
-        """On the test samples at the end; None without them."""
-        return self.evaluations[-1][1] if self.evaluations else None
+    def to_json(self) -> dict[str, Any]:
+        """Losses, seconds at every WINDOW-th step, the backward pass and test accuracies."""
+        return {
+            "losses": [float(f"{loss:.9g}") for loss in self.losses],
+            "seconds": [round(second, 4) for second in self.seconds[WINDOW - 1 :: WINDOW]],
+            "backward": self.backward,
+            "test_accuracies": [accuracy for _, accuracy in self.evaluations],
+        }
 
 
 def train_by_us(network: Sequential, dataset: Dataset, settings: Settings, optimizer: Optimizer) -> Curve:
-    """Train the network; where the data has test samples, `seconds` hold their evaluations."""
+    """Train the network, and test it at the end if there are test samples; `seconds` are of training
+    alone."""
     curve, hook = Curve(), settings.gradient_hook
 
     def timed(network: Sequential) -> None:
@@ -56,29 +74,18 @@ def train_by_us(network: Sequential, dataset: Dataset, settings: Settings, optim
             hook(network)
 
     started = time.perf_counter()
-    history = train(network, dataset, optimizer, replace(settings, gradient_hook=timed))
-    assert network.last_backward is not None
-    curve.losses, curve.backward = history.losses.tolist(), network.last_backward.backward_ways
-    curve.evaluations = [(row["test_loss"], row["test_accuracy"]) for row in history.evaluations()]
+    history = train(network, replace(dataset, test=None), optimizer, replace(settings, gradient_hook=timed))
+    report = network.last_backward
+    assert report is not None
+    curve.losses = history.losses.tolist()
+    curve.backward = (f"{report.method}, {report.reason}", *report.schedules, *report.backward_ways)
+    if dataset.test is not None:
+        curve.evaluations = [evaluate(network, dataset.test, TEST_BATCH)]
     curve.state = network.state_dict()
     return curve
 
 
-def last_place_noise(seed: int) -> Callable[[Sequential], None]:
-    """A gradient hook that moves every gradient element by one unit in the last place, up or down."""
-    generator = np.random.default_rng(seed)
-
-    def hook(network: Sequential) -> None:
-        flat = network.gradients.flat
-        values = network.device.to_host(flat)
-        direction = np.where(generator.integers(0, 2, values.shape, dtype=np.int8), np.inf, -np.inf)
-        moved = np.nextafter(values, direction.astype(values.dtype))
-        flat[...] = network.device.asarray(np.where(values == 0, values, moved))
-
-    return hook
-
-
-def rounding_noise(seed: int, ulps: float, dtype: str) -> Callable[[Sequential], None]:
+def rounding_noise(seed: int, dtype: str, ulps: float = 1.0) -> Callable[[Sequential], None]:
     """A gradient hook that changes every gradient element by `ulps` units in the last place, up or down."""
     generator = np.random.default_rng(seed)
     size = ulps * np.finfo(dtype).eps
@@ -91,61 +98,162 @@ def rounding_noise(seed: int, ulps: float, dtype: str) -> Callable[[Sequential],
     return hook
 
 
+def train_runs(
+    build: Callable[[], Sequential],
+    dataset: Dataset,
+    runs: Mapping[str, Settings],
+    optimizer: type[Optimizer],
+    threads: int = 1,
+    **options: Any,
+) -> dict[str, Curve]:
+    """Curves by run, one after another, each of a network that `build` makes: that of PYTORCH by PyTorch, all
+    others by bppsa-cupy, with the same optimizer and options.
+
+    A step of each run but those under noise is made apart before, as the first one compiles kernels.
+    """
+
+    def train_one(run: str, settings: Settings) -> Curve:
+        network = build()
+        if run == PYTORCH:
+            from bppsa_cupy.tools.reproduction.torch_training import train_by_torch
+
+            return train_by_torch(network, dataset, settings, optimizer, threads, **options)
+        return train_by_us(network, dataset, settings, optimizer(network.parameters, **options))
+
+    curves = {}
+    for run, settings in runs.items():
+        if not run.startswith(NOISE):
+            train_one(run, replace(settings, iterations=1, progress=False))
+        curves[run] = train_one(run, settings)
+    return curves
+
+
+def settings_of(arguments: argparse.Namespace, *names: str, **more: Any) -> Settings:
+    """Settings of training from the options of these names."""
+    return Settings(**cli.taken(arguments, *names), progress=sys.stderr.isatty(), **more)
+
+
 def relative_differences(losses: Sequence[float], reference: Sequence[float]) -> np.ndarray:
     """The relative difference of losses to a reference's, by step."""
     ours, theirs = np.array(losses), np.array(reference)
     return np.asarray(np.abs(ours - theirs) / np.abs(theirs))
 
 
-def largest_difference(losses: Sequence[float], reference: Sequence[float]) -> float:
-    """The largest of `relative_differences`."""
-    return float(relative_differences(losses, reference).max())
+def compare(curves: Mapping[str, Curve], reference: str, noisy_of: str, dtype: str) -> dict[str, Any]:
+    """How far each run's losses lie from the reference's.
 
-
-def compare(
-    losses: Losses, methods: Iterable[str], noisy: Sequence[str], layers: int, dtype: str
-) -> list[dict[str, Any]]:
-    """How far each method's losses lie from `bp`'s, and whether rounding explains it.
-
-    Each layer of a pass adds a relative error of about eps, so that losses after t steps may lie
-    layers · t · eps apart, as long as training does not amplify rounding: those steps are compared that come
-    before the first at which noise of one eps on every gradient moves `bp`'s own loss by more than t · eps.
-    Without noisy runs all are, and FLOAT64_LIMIT is the limit.
-
-    noisy  runs of `bp` under noise
-
-    A row has the largest difference of all steps, `difference`; how many are compared, `steps`, the largest
-    difference of these, `first_difference`, the `limit` of the last of them, and whether all keep theirs,
-    `agrees`; and the largest of all steps under noise, `noise`, or None.
+    The limit is three times the largest difference of a run under noise to the run `noisy_of`, at least ten
+    units in the last place; without such runs it is FLOAT64_LIMIT.
     """
-    steps = np.arange(1, len(losses["bp"]) + 1)
-    limits, noise = np.full(len(steps), FLOAT64_LIMIT), np.zeros(len(steps))
-    if noisy:
-        limits = layers * steps * np.finfo(dtype).eps
-        noise = np.max([relative_differences(losses[run], losses["bp"]) for run in noisy], axis=0)
-    amplified = np.flatnonzero(layers * noise > limits)
-    count = int(amplified[0]) if amplified.size else len(steps)
-    rows = []
-    for method in methods:
-        found = relative_differences(losses[method], losses["bp"])
-        rows.append(
-            {
-                "method": method, "difference": float(found.max()), "steps": count,
-                "first_difference": float(found[:count].max()), "limit": float(limits[count - 1]),
-                "agrees": bool((found[:count] <= limits[:count]).all()),
-                "noise": float(noise.max()) if noisy else None,
-            }
-        )  # fmt: skip
-    return rows
+    noise = [
+        float(relative_differences(curve.losses, curves[noisy_of].losses).max())
+        for run, curve in curves.items()
+        if run.startswith(NOISE)
+    ]
+    limit = max(3 * max(noise), float(10 * np.finfo(dtype).eps)) if noise else FLOAT64_LIMIT
+    others = [run for run in curves if run != reference and not run.startswith(NOISE)]
+    theirs = curves[reference]
+    found = {run: float(relative_differences(curves[run].losses, theirs.losses).max()) for run in others}
+    return {
+        "reference": reference,
+        "limit": limit,
+        "difference": found,
+        "agrees": {run: value <= limit for run, value in found.items()},
+        "speed_ratio": {run: theirs.seconds[-1] / curves[run].seconds[-1] for run in others},
+        "accuracy": {run: curve.evaluations[-1][1] for run, curve in curves.items() if curve.evaluations},
+    }
 
 
-def in_words(row: dict[str, Any]) -> str:
-    """A row of `compare`."""
-    told = f"in the first {row['steps']} steps {row['first_difference']:.1e} (limit {row['limit']:.1e}): "
-    told += f"{'agrees' if row['agrees'] else 'DIFFERS'}; in all {row['difference']:.1e}"
-    return told if row["noise"] is None else f"{told}, of bp under noise of one ulp {row['noise']:.1e}"
+def print_comparison(title: str, comparison: Mapping[str, Any]) -> None:
+    """A line per run."""
+    for run, value in comparison["difference"].items():
+        agrees = "agrees" if comparison["agrees"][run] else "DIFFERS"
+        accuracy = comparison["accuracy"].get(run)
+        tested = "" if accuracy is None else f"; test accuracy {accuracy:.2%}"
+        print(
+            f"{title} {run}: largest relative difference to {comparison['reference']} {value:.2e} (limit "
+            f"{comparison['limit']:.2e}): {agrees}; its time / ours "
+            f"{comparison['speed_ratio'][run]:.1f}{tested}"
+        )
 
 
-def nine_digits(values: Iterable[float]) -> list[float]:
-    """Losses as JSON holds them."""
-    return [float(f"{value:.9g}") for value in values]
+def write_figure(
+    arguments: argparse.Namespace,
+    device: Device,
+    results: Mapping[str, tuple[Mapping[str, Curve], Mapping[str, Any]]],
+    **facts: Any,
+) -> None:
+    """Write FIGURE.json and FIGURE.png: a row per result, with its curves and their comparison, by title."""
+    path = picture_path(arguments)
+    rows = [
+        {
+            "title": title,
+            "comparison": comparison,
+            "curves": {run: one.to_json() for run, one in curves.items() if not run.startswith(NOISE)},
+        }
+        for title, (curves, comparison) in results.items()
+    ]
+    write_result(arguments, device, {**facts, "rows": rows})
+    options = {"figsize": (14, 3.5 * len(results)), "layout": "constrained", "squeeze": False}
+    with picture(path, len(results), 3, save={"dpi": 110}, **options) as (_, axes):
+        for row, (title, (curves, comparison)) in zip(axes, results.items(), strict=True):
+            _draw(row, title, curves, comparison)
+
+
+def _draw(axes: Any, title: str, curves: Mapping[str, Curve], comparison: Mapping[str, Any]) -> None:
+    """Losses by step, their differences to the reference, and losses by time."""
+    by_step, apart, by_time = axes
+    theirs = curves[comparison["reference"]].losses
+    for place, (run, curve) in enumerate(curves.items()):
+        steps, smoothed = np.arange(1, len(curve.losses) + 1), smooth(curve.losses)
+        found = relative_differences(curve.losses, theirs)
+        if run.startswith(NOISE):
+            apart.plot(steps[found > 0], found[found > 0], ".", color="0.6", markersize=3)
+            continue
+        style = {"color": f"C{place}", "label": run}
+        by_step.plot(steps, smoothed, linewidth=max(1.0, 5.0 - 2.0 * place), **style)
+        by_time.plot(curve.seconds, smoothed, **style)
+        if found.any():
+            apart.plot(steps[found > 0], found[found > 0], ".", markersize=3, **style)
+    limit = comparison["limit"]
+    apart.axhline(limit, color="0.2", linestyle="--", linewidth=0.8, label=f"limit {limit:.1e}")
+    apart.set(yscale="log", ylim=(1e-17, 1))
+    by_step.set(title=title, xlabel="step", ylabel=f"training loss, mean of {WINDOW} steps")
+    apart.set(xlabel="step", ylabel=f"relative difference to {comparison['reference']}, where not 0")
+    by_time.set(xscale="log", xlabel="seconds", ylabel=f"training loss, mean of {WINDOW} steps")
+    for one in axes:
+        one.legend(fontsize="small")
+
+
+def smooth(losses: Sequence[float]) -> np.ndarray:
+    """Means over the last WINDOW steps, fewer at the start."""
+    sums = np.concatenate([[0.0], np.cumsum(losses)])
+    ends = np.arange(1, len(sums))
+    starts = np.maximum(0, ends - WINDOW)
+    return np.asarray((sums[ends] - sums[starts]) / (ends - starts))
+
+
+def picture_path(arguments: argparse.Namespace) -> Path:
+    """Where the figure's picture goes, in a folder that exists. Raises BppsaError if it cannot be written."""
+    arguments.output.mkdir(parents=True, exist_ok=True)
+    path: Path = arguments.output / f"{arguments.figure}.png"
+    check_picture(path)
+    return path
+
+
+def write_result(arguments: argparse.Namespace, device: Device, facts: Mapping[str, Any]) -> None:
+    """Write FIGURE.json: the command, its options, the machine, and the facts."""
+    left_out = ("figure", "command", "run", "output", "device")
+    settings = {
+        name: str(value) if isinstance(value, Path) else value
+        for name, value in vars(arguments).items()
+        if name not in left_out
+    }
+    result = {
+        "name": arguments.figure,
+        "command": arguments.command,
+        "settings": settings,
+        **provenance(device, device.workers),
+        **facts,
+    }
+    cli.write_json(arguments.output / f"{arguments.figure}.json", result)

@@ -23,8 +23,7 @@ from bppsa_cupy.records.records import JacobianRecords
 from bppsa_cupy.records.spectra import log_gradient_norms
 from bppsa_cupy.tools import cli
 from bppsa_cupy.tools.pictures.picture_file import picture
-from bppsa_cupy.tools.reproduction.curves import train_by_us
-from bppsa_cupy.tools.reproduction.result_file import add_options, picture_path, write_result
+from bppsa_cupy.tools.reproduction.curves import picture_path, train_by_us, write_result
 from bppsa_cupy.training.loop import evaluate
 from bppsa_cupy.training.optimizers import Adam
 from bppsa_cupy.training.settings import Settings
@@ -32,30 +31,6 @@ from bppsa_cupy.training.settings import Settings
 #: A colour, a mark and a name for each cell.
 STYLES = {"rnn": ("C0", "o", "RNN, tanh"), "gru": ("C1", "s", "GRU"), "lstm": ("C2", "^", "LSTM")}
 CELLS = tuple(STYLES)
-#: The options that the numbers follow from.
-SETTINGS = ("radii", "hidden_size", "sequences", "seeds", "epochs", "batch_size", "lr", "clip")
-
-
-def radii(text: str) -> list[float]:
-    """The argument type of spectral radii: "0.5,1,2"."""
-    try:
-        found = sorted({float(one) for one in text.split(",")})
-    except ValueError:
-        found = []
-    if not found or not 0 < found[0] <= found[-1] < math.inf:
-        raise argparse.ArgumentTypeError(f"{text!r} are no radii: give numbers above 0 as 0.5,1,2")
-    return found
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The options of `bppsa-reproduce forgetting`."""
-    parser.add_argument(
-        "--data", type=Path, required=True, metavar="FILE", help="sequences of bppsa-data audio or bitstream"
-    )
-    told = "of W_hh (default 0.3 to 3)"
-    parser.add_argument("--radii", type=radii, default="0.3,0.6,1,1.5,2,3", metavar="R,R", help=told)
-    parser.add_argument("--epochs", type=cli.not_negative, default=10, help="of training (default 10)")
-    add_options(parser, hidden_size=20, sequences=64, seeds=3, batch_size=16, lr=1e-3, clip=1.0)
 
 
 def run(arguments: argparse.Namespace) -> None:
@@ -79,7 +54,7 @@ def run(arguments: argparse.Namespace) -> None:
                 flush=True,
             )
     facts = {"data": {"name": dataset.name, "steps": dataset.input_shape[0]}, "rows": rows}
-    write_result(arguments, device, SETTINGS, facts)
+    write_result(arguments, device, facts)
     plot(facts, path)
 
 

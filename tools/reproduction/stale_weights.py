@@ -24,41 +24,19 @@ from bppsa_cupy.tools.machine import provenance
 from bppsa_cupy.tools.pictures.picture_file import check_picture, picture
 from bppsa_cupy.tools.reproduction.stale_weights_runs import TABLE5, TABLE6, TABLES, Run, table2, train_all
 
-#: Accuracies this much below a panel's best, in points, are told at its lower edge.
+#: Accuracies this much below a panel's best, in points, are left out of the picture.
 FAR = 25
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The options of `bppsa-reproduce pipeline`."""
-    choices = (*TABLES, "6")
-    parser.add_argument("--table", choices=choices, required=True, help="of the paper, or 'digits'")
-    parser.add_argument("--data", help="a folder of MNIST or CIFAR-10, as bppsa-train takes it")
-    parser.add_argument(
-        "--models", type=names, metavar="MODEL,…", help="of table 2 (default: those of the data)"
-    )
-    parser.add_argument("--plain", action="store_true", help="of table 2: the paper's rows alone")
-    parser.add_argument("--rows", metavar="TEXT", help="the rows that hold this text alone")
-    parser.add_argument("--seeds", type=cli.positive, default=1, help="runs of each row (default 1)")
-    parser.add_argument(
-        "--epochs", type=cli.positive, help="of a network's shortest run in the table; others in proportion"
-    )  # fmt: skip
-    parser.add_argument("--processes", type=cli.positive, default=1, help="runs at a time, one thread each")
-
-
-def names(text: str) -> tuple[str, ...]:
-    """The argument type of names: "lenet5,vgg16"."""
-    return tuple(part.strip() for part in text.split(","))
 
 
 def run(arguments: argparse.Namespace) -> None:
     """Train what is not in the result file yet, and write file, table and picture after each run; of table 6
     count."""
-    arguments.out.mkdir(parents=True, exist_ok=True)
+    arguments.output.mkdir(parents=True, exist_ok=True)
     if arguments.table == "6":
         _memory(arguments)
         return
     name = f"pipeline-{arguments.table}"
-    path, drawing = arguments.out / f"{name}.json", arguments.out / f"{name}.png"
+    path, drawing = arguments.output / f"{name}.json", arguments.output / f"{name}.png"
     check_picture(drawing)
     data = "digits" if arguments.table == "digits" else arguments.data
     if data is None:
@@ -70,7 +48,7 @@ def run(arguments: argparse.Namespace) -> None:
     if not wanted:
         raise BppsaError(
             f"table {arguments.table} has no such row for data of shape {dataset.input_shape}: give the "
-            "data it is of, MNIST or CIFAR-10, and leave --models and --rows out"
+            "data it is of, MNIST or CIFAR-10, and leave --models and --like out"
         )
     digest = dataset.digest
     done = _read(path)
@@ -102,7 +80,7 @@ def _wanted(arguments: argparse.Namespace, dataset: Dataset) -> Iterator[Run]:
     for seed in range(arguments.seeds):
         for one in runs:
             chosen = arguments.models is None or one.model in arguments.models
-            if one.data != kind or not chosen or (arguments.rows or "") not in one.row:
+            if one.data != kind or not chosen or (arguments.like or "") not in one.row:
                 continue
             if arguments.epochs is not None:
                 shortest = min(other.steps for other in runs if other.model == one.model)
@@ -128,7 +106,7 @@ def _read(path: Path) -> dict[str, dict[str, Any]]:
         return {_key(one, one["digest"]): one for one in runs}
     except (OSError, ValueError, KeyError, TypeError) as cause:
         raise BppsaError(
-            f"{path} holds no results of this command ({cause}): move it away, or give another --out"
+            f"{path} holds no results of this command ({cause}): move it away, or give another --output"
         ) from cause
 
 
@@ -153,7 +131,6 @@ def summary(results: list[dict[str, Any]]) -> list[dict[str, Any]]:
                 "stale_percent": first["stale_percent"],
                 "mean": float(values.mean()),
                 "accuracies": values.tolist(),
-                "curve": first["curve"],
             }
         )
     return rows
@@ -176,7 +153,7 @@ def _memory(arguments: argparse.Namespace) -> None:
     device = get_device(arguments.device)
     rows: list[dict[str, Any]] = []
     for model, (activations, weights, increase) in TABLE6.items():
-        ppv = TABLE5[model][0]
+        ppv = TABLE5[model]
         memory = stage_memory(Placement(build_model(model, device=device), ppv), "stale", samples=1)
         counted = sum(own.activations for own in memory)
         rows.append(
@@ -192,7 +169,7 @@ def _memory(arguments: argparse.Namespace) -> None:
     name = f"pipeline-{arguments.table}"
     facts = {"name": name, "command": arguments.command, **provenance(device, device.workers)}
     cli.write_json(
-        arguments.out / f"{name}.json", {**facts, "unit": "MiB, activations of a sample", "rows": rows}
+        arguments.output / f"{name}.json", {**facts, "unit": "MiB, activations of a sample", "rows": rows}
     )
     lines = [["model", "ppv", "activations", "paper", "weights", "paper", "increase", "paper"]]
     for row in rows:
@@ -209,62 +186,35 @@ def _memory(arguments: argparse.Namespace) -> None:
 
 
 def draw(rows: list[dict[str, Any]], path: Path, title: str) -> None:
-    """A column a network and rate: above, mean accuracy by stages, a line a way, seeds as points, the paper's
-    as diamonds; below, the first seed's curves of the schedule that the row of the paper has.
+    """A panel per network and rate: mean accuracy by stages, a line per way, seeds as points, and the paper's
+    accuracy as diamonds.
 
     rows  of `summary`
     """
     panels = list(dict.fromkeys(row["panel"] for row in rows))
-    size = {"figsize": (6.5 * len(panels), 8.5), "layout": "constrained", "squeeze": False}
-    with picture(path, 2, len(panels), save={"dpi": 120}, **size) as (figure, axes):
+    size = {"figsize": (6.5 * len(panels), 4.5), "layout": "constrained", "squeeze": False}
+    with picture(path, 1, len(panels), save={"dpi": 120}, **size) as (figure, axes):
         figure.suptitle(title)
-        for column, panel in enumerate(panels):
-            own = [row for row in rows if row["panel"] == panel]
-            _by_stages(axes[0][column], own)
-            axes[0][column].set_title(panel)
-            _curves(axes[1][column], own)
+        for axis, panel in zip(axes[0], panels, strict=True):
+            _by_stages(axis, [row for row in rows if row["panel"] == panel])
+            axis.set_title(panel)
 
 
 def _by_stages(axes: Any, rows: list[dict[str, Any]]) -> None:
-    best = max(row["mean"] for row in rows)
-    near = [row["mean"] for row in rows if row["mean"] >= best - FAR]
-    seeds = [value for row in rows for value in row["accuracies"] if value >= best - FAR]
-    known = [row["paper"] for row in rows if row["paper"] is not None]
-    low, high = min([*near, *seeds, *known]), max([*seeds, *known])
-    room = max(high - low, 0.5)
-    floor = low - 0.25 * room
-    axes.set(ylim=(floor, high + 0.1 * room))
-    axes.set(xlabel="stages, forward and backward", ylabel="test accuracy, percent")
     counts = sorted({row["stages"] for row in rows})
+    axes.set(xlabel="stages, forward and backward", ylabel="test accuracy, percent")
     axes.set_xticks(range(len(counts)), [str(count) if count else "non-pipelined" for count in counts])
     for number, way in enumerate(dict.fromkeys(row["way"] for row in rows)):
         own = [row for row in rows if row["way"] == way]
         places = [counts.index(row["stages"]) + 0.06 * number for row in own]
-        inside = [(x, row["mean"]) for x, row in zip(places, own, strict=True) if row["mean"] >= floor]
-        color = f"C{number}"
-        axes.plot(*(zip(*inside, strict=True) if inside else ([], [])), "o-", color=color, label=way)
+        axes.plot(places, [row["mean"] for row in own], "o-", color=f"C{number}", label=way)
         for x, row in zip(places, own, strict=True):
-            axes.plot([x] * len(row["accuracies"]), row["accuracies"], ".", color=color, alpha=0.45)
-            if row["mean"] < floor:
-                below, above = (x, floor), (x, floor + 0.06 * number * room)
-                style = {"color": color, "ha": "center", "fontsize": "small"}
-                arrow = {"arrowstyle": "->", "color": color}
-                said = f"{row['mean']:.0f} %" if row["mean"] else "diverged"
-                axes.annotate(said, below, above, arrowprops=arrow, **style)
+            seeds = row["accuracies"]
+            axes.plot([x] * len(seeds), seeds, ".", color=f"C{number}", alpha=0.45)
     told = [(counts.index(row["stages"]), row["paper"]) for row in rows if row["paper"] is not None]
     if told:
         axes.plot(*zip(*told, strict=True), "D", color="black", fillstyle="none", label="paper")
+    near = [value for row in rows for value in (*row["accuracies"], row["paper"] or 0.0)]
+    axes.set_ylim(max(min(near), max(near) - FAR) - 1, max(near) + 1)
     axes.grid(alpha=0.3)
     axes.legend(fontsize="small")
-
-
-def _curves(axes: Any, rows: list[dict[str, Any]]) -> None:
-    for row in rows:
-        if row["curve"] and row["way"] in ("non-pipelined", "stale"):
-            steps, accuracies = zip(*row["curve"], strict=True)
-            label = f"{row['stages']} stages, stale" if row["stages"] else "non-pipelined"
-            axes.plot(steps, accuracies, linewidth=1, label=label)
-    axes.set(xlabel="iteration", ylabel="test accuracy of the first seed, percent")
-    axes.grid(alpha=0.3)
-    if axes.lines:
-        axes.legend(fontsize="small")

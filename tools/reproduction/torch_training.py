@@ -1,40 +1,25 @@
-"""Training by PyTorch, from a network's parameters, on its batches; alone, and beside ours."""
+"""Training by PyTorch, from a network's parameters, on its batches."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import replace
+from collections.abc import Mapping
 from itertools import islice
 from typing import Any
 
 import numpy as np
 from tqdm import tqdm
 
-from bppsa_cupy.data import Batch, Dataset, Split, batches, number_of_batches
+from bppsa_cupy.data import Batch, Dataset, batches, number_of_batches
 from bppsa_cupy.errors import BppsaError
 from bppsa_cupy.layers import Dropout
 from bppsa_cupy.layers.recurrent import Recurrent
 from bppsa_cupy.network.sequential import Sequential
-from bppsa_cupy.tools.benchmarks.rivals import to_numpy, torch_device, torch_network, torch_recurrent
-from bppsa_cupy.tools.reproduction.curves import PYTORCH, Curve, train_by_us
+from bppsa_cupy.tools.machine import torch_device
+from bppsa_cupy.tools.reproduction.curves import PYTORCH, TEST_BATCH, Curve
 from bppsa_cupy.training.loop import evaluate
 from bppsa_cupy.training.optimizers import Optimizer
 from bppsa_cupy.training.settings import Settings
-
-#: Samples of a batch of the test.
-TEST_BATCH = 64
-
-
-def import_torch() -> Any:
-    """PyTorch. Raises BppsaError where it is missing."""
-    try:
-        import torch
-    except ImportError as cause:
-        raise BppsaError(
-            f"the comparison takes PyTorch, which cannot be imported ({cause}): install the extra 'torch'"
-        ) from cause
-    return torch
 
 
 def train_by_torch(
@@ -47,13 +32,19 @@ def train_by_torch(
 ) -> Curve:
     """Train a copy of `network` by PyTorch's optimizer of that name, with these options.
 
-    Batches, their random changes, loss, rates, clipping and evaluations, one an epoch, are those of
-    `training.train` with the same settings; what Dropout drops is what the network's own layers drop, and
-    its `random_state` moves on. Parameters and buffers stay as they are. A recurrent layer must be the first
-    of two, and a linear one takes its last state. Runs on the network's kind of device, with `threads`
-    threads on the host. Raises BppsaError where PyTorch is missing, and for Dropout inside of Residual.
+    Batches, their random changes, loss, rates and clipping are those of `training.train` with the same
+    settings; what Dropout drops is what the network's own layers drop, and its `random_state` moves on. At
+    the end the network tests the copy's parameters and buffers, if there are test samples. A recurrent layer
+    must be the first of two, and a linear one takes its last state. Runs on the network's kind of device,
+    with `threads` threads on the host. Raises BppsaError where PyTorch is missing, and for Dropout inside of
+    Residual.
     """
-    torch = import_torch()
+    try:
+        import torch
+    except ImportError as cause:
+        raise BppsaError(
+            f"the comparison needs PyTorch, which cannot be imported ({cause}): install the extra 'torch'"
+        ) from cause
     torch.set_num_threads(threads)
     model = _Model(torch, network)
     update = getattr(torch.optim, optimizer.__name__)(model.module.parameters(), **options)
@@ -61,7 +52,7 @@ def train_by_torch(
     per_epoch = number_of_batches(dataset.train, settings.batch_size)
     last, schedule = settings.last_step(per_epoch), settings.schedule(per_epoch)
     bar = tqdm(total=last, desc=PYTORCH, unit="step", disable=not settings.progress, dynamic_ncols=True)
-    apart, started = 0.0, time.perf_counter()
+    started = time.perf_counter()
     with bar:
         for epoch in range(-(-last // per_epoch)):
             model.module.train()
@@ -73,7 +64,7 @@ def train_by_torch(
                 loss = model.loss(batch, settings.label_smoothing)
                 update.zero_grad()
                 loss.backward()
-                curve.seconds.append(time.perf_counter() - started - apart)
+                curve.seconds.append(time.perf_counter() - started)
                 if settings.clip is not None:
                     torch.nn.utils.clip_grad_norm_(model.module.parameters(), settings.clip)
                 if schedule is not None:
@@ -82,48 +73,11 @@ def train_by_torch(
                 update.step()
                 curve.losses.append(loss.item())
                 bar.update()
-            if dataset.test is not None:
-                stopped = time.perf_counter()
-                curve.evaluations.append(model.evaluate(dataset.test))
-                apart += time.perf_counter() - stopped
     curve.state = model.state()
+    if dataset.test is not None:
+        network.load_state_dict(curve.state)
+        curve.evaluations = [evaluate(network, dataset.test, TEST_BATCH)]
     return curve
-
-
-def train_beside(
-    build: Callable[[], Sequential],
-    dataset: Dataset,
-    runs: Mapping[str, Settings],
-    optimizer: type[Optimizer],
-    threads: int = 1,
-    *,
-    timed: bool = False,
-    **options: Any,
-) -> dict[str, Curve]:
-    """Curves by run, one after another, each of a network that `build` makes: PYTORCH's by `train_by_torch`,
-    all others by us, with the same optimizer and options.
-
-    runs   settings by the run's name
-    timed  whether seconds are compared: a step of each run, but for those with a gradient hook, is made apart
-           before, as the first one compiles kernels, and ours are tested once, at the end
-    """
-
-    def train(run: str, settings: Settings) -> Curve:
-        network = build()
-        if run == PYTORCH:
-            return train_by_torch(network, dataset, settings, optimizer, threads, **options)
-        seen = replace(dataset, test=None) if timed else dataset
-        curve = train_by_us(network, seen, settings, optimizer(network.parameters, **options))
-        if timed and dataset.test is not None:
-            curve.evaluations = [evaluate(network, dataset.test, TEST_BATCH)]
-        return curve
-
-    curves = {}
-    for run, settings in runs.items():
-        if timed and settings.gradient_hook is None:
-            train(run, replace(settings, iterations=1, progress=False))
-        curves[run] = train(run, settings)
-    return curves
 
 
 class _Model:
@@ -132,8 +86,9 @@ class _Model:
     def __init__(self, torch: Any, network: Sequential) -> None:
         self.torch, self.network, self.device = torch, network, torch_device(network.device)
         self.recurrent = isinstance(network.layers[0], Recurrent)
-        make = torch_recurrent if self.recurrent else torch_network
-        self.module: Any = make(network).to(self.device)
+        from bppsa_cupy.tools.torch_modules import torch_network
+
+        self.module = torch_network(network)
         network.train()
         dropouts = [index for index, layer in enumerate(network.layers) if isinstance(layer, Dropout)]
         for index in dropouts:
@@ -152,22 +107,10 @@ class _Model:
         cross_entropy = self.torch.nn.functional.cross_entropy
         return cross_entropy(scores, labels, label_smoothing=label_smoothing)
 
-    def evaluate(self, split: Split) -> tuple[float, float]:
-        """Mean loss and accuracy, in evaluation mode."""
-        self.module.eval()
-        loss, right = 0.0, 0
-        for batch in batches(split, TEST_BATCH, shuffle=False, dtype=self.network.dtype):
-            with self.torch.no_grad():
-                scores = self._scores(batch)
-                labels = self.torch.tensor(batch.labels, device=self.device)
-                loss += self.torch.nn.functional.cross_entropy(scores, labels, reduction="sum").item()
-            right += int((to_numpy(scores).argmax(1) == batch.labels).sum())
-        return loss / len(split), right / len(split)
-
     def state(self) -> dict[str, np.ndarray]:
         """Copies of parameters and buffers."""
         values: Mapping[str, Any] = self.module.state_dict()
-        return {name: np.array(to_numpy(value)) for name, value in values.items()}
+        return {name: np.array(value.numpy(force=True)) for name, value in values.items()}
 
     def _scores(self, batch: Batch) -> Any:
         inputs = self.torch.tensor(batch.inputs, device=self.device)

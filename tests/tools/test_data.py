@@ -1,0 +1,51 @@
+"""bppsa-data: each command runs, and files hold what was asked for."""
+
+import json
+import wave
+from pathlib import Path
+
+import numpy as np
+import pytest
+from commands import command, error_line, folder  # noqa: F401  folder is a fixture
+
+from bppsa_cupy.data import load
+
+pytestmark = pytest.mark.usefixtures("folder")
+main = command("bppsa-data")
+
+
+def test_bitstreams(capsys):
+    words = "bitstream --length 30 --samples 50 --test-samples 20 --seed 3 -o"
+    assert main([*words.split(), "b.h5"]) == 0 and main([*words.split(), "again.h5"]) == 0
+    dataset = load("b.h5")
+    assert (dataset.input_shape, dataset.classes, len(dataset.test)) == ((30, 1), 10, 20)
+    assert set(np.unique(dataset.train.inputs)) == {0, 1} and dataset.train.lengths is None
+    assert Path("again.h5").read_bytes() == Path("b.h5").read_bytes()
+    assert main(["show", "b.h5"]) == 0
+    capsys.readouterr()
+    for words in ("bitstream --length 3 -o none/b.h5", "audio . -o f.h5 --test-fraction 1",
+                  "audio . -o f.h5 --n-mfcc 1"):  # fmt: skip
+        assert main(words.split()) == 1 and error_line(capsys)
+
+
+@pytest.mark.usefixtures("librosa")
+def test_audio_and_show(capsys):
+    Path("clips").mkdir()
+    for k in range(4):
+        with wave.open(f"clips/{'yes' if k % 2 else 'no'}_{k}.wav", "wb") as clip:
+            clip.setparams((1, 2, 8000, 0, "NONE", ""))
+            tone = 9000 * np.sin(np.arange(300 + 100 * k) * 0.1 * (k + 1))
+            clip.writeframes(tone.astype("<i2").tobytes())
+    features = "--n-mfcc 6 --n-fft 128 --hop-length 100 --n-mels 12 --normalize train --threads 1"
+    split = ["--pattern", r"(?P<label>\w+)_\d", "--test", ".*_3"]
+    assert main(["audio", "clips", "-o", "f.h5", *features.split(), *split]) == 0
+    capsys.readouterr()
+    assert main(["show", "f.h5", "--json"]) == 0
+    shown = json.loads(capsys.readouterr().out)
+    assert shown["class_names"] == ["no", "yes"] and shown["normalization"] == "train"
+    assert shown["test"] == {
+        "inputs": [1, 7, 5], "dtype": "float32", "lengths": [7, 7.0, 7], "samples_by_class": [0, 1],
+    }  # fmt: skip
+    assert {name: shown["origin"][name] for name in ("n_mfcc", "n_fft", "hop_length", "n_mels")} == {
+        "n_mfcc": 6, "n_fft": 128, "hop_length": 100, "n_mels": 12,
+    }  # fmt: skip

@@ -1,0 +1,121 @@
+"""make gpu without a GPU: its tree, its limits and files, and its programs on the host."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import cupy_stub
+import pytest
+from cupy_fixtures import no_device_is_kept, stub  # noqa: F401  fixtures
+from nvrtc import nvrtc
+
+from bppsa_cupy.devices import cubins, get_device
+from bppsa_cupy.devices.cuda import CudaDevice
+from bppsa_cupy.raw_kernels import KERNELS
+from bppsa_cupy.raw_kernels.kernel import Variant
+from bppsa_cupy.tools import bench, gpu
+from bppsa_cupy.tools.gpu import Part
+from bppsa_cupy.tools.on_gpu import step_profile, walk_steps
+
+
+def python(name: str, text: str, seconds: float = 60.0) -> Part:
+    """A part that runs a Python text."""
+    return Part(name, seconds, (sys.executable, "-c", text))
+
+
+@pytest.fixture
+def told(capsys: pytest.CaptureFixture[str]) -> Callable[[], list[dict[str, Any]]]:
+    """The JSON lines that were printed so far."""
+    return lambda: [json.loads(line) for line in capsys.readouterr().out.splitlines() if line[:1] == "{"]
+
+
+@pytest.mark.long
+def test_the_tree_holds_the_package(tmp_path: Path) -> None:
+    tree = tmp_path / "tree"
+    tree.mkdir()
+    gpu.make_tree(gpu.ROOT, tree)
+    text = "import bppsa_cupy.jacobians, bppsa_cupy.tools.bench as bench; print(bench.__file__)"
+    printed = subprocess.check_output(
+        [sys.executable, "-c", text], cwd=tree, env=gpu.environment(tree, None), encoding="utf-8"
+    )
+    assert printed.strip() == str(tree / "bppsa_cupy" / "tools" / "bench.py")
+
+
+def test_parts_fit_the_time_and_the_files_and_their_options_are_known() -> None:
+    parts = gpu.make_parts()
+    assert sum(part.seconds for part in parts[:-1]) <= gpu.TOTAL <= 560
+    written = {word for part in parts for word in part.command if word.startswith("{out}")}
+    assert len(written | {"summary.json", "results.jsonl", "log.txt"}) <= 8
+    for command in (words for part in parts for words in (part.command, part.rehearsal or ())):
+        if bench.__name__ in command:
+            words = command[command.index(bench.__name__) + 1 :]
+            assert bench.parser().parse_args(words).name == words[0]
+    assert len([name for name in KERNELS if re.fullmatch(gpu.PROFILED, name)]) == 6
+
+
+def test_lines_exit_codes_and_limits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gpu, "GRACE", 30.0)
+    slow = "import time\ntry: time.sleep(600)\nexcept KeyboardInterrupt: print('{\"so\": 1}', flush=True)"
+    parts = [
+        python("one", "import sys; print('{\"a\": 1}'); print('words'); print('{not'); sys.exit(3)"),
+        Part("two", 60.0, ("no-such-program",)),
+        python("three", "open(r'{out}/three.json', 'w').write('[]')"),
+        python("four", slow, 33.0),
+        python("five", "", 30.0),
+    ]
+    outcomes = gpu.run_parts(parts, tmp_path, tmp_path / "out")
+    assert [one.outcome.partition(":")[0] for one in outcomes] == [
+        "failed (3)", "left out", "passed", "over its time", "no time left",
+    ]  # fmt: skip
+    out = tmp_path / "out"
+    lines = (out / "results.jsonl").read_text(encoding="utf-8").splitlines()
+    assert list(map(json.loads, lines)) == [{"part": "one", "a": 1}, {"part": "four", "so": 1}]
+    assert {"words", "{not"} < set((out / "log.txt").read_text(encoding="utf-8").splitlines())
+    summary = json.loads((out / "summary.json").read_text(encoding="utf-8"))
+    assert [one["name"] for one in summary] == ["one", "two", "three", "four", "five"]
+
+
+def test_machine_code_made_without_a_gpu_is_used_by_cupy(
+    stub: CudaDevice, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    if nvrtc() is None:
+        pytest.skip("NVRTC is missing: install nvidia-cuda-nvrtc-cu12 (the extra `test` has it)")
+    kernel, variant, cupy = KERNELS["step_count"], Variant(), stub.xp
+    version = sys.modules["nvrtc"].version()  # type: ignore[attr-defined]
+    monkeypatch.setattr(cubins, "kept_in", lambda: tmp_path)
+    monkeypatch.setattr(cupy.cuda.nvrtc, "getVersion", lambda: version)
+    monkeypatch.setattr(gpu, "CUPY", cupy.__version__)
+    monkeypatch.setattr(cupy_stub.Nvrtc, "compiled", [])
+    (tmp_path / "cuda").mkdir()
+    gpu.compile_without_gpu(kernel, variant, tmp_path / "cuda")
+    (file,) = (tmp_path / "cuda").iterdir()
+    assert cubins.machine_code(cupy, kernel, variant) == file
+    assert not cupy_stub.Nvrtc.compiled
+
+
+@pytest.mark.long
+@pytest.mark.usefixtures("pytorch")
+@pytest.mark.filterwarnings("ignore:CUDA is not available")
+def test_walks_and_steps_are_timed(told: Callable[[], list[dict[str, Any]]]) -> None:
+    assert walk_steps.main("--device host --cells rnn_tanh --hidden 3 --steps 6".split()) == 0
+    assert len(found := told()) == 2 * 3 and all(line["ns_per_step"] > 0 for line in found)
+    late = list(walk_steps.time_walks(get_device("host"), ("gru",), (1,), (3,), steps=6, seconds=-1))
+    assert [line["left_out"] for line in late] == ["-1 s are over"]
+    assert step_profile.main(["--device", "host", "--like", "RNN T10", "--steps", "2"]) == 0
+    found = told()
+    assert [line["side"] for line in found] == ["plain"] * 2 + ["captured"] * 2
+    assert found[0]["calls"] > 10 and found[0]["functions"][0]["us"] > 0
+
+
+@pytest.mark.long
+def test_our_steps_run_on_the_stand_in(stub: CudaDevice, tmp_path: Path) -> None:
+    words = "steps --quick --device cuda --against none --kinds paper --repeats 1 -o".split()
+    assert bench.main([*words, str(tmp_path / "rows.json")]) == 0
+    (row,) = json.loads((tmp_path / "rows.json").read_text(encoding="utf-8"))["rows"]
+    assert "one CUDA graph" in row["note"] and row["against"] == "plain"

@@ -1,0 +1,209 @@
+"""bppsa-jacobians: each command runs; files, rasters and curves hold the numbers of dense matrices."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import scipy.sparse
+from chain_cases import network_records, records_of
+from commands import command, error_line, folder  # noqa: F401  folder is a fixture
+from matplotlib import pyplot
+from seals import without_seal
+
+import bppsa_cupy as bp
+from bppsa_cupy.csr import Pattern
+from bppsa_cupy.models import build_model
+from bppsa_cupy.records.file import load_jacobians, save_jacobians
+from bppsa_cupy.records.record import JacobianRecord
+from bppsa_cupy.records.records import as_chain, step_records
+from bppsa_cupy.tools.jacobian_files import describe
+from bppsa_cupy.tools.jacobians import OVER_TIME
+from bppsa_cupy.tools.pictures import chain_pictures, jacobian_picture
+from bppsa_cupy.tools.pictures.jacobian_picture import plot_records, raster
+from bppsa_cupy.training.checkpoint import Checkpoint, save_checkpoint
+
+pytestmark = pytest.mark.usefixtures("folder")
+main = command("bppsa-jacobians")
+
+
+def dump(*options):
+    words = "dump model.py:small --data data.npz --device host -o j.h5 --batch-size 4"
+    return main([*words.split(), *options])
+
+
+def record(shape=(6, 4), batch=3, layer=2, **fields):
+    generator = np.random.default_rng(0)
+    pattern = Pattern.from_scipy(scipy.sparse.random_array(shape, density=0.4, rng=generator))
+    data = generator.integers(0, 3, (pattern.nnz, batch)).astype(np.float32)
+    return JacobianRecord(layer, "MaxPool2d", pattern, data, **fields)
+
+
+def test_dump(capsys):
+    assert dump("--dtype", "float64") == 0
+    first, relu, last = load_jacobians("j.h5")
+    weights = build_model("model.py:small", seed=0, device="host", dtype="float64").state_dict()
+    np.testing.assert_array_equal(first.to_scipy().toarray(), weights["0.weight"].T)
+    np.testing.assert_array_equal(last.to_scipy().toarray(), weights["2.weight"].T)
+    assert (first.batch, relu.batch, relu.pattern) == (None, 4, Pattern.diagonal(5))
+    assert all(one.gradient_norm > 0 for one in (first, relu, last))
+    assert dump("--dtype", "float64", "--sample", "2", "--compress") == 0
+    alone = load_jacobians("j.h5")
+    assert [one.sample for one in alone] == [None, 2, None]
+    np.testing.assert_array_equal(alone[1].data, relu.data[:, 2])
+    network = build_model("model.py:small", seed=9, device="host")
+    save_checkpoint("c.h5", Checkpoint(network.describe(), "float32", network.state_dict()))
+    assert dump("--from", "c.h5") == 0
+    np.testing.assert_array_equal(
+        load_jacobians("j.h5")[0].to_scipy().toarray(), network.state_dict()["0.weight"].T
+    )
+    capsys.readouterr()
+    for options in (["--sample", "4"], ["--from", "none.h5"], ["--from", "c.h5", "--dtype", "float64"]):
+        assert dump(*options) == 1 and error_line(capsys)
+
+
+def test_show(capsys):
+    data = np.array([[0, 1], [2, 3], [0, 0], [4, np.nan]], np.float32)
+    row = describe(JacobianRecord(1, "ReLU", Pattern.diagonal(4), data))
+    assert (row["guaranteed_sparsity"], row["actual_sparsity"]) == (0.75, 1 - 5 / 32)
+    assert row["bytes"] == 8 * 4 + 4 * 4 + 5 * 4
+    save_jacobians("j.h5", [record(gradient_norm=0.5), record(layer=3, direction="backward", step=7)])
+    assert main(["show", "j.h5"]) == 0
+    capsys.readouterr()
+    assert main(["show", "j.h5", "--json"]) == 0
+    rows = json.loads(capsys.readouterr().out)["records"]
+    assert rows == [describe(one) for one in load_jacobians("j.h5")]
+
+
+def test_plot_and_report(capsys):
+    save_jacobians("j.h5", [record(), record(layer=3), record(layer=3, step=1)])
+    for words in ("plot j.h5 -o a.png", "plot j.h5 -o b.svg --layer 3 --step 1 --rows 1:4 --show zeros",
+                  "report j.h5", "report j.h5 -o page.htm"):  # fmt: skip
+        assert main(words.split()) == 0
+    for options in ("--layer 5", "--step 9", "--sample 3", "--columns 2:9", "-o page.txt"):
+        assert main(["plot", "j.h5", "-o", "c.png", *options.split()]) == 1 and error_line(capsys)
+    without_seal("j.h5")
+    for words in ("show j.h5", "plot j.h5 -o a.png", "report j.h5"):
+        assert main(words.split()) == 1 and main([*words.split(), "--unsealed"]) == 0
+
+
+@pytest.mark.parametrize("name", OVER_TIME)
+def test_pictures_over_time(name, capsys):
+    net, _ = network_records(bp.LSTM(2, 3, num_layers=2, bidirectional=True), 6, 3, lengths=[6, 3, 5])
+    net.backward(np.ones(net.last_pass.output.shape))
+    bp.save_jacobians("j.h5", net.transposed_jacobians())
+    assert main([name, "j.h5", "-o", "all.png"]) == 0
+    one = "--layer 0 --inner 1 --direction backward --steps 1:4 --sample 2"
+    assert main([name, "j.h5", "-o", "one.svg", *one.split()]) == 0
+    for options in ("--layer 1", "--inner 2", "--steps 6:", "--sample 3"):
+        assert main([name, "j.h5", "-o", "p.png", *options.split()]) == 1 and error_line(capsys)
+    assert not Path("p.png").exists()
+
+
+# ---- numbers of pictures ----
+
+
+def dense_raster(one, sample, rows, columns, step):
+    """The picture from dense matrices, element by element."""
+    stored = one.pattern.to_scipy().toarray() > 0
+    nonzero = one.to_scipy(sample).toarray() != 0
+    kinds = (stored.astype(np.uint8) + nonzero)[rows[0] : rows[1], columns[0] : columns[1]]
+    return [
+        [kinds[y : y + step[0], x : x + step[1]].max() for x in range(0, kinds.shape[1], step[1])]
+        for y in range(0, kinds.shape[0], step[0])
+    ]
+
+
+def test_a_dot_shows_the_strongest_of_its_elements():
+    one = record((500, 970))
+    found, window, step = raster(one, sample=1)
+    assert (window, step) == ((0, 500, 0, 970), (2, 3))
+    np.testing.assert_array_equal(found, dense_raster(one, 1, (0, 500), (0, 970), step))
+    one = record((30, 37))
+    found, window, _ = raster(one, (3, 21), (None, 5))
+    assert window == (3, 21, 0, 5)
+    np.testing.assert_array_equal(found, dense_raster(one, 0, (3, 21), (0, 5), (1, 1)))
+    for rows, columns in (((0, 31), (0, 1)), ((5, 5), (0, 1)), ((0, 1), (-1, 3)), ((0, 1), (36, 38))):
+        with pytest.raises(bp.ShapeError):
+            raster(one, rows, columns)
+
+
+def test_values_that_are_not_finite_and_large_windows():
+    data = np.array([[np.nan], [np.inf], [0]])
+    plot_records([JacobianRecord(0, "ReLU", Pattern.diagonal(3), data)], Path("p.png"))
+    wide = JacobianRecord(0, "ReLU", Pattern.diagonal(500), np.ones(500))
+    with pytest.raises(bp.ShapeError):
+        plot_records([wide], Path("p.png"), show="values")
+    np.testing.assert_array_equal(
+        jacobian_picture.values_of(wide, (0, 3), (0, 2)).filled(0), [[1, 0], [0, 1], [0, 0]]
+    )
+
+
+@pytest.fixture
+def drawn():
+    """A function that draws a chain's curves and returns their heights."""
+    figure, axes = pyplot.subplots()
+    yield lambda draw, records: (
+        draw(axes, *as_chain("a test", records)),
+        [np.asarray(line.get_ydata(), float) for line in axes.lines],
+    )[1]
+    pyplot.close(figure)
+
+
+def chain_of_lstm():
+    net, _ = network_records(bp.LSTM(2, 3, num_layers=2, bidirectional=True), 6, 3, lengths=[6, 3, 5])
+    net.backward(np.ones(net.last_pass.output.shape))
+    return net.transposed_jacobians().where(inner=1, direction="forward")
+
+
+def test_the_spectrum_is_the_median_of_the_samples_that_have_the_step(drawn):
+    chain = chain_of_lstm()
+    *lines, _ = drawn(chain_pictures.draw_spectrum, chain)
+    values = bp.singular_values(chain)
+    expected = np.array([np.median(values[t, np.array([6, 3, 5]) > t], axis=0) for t in range(6)])
+    np.testing.assert_allclose(10 ** np.array(lines[::-1]).T, expected, rtol=1e-12)
+
+
+def test_norms_are_of_each_sample_up_to_its_end_and_of_the_loss(drawn):
+    chain = chain_of_lstm()
+    *each, loss = drawn(chain_pictures.draw_norms, chain)
+    logs = bp.log_gradient_norms(chain)
+    for sample, (line, length) in enumerate(zip(each, [6, 3, 5], strict=True)):
+        np.testing.assert_allclose(line[:length] * np.log(10), logs[:length, sample], atol=1e-12)
+        assert np.isnan(line[length:]).all()
+    np.testing.assert_allclose(10**loss, [record.gradient_norm for record in chain], rtol=1e-12)
+
+
+def test_exponents_settle_to_those_of_the_complete_walk(drawn):
+    chain = chain_of_lstm().sample(2)
+    *running, _ = drawn(chain_pictures.draw_running, chain)
+    np.testing.assert_allclose(
+        [line[4] for line in running[::-1]], bp.lyapunov_exponents(chain)[0], rtol=1e-12
+    )
+    assert np.isnan([line[5] for line in running]).all()
+
+
+@pytest.mark.parametrize("jacobians", [
+    np.zeros((4, 2, 3, 3)), np.full((1, 1, 1, 1), 0.5), np.tile(np.diag([9.0, 0]), (200, 1, 1, 1)),
+    np.random.default_rng(0).standard_normal((3, 40, 40, 40)),
+])  # fmt: skip
+def test_any_chain_is_drawn(jacobians):
+    records = records_of(jacobians)
+    for plot in (chain_pictures.plot_spectrum, chain_pictures.plot_norms, chain_pictures.plot_lyapunov):
+        plot(records.chains(), Path("p.png"))
+    bp.report(records)
+
+
+def test_a_page_is_complete():
+    net = bp.Sequential([bp.Conv2d(1, 2, 3), bp.ReLU()], input_shape=(1, 6, 6), seed=0, device="host")
+    x = np.random.default_rng(0).standard_normal((4, 1, 6, 6)).astype(np.float32)
+    net.forward(x)
+    records = net.transposed_jacobians()
+    page = bp.report(records, title="A <small> network")
+    zeros = 1 - np.count_nonzero(records[1].data) / (32 * 32 * 4)
+    assert f"{1 - 32 / 32**2:.4%}</td><td>{zeros:.4%}" in page.html
+    assert "A &lt;small&gt; network" in page.html and "<script" not in page.html
+    assert page.save("page.html") == Path("page.html").stat().st_size
+    assert "NaN" in bp.report(step_records("bad", np.full((3, 1, 2, 2), np.nan))).html
+    with pytest.raises(bp.ShapeError):
+        bp.report([])

@@ -1,0 +1,274 @@
+"""bppsa-plan: each command runs, and its numbers are those of the planner, the paper and counts by hand."""
+
+import json
+
+import h5py
+import numpy as np
+import pytest
+import scipy.sparse
+from commands import command, error_line, folder  # noqa: F401  folder is a fixture
+from plan_cases import edited, general_chains, plan_of, random_chain, small_network
+
+import bppsa_cupy as bp
+from bppsa_cupy.csr import Pattern
+from bppsa_cupy.distributed.balance import layer_multiply_adds
+from bppsa_cupy.models import build_model
+from bppsa_cupy.pipeline import SCHEDULES as PIPELINES
+from bppsa_cupy.pipeline.memory import stage_memory
+from bppsa_cupy.plan import Budget, Chain, Element, Plan, build_plan
+from bppsa_cupy.plan.algorithms import blelloch, dead_products, every_hybrid, hybrid, linear
+from bppsa_cupy.plan.counts import run_schedule
+from bppsa_cupy.plan.schedule import up_sweep_levels
+from bppsa_cupy.plan.sizes import ChainSizes
+from bppsa_cupy.system.hdf5 import create
+from bppsa_cupy.tools.plans.commands import make_partition
+from bppsa_cupy.tools.plans.explain import explain
+from bppsa_cupy.tools.plans.report import report, schedule_ranks
+from bppsa_cupy.tools.plans.schedule_picture import in_place_rows
+
+pytestmark = pytest.mark.usefixtures("folder")
+main = command("bppsa-plan")
+LENET5 = "lenet5 --device host --batch-size 4 --input-shape 1,16,16"
+
+
+def run(words):
+    return main([str(word) for word in (words.split() if isinstance(words, str) else words)])
+
+
+def facts_of(words, capsys):
+    capsys.readouterr()
+    assert run(f"{words} --json") == 0
+    return json.loads(capsys.readouterr().out)
+
+
+@pytest.fixture(scope="module")
+def lenet5():
+    return build_model("lenet5", device="host")
+
+
+def test_build_show_verify_and_draw(capsys):
+    words = "build model.py:small --device host -o p.h5 --schedules linear,hybrid --levels 1 --batch-size 8"
+    assert run(f"{words} --workers 3") == 0
+    facts = facts_of("show p.h5", capsys)
+    assert (facts["batch_size"], facts["workers"]) == (8, 3)
+    (chain,) = facts["chains"]
+    assert [(s["name"], s["levels"]) for s in chain["schedules"]] == [("linear", 0), ("hybrid", 1)]
+    serial = chain["schedules"][0]
+    assert serial["multiply_adds"] == 8 * sum(e["nnz"] for e in chain["elements"][:-1])
+    assert sum(level["mv"] for level in serial["by_level"]) == len(chain["elements"]) - 1
+    for words in ("show p.h5", "verify p.h5 --model model.py:small", "draw p.h5 -o p.png",
+                  "draw p.h5 --schedule linear -o p.svg"):  # fmt: skip
+        assert run(words) == 0
+    assert run("verify p.h5 --model model.py:wide") == 1
+    assert "5 in the plan, 6 in the network" in error_line(capsys)
+
+
+def test_any_plan_is_shown_and_drawn(capsys):
+    plan_of(small_network(), *general_chains(), workers=2).save("p.h5")
+    plan_of(random_chain(0)).save("empty.h5")
+    for words in ("show p.h5", "draw p.h5 --chain 1 -o p.png", "show empty.h5", "draw empty.h5 -o p.png"):
+        assert run(words) == 0
+    shown = facts_of("show p.h5", capsys)
+    whole = json.loads(json.dumps(report(Plan.load("p.h5"))))
+    assert {name: shown[name] for name in whole} == whole
+    build_plan([], network={}, fingerprint="0" * 64).save("none.h5")
+    for words in ("draw none.h5 -o p.png", "draw p.h5 --chain 7 -o p.png", "draw p.h5 -o p.txt"):
+        assert run(words) == 1
+        error_line(capsys)
+
+
+def test_limits_of_memory_are_told(capsys):
+    words = "build lenet5 --input-shape 1,32,32 --device host --batch-size 64 -o p.h5"
+    assert run(words) == 0
+    needed = Plan.load("p.h5").bytes("blelloch")
+    capsys.readouterr()
+    assert run(f"{words} --memory-limit {needed - 1}") == 0
+    assert f"left out: schedule blelloch takes {needed} bytes" in capsys.readouterr().out
+    assert run("build model.py:small --device host -o none.h5 --schedules blelloch --memory-limit 100") == 1
+    assert "the memory limit is 100 bytes" in error_line(capsys)
+
+
+def test_a_term_of_another_entry_is_found(capsys):
+    plan_of(small_network(), *general_chains()).save("p.h5")
+    with h5py.File("p.h5") as source, create("broken.h5") as file:
+        for name, value in source.attrs.items():
+            file.attrs[name] = value
+        for name in source:
+            source.copy(name, file)
+        product = next(g for g in file["products"].values() if "a_position" in g)
+        position = product["a_position"][()]
+        position[0] += 1
+        product["a_position"][()] = position
+    assert run("show broken.h5") == 0
+    assert run("verify broken.h5") == 1
+    assert "broken.h5: product " in error_line(capsys)
+
+
+def test_the_checksum_may_be_skipped(capsys):
+    plan_of(small_network()).save("p.h5")
+    with open("p.h5", "r+b") as file:
+        file.seek(40)
+        file.write(bytes([file.read(1)[0] ^ 1]))
+    assert run("show p.h5") == 1
+    assert "SHA-256" in error_line(capsys)
+    assert facts_of("show p.h5 --skip-checksum", capsys)["checksum"] is False
+
+
+def test_planned_products(capsys):
+    a = scipy.sparse.random_array((12, 9), density=0.4, rng=np.random.default_rng(0), format="csr")
+    product = bp.plan_product(a.T, a, bp.Pattern.diagonal(9))
+    product.save("product.h5")
+    facts = facts_of("show product.h5", capsys)
+    assert [(f["shape"], f["nnz"]) for f in facts["factors"]] == [
+        (list(pattern.shape), pattern.nnz) for pattern in product.factors
+    ]
+    assert [(p["nnz"], p["multiply_adds"]) for p in facts["products"]] == [
+        (m.many.pattern.nnz, m.many.multiply_adds) for m in product.multiplications
+    ]
+    assert run("show product.h5") == 0 and run("verify product.h5") == 0
+
+    def edit(file):
+        group = file["products"][sorted(file["products"])[0]]
+        group.attrs["multiply_adds"] += 1
+
+    assert run(["verify", edited("product.h5", "broken.h5", edit)]) == 1
+    assert "multiply-adds" in error_line(capsys)
+
+
+@pytest.mark.parametrize("n", [0, 1, 2, 5, 8, 20, 23])
+def test_the_picture_is_the_schedule(n):
+    for levels in range(up_sweep_levels(n) + 1):
+        rows = in_place_rows(n, levels)
+        assert rows[-1].array == (None, *((0, k) for k in range(1, n + 1)))
+        drawn = [edge.style for row in rows for edge in row.edges if edge.start == edge.end]
+        steps, dead = hybrid(n, levels).steps, dead_products(n, levels)
+        for kind in ("mm", "mv"):
+            assert drawn.count(kind) == sum(s.kind == kind for s in steps)
+        assert drawn.count("dead") == len(dead)
+        assert {f"L{s.level}" for s in (*steps, *dead)} <= {row.label for row in rows}
+
+
+# ---- explain ----
+
+
+def test_explain(capsys):
+    assert run(f"build {LENET5} -o p.h5") == 0
+    facts = facts_of("explain p.h5 --workers 3,1 --batch-size 2", capsys)
+    (chain,) = facts["chains"]
+    assert facts["batch_size"] == 2 and [row["workers"] for row in chain["workers"]] == [1, 3]
+    elements = Plan.load("p.h5").chains[0].chain.elements
+    assert chain["baseline"] == 2 * sum(element.vjp_terms for element in elements[:-1])
+    serial = chain["schedules"][0]
+    assert (serial["mv"], serial["mm"], serial["depth"]) == (10, 0, 10)
+    assert chain["workers"][0]["critical_paths"]["linear"] == serial["multiply_adds"]
+    assert serial["critical_path"] == serial["multiply_adds"] and chain["workers"][0]["levels"] == 0
+    assert run("explain p.h5") == 0
+
+
+def test_the_hybrid_is_never_longer_than_another_schedule():
+    plan = plan_of(Chain((Element("J", Pattern.dense(4, 4), False),) * 40), schedules=["linear"])
+    (facts,) = explain(plan, workers=[2, 5, 13, 40])["chains"]
+    sizes = ChainSizes(plan.chains[0].chain)
+    for row in facts["workers"]:
+        budget = Budget(plan.batch_size, 4, row["workers"])
+        every = [linear(40), blelloch(40), *every_hybrid(40)]
+        assert row["critical_paths"]["hybrid"] == min(run_schedule(sizes, one, budget)[1] for one in every)
+        assert (row["wins"] == "bp") == (facts["baseline"] <= min(row["critical_paths"].values()))
+    limited = explain(plan, workers=[40], memory_limit=1)["chains"][0]["workers"][0]
+    assert limited["levels"] == 0 < row["levels"]
+
+
+# ---- ranks ----
+
+
+def test_build_show_and_draw_over_ranks(capsys):
+    assert run(f"build {LENET5} -o p.h5 --partition 0,4,8,12 --levels 1") == 0
+    plan = Plan.load("p.h5")
+    assert plan.partition == bp.Partition((0, 4, 8, 12)) and plan.workers == 3
+    facts = facts_of("show p.h5", capsys)
+    assert [part["layers"] for part in facts["partition"]] == [[0, 4], [4, 8], [8, 12]]
+    (chain,) = facts["chains"]
+    sizes, serial = plan.chains[0].sizes, chain["schedules"][0]["over_ranks"]
+    # v(4) goes from the last layers to the middle ones, v(7) from there to the first.
+    moved = 4 * (sizes.values_size((0, 5), 4) + sizes.values_size((0, 8), 4))
+    assert serial["sent"] == {"vectors": 2, "vector_bytes": moved, "matrices": 0, "matrix_bytes": 0}
+    assert [(m["segment"], m["source"], m["target"]) for m in serial["messages"]] == [
+        ([0, 5], 2, 1), ([0, 8], 1, 0),
+    ]  # fmt: skip
+    for schedule in chain["schedules"]:
+        rows, messages = (schedule["over_ranks"][name] for name in ("ranks", "messages"))
+        for side in ("sent", "received"):
+            assert sum(row[side] for row in rows) == len(messages)
+            assert sum(row[f"{side}_bytes"] for row in rows) == sum(m["bytes"] for m in messages)
+        assert sum(row["elements"] for row in rows) == len(chain["elements"])
+    assert run("show p.h5") == 0
+    assert run("draw p.h5 -o p.png") == 0 and run("draw p.h5 --schedule linear -o p.png") == 0
+
+
+@pytest.mark.parametrize("ranks", [1, 3, 4, 14])
+def test_balanced_partitions(lenet5, ranks):
+    multiply_adds = bp.Partition.balanced(layer_multiply_adds(lenet5.architecture), ranks)
+    assert make_partition(lenet5, ranks, None, None, 16) == multiply_adds
+    assert make_partition(lenet5, ranks, None, "measured", 2).ranks == ranks
+    items = {element.item for element in lenet5.chains()[0].elements}
+    partition = make_partition(lenet5, ranks, None, "elements", 16)
+    counts = [sum(index in items for index in partition.part(rank)) for rank in range(ranks)]
+    assert sum(counts) == 11 and max(counts) - min(counts) <= 1
+    weights = np.zeros(len(lenet5))
+    for element in lenet5.chains()[0].elements:
+        weights[element.item] = element.pattern.nnz * (1 if element.shared else 16) * 4
+    assert make_partition(lenet5, ranks, None, "bytes", 16) == bp.Partition.balanced(weights, ranks)
+
+
+@pytest.mark.long
+def test_vgg11_sends_the_vectors_of_the_serial_scan():
+    net = build_model("vgg11", device="host", seed=0)
+    bp.prune(net, 0.97)
+    for ranks, moved in ((2, 262_144), (4, 2_490_368), (8, 8_388_608)):
+        partition = make_partition(net, ranks, None, "elements", 16)
+        plan = net.plan(batch_size=16, schedules=["linear"], levels=0, partition=partition)
+        sent = schedule_ranks(plan, plan.chains[0], "linear")["sent"]
+        assert (sent["vectors"], sent["matrices"]) == (ranks - 1, 0)
+        assert sent["vector_bytes"] == pytest.approx(moved, rel=5e-3)
+
+
+@pytest.mark.parametrize("options", [
+    "--partition 0,4", "--partition 0,4,12 --rank-count 3", "--partition 0,4,12 --balance bytes",
+    "--balance bytes", "--partition 4,0,12", "--rank-count 2 --workers 3", "--rank-count 2 --memory-limit 10",
+])  # fmt: skip
+def test_contradictions_are_stated(capsys, options):
+    assert run(f"build {LENET5} -o p.h5 {options}") == 1
+    assert error_line(capsys)
+
+
+# ---- pipelines ----
+
+
+def test_a_pipeline(capsys, lenet5):
+    words = "pipeline lenet5 --device host --batch-size 8"
+    facts = facts_of(f"{words} --ppv 1,3", capsys)
+    placement = bp.Placement(lenet5, (1, 3))
+    assert (facts["ppv"], facts["stale_share"]) == ([1, 3], placement.stale_share)
+    assert [stage["layers"] for stage in facts["stages"]] == ["1", "2 to 3", "4 to 5"]
+    assert tuple(stage["weights"] for stage in facts["stages"]) == placement.weights
+    (stale,) = facts["schedules"]
+    assert [(own["staleness"], own["live_passes"]) for own in stale["stages"]] == [(4, 5), (2, 3), (0, 1)]
+    memory = stage_memory(placement, "stale", 8)
+    assert [own["bytes"]["total"] for own in stale["stages"]] == [own.total for own in memory]
+    everything = f"{words} --ppv balanced:2 --pipeline all --micro-batches 4"
+    facts = facts_of(everything, capsys)
+    micro = {schedule["name"]: schedule["micro_batches"] for schedule in facts["schedules"]}
+    assert micro == {name: 4 if kind.micro else 1 for name, kind in PIPELINES.items()}
+    assert run(f"{everything} --draw p.png") == 0
+    assert facts_of("pipeline resnet20 --device host --ppv 7", capsys)["stale_share"] == pytest.approx(
+        0.054, abs=5e-4
+    )
+
+
+@pytest.mark.parametrize("options", [
+    "--ppv 3,2", "--ppv 5", "--ppv balanced:5", "--ppv 1 --micro-batches 2",
+    "--ppv 1 --micro-batches 9 --pipeline gpipe", "--ppv 1 --draw p.bmp",
+])  # fmt: skip
+def test_pipelines_that_are_refused(capsys, options):
+    assert run(f"pipeline lenet5 --device host --batch-size 8 {options}") == 1
+    assert error_line(capsys)

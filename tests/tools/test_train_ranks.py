@@ -1,0 +1,110 @@
+"""bppsa-train over ranks: the losses of one process, refusals on one line, and kills."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import mpi
+import numpy as np
+import pytest
+import rank_kills
+
+from bppsa_cupy.tools import plan
+from bppsa_cupy.training.checkpoint import load_checkpoint
+
+pytestmark = pytest.mark.long
+
+
+@pytest.fixture(scope="module")
+def expected(tmp_path_factory):
+    """Losses and checkpoint of one process."""
+    folder = tmp_path_factory.mktemp("whole")
+    ended = mpi.finish(rank_kills.train(folder, 1))
+    assert ended.returncode == 0, ended.stderr
+    return rank_kills.losses(folder), load_checkpoint(folder / "net.h5")
+
+
+def test_losses_and_checkpoint_are_those_of_one_process(expected, tmp_path):
+    ended = mpi.finish(rank_kills.train(tmp_path, 3))
+    assert ended.returncode == 0, ended.stderr
+    losses, theirs = expected
+    ours = load_checkpoint(tmp_path / "net.h5")
+    assert rank_kills.losses(tmp_path) == losses
+    assert (ours.step, ours.random_state, ours.network) == (theirs.step, theirs.random_state, theirs.network)
+    arrays = [(ours.parameters, theirs.parameters)]
+    arrays.append((ours.optimizer.pop("arrays"), dict(theirs.optimizer).pop("arrays")))
+    assert ours.optimizer == {name: value for name, value in theirs.optimizer.items() if name != "arrays"}
+    for mine, other in arrays:
+        assert list(mine) == list(other)
+        for name, array in mine.items():
+            np.testing.assert_array_equal(array, other[name], strict=True)
+
+
+def test_running_statistics_are_trained_and_resumed_over_ranks(tmp_path):
+    """Batch normalisation inside of a block: one process, and two ranks with other layers after them."""
+    model = tmp_path / "model.py"
+    model.write_text(
+        "import bppsa_cupy as bp\n\ndef net(**options):\n"
+        "    block = bp.Residual([bp.Conv2d(2, 2, 3, padding=1), bp.BatchNorm2d(2), bp.ReLU()])\n"
+        "    layers = [bp.Conv2d(1, 2, 5, 5), bp.BatchNorm2d(2), block, bp.Flatten(), bp.Linear(72, 10)]\n"
+        "    return bp.Sequential(layers, **options)\n"
+    )
+    (tmp_path / "one").mkdir()
+    program = ["-m", "bppsa_cupy.tools.train", f"{model}:net", "--data", "digits", "--batch-size", "128"]
+
+    def run(ranks, folder, *options):
+        files = ["--checkpoint", folder / "net.h5", "--log", folder / "log.jsonl"]
+        mpi.run(ranks, *program, *files, *(["--ranks", "layers"] if ranks > 1 else []), *options)
+        return rank_kills.losses(folder), load_checkpoint(folder / "net.h5")
+
+    losses, theirs = run(1, tmp_path / "one", "--epochs", "2")
+    run(2, tmp_path, "--epochs", "1")
+    resumed, ours = run(2, tmp_path, "--epochs", "2", "--resume", tmp_path / "net.h5", "--partition", "0,1,5")
+    assert resumed == losses
+    assert ours.parameters["2.body.1.num_batches_tracked"] == ours.step == theirs.step
+    for name, array in theirs.parameters.items():
+        np.testing.assert_array_equal(ours.parameters[name], array, strict=True, err_msg=name)
+
+
+def test_a_rank_that_is_killed(expected, tmp_path):
+    rank_kills.kill_and_resume(tmp_path, 1, expected[0])
+
+
+@pytest.mark.parametrize(
+    ("options", "named"),
+    [
+        ([], "--ranks layers"),
+        (["--ranks", "layers", "--partition", "0,4"], "12 over 2"),
+        (["--ranks", "layers", "--data", "/no/data"], "/no/data"),
+        (["--ranks", "layers", "--plan", "p.h5"], "--rank-count 2"),
+        (["--ranks", "layers", "--lr", "1e30"], "loss"),
+    ],
+)
+def test_an_error_is_told_once(options, named, tmp_path, monkeypatch):
+    if "p.h5" in options:
+        monkeypatch.chdir(tmp_path)
+        words = "build lenet5 --input-shape 1,32,32 --rank-count 3 --device host --schedules linear -o p.h5"
+        assert plan.main(words.split()) == 0
+    program = ["-m", "bppsa_cupy.tools.train", *rank_kills.OPTIONS, "--optimizer", "sgd", *options]
+    ended = mpi.finish(mpi.start(2, *program))
+    assert ended.returncode == 1
+    assert re.fullmatch(r"error: rank [01]: .*\n", ended.stderr) and named in ended.stderr, ended.stderr
+
+
+@pytest.mark.parametrize(
+    "odd, code, words",
+    [
+        ("", 1, "error: rank 1: mpiexec started 2 processes"),
+        ("--ranks layers --epochs x", 2, "argument --epochs: 'x' is no"),
+        ("--ranks layers --seed 1", 1, r"error: rank \d: ranks 0 and 1 differ in --seed: '0' and '1'"),
+    ],
+)
+def test_options_of_one_rank_that_differ_end_all(odd, code, words):
+    """A rank without --ranks, with a mistyped option, with another seed."""
+    train = f"{Path(sys.executable).with_name('bppsa-train')} {' '.join(rank_kills.OPTIONS)}"
+    command = f"if [ $PMI_RANK = 1 ]; then {train} {odd}; else {train} --ranks layers; fi"
+    ended = subprocess.run(
+        [mpi.MPIEXEC, "-n", "2", "sh", "-c", command], capture_output=True, encoding="utf-8", timeout=30
+    )
+    assert ended.returncode == code and re.search(words, ended.stderr), ended.stderr

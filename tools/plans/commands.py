@@ -1,0 +1,174 @@
+"""Build, show, verify and draw plans."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Collection, Sequence
+from pathlib import Path
+
+import numpy as np
+from tqdm import tqdm
+
+from bppsa_cupy.distributed.balance import layer_multiply_adds, layer_seconds
+from bppsa_cupy.errors import BppsaError, PlanError
+from bppsa_cupy.network.sequential import Sequential
+from bppsa_cupy.plan import Partition, Plan
+from bppsa_cupy.plan.product import Product, check_against_new
+from bppsa_cupy.plan.sizes import count
+from bppsa_cupy.products import PlannedProduct
+from bppsa_cupy.products.file import holds_product
+from bppsa_cupy.system.files import check_writable
+from bppsa_cupy.system.units import counted, in_bytes
+from bppsa_cupy.tools import cli
+from bppsa_cupy.tools.models import make_network
+from bppsa_cupy.tools.pictures.picture_file import check_picture
+from bppsa_cupy.tools.plans.report import print_product_report, print_report, product_report, report
+from bppsa_cupy.tools.plans.schedule_picture import draw_schedule
+
+#: `show` compares the SHA-256 of files up to this size unless told otherwise: an eighth of a second.
+CHECKED_BYTES = 2**28
+
+
+def run_build(arguments: argparse.Namespace) -> None:
+    """Plan the network and write the file."""
+    check_writable(arguments.output, error=PlanError)
+    network = make_network(arguments)
+    print(f"device {network.device.name}, {network.dtype}", flush=True)
+    left_out: list[str] = []
+    options = cli.taken(arguments, "levels", "workers", "batch_size", "schedules", "memory_limit")
+    partition = make_partition(
+        network, arguments.rank_count, arguments.partition, arguments.balance, arguments.batch_size
+    )
+    plan = network.plan(**options, partition=partition, progress=True, tell=left_out.append)
+    plan.save(arguments.output)
+    size = arguments.output.stat().st_size
+    over = "" if partition is None else f", {partition.ranks} ranks by {','.join(map(str, partition.bounds))}"
+    print(f"{arguments.output}: {', '.join(plan.schedules) or 'no schedule'}{over}, {in_bytes(size)}")
+    for line in left_out:
+        print(f"left out: {line}")
+
+
+def run_show(arguments: argparse.Namespace) -> None:
+    """Print what a plan or a planned product holds: sizes and schedules, no array is read."""
+    verify = arguments.checksum
+    if verify is None:
+        verify = not arguments.file.is_file() or arguments.file.stat().st_size <= CHECKED_BYTES
+    facts = {"file": str(arguments.file), "checksum": verify}
+    print_facts = print_report
+    try:
+        facts |= report(Plan.outline(arguments.file, verify=verify))
+    except PlanError:
+        if not holds_product(arguments.file):
+            raise
+        facts |= product_report(arguments.file, verify)
+        print_facts = print_product_report
+    if arguments.json:
+        print(json.dumps(facts))
+    else:
+        print_facts(facts)
+
+
+def run_verify(arguments: argparse.Namespace) -> None:
+    """Make all checks of the reader, and compare every product with one that is made anew."""
+    try:
+        plan = Plan.load(arguments.file)
+    except PlanError:
+        if arguments.model is not None or not holds_product(arguments.file):
+            raise
+        multiplications = PlannedProduct.load(arguments.file).multiplications
+        check_products(arguments.file, {p for m in multiplications for p in (m.many, m.one)})
+        print(f"{arguments.file}: sound: {counted(len(multiplications), 'product')}")
+        return
+    products = {key: product for chain in plan.chains for key, product in chain.products.items()}
+    check_products(arguments.file, products.values())
+    if arguments.model is not None:
+        make_network(arguments).use(plan)
+    whose = f", of {arguments.model}" if arguments.model is not None else ""
+    print(
+        f"{arguments.file}: sound{whose}: {counted(len(plan.chains), 'chain')}, "
+        f"{counted(len(products), 'product')}, "
+        f"{', '.join(plan.schedules) or 'no schedule'}"
+    )
+
+
+def check_products(path: Path, products: Collection[Product]) -> None:
+    """Compare products with ones that are made anew. Raises PlanError."""
+    for product in tqdm(products, desc="products", disable=not sys.stderr.isatty()):
+        try:
+            if count(product.a, product.b) != (product.pattern.nnz, product.multiply_adds):
+                raise PlanError("its entries or multiply-adds are not those of its factors")
+            check_against_new(product)
+        except BppsaError as error:
+            name = f"product {product.a.digest[:12]}_{product.b.digest[:12]}"
+            raise PlanError(f"{path}: {name}: {error}") from error
+
+
+def run_draw(arguments: argparse.Namespace) -> None:
+    """A picture of one schedule."""
+    check_picture(arguments.output)
+    plan = Plan.load(arguments.file)
+    if not plan.chains:
+        raise PlanError(f"{arguments.file}: the network has no run of layers to scan: there is none to draw")
+    if not 0 <= arguments.chain < len(plan.chains):
+        raise PlanError(f"chain {arguments.chain} was asked for: the plan has {len(plan.chains)}, from 0 on")
+    chain = plan.chains[arguments.chain]
+    name = arguments.schedule or plan.schedules[-1]
+    owners = None if plan.partition is None else plan.placement(arguments.chain, name).schedule
+    draw_schedule(
+        chain.chain, owners or plan.schedule(arguments.chain, name), arguments.output, owners is not None
+    )
+
+
+def make_partition(
+    network: Sequential,
+    ranks: int | None,
+    given: Sequence[int] | None,
+    balance: str | None,
+    batch_size: int,
+) -> Partition | None:
+    """The partition that the options of `bppsa-plan build` ask for; None where they ask for none.
+
+    Raises PlanError where they contradict each other, or the partition does not cover the network.
+    """
+    if given is not None:
+        if balance is not None:
+            raise PlanError("--balance cannot be combined with --partition")
+        partition = Partition(tuple(given))
+        partition.check(len(network), partition.ranks if ranks is None else ranks, "layers")
+        return partition
+    if ranks is None:
+        if balance is not None:
+            raise PlanError("--balance requires --rank-count")
+        return None
+    if balance == "elements":
+        return _equal_elements(network, ranks)
+    if balance == "bytes":
+        return Partition.balanced(_jacobian_bytes(network, batch_size), ranks)
+    if balance == "measured":
+        return Partition.balanced(layer_seconds(network, batch_size), ranks)
+    return Partition.balanced(layer_multiply_adds(network.architecture), ranks)
+
+
+def _equal_elements(network: Sequential, ranks: int) -> Partition:
+    """Equal numbers of elements: each part begins with one, and layers without one go with what is before.
+
+    A residual block, whose elements stay together, makes parts as equal as they can be.
+    """
+    items = [element.item for chain in network.chains() for element in chain.elements]
+    layers, counts = np.unique(np.array(items, np.int64), return_counts=True)
+    alone = bool((counts == 1).all())
+    cuts = (Partition.equal(layers.size, ranks) if alone else Partition.balanced(counts, ranks)).bounds
+    starts = [*layers.tolist(), len(network)]
+    return Partition((0, *(starts[cut] if cut else 0 for cut in cuts[1:-1]), len(network)))
+
+
+def _jacobian_bytes(network: Sequential, batch_size: int) -> np.ndarray:
+    """(layers,) bytes of the values of each layer's Jacobian."""
+    found = np.zeros(len(network))
+    for chain in network.chains():
+        for element in chain.elements:
+            width = 1 if element.shared else batch_size
+            found[element.item] += element.pattern.nnz * width * network.dtype.itemsize
+    return found

@@ -1,0 +1,346 @@
+"""Training by bppsa-train: the network, the recipe and the ranks that the arguments ask for; resuming."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import time
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+from bppsa_cupy.data import Dataset, load
+from bppsa_cupy.distributed import Group
+from bppsa_cupy.errors import BppsaError, CheckpointError, PlanError
+from bppsa_cupy.network.sequential import Sequential
+from bppsa_cupy.pipeline import Pipeline, Trace
+from bppsa_cupy.plan import Partition, Plan
+from bppsa_cupy.system.files import check_writable
+from bppsa_cupy.system.units import in_bytes
+from bppsa_cupy.tools import cli, ranks
+from bppsa_cupy.tools.models import make_network, placed, set_masks
+from bppsa_cupy.tools.pictures.picture_file import check_picture, picture
+from bppsa_cupy.training.checkpoint import Checkpoint, load_checkpoint
+from bppsa_cupy.training.loop import check_dataset, train
+from bppsa_cupy.training.optimizer import Optimizer
+from bppsa_cupy.training.optimizers import SGD, Adam, AdamW
+from bppsa_cupy.training.rebuild import network_of
+from bppsa_cupy.training.settings import Settings
+from bppsa_cupy.training.sparsity import GradualPruning, RigL, Sparsity, sparsity_of
+from bppsa_cupy.training.steps import History
+
+OPTIMIZERS: dict[str, type[Optimizer]] = {"sgd": SGD, "adam": Adam, "adamw": AdamW}
+#: Hyper-parameters by optimizer, where neither the arguments nor a checkpoint give them.
+DEFAULTS = {
+    "sgd": {"lr": 0.01, "momentum": 0.9, "nesterov": False, "weight_decay": 0.0},
+    "adam": {"lr": 0.01, "weight_decay": 0.0},
+    "adamw": {"lr": 0.01, "weight_decay": 0.01},
+}
+#: Options of a pipeline, which --ppv makes.
+PIPELINE = ("pipeline", "micro_batches", "predict", "non_pipelined_after", "trace")
+#: Options that belong together: they are the checkpoint's where none of them, or the first, is another.
+MODEL = ("model", "input_shape", "classes", *cli.RECURRENT_OPTIONS)
+STORED_PIPELINE = ("ppv", *(name for name in PIPELINE if name != "trace"))
+END = ("epochs", "iterations")
+FILES = ("plan", "log")
+USUAL = {"dtype": "float32", "seed": 0, "batch_size": 64, "method": "auto"}
+
+
+def run(arguments: argparse.Namespace) -> None:
+    """Train as the arguments say, and print what came out."""
+    checkpoint = None if arguments.resume is None else load_checkpoint(arguments.resume)
+    complete(arguments, checkpoint)
+    settings = Settings(
+        epochs=arguments.epochs or arguments.iterations or 1,
+        progress=True,
+        command=stored_options(arguments),
+        **cli.taken(arguments, "method", "iterations", "batch_size", "seed", "checkpoint", "log"),
+        **_recipe(arguments, checkpoint),
+        sparsity=_sparsity(arguments, checkpoint),
+    )
+    if arguments.plot is not None:
+        check_picture(arguments.plot)
+    dataset = load(arguments.data)
+    group = ranks.make_group(arguments, lambda: {"data": dataset.digest})
+    network = _network(arguments, dataset, checkpoint)
+    plan = None if arguments.plan is None else Plan.load(arguments.plan)
+    pipeline = make_pipeline(arguments, network, group)
+    if pipeline is not None:
+        network = pipeline.network
+    elif group is not None or arguments.micro_batch is not None:
+        over = arguments.ranks or ""
+        partition = None if arguments.partition is None else Partition(arguments.partition)
+        if partition is None and plan is not None and "layers" in over:
+            partition = plan.partition
+            if partition is not None and group is not None and over == "layers":
+                _check_ranks(arguments.plan, partition.ranks, group.size)
+        if group is None or over.startswith("batch"):
+            network = ranks.in_micro_batches(network, group, partition, arguments)
+        else:
+            network = ranks.over_ranks(network, group, partition, over)
+    if plan is not None:
+        network.use(plan)
+        check_plan(plan, arguments.method, min(arguments.batch_size, len(dataset.train)))
+    elif arguments.method not in ("auto", "bp") and network.needs_plan:
+        raise BppsaError(
+            f"--method {arguments.method} scans by a plan: make one with bppsa-plan build and give it "
+            "with --plan"
+        )
+    optimizer = _optimizer(network, arguments, checkpoint)
+    check_dataset(network, dataset)
+    if network.writes:
+        print(f"device {network.device.name}, {network.dtype}, method {arguments.method}", flush=True)
+        if arguments.shard_optimizer:
+            held = sum(array.nbytes for array in optimizer.arrays.values())
+            print(f"{in_bytes(held)} of the optimizer's state on this rank", flush=True)
+        if checkpoint is not None:
+            print(f"from step {checkpoint.step} of {arguments.resume}", flush=True)
+    started = time.perf_counter()
+    history = train(pipeline or network, dataset, optimizer, settings, resume=arguments.resume)
+    if pipeline is not None and arguments.trace is not None:
+        save_trace(pipeline, arguments.trace)
+    if not network.writes:
+        return
+    _print_summary(history, time.perf_counter() - started)
+    if arguments.plot is not None:
+        plot_history(
+            history, arguments.plot, title=f"{arguments.model or arguments.resume} on {dataset.name}"
+        )
+
+
+def check_plan(plan: Plan, method: str, batch_size: int) -> None:
+    """Raise PlanError where `plan` lacks the method's schedule, or holds fewer samples than a batch has;
+    "auto" goes on by bp then, with a warning."""
+    if method == "bp" or (method == "auto" and not plan.schedules):
+        return
+    if method == "auto":
+        if batch_size > plan.batch_size:
+            cli.warn(
+                f"the plan holds batches up to {plan.batch_size}, and those of {batch_size} samples run bp: "
+                f"give --batch-size {plan.batch_size}, or build the plan with --batch-size {batch_size}"
+            )
+        return
+    for index in range(len(plan.chains)):
+        plan.schedule(index, method)
+    if batch_size > plan.batch_size:
+        raise PlanError(
+            f"batches of {batch_size} samples were asked for, the plan holds {plan.batch_size}: give "
+            f"--batch-size {plan.batch_size}, or build the plan with --batch-size {batch_size}"
+        )
+
+
+def _network(arguments: argparse.Namespace, dataset: Dataset, checkpoint: Checkpoint | None) -> Sequential:
+    """The network to train: of MODEL, or without it the checkpoint's. Raises BppsaError for an option that
+    shapes a MODEL where there is none."""
+    if arguments.model is None:
+        assert checkpoint is not None
+        for name in ("input_shape", "classes", "prune", "start", *cli.RECURRENT_OPTIONS):
+            if getattr(arguments, name) is not None:
+                option = "--from" if name == "start" else f"--{name.replace('_', '-')}"
+                raise BppsaError(
+                    f"{option} shapes a MODEL, and the network is that of {arguments.resume}: give the MODEL "
+                    "with it, or leave it out"
+                )
+        return network_of(checkpoint, arguments.device)
+    network = make_network(arguments, dataset)
+    if checkpoint is not None and arguments.prune is None and arguments.start is None:
+        set_masks(network, checkpoint)
+    return network
+
+
+def _recipe(arguments: argparse.Namespace, checkpoint: Checkpoint | None) -> dict[str, Any]:
+    """The settings of `Settings.recipe`; what the arguments leave open is the checkpoint's to resume from."""
+    names = "lr_schedule", "augment", "label_smoothing", "clip"
+    stored = {} if checkpoint is None else checkpoint.recipe
+    return {**{name: stored[name] for name in names if name in stored}, **cli.given(arguments, *names)}
+
+
+def _sparsity(arguments: argparse.Namespace, checkpoint: Checkpoint | None) -> Sparsity | None:
+    """How masks change: as the arguments say, or as in the checkpoint to resume from."""
+    found = []
+    for kind, prefix, needed in (
+        (GradualPruning, "prune", ("to", "until_step")),
+        (RigL, "rigl", ("until_step",)),
+    ):
+        names = [field.name for field in fields(kind) if hasattr(arguments, f"{prefix}_{field.name}")]
+        given = cli.given(arguments, *(f"{prefix}_{name}" for name in names))
+        own = {name.removeprefix(f"{prefix}_"): value for name, value in given.items()}
+        own.pop("scope", None)
+        if not own:
+            continue
+        lacking = [f"--{prefix}-{name.replace('_', '-')}" for name in needed if name not in own]
+        if lacking:
+            options = ", ".join(f"--{name.replace('_', '-')}" for name in given if name != "prune_scope")
+            raise BppsaError(f"{options} lacks {' and '.join(lacking)}: give it with them")
+        if kind is GradualPruning:
+            own |= {"start": arguments.prune or 0.0, "scope": arguments.prune_scope or "layer"}
+        found.append(kind(**own))
+    if len(found) > 1:
+        raise BppsaError("--prune-to cannot be combined with --rigl-until-step")
+    if found:
+        return found[0]
+    return None if checkpoint is None else sparsity_of(checkpoint.recipe)
+
+
+def _check_ranks(plan: Path, planned: int, ranks: int) -> None:
+    """Raise PlanError where a plan is for another number of ranks."""
+    if planned != ranks:
+        raise PlanError(
+            f"{plan} is a plan for {planned} ranks, there are {ranks}: start {planned}, or build it with "
+            f"bppsa-plan build --rank-count {ranks}"
+        )
+
+
+def _optimizer(
+    network: Sequential, arguments: argparse.Namespace, checkpoint: Checkpoint | None
+) -> Optimizer:
+    """The optimizer of the arguments; what they leave open is the checkpoint's to resume from."""
+    stored: dict[str, Any] = {} if checkpoint is None else checkpoint.optimizer
+    kind = arguments.optimizer or str(stored.get("name", "sgd")).lower()
+    if kind not in OPTIMIZERS:
+        raise CheckpointError(
+            f"{arguments.resume} holds the optimizer {stored['name']}: resume it by "
+            "bppsa_cupy.training.loop.train"
+        )
+    options = dict(DEFAULTS[kind])
+    if str(stored.get("name", "")).lower() == kind:
+        known, values = OPTIMIZERS[kind].hyperparameters, stored.get("hyperparameters", {})
+        options.update((name, value) for name, value in values.items() if name in known)
+        options["groups"] = stored.get("groups", [])
+    if arguments.layer_lr is not None:
+        options["groups"] = arguments.layer_lr
+    given = cli.given(arguments, *DEFAULTS["sgd"])
+    for name in given:
+        if name not in options:
+            raise BppsaError(f"--{name} requires --optimizer sgd, and the optimizer is {kind}")
+    return OPTIMIZERS[kind](network.parameters, **{**options, **given})
+
+
+def _print_summary(history: History, seconds: float) -> None:
+    ran = history.ran
+    if not history.rows:
+        print("nothing to do: training had ended at the checkpoint's step (--epochs, --iterations: in all)")
+        return
+    rows = history.rows
+    print(
+        f"steps {rows[0]['step']} to {rows[-1]['step']}: loss {rows[0]['loss']:.4f} to {rows[-1]['loss']:.4f}"
+    )
+    for line in ran["forward_ways"]:
+        print(f"forward over time: {line}")
+    schedules = "; ".join(ran["schedules"])
+    print(f"backward: {ran['method']} ({ran['reason']}){', ' + schedules if schedules else ''}")
+    for line in ran["backward_ways"]:
+        print(f"backward over time: {line}")
+    if ran["by_kept_weights"]:
+        print(f"by the list of kept weights: layers {', '.join(ran['by_kept_weights'])}")
+    print(f"time {seconds:.1f} s, {len(rows) / seconds:.1f} steps/s")
+
+
+def plot_history(history: History, path: Path, title: str) -> None:
+    """Training loss by step and test loss by epoch, as a picture."""
+    with picture(path, save={"dpi": 150}, figsize=(7, 4), layout="constrained") as (_, axes):
+        steps = [row["step"] for row in history.rows]
+        axes.plot(steps, history.losses, linewidth=0.8, label="training loss, a batch")
+        evaluations = history.evaluations()
+        if evaluations:
+            tested = ([row[name] for row in evaluations] for name in ("step", "test_loss"))
+            axes.plot(*tested, "o-", label="test loss")
+        axes.set(xlabel="step", ylabel="cross entropy", title=title)
+        axes.legend()
+
+
+# ---- pipelines ----
+
+
+def make_pipeline(arguments: argparse.Namespace, network: Sequential, group: Group | None) -> Pipeline | None:
+    """The pipeline that the arguments ask for; None without --ppv. Says how it runs.
+
+    Raises BppsaError where an option is given that is of pipelines alone, or does not go with them.
+    """
+    given = cli.given(arguments, *PIPELINE)
+    if arguments.ppv is None:
+        if given:
+            name = "--" + next(iter(given)).replace("_", "-")
+            raise BppsaError(f"{name} requires --ppv")
+        return None
+    for name in ("ranks", "plan", "clip"):
+        if getattr(arguments, name) is not None:
+            raise BppsaError(f"--{name} cannot be combined with --ppv")
+    if arguments.trace is not None:
+        check_writable(arguments.trace)
+        given["trace"] = Trace()
+    result = Pipeline(network, placed(network, arguments.ppv), given.pop("pipeline", "stale"), group, **given)
+    if result.network.writes:
+        how = "simulated by one process" if group is None else f"on {group.size} ranks"
+        stages = "; ".join(result.placement.describe(stage) for stage in range(result.stages))
+        print(f"pipeline {result.schedule} {how}: stages with layers {stages}", flush=True)
+    return result
+
+
+def save_trace(pipeline: Pipeline, path: Path) -> None:
+    """Write what all ranks did; collective."""
+    assert pipeline.trace is not None
+    trace = pipeline.trace if pipeline.group is None else pipeline.trace.gathered(pipeline.group)
+    if pipeline.network.writes and trace.rows:  # none where training had ended before
+        trace.save(path)
+
+
+# ---- resuming ----
+
+
+def stored_options(arguments: argparse.Namespace) -> dict[str, Any]:
+    """What a checkpoint is to keep beside what training knows, as JSON holds it: paths are absolute."""
+    found = cli.given(arguments, *MODEL, *STORED_PIPELINE)
+    found |= {name: _absolute(found[name]) for name in ("model", "cell") if name in found}
+    return found | {name: os.path.abspath(path) for name, path in cli.given(arguments, *FILES).items()}
+
+
+def complete(arguments: argparse.Namespace, checkpoint: Checkpoint | None) -> None:
+    """Set the options that were left out: to those of the checkpoint, or the usual ones.
+
+    MODEL stays open where the checkpoint tells of none whose file is there: its network is made of what the
+    checkpoint holds of it. Raises CheckpointError where the data is not there.
+    """
+    stored = {} if checkpoint is None else _stored(arguments, checkpoint)
+    for name, value in {**USUAL, **stored}.items():
+        if getattr(arguments, name) is None:
+            setattr(arguments, name, value)
+
+
+def _stored(arguments: argparse.Namespace, checkpoint: Checkpoint) -> dict[str, Any]:
+    stored = {**checkpoint.options, **checkpoint.random_state, "dtype": checkpoint.dtype}
+    taken = {"dtype", "seed", "batch_size", "method", *FILES}
+    if _is_there(stored.get("model")) and _absolute(arguments.model) in (None, stored["model"]):
+        taken.update(MODEL)
+    if not cli.given(arguments, *END):
+        taken.update(END)
+    if arguments.ppv is None:
+        taken.update(STORED_PIPELINE)
+    found = {name: stored[name] for name in taken if stored.get(name) is not None}
+    found |= {name: Path(str(found[name])) for name in FILES if name in found}
+    if isinstance(found.get("ppv"), list):
+        found["ppv"] = tuple(found["ppv"])
+    if arguments.data is None:
+        found["data"] = _source(arguments.resume, checkpoint.data)
+    return found
+
+
+def _source(path: Path, data: dict[str, Any]) -> str:
+    """Where the data of training lies. Raises CheckpointError where it is not there."""
+    source = data.get("source")
+    if source == "digits" or (isinstance(source, str) and os.path.exists(source)):
+        return source
+    where = f"that was read from {source}" if source is not None else "of which it does not say where it lies"
+    raise CheckpointError(f"{path} was trained with data {data.get('name')} {where}: give --data")
+
+
+def _absolute(spec: str | None) -> str | None:
+    """What names a factory, with an absolute path in place of another."""
+    file, colon, name = (spec or "").rpartition(":")
+    return f"{os.path.abspath(file)}:{name}" if colon and file.endswith(".py") else spec
+
+
+def _is_there(spec: object) -> bool:
+    """Whether a checkpoint names a model, whose file, if it has one, is there."""
+    file = spec.rpartition(":")[0] if isinstance(spec, str) else ".py"
+    return not file.endswith(".py") or os.path.exists(file)
