@@ -36,14 +36,6 @@ def folder(tmp_path_factory):
     return path
 
 
-def test_split_and_features(digits, folder):
-    train, test = digits.read(folder)
-    assert (len(train), len(test)) == (8, 4)
-    for recording, digit in (*train, *test):
-        assert recording.shape[1] == digits.BANDS and digit in (3, 7)
-        torch.testing.assert_close(recording.mean(0), torch.zeros(digits.BANDS), atol=1e-4, rtol=0)
-
-
 @pytest.mark.parametrize("options", [[], ["--bppsa"]])
 def test_it_learns(digits, folder, options, capsys):
     threads = torch.get_num_threads()

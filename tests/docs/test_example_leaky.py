@@ -20,8 +20,3 @@ def test_both_scripts_agree(tmp_path, monkeypatch, capsys):
     assert (tmp_path / "leaky_rnn.png").stat().st_size > 10_000
     assert own["loss"] < 0.9 * own["x"][-40:-20].mean(0).square().mean()
     np.testing.assert_allclose(cell["exponents"], own["exponents"], atol=1e-3)
-
-
-def test_the_script_is_as_short_as_its_page_says():
-    text = (EXAMPLES / "leaky_rnn.py").read_text(encoding="utf-8").split("import jacobians\n")[1]
-    assert len([line for line in text.splitlines() if line.strip()]) == 25

@@ -64,7 +64,7 @@ TABLE = {
     ),
     "pipeline": Benchmark(
         "Training through a pipeline on several ranks against one process.",
-        rows="pipeline:run", options="add_pipeline", against=("one",),
+        rows="ranks:run_pipelines", options="add_pipeline", against=("one",),
     ),
     "product": Benchmark(
         "Planned products of solvers' matrices against SciPy's or cupyx's A @ B.",

@@ -1,6 +1,7 @@
-"""What every rank of `bppsa-bench ranks` runs: the same work by one process and over the ranks, in turn.
+"""What every rank of `bppsa-bench ranks` and `pipeline` runs: the same work by one process and over the
+ranks.
 
-Rank 0 works alone while the others sleep in a barrier, then all work; it writes what it measured to a file.
+Rank 0 works alone while the others sleep in a barrier, then all work; it writes the rows that it measured.
 """
 
 from __future__ import annotations
@@ -17,51 +18,40 @@ from typing import Any
 
 import numpy as np
 
+from bppsa_cupy.data import Dataset, Split
 from bppsa_cupy.data.bitstream import make_bitstreams
 from bppsa_cupy.distributed import BatchSequential, Group, accumulate, distribute, guard
 from bppsa_cupy.distributed.balance import layer_seconds
 from bppsa_cupy.distributed.time_network import TimeSequential
 from bppsa_cupy.layers import GRU, RNN, Linear, MinGRU
 from bppsa_cupy.network.sequential import Sequential
+from bppsa_cupy.pipeline import SCHEDULES, Pipeline, Trace
 from bppsa_cupy.plan import Partition
-from bppsa_cupy.tools.benchmarks.train import make_network
+from bppsa_cupy.tools.benchmarks.train import make_batch, make_network
+from bppsa_cupy.tools.models import placed
 from bppsa_cupy.training.captured import micro_batch_gradients
+from bppsa_cupy.training.loop import train
 from bppsa_cupy.training.losses import cross_entropy
 from bppsa_cupy.training.optimizers import SGD
+from bppsa_cupy.training.settings import Settings
 
 #: Seconds between the call and the moment at which all ranks begin.
 LEAD = 2e-3
+#: The arguments of `harness.timed_row`.
+Rows = list[dict[str, Any]]
 
 
 def keep_to_core(group: Group) -> None:
-    """Let each rank work on a core of its own, where there are as many: two that the system puts on one take
-    twice as long until it moves them."""
+    """Let each rank work on its own core, if there are as many: two that the system puts on one take twice as
+    long until it moves them."""
     cores = sorted(os.sched_getaffinity(0))
     if group.size <= len(cores):
         os.sched_setaffinity(0, {cores[group.rank]})
 
 
-def in_turn(
-    group: Group, alone: Callable[[], Any], together: Callable[[], Any], repeats: int
-) -> dict[str, list[float]]:
-    """Samples of rank 0's own work, while the others sleep, and of all ranks' work: from a moment at which
-    all begin to the end of the last. The ranks are on one machine, and so on one clock."""
-    samples: dict[str, list[float]] = {"alone": [], "together": []}
-    for repeat in range(repeats + 1):
-        group.barrier()
-        start = time.perf_counter()
-        if group.rank == 0:
-            alone()
-        samples["alone"].append(time.perf_counter() - start)
-        samples["together"].append(at_once(group, together))
-        if not repeat:  # the first wakes what sleeps
-            for times in samples.values():
-                times.clear()
-    return samples
-
-
 def at_once(group: Group, work: Callable[[], Any]) -> float:
-    """Seconds from a moment at which all ranks begin to the end of the last."""
+    """Seconds from a moment at which all ranks begin to the end of the last. The ranks are on one machine,
+    and so on one clock."""
     group.barrier()
     begin = np.array([time.perf_counter() + LEAD])
     group.broadcast(begin)
@@ -73,6 +63,38 @@ def at_once(group: Group, work: Callable[[], Any]) -> float:
     return float(ends.max() - begin[0])
 
 
+def in_turn(
+    group: Group, alone: Callable[[], Any], together: Callable[[], Any], repeats: int
+) -> tuple[list[float], list[float]]:
+    """Samples of all ranks' work, and of rank 0's work while the others sleep."""
+    mine: list[float] = []
+    ours: list[float] = []
+    for repeat in range(repeats + 1):
+        group.barrier()
+        start = time.perf_counter()
+        if group.rank == 0:
+            alone()
+        seconds = time.perf_counter() - start
+        shared = at_once(group, together)
+        if repeat:  # the first wakes what sleeps
+            mine.append(seconds)
+            ours.append(shared)
+    return ours, mine
+
+
+def row(
+    case: str,
+    quantity: str,
+    ours: list[float],
+    theirs: list[float],
+    against: str = "one process",
+    note: str = "",
+) -> dict[str, Any]:
+    """A row of two sides' samples."""
+    names = {"case": case, "quantity": quantity, "against": against, "note": note or None}
+    return {**names, "ours": ours, "theirs": theirs}
+
+
 def require_equal(whole: Sequential, net: Sequential, tolerance: float) -> None:
     """Raise AssertionError where a rank's gradients are not those of the whole network."""
     for name, array in net.gradients.items():
@@ -80,71 +102,75 @@ def require_equal(whole: Sequential, net: Sequential, tolerance: float) -> None:
         assert difference <= tolerance * norm, name
 
 
-def over_layers(group: Group, options: dict[str, Any]) -> dict[str, Any]:
-    """A step's forward and backward pass by each method."""
-    whole = make_network(options["model"], options["prune"], {"device": "host"})
-    rng = np.random.default_rng(0)
-    x = rng.standard_normal((options["batch_size"], *whole.input_shape)).astype(whole.dtype)
-    labels = rng.integers(0, whole.output_shape[-1], len(x))
+def over_layers(
+    group: Group, model: str, prune: float | None, batch_size: int, methods: list[str], repeats: int, **_: Any
+) -> Rows:
+    """A backward pass by each method."""
+    whole = make_network(model, prune, {"device": "host"})
+    x, labels = make_batch(whole, batch_size)
     _, gradient = cross_entropy(whole.forward(x), labels)
-    # Every rank takes rank 0's measurement.
+    # Every rank uses rank 0's measurement.
     times = layer_seconds(whole, len(x))
     group.broadcast(times)
     partition = Partition.balanced(times, group.size)
     net = distribute(whole, group, partition)
-    results: dict[str, Any] = {"partition": partition.bounds, "methods": {}}
-    if options["methods"] != ["bp"]:
-        plan = net.plan(batch_size=len(x), schedules=[m for m in options["methods"] if m != "bp"])
+    if methods != ["bp"]:
+        plan = net.plan(batch_size=len(x), schedules=[method for method in methods if method != "bp"])
         net.use(plan)
         whole.use(plan)
-    current, whole_pass = None, None
-    for method in options["methods"]:
-        net.forward(x, into=current)
-        current = net.last_pass
-        whole.forward(x, into=whole_pass)
-        whole_pass = whole.last_pass
-        found = in_turn(
-            group,
-            partial(whole.backward, gradient, method),
-            partial(net.backward, gradient, method),
-            options["repeats"],
-        )
-        whole.backward(gradient, method)
-        net.backward(gradient, method)
+    whole.forward(x)
+    net.forward(x)
+    rows, pruned = [], f" pruned by {100 * prune:g} %" if prune else ""
+    for method in methods:
+        backward = partial(whole.backward, gradient, method), partial(net.backward, gradient, method)
+        samples = in_turn(group, *backward, repeats)
+        for each in backward:
+            each()
         require_equal(whole, net, 0.0)
-        results["methods"][method] = found
-    return results
+        case = f"{model}{pruned} B={batch_size}, {group.size} ranks, {method}"
+        note = f"layers from {', '.join(map(str, partition.bounds[:-1]))}; gradients equal to the bit"
+        rows.append(row(case, "backward", *samples, note=note))
+    return rows
 
 
-def over_batch(group: Group, options: dict[str, Any]) -> dict[str, Any]:
-    """Training steps of each case: "apart", every rank does all of the work by itself, side by side;
-    "together", they share the batch; "ddp", by PyTorch's DistributedDataParallel with gloo, where there is
-    PyTorch."""
-    results = {}
-    for case in options["cases"]:
-        rng, batch = np.random.default_rng(0), case["batch_size"]
-        if "steps" in case:
-            layers = [GRU(case["features"], case["hidden"], outputs="last"), Linear(case["hidden"], 10)]
-            whole = Sequential(layers, (case["steps"], case["features"]), device="host")
-        else:
-            whole = make_network(case["model"], None, {"device": "host"})
-        x = rng.standard_normal((batch, *whole.input_shape)).astype(whole.dtype)
-        labels = rng.integers(0, whole.output_shape[-1], batch)
-        net = distribute(whole, group, over="batch")
-        assert isinstance(net, BatchSequential)
-        sides: dict[str, Callable[[], Any]] = {
-            "apart": _step(accumulate(whole, batch), x, labels), "together": _step(net, x, labels)
-        }  # fmt: skip
-        if importlib.util.find_spec("torch") is not None:
-            sides["ddp"] = ddp_step(group, whole, x, labels, net.own_samples(batch), options["meeting"])
-        samples: dict[str, list[float]] = {name: [] for name in sides}
-        for repeat in range(options["repeats"] + 2):
-            for name, work in sides.items():
-                seconds_taken = at_once(group, work)
-                if repeat > 1:  # the first compile, and take memory
-                    samples[name].append(seconds_taken)
-        results[case["name"]] = samples
-    return results
+def over_batch(group: Group, name: str, batch_size: int, repeats: int, meeting: str, **case: Any) -> Rows:
+    """Training steps that share a batch, against a part of the time of each rank doing all of it beside
+    others, and against PyTorch's DistributedDataParallel with gloo."""
+    if "steps" in case:
+        layers = [GRU(case["features"], case["hidden"], outputs="last"), Linear(case["hidden"], 10)]
+        whole = Sequential(layers, (case["steps"], case["features"]), device="host")
+    else:
+        whole = make_network(case["model"], None, {"device": "host"})
+    x, labels = make_batch(whole, batch_size)
+    net = distribute(whole, group, over="batch")
+    assert isinstance(net, BatchSequential)
+    apart = accumulate(whole, batch_size)
+    sides = {"together": training_step(net, x, labels), "apart": training_step(apart, x, labels)}
+    if importlib.util.find_spec("torch") is not None:
+        sides["ddp"] = ddp_step(group, whole, x, labels, net.own_samples(batch_size), meeting)
+    samples: dict[str, list[float]] = {side: [] for side in sides}
+    for repeat in range(repeats + 2):
+        for side, work in sides.items():
+            seconds = at_once(group, work)
+            if repeat > 1:  # the first compile, and allocate memory
+                samples[side].append(seconds)
+    part = [seconds / group.size for seconds in samples["apart"]]
+    title = f"{name}, {group.size} ranks over the batch"
+    rows = [row(title, "step", samples["together"], part, "a part of a process's own time")]
+    if "ddp" in samples:
+        rows.append(row(title, "step", samples["together"], samples["ddp"], "PyTorch's DDP, gloo"))
+    return rows
+
+
+def training_step(net: BatchSequential, x: np.ndarray, labels: np.ndarray) -> Callable[[], None]:
+    """A step of training."""
+    optimizer = SGD(net.parameters, lr=1e-3, momentum=0.9)
+
+    def step() -> None:
+        micro_batch_gradients(net, x, labels, None, None, into=net.last_pass)
+        optimizer.step(net.gradients)
+
+    return step
 
 
 def ddp_step(
@@ -173,68 +199,42 @@ def ddp_step(
     return step
 
 
-def _step(net: BatchSequential, x: np.ndarray, labels: np.ndarray) -> Callable[[], None]:
-    """A step of training."""
-    optimizer = SGD(net.parameters, lr=1e-3, momentum=0.9)
-
-    def step() -> None:
-        micro_batch_gradients(net, x, labels, None, None, into=net.last_pass)
-        optimizer.step(net.gradients)
-
-    return step
-
-
-def over_time(group: Group, options: dict[str, Any]) -> dict[str, Any]:
+def over_time(group: Group, steps: int, hidden: int, batch_size: int, repeats: int, **_: Any) -> Rows:
     """The passes of the paper's RNN over time, serially on one process, and on all ranks."""
-    steps, batch = options["steps"], options["batch_size"]
-    layers = [
-        RNN(1, options["hidden"], outputs="last", forward_method="serial"),
-        Linear(options["hidden"], 10),
-    ]
+    layers = [RNN(1, hidden, outputs="last", forward_method="serial"), Linear(hidden, 10)]
     whole = Sequential(layers, (steps, 1), device="host")
-    x = make_bitstreams(steps, batch).inputs.astype(whole.dtype)
-    labels = np.arange(batch) % 10
+    x, labels = make_bitstreams(steps, batch_size).inputs.astype(whole.dtype), np.arange(batch_size) % 10
     net = distribute(whole, group, over="time")
     assert isinstance(net, TimeSequential)
     _, gradient = cross_entropy(whole.forward(x), labels)
     net.forward(x)
-    assert net.last_pass is not None
-    forward: dict[str, Any] = in_turn(
+    case = f"RNN T={steps} B={batch_size} H={hidden}, {group.size} ranks over time"
+    forward = in_turn(
         group,
         lambda: whole.forward(x, into=whole.last_pass),
         lambda: net.forward(x, into=net.last_pass),
-        options["repeats"],
+        repeats,
     )
-    forward["ran"] = net.last_pass.forward_ways
-    results: dict[str, Any] = {}
+    assert net.last_pass is not None
+    rows = [row(case, "forward", *forward, "one process, serially", "; ".join(net.last_pass.forward_ways))]
     for method in ("bp", "blelloch", "auto"):
-        results[method] = in_turn(
-            group,
-            partial(whole.backward, gradient, "bp"),
-            partial(net.backward, gradient, method),
-            options["repeats"],
-        )
-        whole.backward(gradient, "bp")
+        serial, shared = partial(whole.backward, gradient, "bp"), partial(net.backward, gradient, method)
+        samples = in_turn(group, serial, shared, repeats)
+        serial()
         require_equal(whole, net, 1e-4)
         assert net.last_backward is not None
-        results[method]["ran"] = net.last_backward.backward_ways
-    found: dict[str, Any] = {"forward": forward, "ways": results}
-    alone = in_turn(group, partial(whole.backward, gradient, "auto"), lambda: None, options["repeats"])[
-        "alone"
-    ]
-    assert whole.last_backward is not None
-    found["one"] = {"auto": alone, "ran": whole.last_backward.backward_ways}
+        note = "; ".join(net.last_backward.backward_ways)
+        rows.append(row(f"{case}, {method}", "backward", *samples, "one process, serially", note))
     group.barrier()
-    return found
+    return rows
 
 
-def over_linear(group: Group, options: dict[str, Any]) -> dict[str, Any]:
+def over_linear(group: Group, steps: int, hidden: int, batch_size: int, repeats: int, **_: Any) -> Rows:
     """Passes of a MinGRU over time, on one process and on all ranks."""
-    steps, hidden, batch = options["steps"], options["hidden"], options["batch_size"]
     whole = Sequential([MinGRU(hidden, hidden, outputs="last")], (steps, hidden), device="host")
     rng = np.random.default_rng(0)
-    x = rng.standard_normal((batch, steps, hidden), whole.dtype)
-    gradient = rng.standard_normal((batch, hidden), whole.dtype)
+    x = rng.standard_normal((batch_size, steps, hidden), whole.dtype)
+    gradient = rng.standard_normal((batch_size, hidden), whole.dtype)
     net = distribute(whole, group, over="time")
     whole.forward(x)
     net.forward(x)
@@ -242,36 +242,89 @@ def over_linear(group: Group, options: dict[str, Any]) -> dict[str, Any]:
         group,
         lambda: whole.forward(x, into=whole.last_pass),
         lambda: net.forward(x, into=net.last_pass),
-        options["repeats"],
+        repeats,
     )
-    backward = in_turn(
-        group, partial(whole.backward, gradient), partial(net.backward, gradient), options["repeats"]
-    )
+    backward = in_turn(group, partial(whole.backward, gradient), partial(net.backward, gradient), repeats)
     whole.backward(gradient)
     require_equal(whole, net, 1e-3)
-    return {"forward": forward, "backward": backward}
+    case = f"MinGRU T={steps} B={batch_size} H={hidden}, {group.size} ranks over time"
+    return [row(case, "forward", *forward), row(case, "backward", *backward)]
+
+
+def over_pipeline(group: Group, model: str, batch_size: int, batches: int, repeats: int, **more: Any) -> Rows:
+    """Training by one process beside others that do the same, and by each schedule over the ranks. The note
+    has the bound of the speed-up, the sum of the stages' times divided by the longest."""
+
+    def make() -> Sequential:
+        return make_network(model, None, {"device": "host"})
+
+    def trainer(trained: Pipeline | Sequential) -> Callable[[], Any]:
+        """What trains an epoch, from where the last call left off."""
+        network = trained if isinstance(trained, Sequential) else trained.network
+        optimizer = SGD(network.parameters, lr=1e-3, momentum=0.9)
+        settings = Settings(method="bp", epochs=1, batch_size=batch_size)
+        return lambda: train(trained, dataset, optimizer, settings)
+
+    first = make()
+    split, classes = Split(*make_batch(first, batch_size * batches), None), first.output_shape[-1]
+    dataset = Dataset("drawn", first.input_shape, classes, split, None, None)
+    alone, title = trainer(first), f"{model} B={batch_size}"
+
+    def measure(case: str, together: Callable[[], Any]) -> dict[str, Any]:
+        samples = in_turn(group, alone, together, repeats)
+        ours, theirs = ([seconds / batches for seconds in side] for side in samples)
+        return row(case, "step", ours, theirs)
+
+    rows = [measure(f"{title}, {group.size} processes at once", alone)]
+    for name in more["pipelines"]:
+        micro = more["micro_batches"] if SCHEDULES[name].micro else 1
+        ppv = placed(first, more["ppv"] if more["ppv"] is not None else group.size - 1)
+        pipeline, simulated = Pipeline(make(), ppv, name, group, micro_batches=micro), Trace()
+        cuts = ",".join(map(str, ppv))
+        found = measure(f"{title} ppv {cuts}, {group.size} ranks, {name}", trainer(pipeline))
+        state = pipeline.network.state_dict()
+        if group.rank == 0:
+            whole = Pipeline(make(), ppv, name, micro_batches=micro, trace=simulated)
+            again = trainer(whole)
+            for _ in range(repeats + 1):
+                again()
+            for key, array in whole.network.state_dict().items():
+                np.testing.assert_array_equal(state[key], array, err_msg=f"{name} {key}")
+            stages = stage_seconds(simulated, len(ppv) + 1)
+            found["note"] = f"bound {sum(stages) / max(stages):.3g}; parameters equal those of one process"
+        rows.append(found)
+        group.barrier()
+    return rows
+
+
+def stage_seconds(trace: Trace, stages: int) -> list[float]:
+    """What a batch takes on each stage: the sum of the medians of its actions, by kind and micro-batch."""
+    found: list[dict[tuple[int, int], list[float]]] = [{} for _ in range(stages)]
+    for action, _, ready, ended in trace.rows:
+        found[action.stage].setdefault((action.kind, action.micro), []).append(ended - ready)
+    return [sum(float(np.median(times)) for times in own.values()) for own in found]
+
+
+OVER: dict[str, Callable[..., Rows]] = {
+    "batch": over_batch,
+    "layers": over_layers,
+    "time": over_time,
+    "linear": over_linear,
+    "pipeline": over_pipeline,
+}
 
 
 def main() -> None:
-    """Run what the options say, and write rank 0's measurements."""
+    """Run what the options say, and write rank 0's rows."""
     path = Path(sys.argv[1])
     options = json.loads(path.read_text(encoding="utf-8"))
     with guard():
         group = Group(device="host")
         keep_to_core(group)
         meeting = str(path.with_suffix(".meeting"))
-        results: dict[str, Any] = {}
-        if "batch" in options:
-            results["batch"] = over_batch(group, {**options["batch"], "meeting": meeting})
-        if "layers" in options:
-            results["layers"] = over_layers(group, options["layers"])
-        if "time" in options:
-            cases = options["time"]["cases"]
-            results["time"] = [over_time(group, {**options["time"], **case}) for case in cases]
-        if "linear" in options:
-            results["linear"] = over_linear(group, options["linear"])
+        rows = OVER[options.pop("over")](group, meeting=meeting, **options)
         if group.rank == 0:
-            path.with_suffix(".out").write_text(json.dumps(results), encoding="utf-8")
+            path.with_suffix(".out").write_text(json.dumps(rows), encoding="utf-8")
         group.close()
 
 
