@@ -40,7 +40,7 @@ class Formatter(argparse.RawDescriptionHelpFormatter):
 
     def _get_help_string(self, action: argparse.Action) -> str | None:
         text, default = action.help, action.default
-        if text is None or "Default" in text or default in (None, False, argparse.SUPPRESS):
+        if text is None or "Default" in text or default is None or default is False:
             return text
         shown = " ".join(map(str, default)) if isinstance(default, (list, tuple)) else default
         return f"{text} Default: {shown}.".replace("%", "%%")
@@ -283,10 +283,13 @@ def add_network_options(parser: argparse.ArgumentParser) -> None:
         type=not_negative,
         default=0,
         metavar="N",
-        help="Seed of initial parameters and of the order.",
+        help="Seed of initial parameters and of the order. Default: 0.",
     )
     parser.add_argument(
-        "--dtype", choices=("float32", "float64"), default="float32", help="Dtype of the network."
+        "--dtype",
+        choices=("float32", "float64"),
+        default="float32",
+        help="Dtype of the network. Default: float32.",
     )
     add_device(parser)
     parser.add_argument(

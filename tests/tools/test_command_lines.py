@@ -98,7 +98,7 @@ def test_wrong_usage_is_two_lines_and_ends_with_2(script, arguments, capsys):
 WRONG = [
     "bppsa-train model.py:small --data data.npz --seed -1",
     "bppsa-train model.py:small --data data.npz --ranks samples",
-    "bppsa-train model.py:small --data data.npz --layer-lr 0",
+    "bppsa-train model.py:small --data data.npz --layer-lr 0:x",
     "bppsa-plan build model.py:small -o p.h5 --memory-limit -5G",
     "bppsa-plan build model.py:small -o p.h5 --batch-size 99999999999999999999",
     "bppsa-plan build model.py:small -o p.h5 --input-shape 99999999999,99999999999",
@@ -141,7 +141,7 @@ STATED = [
     ("bppsa-data show missing.h5", "missing.h5"),
     ("bppsa-data audio missing -o f.h5", "missing"),
     ("bppsa-data audio . -o f.h5", "WAV"),
-    ("bppsa-bench train --quick --device host --model nothing", "nothing"),
+    ("bppsa-bench train --quick --device host --data missing", "missing"),
     ("bppsa-reproduce figure6 --data missing --output out", "missing"),
 ]
 
