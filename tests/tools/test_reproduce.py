@@ -33,7 +33,7 @@ def made(name):
 
 
 @pytest.fixture
-def images():
+def images(folder):
     """Small images of three channels in two classes."""
     rng = np.random.default_rng(0)
     x, y = rng.standard_normal((24, 3, 20, 20)).astype(np.float32), np.arange(24) % 2
@@ -41,7 +41,7 @@ def images():
 
 
 @pytest.fixture
-def bits():
+def bits(folder):
     words = "bitstream --length 12 --samples 24 --test-samples 8 -o bits.h5"
     assert command("bppsa-data")(words.split()) == 0
 

@@ -264,6 +264,9 @@ def rows_of(case: Case, arguments: Any) -> list[Row]:
                     cli.warn(f"{case.name}: left out: {error}")
         differences = _differences(case, asked, names)
         measured = interleave(asked, arguments.repeats, arguments.case_seconds)
+        if case.memory:
+            for side, ask in asked.items():
+                measured[side].peak = ask("bytes")
     own = measured.pop("ours")
     groups: dict[str, dict[str, Measurement]] = {}
     for side, found in measured.items():
@@ -378,7 +381,7 @@ def interleave(
             for quantity, seconds in ask("sample").items():
                 measured[name].seconds[quantity].append(seconds)
     for name, ask in asked.items():
-        measured[name].peak, measured[name].note = ask("bytes"), ask("note")
+        measured[name].note = ask("note")
     return measured
 
 
