@@ -9,10 +9,8 @@ import numpy as np
 
 from bppsa_cupy.devices import Array
 from bppsa_cupy.distributed.group import Group
-from bppsa_cupy.distributed.rank_stack import RankStack
 from bppsa_cupy.distributed.shared import SharedChoices, SharedSequential
-from bppsa_cupy.distributed.time_choice import chunk_length, split_steps
-from bppsa_cupy.distributed.time_passes import TimeRanges
+from bppsa_cupy.distributed.time_passes import RankStack, TimeRanges, chunk_length, split_steps
 from bppsa_cupy.errors import DistributedError
 from bppsa_cupy.layers import (
     Dropout,
@@ -49,8 +47,8 @@ class TimeSequential(SharedSequential):
     whole results on every rank; states of recurrent layers are on those that hold steps: of fewer chunks than
     ranks the first ones. Layers after the one that puts out a last state are computed by every rank.
 
-    States go from rank to rank, on a host those of some samples after those of others (`rank_stack`).
-    Gradients of weights over steps are summed over the ranks, in rank order: the same bits in every run.
+    States go from rank to rank. Gradients of weights over steps are summed over the ranks, in rank order: the
+    same bits in every run.
     Raises DistributedError for a layer that couples steps and is not recurrent.
     """
 

@@ -4,19 +4,61 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import Any
 
 from bppsa_cupy.devices import Array, Device, Launch
 from bppsa_cupy.distributed.group import Group
-from bppsa_cupy.distributed.time_choice import goes_by_chunks
-from bppsa_cupy.timescan import serial
+from bppsa_cupy.timescan import Stack, WalkSize, serial
 from bppsa_cupy.timescan.choice import MAXIMAL_STATE
 from bppsa_cupy.timescan.chunked import RERAN, WAYS, ChunkScan, Elsewhere
 from bppsa_cupy.timescan.direction import Direction
-from bppsa_cupy.timescan.sizes import WalkSize
+from bppsa_cupy.timescan.stack import DirectionPass
 from bppsa_cupy.timescan.ways import key_of, shared_lack
 
 #: The tags of states that go forward in time, and of gradients that go back.
 STATES, GRADIENTS = 0, 1
+#: Seconds of an empty message and bytes per second, by transport.
+LINKS = {"host": (2e-5, 4e9), "nccl": (2e-5, 5e10)}
+#: On the host: seconds per step whatever its size, and multiply-adds per second. Measured on two cores.
+HOST_STEP, HOST_RATE = 1e-8, 3.8e9
+#: On a GPU: seconds per step of a walk and of a reduction, and chunks per rank that run at once.
+GPU_STEP, GPU_REDUCE_STEP, GPU_CHUNKS = 1.5e-6, 3e-6, 64
+
+
+def split_steps(steps: int, ranks: int, chunk: int) -> tuple[int, ...]:
+    """Where the steps of each rank begin, and T: equal numbers of chunks, on as many ranks as there are
+    chunks."""
+    chunks = -(-steps // chunk)
+    holders = min(ranks, chunks)
+    return (*(-(-chunks * rank // holders) * chunk for rank in range(holders)), steps)
+
+
+def chunk_length(device: Device, steps: int, ranks: int) -> int:
+    """Steps per chunk: one chunk per rank on the host, where a thread reduces one at a time; GPU_CHUNKS per
+    rank on a GPU. There are two chunks at least, where there are steps enough."""
+    per_rank = 1 if device.shared_bytes is None else GPU_CHUNKS
+    return max(1, min(-(-steps // (ranks * per_rank)), -(-steps // 2)))
+
+
+def goes_by_chunks(device: Device, transport: str, size: WalkSize, ranks: int) -> bool:
+    """Whether the backward pass is quicker by chunks on all ranks at once than from rank to rank.
+
+    size  of the walk over all steps
+
+    From rank to rank, p walks over T / p steps follow one another. By chunks, each rank reduces its steps,
+    which costs about H + 8 times a walk on the host, and expands them.
+    """
+    latency, rate = LINKS[transport]
+    message = latency + size.heads * size.batch * size.state * size.itemsize / rate
+    if device.shared_bytes is None:
+        work = size.cell.sums * size.units**2 / HOST_RATE
+        step = HOST_STEP + work
+        chunked_step = step + work * size.cell.states * (size.units + 8)
+    else:
+        step, chunked_step = GPU_STEP, (GPU_STEP + GPU_REDUCE_STEP) / GPU_CHUNKS
+    own = size.steps / ranks
+    relayed = ranks * own * step + (ranks - 1) * message
+    return own * chunked_step + (ranks - 1) * message < relayed
 
 
 @dataclass(frozen=True)
@@ -75,7 +117,7 @@ class TimeRanges:
 class RelayedForward:
     """One direction's states, from rank to rank: each goes on from the state the one before ends with.
 
-    turn  how many ranks do so before this one
+    turn  how many ranks walk before this one
     """
 
     description = "serial, relayed from rank to rank"
@@ -161,29 +203,57 @@ class RankTimeScan:
 
 
 def backward_pass(
-    device: Device, d: Direction, ranges: TimeRanges, method: str, whole: WalkSize, groups: int = 1
+    device: Device, d: Direction, ranges: TimeRanges, method: str
 ) -> RelayedBackward | RankTimeScan:
-    """The way back of one direction by a method of net.backward; the same on every rank.
-
-    whole, groups  the size of a walk of all samples over this rank's steps, and in how many groups they go
-    """
-    way, group = WAYS[method], ranges.group
+    """The backward pass of one direction by a method of net.backward; the same on every rank."""
+    way, group, size = WAYS[method], ranges.group, replace(d.walk.size, steps=ranges.starts[-1])
     chunks = sum(map(ranges.chunks, range(group.size)))
-    if way == "serial" or chunks == 1 or whole.state > MAXIMAL_STATE:
+    if way == "serial" or chunks == 1 or size.state > MAXIMAL_STATE:
         return RelayedBackward(device, d, ranges)
-    every = replace(whole, steps=ranges.starts[-1])
-    if shared_lack(device, replace(d.walk.size, steps=every.steps), "backward", ranges.chunk):
+    if shared_lack(device, size, "backward", ranges.chunk):
         return RelayedBackward(device, d, ranges)
     if way == "auto":
-        key = key_of(
-            f"backward over {group.size} ranks",
-            every,
-            f"T{every.steps}",
-            f"exactly{every.batch}",
-            f"groups{groups}",
-        )
-        chunked = partial(goes_by_chunks, device, group.transport, every, group.size, groups)
+        key = key_of(f"backward over {group.size} ranks", size, f"T{size.steps}", f"exactly{size.batch}")
+        chunked = partial(goes_by_chunks, device, group.transport, size, group.size)
         way = device.choices.settle(key, lambda: "chunked" if chunked() else "serial")
-    if way == "chunked":
-        return RankTimeScan(device, d, ranges)
-    return RelayedBackward(device, d, ranges)
+    return (RankTimeScan if way == "chunked" else RelayedBackward)(device, d, ranges)
+
+
+class RankStack(Stack):
+    """The passes of a recurrent layer over this rank's steps, joined with those of the other ranks.
+
+    Law: states and the gradients by them are those of one process, to the bit, where both go serially.
+    """
+
+    def __init__(self, ranges: TimeRanges, *arguments: Any) -> None:
+        self._ranges = ranges
+        super().__init__(*arguments)
+        self.final_states, self.state_gradients = (
+            [self.device.empty(array.shape, array.dtype) for array in arrays]
+            for arrays in (self.final_states, self.state_gradients)
+        )
+
+    def forward(self) -> None:
+        super().forward()
+        for d, final in zip(self.directions, self.final_states, strict=True):
+            final[...] = d.walk.final
+            self._ranges.group.broadcast(final, self._ranges.order(d.walk.reverse)[-1])
+
+    def backward(self, method: str = "auto") -> None:
+        super().backward(method)
+        for d, gradient in zip(self.directions, self.state_gradients, strict=True):
+            gradient[...] = d.entering
+            self._ranges.group.broadcast(gradient, self._ranges.order(d.walk.reverse)[0])
+
+    def _forward_pass(self, direction: Direction, method: str, free: int) -> RelayedForward:
+        return RelayedForward(self.device, direction, self._ranges)
+
+    def _order(self, passes: list[DirectionPass]) -> list[int]:
+        """Relayed passes whose turn comes first: the directions come from both ends of the ranks."""
+        turns = [one.turn for one in passes if isinstance(one, RelayedForward | RelayedBackward)]
+        if len(turns) < len(passes):  # by chunks all ranks go at once, and agree on each direction in turn
+            return super()._order(passes)
+        return sorted(range(len(turns)), key=lambda place: turns[place])
+
+    def _backward_pass(self, d: Direction, method: str, free: int) -> RelayedBackward | RankTimeScan:
+        return backward_pass(self.device, d, self._ranges, method)

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from functools import partial
 from unittest import mock
 
 import numpy as np
 from group_cases import raises
 from mpi import play
-from unit_cells import PARTLY, UNITS
+from unit_cells import PARTLY
 
 import bppsa_cupy as bp
 from bppsa_cupy.devices import get_device
-from bppsa_cupy.distributed import Group, rank_stack, time_passes
-from bppsa_cupy.distributed.time_choice import goes_by_chunks, split_steps
+from bppsa_cupy.distributed import Group
+from bppsa_cupy.distributed.time_passes import goes_by_chunks, split_steps
 from bppsa_cupy.errors import DistributedError
-from bppsa_cupy.network.analysis import jacobian_records
 from bppsa_cupy.raw_kernels.cells import FORMS
 from bppsa_cupy.timescan import WalkSize
 
@@ -102,21 +100,14 @@ def case_outputs_at_every_step(group: Group) -> None:
     x = np.random.default_rng(0).standard_normal((2, 31, 3))
 
     def make():
-        layers = [bp.GRU(3, 5), bp.Linear(5, 4), bp.Tanh(), bp.GELU(), bp.LSTM(4, 3), bp.Linear(3, 2)]
+        cells = [
+            bp.CellLayer(PARTLY["partly"][0], 4, 4),
+            bp.PeepholeSRU(4, 4),
+        ]  # gates that are not recurrent
+        layers = [bp.GRU(3, 5), bp.Linear(5, 4), bp.Tanh(), *cells, bp.LSTM(4, 3), bp.Linear(3, 2)]
         return network(layers, 3)
 
-    check(group, make, x, ("bp", "hybrid"), 4, False)
-
-
-def case_cells_without_recurrent_gates_and_with_some(group: Group) -> None:
-    x = np.random.default_rng(4).standard_normal((2, 29, 3))
-    turning, partly = UNITS["turning"][0], PARTLY["partly"][0]
-
-    def make():
-        layers = [bp.CellLayer(turning, 3, 4), bp.PeepholeSRU(4, 4), bp.CellLayer(partly, 4, 2)]
-        return network(layers, 3)
-
-    check(group, make, x, ("bp", "blelloch", "auto"), 5, False, lengths=np.array([29, 7]))
+    check(group, make, x, ("bp", "hybrid", "auto"), 4, False)
 
 
 def case_linear_recurrences(group: Group) -> None:
@@ -168,24 +159,6 @@ def case_both_directions(group: Group) -> None:
             return network(layers, 3)
 
         check(group, make, x, ("bp", "blelloch"), 4, True)
-
-
-def case_a_rank_takes_the_direction_first_whose_turn_comes_first(group: Group) -> None:
-    """Both directions are on their way at once, which takes half as long as one after the other."""
-    net = bp.distribute(network([bp.RNN(1, 2, bidirectional=True)], 1), group, over="time", chunk=4)
-    turns = []
-
-    def run(relayed):
-        turns.append(relayed.turn)
-        return plain[type(relayed)](relayed)
-
-    kinds = time_passes.RelayedForward, time_passes.RelayedBackward
-    plain = {kind: kind.__call__ for kind in kinds}
-    with mock.patch.object(kinds[0], "__call__", run), mock.patch.object(kinds[1], "__call__", run):
-        y = net.forward(np.ones((2, 4 * group.size, 1)))
-        net.backward(np.ones_like(y), "bp")
-    here, there = group.rank, group.size - 1 - group.rank
-    assert turns == sorted((here, there)) * 2
 
 
 def case_lengths_and_states(group: Group) -> None:
@@ -243,43 +216,6 @@ def case_maps_to_the_bit(group: Group) -> None:
                 assert f"chunks of {chunk} on" in net.last_backward.backward_ways[0]
 
 
-def by_groups(groups):
-    """Every stack over ranks takes so many groups of samples, whatever they cost."""
-    return mock.patch.object(rank_stack, "groups_of", lambda *arguments: groups)
-
-
-def case_groups_of_samples(group: Group) -> None:
-    """Samples in groups have the states, gradients by states and Jacobians of all at once, to the bit: inner
-    layers, directions, heads, cells of which some gates or none are recurrent, lengths."""
-    rng, partly = np.random.default_rng(11), PARTLY["partly"][0]
-    x = rng.standard_normal((48, 26, 3))
-    for layers, lengths in (
-        ([bp.LSTM(3, 4, num_layers=2, bidirectional=True, outputs="last")], None),
-        ([bp.GRU(3, 4, heads=2, bias=False)], rng.integers(1, 27, 48)),
-        ([bp.PeepholeSRU(3, 4), bp.CellLayer(partly, 4, 2), bp.RNN(2, 2, outputs="last")], None),
-    ):
-        with by_groups(3):
-            check(group, partial(network, layers, 3), x, ("bp",), 3, True, lengths=lengths)
-        found = []
-        for groups in (1, 2, 3):
-            net = bp.distribute(network(layers, 3), group, over="time", chunk=3)
-            with by_groups(groups):
-                own = [net.forward(x, lengths=lengths).copy()]
-                for method in ("bp", "blelloch"):
-                    gradient = np.random.default_rng(12).standard_normal(own[0].shape)
-                    own += [net.backward(gradient, method, True), *map(np.copy, states_of(net))]
-            weights = net.gradients.flat.copy()
-            if net.ranges(26) is not None:
-                own += [record.data for record in jacobian_records(net.last_pass)]
-                told = net.last_backward.backward_ways[0]
-                assert told.endswith(f", {groups} groups of samples") == (groups > 1), told
-            found.append((own, weights))
-        for own, weights in found[1:]:
-            assert_close(weights, found[0][1], "float64", "weights")
-            for one, same in zip(found[0][0], own, strict=True):
-                np.testing.assert_array_equal(one, same)
-
-
 def case_a_boundary_that_is_not_finite_sends_all_ranks_back_serially(group: Group) -> None:
     """Jacobians of 4 leave float32 within 64 steps, of which the last ranks have none yet."""
     layers = [bp.RNN(1, 2, outputs="last")]
@@ -298,43 +234,13 @@ def case_a_boundary_that_is_not_finite_sends_all_ranks_back_serially(group: Grou
     assert group.size == 1 or "not finite: run again serially" in ran
 
 
-def case_training_steps(group: Group) -> None:
-    def make():
-        layers = [bp.RNN(2, 4, outputs="last"), bp.Linear(4, 3)]
-        return network(layers, 2)
-
-    whole, net = make(), bp.distribute(make(), group, over="time")
-    optimizers = [bp.Adam(each.parameters, lr=0.01) for each in (whole, net)]
-    rng = np.random.default_rng(0)
-    for _ in range(3):
-        x, labels = rng.standard_normal((4, 50, 2)), rng.integers(0, 3, 4)
-        for each, optimizer in zip((whole, net), optimizers, strict=True):
-            _, gradient = bp.cross_entropy(each.forward(x), labels)
-            each.backward(gradient)
-            bp.clip_grad_norm(each.gradients, 0.5)
-            optimizer.step(each.gradients)
-    for name, array in net.parameters.items():
-        assert_close(array, whole.parameters[name], "float64", name)
-
-
 def case_auto_relays_over_few_ranks(group: Group) -> None:
-    """A product of Jacobians costs a host H times a step of the walk, so few ranks relay."""
-    net = bp.distribute(network([bp.RNN(1, 20, outputs="last")], 1, "float32"), group, over="time")
-    for chunk in (None, -(-600 // group.size)):
-        net.chunk = chunk
-        net.forward(np.ones((16, 600, 1), np.float32))
-        net.backward(np.ones((16, 20), np.float32))
-        if net.ranges(600) is not None:
-            assert "relayed" in net.last_backward.backward_ways[0]
-
-
-def case_many_ranks_go_by_chunks(group: Group) -> None:
-    """From about H + 9 ranks on, and on a GPU with one transport after another."""
+    """A product of Jacobians costs a host H times a step of the walk; a GPU reduces many chunks at once."""
     host, size = get_device("host"), WalkSize(FORMS["rnn_tanh"], 30_000, 16, 20, 4)
-    ways = [goes_by_chunks(host, "host", size, ranks, 1) for ranks in (2, 8, 64, 256)]
+    ways = [goes_by_chunks(host, "host", size, ranks) for ranks in (2, 8, 64, 256)]
     assert ways == sorted(ways) and not ways[0] and ways[-1]
     gpu = mock.Mock(shared_bytes=1 << 16)
-    assert all(goes_by_chunks(gpu, transport, size, 4, 1) for transport in ("host", "gpu", "nccl"))
+    assert all(goes_by_chunks(gpu, transport, size, 4) for transport in ("host", "nccl"))
 
 
 def case_what_cannot_be_split(group: Group) -> None:
@@ -349,7 +255,7 @@ def case_what_cannot_be_split(group: Group) -> None:
 def case_ranges_of_steps(group: Group) -> None:
     for steps in (1, 2, 7, 100, 101):
         for ranks in (1, 2, 3, 8):
-            for chunk in (1, 3, 7, 200):
+            for chunk in (1, 3, 200):
                 starts = split_steps(steps, ranks, chunk)
                 assert starts[0] == 0 and starts[-1] == steps and list(starts) == sorted(set(starts))
                 assert len(starts) - 1 == min(ranks, -(-steps // chunk))
