@@ -78,10 +78,8 @@ def make_group(arguments: argparse.Namespace, agreed: Callable[[], dict[str, Any
             "--micro-batch is of batches that ranks share, or one process: give --ranks batch with it, or no "
             "--ranks; a pipeline takes --micro-batches, their number"
         )
-    for name in ("sync_batch_norm", "shard_optimizer"):
-        if getattr(arguments, name) and not (arguments.ranks or "").startswith("batch"):
-            option = f"--{name.replace('_', '-')}"
-            raise BppsaError(f"{option} is of batches that ranks share: give --ranks batch with it")
+    if arguments.sync_batch_norm and not (arguments.ranks or "").startswith("batch"):
+        raise BppsaError("--sync-batch-norm requires --ranks batch")
     if not _together(arguments):
         return None
     group = Group(device=arguments.device, transport=arguments.transport)
@@ -106,9 +104,8 @@ def in_micro_batches(
         micro_batch = micro_batch or -(-arguments.batch_size // rows)
         how = f"by micro-batches of {micro_batch} samples"
     result = distribute(
-        network, group, partition, over=over, micro_batch=micro_batch, sync_batch_norm=shared,
-        shard_optimizer=arguments.shard_optimizer,
-    )  # fmt: skip
+        network, group, partition, over=over, micro_batch=micro_batch, sync_batch_norm=shared
+    )
     assert isinstance(result, BatchSequential)
     if result.writes:
         print(f"{rows} parts of a batch, {how}", flush=True)

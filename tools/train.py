@@ -142,11 +142,6 @@ def _add_ranks(parser: argparse.ArgumentParser) -> None:
         help="Normalise by the statistics of the batch of all ranks. Requires --ranks batch. Default: those "
         "of a rank's part.",
     )  # fmt: skip
-    group.add_argument(
-        "--shard-optimizer", action="store_true",
-        help="Hold and update a slice of the optimizer's state on each rank, with the same bits. Requires "
-        "--ranks batch.",
-    )  # fmt: skip
     cli.add_partition(group)
     group.add_argument(
         "--transport", choices=TRANSPORTS, default="host",

@@ -16,7 +16,6 @@ from bppsa_cupy.network.sequential import Sequential
 from bppsa_cupy.pipeline import Pipeline, Trace
 from bppsa_cupy.plan import Partition, Plan
 from bppsa_cupy.system.files import check_writable
-from bppsa_cupy.system.units import in_bytes
 from bppsa_cupy.tools import cli, ranks
 from bppsa_cupy.tools.models import make_network, placed, set_masks
 from bppsa_cupy.tools.pictures.picture_file import check_picture, picture
@@ -90,9 +89,6 @@ def run(arguments: argparse.Namespace) -> None:
     check_dataset(network, dataset)
     if network.writes:
         print(f"device {network.device.name}, {network.dtype}, method {arguments.method}", flush=True)
-        if arguments.shard_optimizer:
-            held = sum(array.nbytes for array in optimizer.arrays.values())
-            print(f"{in_bytes(held)} of the optimizer's state on this rank", flush=True)
         if checkpoint is not None:
             print(f"from step {checkpoint.step} of {arguments.resume}", flush=True)
     started = time.perf_counter()

@@ -13,7 +13,6 @@ from bppsa_cupy.arguments import as_flag, as_instance, as_integer
 from bppsa_cupy.conversion import of_list
 from bppsa_cupy.devices import Array
 from bppsa_cupy.distributed.group import Group
-from bppsa_cupy.distributed.parameters import SlicedGradients, SlicedParameters, slice_bounds
 from bppsa_cupy.distributed.shared import SharedChoices, SharedSequential, agree_on
 from bppsa_cupy.distributed.tree_sum import TreeSum, shares
 from bppsa_cupy.errors import DistributedError, PassError
@@ -108,9 +107,6 @@ class BatchSequential(SharedSequential):
     group        the ranks that share batches; None for one process
     micro_batch  samples of a micro-batch, but for a batch's last; None for a rank's part, ceil(B / ranks)
     sync_batch_norm  whether ranks share the statistics of batch normalisation; of a rank's part alone
-    shard_optimizer  whether each rank updates a slice of the parameters, and holds an optimizer's state of
-                 it alone (`SlicedParameters`). `gradients` have the sums in that slice,
-                 `gradients.own_slice`, and NaN elsewhere; `gradients.to_host()` gathers them
     """
 
     def __init__(
@@ -120,9 +116,7 @@ class BatchSequential(SharedSequential):
         micro_batch: int | None = None,
         *,
         sync_batch_norm: bool = False,
-        shard_optimizer: bool = False,
     ) -> None:
-        self.shard_optimizer = as_flag("a batch", "shard_optimizer", shard_optimizer)
         self.micro_batch, self.sync_batch_norm = None, as_flag("a batch", "sync_batch_norm", sync_batch_norm)
         if self.sync_batch_norm and (micro_batch is not None or group is None):
             raise DistributedError(
@@ -133,9 +127,8 @@ class BatchSequential(SharedSequential):
             self.micro_batch = as_integer("a batch", "micro_batch", micro_batch, 1, error=DistributedError)
         if group is not None:
             agree_on(
-                inner, group, over="batch", micro_batch=self.micro_batch,
-                sync_batch_norm=self.sync_batch_norm, shard_optimizer=self.shard_optimizer,
-            )  # fmt: skip
+                inner, group, over="batch", micro_batch=self.micro_batch, sync_batch_norm=self.sync_batch_norm
+            )
             if not isinstance(inner, SharedSequential):
                 inner = copy.copy(inner)
         self.inner = inner
@@ -145,11 +138,6 @@ class BatchSequential(SharedSequential):
         self._current, self._backward = inner._current, inner._backward
         self.dtype, self.device, self.training = inner.dtype, inner.device, inner.training
         self.parameters, self.gradients, self.buffers = inner.parameters, inner.gradients, inner.buffers
-        if self.shard_optimizer:
-            assert group is not None
-            inner.use_whole_gradients()
-            self.parameters = SlicedParameters(inner.parameters, group)
-            self.gradients = SlicedGradients(inner.gradients, group)
         self.random_state = inner.random_state
         self.last_pass, self.last_backward = None, None
         self._moving = [array for array in self.buffers.values() if array.dtype == self.dtype]
@@ -281,22 +269,9 @@ class BatchSequential(SharedSequential):
 
     def _finish_gradients(self, sums: TreeSum, cut: Cut) -> Array:
         """Take the gradients' sums; what is summed after them is returned, a new array."""
-        flat, group, count = self.gradients.flat, self.over, len(cut.samples)
-        if not self.shard_optimizer:
-            whole = sums.finish(count)
-            flat[...] = whole[: flat.size]
-            return whole[flat.size :].copy()
-        assert group is not None
-        mine, part = self.gradients.own_slice, sums.finish_slice(count)
-        size = mine.stop - mine.start
-        for array in self.gradients.values():  # what aligns them stays 0
-            array[...] = np.nan
-        flat[mine] = part[:size]
-        behind = self.device.empty((sums.size - flat.size,), self.dtype)
-        if behind.size:
-            behind[...] = part[size:] if self._rank == self._ranks - 1 else 0
-            group.broadcast(behind, self._ranks - 1)
-        return behind
+        flat, whole = self.gradients.flat, sums.finish(len(cut.samples))
+        flat[...] = whole[: flat.size]
+        return whole[flat.size :].copy()
 
     def _begun(self, x: Any, into: Pass | None) -> tuple[BatchPass, Array, Cut]:
         """A pass that begins, its whole input, and how this is shared."""
@@ -415,10 +390,7 @@ class BatchSequential(SharedSequential):
     def _sum(self, of: str, size: int) -> TreeSum:
         """Sums of so many values."""
         if (of, size) not in self._sums:
-            cuts = None
-            if self.shard_optimizer and of != "buffers":
-                cuts = [*slice_bounds(self.dtype, self.gradients.flat.size, self._ranks)[:-1], size]
-            self._sums[of, size] = TreeSum(self.over, self.device, self.dtype, size, cuts)
+            self._sums[of, size] = TreeSum(self.over, self.device, self.dtype, size)
         return self._sums[of, size]
 
     def _gathered(self, own: list[Array], shape: tuple[int, ...], cut: Cut) -> Array:

@@ -32,7 +32,6 @@ def distribute(
     chunk: int | None = None,
     micro_batch: int | None = None,
     sync_batch_norm: bool = False,
-    shard_optimizer: bool = False,
 ) -> RankSequential | TimeSequential | BatchSequential:
     """A network over ranks.
 
@@ -50,21 +49,18 @@ def distribute(
                number of ranks: a rank takes whole ones. By default a rank's part of each batch
     sync_batch_norm  over the batch, whether batch normalisation takes the statistics of the whole batch, by
                three sums over the ranks a layer, in place of those of a rank's part
-    shard_optimizer  over the batch, whether each rank updates a slice of the parameters and holds an
-               optimizer's state of it alone. Parameters and checkpoints are the same, to the bit
 
     Collective. Raises DistributedError where what the ranks give differs, the group has another device, or
     the network cannot be split over time, and PlanError where the partition does not cover the layers.
     """
     as_instance("distribute", "a network", network, Sequential, "a Sequential", error=DistributedError)
     as_instance("distribute", "a group", group, Group, "a bp.Group", error=DistributedError)
-    shared = {"sync_batch_norm": sync_batch_norm, "shard_optimizer": shard_optimizer}
     if isinstance(over, str) and ":" in over:
         _, columns, inside = read_grid(over, group.size)
         row, column = group.split(group.rank // columns), group.split(group.rank % columns)
         assert row is not None and column is not None
         inner = distribute(network, row, partition, over=inside, chunk=chunk)
-        return BatchSequential(inner, column, micro_batch, **shared)
+        return BatchSequential(inner, column, micro_batch, sync_batch_norm=sync_batch_norm)
     if not is_one_of(over, ["layers", "time", "batch"]):
         raise DistributedError(
             f"over={over!r} was asked for: ranks share 'layers', 'time' or the 'batch', or both as "
@@ -75,12 +71,11 @@ def distribute(
         ("a chunk", chunk, "time", "steps"),
         ("a micro-batch", micro_batch, "batch", "samples"),
         ("sync_batch_norm", sync_batch_norm or None, "batch", "the batch's statistics"),
-        ("shard_optimizer", shard_optimizer or None, "batch", "ranks that hold all parameters"),
     ):
         if value is not None and over != of:
             raise DistributedError(f"{name} is of {what}: leave it out with over={over!r}")
     if over == "batch":
-        return BatchSequential(network, group, micro_batch, **shared)
+        return BatchSequential(network, group, micro_batch, sync_batch_norm=sync_batch_norm)
     if over == "time":
         return TimeSequential(
             network, group, None if chunk is None else as_integer("distribute", "chunk", chunk, 1)

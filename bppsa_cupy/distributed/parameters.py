@@ -1,9 +1,8 @@
-"""One rank's part of a network's parameters, of their gradients and updates, and of its buffers."""
+"""One rank's part of a network's parameters, of their gradients, and of its buffers."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from itertools import pairwise
 
 import numpy as np
 
@@ -80,86 +79,9 @@ class RankParameters(ParameterSet):
         flag[...] = self.of_all_ranks(flag).max(axis=0)
 
 
-class SlicedParameters(ParameterSet):
-    """A set of arrays of which each rank of a group updates a slice, as equal as units are, and has that part
-    of an optimizer's state: ZeRO's first stage (Rajbhandari et al. 2020, section 5.1).
-
-    whole   every rank of the group has the same; `flat` and the arrays are its own. Of gradients all ranks
-            together have the sums, each those of its slice
-
-    `gather_updates`, `gathered`, `of_all_ranks`, `units_of_all_ranks` and `set_where_any` are collective.
-    """
-
-    def __init__(self, whole: ParameterSet, group: Group) -> None:
-        self.device, self.dtype = whole.device, whole.dtype
-        self.flat, self.room = whole.settled(), whole.room
-        self._status, self._spans, self._views = whole._status, whole._spans, whole._views
-        self._group, self._whole = group, whole
-        cuts = slice_bounds(self.dtype, self._flat.size, group.size)
-        self._rows = [stop - start for start, stop in pairwise(cuts)]
-        self._own_slice = slice(cuts[group.rank], cuts[group.rank + 1])
-
-    @property
-    def names(self) -> list[str]:
-        return self._whole.names
-
-    @property
-    def own_slice(self) -> slice:
-        return self._own_slice
-
-    def set_masks(self, masks: Mapping[str, np.ndarray], unread: Iterable[str] = ()) -> None:
-        self._whole.set_masks(masks, unread)
-
-    def mask_own(self, array: Array) -> None:
-        whole = self.device.zeros(self._flat.shape, self.dtype)
-        whole[self._own_slice] = array
-        self.apply_masks(whole)
-        array[...] = whole[self._own_slice]
-
-    def gather_updates(self) -> None:
-        self._group.allgather(self._flat[self._own_slice].copy(), self._flat, self._rows)
-
-    def to_host(self) -> dict[str, np.ndarray]:
-        return self._whole.to_host()
-
-    def gathered(self, own: Array) -> np.ndarray:
-        return self._whole.gathered(_joined(self._group, own, self._rows))
-
-    def part(self, whole: np.ndarray) -> np.ndarray:
-        held = self._whole.part(whole)
-        return held[self._own_slice] if held.shape == self._flat.shape else whole
-
-    def of_all_ranks(self, value: Array) -> Array:
-        within = self._whole.of_all_ranks(value)
-        return _joined(self._group, within, [len(within)] * self._group.size)
-
-    def units_of_all_ranks(self, values: Array) -> Array:
-        every = _joined(self._group, values, units(self.dtype, self._rows))
-        return self._whole.units_of_all_ranks(every)
-
-    def set_where_any(self, flag: Array) -> None:
-        flag[...] = self.of_all_ranks(flag).max(axis=0)
-
-
-class SlicedGradients(SlicedParameters):
-    """Gradients whose sums over a group's ranks are each in the slice of one rank. `to_host` is collective,
-    too: it gathers them."""
-
-    def to_host(self) -> dict[str, np.ndarray]:
-        self.gather_updates()
-        return super().to_host()
-
-
 def units(dtype: np.dtype, counts: Iterable[int]) -> list[int]:
     """The units of so many values."""
     return [count * dtype.itemsize // ALIGNMENT for count in counts]
-
-
-def slice_bounds(dtype: np.dtype, size: int, ranks: int) -> list[int]:
-    """Where the slices of `size` values begin, in whole units, and the last one ends."""
-    (count,) = units(dtype, [size])
-    step = ALIGNMENT // dtype.itemsize
-    return [*(count * rank // ranks * step for rank in range(ranks)), size]
 
 
 def _joined(group: Group, own: Array, rows: list[int]) -> Array:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -49,7 +48,6 @@ class TreeSum:
 
     group  None for one process
     size   values of each term
-    cuts   where the ranks' slices of a sum begin, and the last one ends; equal ones where None
 
     Terms are joined by a binary tree over their numbers: two nodes of 2^k terms whose first number is a
     multiple of 2^(k + 1) make one of 2^(k + 1), and what is left is added from the right. Law: the sum
@@ -59,20 +57,12 @@ class TreeSum:
     `size` values, where its terms are one node, in place of every rank's `size`.
     """
 
-    def __init__(
-        self,
-        group: Group | None,
-        device: Device,
-        dtype: np.dtype,
-        size: int,
-        cuts: Sequence[int] | None = None,
-    ) -> None:
+    def __init__(self, group: Group | None, device: Device, dtype: np.dtype, size: int) -> None:
         self._group, self._device, self._dtype, self.size = group, device, dtype, size
         self._ranks, self._rank = (1, 0) if group is None else (group.size, group.rank)
         self._spare: list[Array] = []
         self._stack: list[tuple[Node, Array]] = []
-        if cuts is None:
-            cuts = [size * rank // self._ranks for rank in range(self._ranks + 1)]
+        cuts = [size * rank // self._ranks for rank in range(self._ranks + 1)]
         self._slices = [slice(start, stop) for start, stop in pairwise(cuts)]
 
     def add(self, number: int, *parts: Array) -> None:
@@ -95,23 +85,21 @@ class TreeSum:
 
     def finish(self, terms: int) -> Array:
         """(size,) the sum of terms 0 to `terms` - 1, on every rank, up to the next `add`; collective."""
-        part = self.finish_slice(terms)
         if self._ranks == 1:
-            return part
+            own, self._stack = self._stack, []
+            return self._joined(own)
         assert self._group is not None
+        part = self._finish_slice(self._group, terms)
         if not self._spare:
             self._spare.append(self._device.empty((self.size,), self._dtype))
         result = self._spare[-1]
         self._group.allgather(part, result, [span.stop - span.start for span in self._slices])
         return result
 
-    def finish_slice(self, terms: int) -> Array:
-        """What `finish` gives, of this rank's slice alone."""
+    def _finish_slice(self, group: Group, terms: int) -> Array:
+        """This rank's slice of the sum."""
         own, self._stack = self._stack, []
-        if self._ranks == 1:
-            return self._joined(own)
-        group, device, mine = self._group, self._device, self._slices[self._rank]
-        assert group is not None
+        device, mine = self._device, self._slices[self._rank]
         group.finish()
         for other, span in enumerate(self._slices):
             if other != self._rank:

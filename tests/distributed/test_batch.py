@@ -14,7 +14,6 @@ from bppsa_cupy.data.dataset import Dataset
 from bppsa_cupy.distributed import BatchSequential
 from bppsa_cupy.distributed.tree_sum import Node, TreeSum, nodes_of, shares
 from bppsa_cupy.errors import DistributedError, LabelError, PassError, ShapeError
-from bppsa_cupy.models import build_model
 from bppsa_cupy.tools import train as cli_train
 from bppsa_cupy.training.checkpoint import load_checkpoint
 from bppsa_cupy.training.loop import evaluate, train
@@ -88,32 +87,18 @@ def test_the_command_over_ranks_leaves_the_checkpoint_of_one_process(tmp_path, c
         "    layers.append(bp.Linear(72, 10))\n"
         "    return bp.Sequential(layers, **options)\n"
     )
-    command = [
-        f"{model}:net",
-        "--data",
-        "digits",
-        "--batch-size",
-        "96",
-        "--iterations",
-        "3",
-        "--micro-batch",
-        "40",
-    ]
+    command = [f"{model}:net", *"--data digits --batch-size 96 --iterations 3 --micro-batch 40".split()]
     assert cli_train.main([*command, "--checkpoint", str(tmp_path / "one.h5")]) == 0
     program = ["-m", "bppsa_cupy.tools.train", *command, "--ranks", "batch"]
-    ended = mpi.run(2, *program, "--checkpoint", tmp_path / "two.h5", "--shard-optimizer")
+    ended = mpi.run(2, *program, "--checkpoint", tmp_path / "two.h5")
     assert ended.stdout.startswith("2 parts of a batch, by micro-batches of 40 samples\n")
-    assert "\n1.66 kB of the optimizer's state on this rank\n" in ended.stdout
     ours, theirs = load_checkpoint(tmp_path / "two.h5"), load_checkpoint(tmp_path / "one.h5")
     assert ours.random_state == theirs.random_state
     assert_same(ours.parameters, theirs.parameters)
     capsys.readouterr()
-    for options in (["--ppv", "1"], ["--ranks", "layers"]):
+    for options in (["--ppv", "1"], ["--ranks", "layers"], ["--sync-batch-norm"]):
         assert cli_train.main([*command, *options]) == 1
-        assert "--micro-batch is of batches" in capsys.readouterr().err
-    for option in ("--sync-batch-norm", "--shard-optimizer"):
-        assert cli_train.main([*command, option]) == 1
-        assert f"{option} is of batches that ranks share: give --ranks batch" in capsys.readouterr().err
+        assert "--ranks batch" in capsys.readouterr().err
 
 
 CASES = {
@@ -143,40 +128,6 @@ def test_the_bits_of_training_do_not_depend_on_the_ranks(kind):
             for rank, (found, writes) in enumerate(played(ranks, part)):
                 assert_same(found, expected)
                 assert writes == (rank == 0)
-
-
-MODELS = {
-    "gru": ((5, 2), {"hidden_size": 6}),
-    "rnn": ((5, 2), {"hidden_size": 6}),
-    "lstm": ((5, 2), {"hidden_size": 6}),
-    "lenet5": ((1, 28, 28), {}),
-    "resnet20": ((3, 8, 8), {}),
-    "vgg11": ((3, 32, 32), {}),
-    "alexnet": ((3, 16, 16), {}),
-    "vgg16": ((3, 32, 32), {}),
-}
-#: Steps an epoch, and numbers of ranks, of those that take long.
-FEWER = {"vgg11": (2, RANKS), "alexnet": (2, (2, 3)), "vgg16": (2, (3,))}
-
-
-@pytest.mark.parametrize("model", some("gru", long=[model for model in MODELS if model != "gru"]))
-def test_twenty_steps_of_every_model_on_any_number_of_ranks(model):
-    """Batches of 96 by micro-batches of 24, a last one of 5; half of the weights masked; large ones 4."""
-    shape, options = MODELS[model]
-    steps, numbers = FEWER.get(model, (10, RANKS))
-    split = split_of(96 * (steps - 1) + 5, shape, 4)
-    data = Dataset(name=model, train=split, test=split, input_shape=shape, classes=4, normalization=None)
-
-    def part(group):
-        net = build_model(model, shape, classes=4, dtype="float64", device="host", **options)
-        if "conv" in repr(net).lower():
-            bp.prune(net, 0.5)
-        return trained(bp.accumulate(net, 24) if group is None else BatchSequential(net, group, 24), data, 96)
-
-    expected = part(None)
-    for ranks in numbers:
-        for found in played(ranks, part):
-            assert_same(found, expected)
 
 
 def test_a_rank_reads_its_own_samples_alone_and_gives_whole_results():
@@ -272,48 +223,6 @@ def test_shared_statistics_are_those_of_the_whole_batch(method, ranks):
         assert_same(found, first)
     for name, array in first.items():
         np.testing.assert_allclose(array, expected[name], rtol=1e-12, atol=1e-12, err_msg=name)
-
-
-@pytest.mark.parametrize("ranks", some(3, long=(1, 2, 5)))
-@pytest.mark.parametrize("dtype", some("float64", long=["float32"]))
-def test_sharded_updates_are_those_of_one_process(tmp_path, ranks, dtype):
-    """Groups, clipping, masks that change, and a checkpoint that other numbers of ranks go on from."""
-    split = split_of(19, (1, 8, 8), 4)
-    data = Dataset(name="n", train=split, test=split, input_shape=(1, 8, 8), classes=4, normalization=None)
-
-    def run(net, path, resume=None):
-        settings = Settings(epochs=3 if resume else 2, batch_size=8, clip=0.5, checkpoint=path)
-        optimizer = bp.AdamW(net.parameters, lr=0.01, groups=[{"params": ["0", "7.bias"], "lr": 0.1}])
-        train(net, data, optimizer, settings, resume)
-        masks = {"0.weight": np.arange(27).reshape(3, 1, 3, 3) % 2}
-        net.set_masks({**net.masks, **masks})
-        net.backward(np.ones_like(net.forward(split.inputs[:8].astype(dtype))))
-        optimizer.step(net.gradients)
-        gradients = net.gradients.to_host()
-        state = optimizer.state_dict()
-        held = sum(array.size for array in optimizer.arrays.values())
-        return {**net.state_dict(), **gradients, **state["arrays"]}, held
-
-    expected, whole = run(bp.accumulate(images(dtype), 3), tmp_path / "one.h5")
-    again, _ = run(bp.accumulate(images(dtype), 3), tmp_path / "last.h5", tmp_path / "one.h5")
-
-    def part(group):
-        def made():
-            return BatchSequential(images(dtype), group, 3, shard_optimizer=True)
-
-        path = tmp_path / "many.h5"
-        found = run(made(), path)
-        return *found, run(made(), tmp_path / "others.h5", tmp_path / "one.h5")[0]
-
-    every = played(ranks, part)
-    for found, _, resumed in every:
-        assert_same(found, expected)
-        assert_same(resumed, again)
-    assert sum(held for _, held, _ in every) == whole
-    assert max(held for _, held, _ in every) <= whole // ranks + 2 * 16
-    ours, theirs = (load_checkpoint(tmp_path / name) for name in ("many.h5", "one.h5"))
-    assert_same(ours.optimizer["arrays"], theirs.optimizer["arrays"])
-    assert ours.optimizer["steps"] == theirs.optimizer["steps"]
 
 
 def test_shared_statistics_take_three_sums_a_layer():
