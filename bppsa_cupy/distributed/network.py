@@ -7,12 +7,11 @@ from typing import Any
 
 from bppsa_cupy.arguments import as_instance, as_integer, is_one_of
 from bppsa_cupy.devices import Array
-from bppsa_cupy.distributed.backward import FORWARD, RankBackward
+from bppsa_cupy.distributed.backward import FORWARD, RankBackward, RankScans
 from bppsa_cupy.distributed.balance import layer_multiply_adds
 from bppsa_cupy.distributed.batch_network import BatchSequential
 from bppsa_cupy.distributed.group import Group
 from bppsa_cupy.distributed.parameters import RankBuffers, RankParameters, owners_by_layer
-from bppsa_cupy.distributed.scans import RankScans
 from bppsa_cupy.distributed.shared import SharedSequential
 from bppsa_cupy.distributed.time_network import TimeSequential
 from bppsa_cupy.errors import DistributedError

@@ -130,29 +130,6 @@ class PipelineSchedule:
         missed[rows[first, BATCH]] = rows[first, BATCH] - updates[first]
         return missed
 
-    def live_passes(self, stage: int) -> int:
-        """The most forward passes of a stage that are alive at once, each from its forward action to the end
-        of its backward one."""
-        kinds = self._by_stage[stage][:, KIND]
-        alive = np.cumsum((kinds == FORWARD).astype(np.int64) - (kinds == BACKWARD))
-        return int(alive.max(initial=0))
-
-    def stashed_versions(self, stage: int) -> int:
-        """The most copies of a stage's parameters, beside the present ones, that passes alive refer to."""
-        if not self.kind.stashes:
-            return 0
-        most, updates = 0, 0
-        alive: dict[int, int] = {}
-        for row in self._by_stage[stage].tolist():
-            if row[KIND] == FORWARD:
-                alive[row[BATCH]] = updates
-            elif row[KIND] == BACKWARD:
-                del alive[row[BATCH]]
-            else:
-                updates += 1
-                most = max(most, len(set(alive.values())))
-        return most
-
 
 def staleness(name: str, stages: int, stage: int) -> int:
     """The updates that a forward pass of a stage misses while the pipeline is full: the paper's degree of

@@ -4,7 +4,6 @@ from types import ModuleType
 
 import mpi
 import pytest
-import ranks_blocks_cases
 import ranks_cases
 import time_ranks_cases
 from marks import some_rows
@@ -20,10 +19,10 @@ QUICK = [
     f"case_{name}"
     for name in (
         "every_partition_of_a_small_network", "recurrent_networks", "networks_of_one_or_no_layer", "clipping",
-        "a_callback_of_one_rank_stops_all", "residual_blocks",
+        "a_callback_of_one_rank_stops_all", "both_modes_by_every_method",
     )
 ]  # fmt: skip
-SIZES = {ranks_cases: (1, 2, 3, 4, 5, 8), time_ranks_cases: (1, 2, 3, 5), ranks_blocks_cases: (2, 3)}
+SIZES = {ranks_cases: (1, 2, 3, 5), time_ranks_cases: (1, 2, 3)}
 LONG = [(program.__name__, size, cases_of(program)) for program, sizes in SIZES.items() for size in sizes]
 
 

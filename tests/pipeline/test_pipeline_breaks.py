@@ -91,10 +91,3 @@ def test_an_error_inside_of_a_cut_block_names_its_place():
     net = bp.Sequential(layers, (1, 3, 3), dtype="float64", device="host")
     with pytest.raises(bp.ShapeError, match=r"layer 1\.shortcut\.0: BatchNorm2d"):
         train(bp.Pipeline(net, (2,)), data(7, (1, 3, 3)), bp.SGD(net.parameters), Settings(batch_size=1))
-
-
-def test_what_ran_behind_the_switch_is_told():
-    options = {"micro_batches": 2, "non_pipelined_after": 0}
-    pipeline = bp.Pipeline(mlp(), (1,), "1f1b", **options)
-    history = train(pipeline, data(8), bp.SGD(pipeline.network.parameters), Settings())
-    assert history.ran["reason"] == "pipeline none, ppv (1,), 2 stages simulated by one process"

@@ -6,9 +6,8 @@ import pytest
 from marks import some_rows
 
 CASES = [name for name in vars(pipeline_cases) if name.startswith("case_")]
-QUICK = [name for name in CASES if name != "case_lenet5"]
 
 
-@pytest.mark.parametrize("size, cases", some_rows((2, QUICK), long=[(size, CASES) for size in (2, 3, 5)]))
+@pytest.mark.parametrize("size, cases", some_rows((2, CASES), long=[(3, CASES), (5, CASES)]))
 def test_cases(size: int, cases: list[str]) -> None:
     assert mpi.run(size, "pipeline_cases.py", *cases, limit=300).stdout.split() == cases

@@ -13,7 +13,6 @@ from pipeline_networks import blocks, data
 import bppsa_cupy as bp
 from bppsa_cupy.data.dataset import Dataset, Split
 from bppsa_cupy.distributed import Group
-from bppsa_cupy.models import build_model
 from bppsa_cupy.pipeline import Trace
 from bppsa_cupy.training.loop import train
 from bppsa_cupy.training.settings import Settings
@@ -68,16 +67,6 @@ def case_every_schedule(group: Group) -> None:
     dataset = with_test(data(18, (1, 6, 6)))
     for schedule, options in WAYS:
         check(group, blocks, PPVS[group.size], schedule, dataset, **options)
-
-
-def lenet5():
-    return build_model("lenet5", device="host")
-
-
-def case_lenet5(group: Group) -> None:
-    dataset = with_test(data(14, (3, 32, 32), 10))
-    for schedule, options in WAYS[1:3]:
-        check(group, lenet5, PPVS[group.size], schedule, dataset, **options)
 
 
 def case_sequences_of_any_length(group: Group) -> None:

@@ -6,10 +6,8 @@ which it makes too.
 
 from __future__ import annotations
 
-import tempfile
-from pathlib import Path
-
 import numpy as np
+from group_cases import raises
 from mpi import play
 from scan_cases import METHODS, only_own, random_chain, random_partition
 
@@ -148,47 +146,6 @@ def case_networks_of_one_or_no_layer(group: Group) -> None:
         )
 
 
-def large_pruned_vgg11(group: Group) -> None:
-    """VGG-11 pruned by 97 %, by every schedule of at most one level and the computed one; rank 0 compares.
-
-    Not among the cases, for its size: `mpiexec -n 4 python ranks_cases.py large_pruned_vgg11`.
-    """
-    network = pruned("vgg11", 0.97, "float32")
-    x = np.random.default_rng(0).standard_normal((4, 3, 32, 32)).astype("float32")
-    partition = bp.Partition.equal(len(network), group.size)
-    plans = {}
-    with tempfile.TemporaryDirectory() as folder:
-        paths = np.frombuffer(folder.encode().ljust(256), np.uint8).copy()
-        group.broadcast(paths)
-        where = Path(paths.tobytes().decode().strip())
-        for name, options in {"computed": {}, "one level": {"levels": 1}}.items():
-            if group.rank == 0:
-                schedules = ["linear", "hybrid"]
-                plan = network.plan(batch_size=4, schedules=schedules, partition=partition, **options)
-                plan.save(where / f"{name}.h5")
-            group.barrier()
-            plans[name] = bp.Plan.load(where / f"{name}.h5")
-            group.barrier()
-    net = bp.distribute(network, group, partition)
-    gradient = np.random.default_rng(1).standard_normal(network.forward(x).shape).astype("float32")
-    for name, plan in plans.items():
-        net.use(plan)
-        if group.rank == 0:
-            network.use(plan)
-        for method in ("bp", "linear", "hybrid", "auto"):
-            net.forward(x)
-            net.backward(gradient, method)
-            got = net.gradients.to_host()
-            if group.rank == 0:
-                network.forward(x)
-                network.backward(gradient, net.last_backward.method)
-                for key, array in network.gradients.to_host().items():
-                    np.testing.assert_array_equal(got[key], array, err_msg=f"{method} {key}")
-                print(
-                    f"{group.size} ranks, {name}, {method}: {len(got)} gradients equal to the bit", flush=True
-                )
-
-
 def case_optimizers_with_groups(group: Group) -> None:
     layers = [bp.Linear(4, 5), bp.GELU(), bp.Linear(5, 4), bp.LeakyReLU(), bp.Linear(4, 3)]
     groups = [{"params": [0, "4.bias"], "lr": 0.3}, {"params": "2.bias", "weight_decay": 0.0}]
@@ -256,13 +213,83 @@ def case_a_callback_of_one_rank_stops_all(group: Group) -> None:
         assert len(train(trained, data, bp.SGD(net.parameters, lr=0.1), settings).rows) == 6
 
 
-def case_residual_blocks(group: Group) -> None:
-    def make():
-        block = bp.Residual([bp.Conv2d(2, 2, 3, padding=1), bp.ReLU()], [bp.Conv2d(2, 2, 1)])
-        layers = [bp.Conv2d(1, 2, 1), block, bp.Tanh(), bp.Flatten(), bp.Linear(40, 3)]
-        return bp.Sequential(layers, (1, 5, 4), seed=2, dtype="float64", device="host")
+# ---- residual blocks and batch normalisation, whose buffers lie with their layers ----
 
-    check_network(group, make, np.random.default_rng(0).standard_normal((3, 1, 5, 4)), ("bp", *METHODS))
+
+def blocks(training=True, **options):
+    """Blocks in a block, and batch normalisation inside and outside, whose running statistics have moved."""
+    inner = bp.Residual([bp.Conv2d(2, 2, 3, padding=1), bp.BatchNorm2d(2), bp.ReLU()])
+    body = [bp.Conv2d(2, 2, 3, padding=1), bp.Tanh(), inner, bp.Conv2d(2, 2, 1), bp.Dropout(0.2)]
+    layers = [
+        bp.Conv2d(1, 2, 1), bp.BatchNorm2d(2), bp.ReLU(), bp.Residual(body, [bp.Conv2d(2, 2, 1)]), bp.Tanh(),
+        bp.Flatten(), bp.Linear(24, 4), bp.BatchNorm1d(4, momentum=None), bp.Linear(4, 3),
+    ]  # fmt: skip
+    net = bp.Sequential(layers, (1, 4, 3), seed=2, dtype="float64", device="host", **options)
+    net.forward(images(3, 9))
+    net.training = training
+    return net
+
+
+def images(batch, seed=0):
+    return np.random.default_rng(seed).standard_normal((batch, 1, 4, 3))
+
+
+def assert_equal(ours, theirs):
+    assert list(ours) == list(theirs)
+    for name, array in ours.items():
+        np.testing.assert_array_equal(array, theirs[name], strict=True, err_msg=name)
+
+
+def case_both_modes_by_every_method(group: Group) -> None:
+    for trial, training in enumerate((True, False)):
+        partition = random_partition(np.random.default_rng([trial, group.size]), 9, group.size)
+        for cut in (None, partition):
+            check_network(group, lambda t=training: blocks(t), images(3), ("bp", *METHODS, "auto"), cut)
+
+
+def case_a_rank_holds_its_own_layers_buffers(group: Group) -> None:
+    net = bp.distribute(blocks(), group)
+    own = [int(name.partition(".")[0]) in net.own for name in blocks().buffers]
+    assert list(net.buffers) == [name for name, held in zip(blocks().buffers, own, strict=True) if held]
+    assert net.state_dict()["7.num_batches_tracked"].dtype == np.int64
+
+
+def case_state_is_whole_and_loads_by_other_parts(group: Group) -> None:
+    whole, net = blocks(), bp.distribute(blocks(), group)
+    ours, theirs = (bp.SGD(n.parameters, lr=0.1, momentum=0.9) for n in (net, whole))
+    for step in range(4):
+        for n, optimizer in ((net, ours), (whole, theirs)):
+            n.backward(n.forward(images(3, step)) - 1, "bp")
+            optimizer.step(n.gradients)
+        assert_equal(net.state_dict(), whole.state_dict())
+        if step == 1:
+            state, moved = net.state_dict(), ours.state_dict()
+            other = random_partition(np.random.default_rng(group.size), 9, group.size)
+            net = bp.distribute(blocks(), group, other)
+            net.load_state_dict(state)
+            net.random_state.update(whole.random_state)
+            ours = bp.SGD(net.parameters, lr=0.1, momentum=0.9)
+            ours.load_state_dict(moved)
+    np.testing.assert_array_equal(net.eval().forward(images(2, 5)), whole.eval().forward(images(2, 5)))
+    folded = bp.fold_batch_norm(net)
+    np.testing.assert_array_equal(folded.forward(images(2)), bp.fold_batch_norm(whole).forward(images(2)))
+
+
+def case_behind_the_steps_of_sequences(group: Group) -> None:
+    def make():
+        layers = [bp.RNN(2, 3, outputs="last"), bp.BatchNorm1d(3), bp.Linear(3, 2)]
+        return bp.Sequential(layers, (None, 2), seed=1, dtype="float64", device="host")
+
+    whole, net = make(), bp.distribute(make(), group, over="time", chunk=2)
+    x = np.random.default_rng(3).standard_normal((4, 7, 2))
+    for n in (net, whole):
+        n.backward(n.forward(x) - 1)
+    for name, array in whole.state_dict().items():
+        np.testing.assert_allclose(net.state_dict()[name], array, rtol=1e-12, atol=1e-14)
+    assert net.buffers["1.num_batches_tracked"] == 1
+    before = [bp.RNN(2, 3), bp.Residual([bp.RNN(3, 3)]), bp.Linear(3, 2)]
+    with raises(bp.DistributedError, r"layer 1, Residual.* cannot be split over time"):
+        bp.distribute(bp.Sequential(before, (None, 2), device="host"), group, over="time")
 
 
 if __name__ == "__main__":

@@ -63,23 +63,16 @@ class Exchange:
 
 
 class ThreadRank:
-    """One of `Exchange.size` ranks.
-
-    clock   what tells the time; whoever plays the rank may set it
-    events  ("sent" or "awaited", the tag, when) of its messages
-    progressed  how often it was called to look at messages
-    """
+    """One of `Exchange.size` ranks."""
 
     def __init__(self, exchange, rank):
         self.exchange, self.rank, self.size = exchange, rank, exchange.size
-        self.clock, self.events, self.progressed = lambda: 0, [], 0
         self.meetings, self.sums, self.device = 0, 0, get_device("host")
 
     def isend(self, array, target, tag=0):
         key, there = (self.rank, target, tag), self.exchange.there
         assert key not in there, f"two messages with the tag {tag} are under way"
         there[key] = array
-        self.events.append(("sent", tag, self.clock()))
         self.exchange.sent.append((self.rank, target, array.nbytes))
         self.exchange.turn.notify_all()
         return UnderWay(lambda: self.exchange.wait(self.rank, lambda: there.get(key) is not array))
@@ -89,7 +82,6 @@ class ThreadRank:
         array[...] = np.nan
 
         def wait():
-            self.events.append(("awaited", tag, self.clock()))
             self.exchange.wait(self.rank, lambda: key in there)
             array[...] = there.pop(key)
             self.exchange.turn.notify_all()
@@ -129,7 +121,7 @@ class ThreadRank:
         return [met[number][rank] for rank in range(self.size)]
 
     def progress(self):
-        self.progressed += 1
+        pass
 
     def agree(self, **values):
         """Wait for all ranks; raises PlanMismatchError where one has other values."""
