@@ -103,9 +103,7 @@ def in_micro_batches(
     if not shared:
         micro_batch = micro_batch or -(-arguments.batch_size // rows)
         how = f"by micro-batches of {micro_batch} samples"
-    result = distribute(
-        network, group, partition, over=over, micro_batch=micro_batch, sync_batch_norm=shared
-    )
+    result = distribute(network, group, partition, over=over, micro_batch=micro_batch, sync_batch_norm=shared)
     assert isinstance(result, BatchSequential)
     if result.writes:
         print(f"{rows} parts of a batch, {how}", flush=True)
