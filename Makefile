@@ -58,8 +58,9 @@ lint: .venv-test/ready
 	$(TEST_PYTHON) -m ruff check .
 	$(TEST_PYTHON) -m ruff format --check .
 	$(TEST_PYTHON) -I .ci/types.py
+	$(TEST_PYTHON) -I .ci/prose.py
 
-# The site, in out/site: every warning is an error. Runs the notebooks.
+# The site, in out/site: every warning is an error.
 docs: .venv-docs/ready
 	NO_MKDOCS_2_WARNING=1 .venv-docs/bin/python -m mkdocs build --strict
 

@@ -6,8 +6,8 @@ parameters, on this package's kernels.
     params = gru.init(jax.random.key(0))
     y, h = gru(params, x)
 
-docs/jax.md says what works and what is refused. Importing this without JAX raises ImportError that names the
-extra to install; nothing else in the package needs it.
+docs/how-to/jax.md says what works and what is refused. Importing this without JAX raises ImportError, which
+names the extra to install; nothing else in the package needs it.
 
 What the way back needs are arrays of JAX's: the forward pass puts out states and gates beside its results
 (`MatrixRecurrent.kept_shapes`), and the way back takes them in. So nothing is computed again, and no pass of

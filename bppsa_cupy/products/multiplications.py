@@ -12,7 +12,7 @@ from bppsa_cupy.plan.product import MAXIMAL_TERMS, Product, multiply, term_list
 from bppsa_cupy.products.chain_order import choose_cuts
 
 #: Terms that a row of C has at most, on average, where a term list is quickest: what they read stays in the
-#: first caches. Measured for B = 1 and 16 on rows of 10 to 14,000 terms (docs/products.md).
+#: first caches. Measured for B = 1 and 16 on rows of 10 to 14,000 terms.
 TERMS_PER_ROW = 512
 
 

@@ -5,8 +5,8 @@ kernels; and pruned Conv2d and Linear.
     model = bppsa_cupy.torch.convert(model)
     records = bppsa_cupy.torch.jacobians(model, x)
 
-docs/pytorch.md says what works and what is refused. Importing this without PyTorch raises ImportError that
-names the extra to install; nothing else in the package needs it.
+docs/how-to/pytorch.md says what works and what is refused. Importing this without PyTorch raises ImportError,
+which names the extra to install; nothing else in the package needs it.
 """
 
 from bppsa_cupy.system.optional import need

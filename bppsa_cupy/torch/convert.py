@@ -66,8 +66,8 @@ def convert(
             them, and PyTorch's operator computes until then, so that the last bits of the first steps differ.
             BPPSA_WAIT=1 and torch.use_deterministic_algorithms(True) wait too
 
-    Calls that PyTorch's operator computes faster, such as single steps, stay with it (`docs/pytorch.md`). The
-    modules stay the objects they are, with their parameters, parametrizations, hooks, names and state
+    Calls that PyTorch's operator computes faster, such as single steps, stay with it: docs/how-to/pytorch.md.
+    The modules stay the objects they are, with their parameters, parametrizations, hooks, names and state
     dicts: an optimizer that knows the parameters goes on. Instances of a subclass are converted where it
     computes what torch.nn's class computes, and stay instances of the subclass. The logger
     "bppsa_cupy.torch" names what is converted, and what is not and why; `report` returns the same.

@@ -18,10 +18,10 @@ ENTRY = re.compile(r"(?P<name>[\w*][\w*]*(?:, [\w*]+)*) {2,}(?P<text>\S.*)")
 
 
 class HouseStyle(griffe.Extension):
-    """Turns every docstring as its object is loaded."""
+    """Turns docstrings of the house style, and leaves numpydoc, as their objects are loaded."""
 
     def on_object(self, *, obj: griffe.Object, **kwargs: Any) -> None:
-        if obj.docstring is not None:
+        if obj.docstring is not None and not re.search(r"^ *-{4,}$", obj.docstring.value, re.MULTILINE):
             obj.docstring.value = markdown(obj.docstring.value)
 
 

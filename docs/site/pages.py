@@ -1,12 +1,12 @@
-"""What MkDocs needs beside docs/: pages from the root's files and from notebooks, the package as a tree; and
-a look at what was built.
-"""
+"""Pages that docs/ does not hold: the files of the root, and a page per command; the package as a tree."""
 
 from __future__ import annotations
 
+import argparse
 import re
 import shutil
-import sys
+from collections.abc import Iterator
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -14,16 +14,13 @@ from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.exceptions import PluginError
 from mkdocs.structure.files import File, Files
 
-sys.path.insert(0, str(Path(__file__).parent))
-
-from notebooks import page_of
-
 ROOT = Path(__file__).parents[2]
 #: Files of the root that are pages of the site.
 PAGES = {
     "README.md": "index.md",
     **{f"{name.upper()}.md": f"{name}.md" for name in ("changelog", "contributing", "security")},
 }
+COMMANDS = ("plan", "train", "jacobians", "data", "bench", "reproduce")
 #: The front page has no pages beside it to list.
 HOME = "---\nhide: [navigation]\n---\n"
 #: Folders that the package's own folder does not show.
@@ -32,8 +29,7 @@ TREE = ROOT / "out" / "package" / "bppsa_cupy"
 
 
 def on_startup(**kwargs: Any) -> None:
-    """Lay the package out as it is imported, where the reference is read from: a path that is not there when
-    mkdocstrings is set up is forgotten."""
+    """Lay the package out as it is imported, for mkdocstrings, which reads paths when it is set up."""
     shutil.rmtree(TREE, ignore_errors=True)
     for name in ("bppsa_cupy", *MAPPED):
         target = TREE if name == "bppsa_cupy" else TREE / name
@@ -43,25 +39,68 @@ def on_startup(**kwargs: Any) -> None:
 def on_files(files: Files, config: MkDocsConfig) -> None:
     """Add the pages that are not in docs/ as they are."""
     for name, place in PAGES.items():
-        text = linked((ROOT / name).read_text(encoding="utf-8"))
+        text = (ROOT / name).read_text(encoding="utf-8").replace("](docs/", "](").replace('"docs/', '"')
+        for other, page in PAGES.items():
+            text = text.replace(f"]({other})", f"]({page})")
+        text = re.sub(r"\[([^]]*)\]\(CITATION\.cff\)", r"\1", text)
         files.append(File.generated(config, place, content=HOME * (place == "index.md") + text))
-    for source in sorted((ROOT / "docs" / "notebooks").glob("*.py")):
-        text, pictures = page_of(source)
-        files.append(File.generated(config, f"notebooks/{source.stem}.md", content=text))
-        for name, content in pictures.items():
-            files.append(File.generated(config, f"notebooks/{name}", content=content))
-
-
-def linked(text: str) -> str:
-    """A page of the root with its links as they are from inside docs/."""
-    for name, place in PAGES.items():
-        text = text.replace(f"]({name})", f"]({place})")
-    return text.replace("](docs/", "](")
+    for name in COMMANDS:
+        content = command_page(import_module(f"bppsa_cupy.tools.{name}").parser())
+        files.append(File.generated(config, f"reference/commands/bppsa-{name}.md", content=content))
 
 
 def on_page_markdown(markdown: str, **kwargs: Any) -> str:
-    """Links to a notebook's source lead to its page."""
-    return re.sub(r"\]\(((?:\.\./)?notebooks/\w+)\.py\)", r"](\1.md)", markdown)
+    """Links to files of the root lead to their pages."""
+    return re.sub(r"\]\(((?:\.\./)+)\.\./([A-Z]+)\.md\)", lambda m: f"]({m[1]}{m[2].lower()}.md)", markdown)
+
+
+def command_page(parser: argparse.ArgumentParser) -> str:
+    """The reference page of a command: each subcommand with its usage, options and example."""
+    parts = [f"# {parser.prog}\n", f"{parser.description}\n"]
+    commands = [(parser, 0), *((command, 1) for command in subcommands(parser))]
+    for command, depth in commands:
+        if depth:
+            parts += [f"## {command.prog}\n", f"{command.description}\n"]
+        if depth or len(commands) == 1:
+            parts.append("".join(tables(command)))
+        if command.epilog:
+            example = "\n".join(line.strip() for line in command.epilog.splitlines()[1:])
+            parts.append(f"Example:\n\n```console\n{example}\n```\n")
+    return "\n".join(parts)
+
+
+def subcommands(parser: argparse.ArgumentParser) -> Iterator[argparse.ArgumentParser]:
+    """The parsers of the subcommands, those inside of others included."""
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            summaries = {choice.dest: choice.help for choice in action._choices_actions}
+            for name, command in action.choices.items():
+                command.description = command.description or summaries.get(name) or ""
+                yield command
+                yield from subcommands(command)
+
+
+def tables(parser: argparse.ArgumentParser) -> Iterator[str]:
+    """A table of each group of arguments."""
+    formatter = parser._get_formatter()
+    for group in parser._action_groups:
+        shown = [a for a in group._group_actions if a.dest not in (argparse.SUPPRESS, "help", "version")]
+        if shown:
+            yield f"| {group.title} | |\n|---|---|\n"
+        for action in shown:
+            argument = formatter._format_action_invocation(action)
+            text = formatter._expand_help(action) if action.help else ""
+            if action.choices is not None and not isinstance(action, argparse._SubParsersAction):
+                text += f" Choices: {', '.join(map(str, action.choices))}."
+            elif isinstance(action, argparse._SubParsersAction):
+                text = ", ".join(action.choices)
+            yield f"| {cell(f'`{argument}`')} | {cell(text)} |\n"
+        yield "\n" * bool(shown)
+
+
+def cell(text: str) -> str:
+    """Text for a cell of a table."""
+    return text.replace("|", "\\|").replace("*", "\\*").replace("\n", " ").strip()
 
 
 def on_post_build(config: MkDocsConfig) -> None:
@@ -75,4 +114,4 @@ def on_post_build(config: MkDocsConfig) -> None:
             if "stylesheet" in tag or "preconnect" in tag
         ]
         if loaded:
-            raise PluginError(f"{page.name} loads {loaded[0]}: a page takes nothing from elsewhere")
+            raise PluginError(f"{page.name} loads {loaded[0]}: pages must not load anything from other sites")

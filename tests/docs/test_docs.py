@@ -1,5 +1,7 @@
-"""The code of every page runs, and links lead to files."""
+"""The code of README and of every page runs and prints what the page shows; links lead somewhere."""
 
+import contextlib
+import io
 import os
 import re
 import shlex
@@ -11,17 +13,19 @@ from pathlib import Path
 
 import mpi
 import pytest
-from audio_cases import clips_of, tree
+
+from bppsa_cupy.layers import LAYERS
+from bppsa_cupy.models import MODELS
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 DOCUMENTS = sorted([*ROOT.glob("*.md"), *DOCS.rglob("*.md")])
-#: Pages whose Python blocks and commands run here, by name; those of the guide to operators run below.
-PAGES = {
-    path.stem: path
-    for path in DOCUMENTS
-    if re.search("^```(python|sh)$", path.read_text("utf-8"), re.M) and path.stem != "adding-an-operator"
-}
+RANKS, GUIDE = DOCS / "how-to" / "ranks.md", DOCS / "developers" / "adding-an-operator.md"
+#: A block of Python or commands, and the output that a page shows below it.
+BLOCK = re.compile(r"^```(python|sh)\n(.*?)^```$(?:\n+^```text\n(.*?)^```$)?", re.MULTILINE | re.DOTALL)
+NUMBER = re.compile(r"-?\d+(?:\.\d+)?(?:e-?\d+)?")
+#: Pages whose blocks run one after another in one process.
+PAGES = [p for p in DOCUMENTS if p not in (RANKS, GUIDE) and BLOCK.search(p.read_text(encoding="utf-8"))]
 #: The tests that a new layer and its kernel pair are parameters of.
 BROUGHT = [
     "tests/jacobians/test_jacobians.py",
@@ -31,58 +35,82 @@ BROUGHT = [
 ]
 
 
-def blocks(text, language):
-    """The fenced code blocks of one language."""
-    return re.findall(rf"^```{language}\n(.*?)^```$", text, flags=re.MULTILINE | re.DOTALL)
+def run_page(text):
+    """Run the blocks of a page in their order; yield what the page shows and what a block prints."""
+    names = {"__name__": "page"}
+    for language, code, shown in BLOCK.findall(text):
+        with contextlib.redirect_stdout(io.StringIO()) as printed:
+            if language == "python":
+                exec(code, names)
+            else:
+                run_commands(code)
+        if shown:
+            yield shown, printed.getvalue()
 
 
-@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
+def run_commands(lines):
+    """Run each line by the function that its command calls."""
+    for line in lines.splitlines():
+        name, *arguments = shlex.split(line, comments=True)
+        tool = import_module(f"bppsa_cupy.tools.{name.removeprefix('bppsa-')}")
+        assert tool.main(arguments) == 0, line
+
+
+def differs(shown, printed):
+    """Whether words differ, or numbers by more than a tenth: rounding is that of the machine."""
+    if NUMBER.sub("", shown).split() != NUMBER.sub("", printed).split():
+        return True
+    pairs = zip(NUMBER.findall(shown), NUMBER.findall(printed), strict=True)
+    return any(abs(float(a) - float(b)) > 0.1 * abs(float(a)) + 0.05 * ("." in a) for a, b in pairs)
+
+
+def name_of(path):
+    """A page's path from the root."""
+    return str(path.relative_to(ROOT))
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=name_of)
 def test_links_lead_to_files(document):
     prose = re.sub(r"```.*?```|`[^`\n]*`", "", document.read_text(encoding="utf-8"), flags=re.DOTALL)
     for target in re.findall(r"\]\(([^)#:]+)[)#]", prose):
-        assert (document.parent / target).exists(), f"{document.name} links to {target}"
+        generated = target.startswith("commands/bppsa-")
+        assert generated or (document.parent / target).exists(), f"{document.name} links to {target}"
 
 
-def prepare(text):
-    """Files that the commands of pages read, in the current folder."""
-    if "leaky.py" in text:
-        script = next(block for block in blocks(text, "python") if "net = " in block and "cell = " in block)
-        head = script[: script.index("net = ")]
-        Path("leaky.py").write_text(f"{head}\n\ndef make():\n    return cell\n", encoding="utf-8")
-    if "bppsa-data audio instruments" in text:
-        tree(Path("instruments"), clips_of([22000] * 10, rate=22050, channels=2))
-
-
-def run_command(line):
-    """A command by the function that it calls, or by as many ranks as mpiexec starts; others are skipped."""
-    words = shlex.split(line, comments=True)
-    if words[:2] == ["mpiexec", "-n"] and words[3].startswith("bppsa-"):
-        ranks, (script, *arguments) = int(words[2]), words[3:]
-        mpi.run(ranks, "-m", f"bppsa_cupy.tools.{script.removeprefix('bppsa-')}", *arguments)
-    elif words and words[0].startswith("bppsa-"):
-        tool = import_module(f"bppsa_cupy.tools.{words[0].removeprefix('bppsa-')}")
-        assert tool.main(words[1:]) == 0, line
+@pytest.mark.parametrize("document", DOCUMENTS, ids=name_of)
+def test_the_commands_of_a_page_have_the_options_that_they_use(document):
+    text = document.read_text(encoding="utf-8")
+    for lines in re.findall(r"^```(?:sh|console)\n(.*?)^```$", text, re.MULTILINE | re.DOTALL):
+        for line in lines.splitlines():
+            words = shlex.split(line, comments=True)
+            words = words[3:] if words[:2] == ["mpiexec", "-n"] else words
+            if words and words[0].startswith("bppsa-"):
+                import_module(f"bppsa_cupy.tools.{words[0][6:]}").parser().parse_args(words[1:])
 
 
 @pytest.mark.long
-@pytest.mark.usefixtures("pytorch", "librosa")
-@pytest.mark.parametrize("page", PAGES)
-def test_the_code_of_a_page_runs(page, tmp_path, monkeypatch):
+@pytest.mark.usefixtures("pytorch")
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_the_code_of_a_page_prints_what_the_page_shows(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("MPLBACKEND", "agg")
-    text, names = PAGES[page].read_text(encoding="utf-8"), {}
-    if "import jax" in text:
-        pytest.importorskip("jax", reason="the page takes JAX, of the extra jax")
-    for number, example in enumerate(blocks(text, "python")):
-        if "Group()" in example or "bp.Group(" in example:
-            program = tmp_path / f"program{number}.py"
-            program.write_text(example, encoding="utf-8")
-            mpi.run(2, program)
-        else:
-            exec(compile(example, f"{page}, block {number}", "exec"), names)
-    prepare(text)
-    for line in "".join(blocks(text, "sh")).replace("\\\n", " ").splitlines():
-        run_command(line)
+    if page.name == "jax.md":
+        pytest.importorskip("jax", reason="the page needs JAX, of the extra jax")
+    for shown, printed in run_page(page.read_text(encoding="utf-8")):
+        assert not differs(shown, printed), f"the page shows\n{shown}\nand the code prints\n{printed}"
+
+
+@pytest.mark.long
+def test_the_program_of_the_page_on_ranks(tmp_path):
+    ((_, code, shown),) = BLOCK.findall(RANKS.read_text(encoding="utf-8"))
+    program = tmp_path / "program.py"
+    program.write_text(code, encoding="utf-8")
+    printed = "\n".join(sorted(mpi.run(2, program).stdout.splitlines()))
+    assert not differs(shown, printed), printed
+
+
+@pytest.mark.parametrize("name", [*LAYERS, *MODELS])
+def test_the_page_of_layers_names_it(name):
+    assert f"`{name}`" in (DOCS / "reference" / "models.md").read_text(encoding="utf-8")
 
 
 @pytest.mark.long
@@ -98,7 +126,7 @@ def test_the_operator_of_the_guide_passes_the_tests(tmp_path):
             shutil.copytree(ROOT / source, tmp_path / target, ignore=ignored)
         else:
             shutil.copy(ROOT / source, tmp_path / target)
-    guide = (ROOT / "docs" / "adding-an-operator.md").read_text(encoding="utf-8")
+    guide = (DOCS / "developers" / "adding-an-operator.md").read_text(encoding="utf-8")
     files = re.findall(r"^`([\w/.]+)`:\n\n```\w+\n(.*?)^```$", guide, flags=re.MULTILINE | re.DOTALL)
     assert len(files) == 4
     for name, text in files:

@@ -1,51 +1,66 @@
-"""The site: pages in the navigation, public names in the reference, numbers from the results."""
+"""The parts of the site: navigation, headings and the reference, without building it."""
 
 import re
 import sys
 from importlib import import_module
 from pathlib import Path
+from types import ModuleType
+
+import pytest
 
 import bppsa_cupy as bp
 from bppsa_cupy import functional, torch
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
+NAVIGATION = {
+    page: title
+    for title, page in re.findall(
+        r"^ +- (.*): ([\w/-]+)\.md$", (ROOT / "mkdocs.yml").read_text("utf-8"), re.MULTILINE
+    )
+}
+REFERENCE = [
+    name
+    for page in sorted((DOCS / "reference").glob("*.md"))
+    for name in re.findall(r"^::: bppsa_cupy\.(\S+)$", page.read_text("utf-8"), re.MULTILINE)
+]
+#: The commands, each with a page that is generated from its parser.
+COMMANDS = re.findall(r"^ +(bppsa-\w+) = ", (ROOT / "setup.cfg").read_text("utf-8"), re.MULTILINE)
 #: Public names that are no class and no function.
 WITHOUT_A_PAGE = {"LAYERS", "Shape", "functional"}
 
 
-def test_the_navigation_has_every_page():
-    text = (ROOT / "mkdocs.yml").read_text("utf-8")
-    navigation = re.findall(r"^ +- .*?([\w/-]+)\.md$", text, re.MULTILINE)
-    pages = {str(path.relative_to(DOCS).with_suffix("")) for path in DOCS.rglob("*.md")}
-    notebooks = {f"notebooks/{path.stem}" for path in (DOCS / "notebooks").glob("*.py")}
-    of_the_root = {"index", *(path.stem.lower() for path in ROOT.glob("*.md") if path.stem != "README")}
-    assert sorted(navigation) == sorted(pages | notebooks | of_the_root)
+def heading(path):
+    """The first heading of a page."""
+    return re.search(r"^# (.*)$", path.read_text(encoding="utf-8"), re.MULTILINE)[1]
+
+
+def test_the_navigation_has_every_page_by_its_heading():
+    pages = {str(path.relative_to(DOCS).with_suffix("")): heading(path) for path in DOCS.rglob("*.md")}
+    pages |= {path.stem.lower(): heading(path) for path in ROOT.glob("*.md") if path.stem != "README"}
+    commands = {f"reference/commands/{name}": name for name in COMMANDS}
+    assert NAVIGATION == pages | commands | {"index": "Home"}
+
+
+def found(name):
+    """What a name of the reference is."""
+    room, _, last = f"bppsa_cupy.{name}".rpartition(".")
+    return getattr(import_module(room), last)
 
 
 def test_the_reference_has_every_public_name_once():
-    reference = [
-        name
-        for page in sorted((DOCS / "reference").glob("*.md"))
-        for name in re.findall(r"^::: bppsa_cupy\.(\S+)$", page.read_text("utf-8"), re.MULTILINE)
-    ]
-    assert len(set(reference)) == len(reference)
-    documented = []
-    for name in reference:
-        room, _, last = f"bppsa_cupy.{name}".rpartition(".")
-        documented.append(getattr(import_module(room), last))
+    assert len(set(REFERENCE)) == len(REFERENCE)
     public = [getattr(bp, name) for name in bp.__all__ if name not in WITHOUT_A_PAGE]
     public += [getattr(room, name) for room in (functional, torch) for name in room.__all__]
+    documented = [found(name) for name in REFERENCE]
     assert [one for one in public if one not in documented] == []
 
 
-def test_the_table_and_the_picture_follow_from_the_results(monkeypatch):
-    monkeypatch.syspath_prepend(DOCS / "site")
-    gains = import_module("gains")
-    readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    assert gains.page(readme) == readme
-    assert (DOCS / "site" / "gains.svg").read_text(encoding="utf-8") == gains.picture()
-    del sys.modules["gains"]
+@pytest.mark.parametrize("name", REFERENCE)
+def test_a_name_of_the_reference_is_documented_and_no_module(name):
+    """A function with the name of its module would be taken for the module."""
+    assert found(name).__doc__
+    assert not isinstance(sys.modules.get(f"bppsa_cupy.{name}"), ModuleType)
 
 
 def test_the_citation_is_of_this_version():

@@ -1,4 +1,4 @@
-"""Promises of docs/reliability.md on numbers: float32 error bounds, and bits for any number of threads."""
+"""Promises of docs/explanation/numerics.md: float32 error bounds, and bits for any number of threads."""
 
 from __future__ import annotations
 
