@@ -163,9 +163,10 @@ class Recurrence(torch.nn.Module):
         state = torch.get_rng_state()
         try:
             with torch.enable_grad():
-                graph = StepGraph(
-                    self._function, tensors, x[0], [*states, *(extra[0] for extra in extras)], len(states)
-                )
+                given = [
+                    one.clone() for one in (*states, *(extra[0] for extra in extras))
+                ]  # one may be given twice
+                graph = StepGraph(self._function, tensors, x[0], given, len(states))
             steps = min(COMPARED, len(x))
             with torch.no_grad():
                 torch.set_rng_state(state)

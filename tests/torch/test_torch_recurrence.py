@@ -188,6 +188,17 @@ def test_a_step_that_counts_its_calls_is_noticed() -> None:
     assert module.reason
 
 
+def test_cells_of_pytorch_begin_with_zeros() -> None:
+    cell, x = torch.nn.LSTMCell(F, H), torch.randn(T, B, F)
+    module = ours.recurrence(cell)
+    y, after = module(x)
+    state = (torch.zeros(B, H), torch.zeros(B, H))
+    for t in range(T):
+        state = cell(x[t], state)
+    assert module.reason == ""
+    assert_same([y[-1], *after], [state[0], *state])
+
+
 def test_each_shape_mode_and_dtype_is_traced() -> None:
     module = ours.recurrence(torch.nn.GRUCell(F, H))
     for dtype in (torch.float32, torch.float64):
