@@ -52,8 +52,6 @@ TABLE1 = {
     1: Operator("ReLU", 0.99998, 1.2e6),
     2: Operator("max-pooling", 0.99994, 1.5e5),
 }
-#: Values of the first convolution's Jacobian (section 3.3), in MiB; the paper writes MB.
-CONVOLUTION_MIB = 6.5
 
 #: The RNN by T at B = 16, and by B at T = 1000.
 TABLE4 = {

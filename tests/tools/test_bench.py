@@ -13,7 +13,7 @@ import pytest
 
 from bppsa_cupy.tools import bench
 from bppsa_cupy.tools.benchmarks import TABLE, harness
-from bppsa_cupy.tools.benchmarks.harness import OVERALL, BenchmarkError, Case, Rival, Step, Timer
+from bppsa_cupy.tools.benchmarks.harness import OVERALL, BenchmarkError, Case, Rival, Timer
 
 FIELDS = {"case", "quantity", "ours", "theirs", "against", "unit", "ratio", "spread"}
 #: More options of the smoke test.
@@ -59,14 +59,6 @@ def test_inference_without_a_rival_and_chosen_cases(tmp_path: Path) -> None:
         ("gru H=20 B=1 T=12 inference", OVERALL, None)
     ]
     assert bench.main(["rnn", "--device", "host", "--quick", "--like", "no such case"]) == 1
-
-
-@pytest.mark.long
-@pytest.mark.usefixtures("pytorch")
-def test_steps_that_differ_are_not_timed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    words = "train --device host --quick --threads 1 --tolerance 1e-12 -o".split()
-    assert bench.main([*words, str(tmp_path / "rows.json")]) == 1
-    assert "is allowed" in capsys.readouterr().err
 
 
 def test_guaranteed_sparsity_is_the_papers() -> None:
@@ -136,16 +128,3 @@ def test_sides_run_in_processes_and_failures_are_told(capsys: pytest.CaptureFixt
     )
     with pytest.raises(BenchmarkError):
         list(harness.run_cases([different], arguments))
-
-
-def test_a_pruned_model_keeps_its_zeros_in_pytorch() -> None:
-    torch = pytest.importorskip("torch")
-    from bppsa_cupy.tools.benchmarks import steps
-
-    make = partial(steps.images, "lenet5", 0.5, 2)
-    ours, theirs = steps.plain_step(make, "host"), steps.torch_step(make, "host")
-    for step in (ours, theirs):
-        for _ in range(2):
-            step.parts[OVERALL]()
-    assert harness.difference(ours.result(), theirs.result(), steps.LEAST_GRADIENT) < 1e-4
-    assert isinstance(ours, Step) and torch is not None

@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 from commands import SCRIPTS, command, error_line, folder, train  # noqa: F401  folder is a fixture
 
-import bppsa_cupy as bp
 from bppsa_cupy.data import augment, clips, mfcc
 from bppsa_cupy.distributed.group import TRANSPORTS
 from bppsa_cupy.layers.linear_recurrent import LinearRecurrent
@@ -198,11 +197,3 @@ def test_a_reader_that_has_seen_enough_is_no_error():
     )
     os.close(writing)
     assert (done.returncode, done.stderr) == (1, "")
-
-
-@pytest.mark.parametrize("script", SCRIPTS)
-def test_every_command_tells_its_version(script, capsys):
-    with pytest.raises(SystemExit) as ended:
-        command(script)(["--version"])
-    assert ended.value.code == 0
-    assert capsys.readouterr().out == f"{script} {bp.__version__}\n"

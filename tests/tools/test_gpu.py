@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -33,18 +32,6 @@ def python(name: str, text: str, seconds: float = 60.0) -> Part:
 def told(capsys: pytest.CaptureFixture[str]) -> Callable[[], list[dict[str, Any]]]:
     """The JSON lines that were printed so far."""
     return lambda: [json.loads(line) for line in capsys.readouterr().out.splitlines() if line[:1] == "{"]
-
-
-@pytest.mark.long
-def test_the_tree_holds_the_package(tmp_path: Path) -> None:
-    tree = tmp_path / "tree"
-    tree.mkdir()
-    gpu.make_tree(gpu.ROOT, tree)
-    text = "import bppsa_cupy.jacobians, bppsa_cupy.tools.bench as bench; print(bench.__file__)"
-    printed = subprocess.check_output(
-        [sys.executable, "-c", text], cwd=tree, env=gpu.environment(tree, None), encoding="utf-8"
-    )
-    assert printed.strip() == str(tree / "bppsa_cupy" / "tools" / "bench.py")
 
 
 def test_parts_fit_the_time_and_the_files_and_their_options_are_known() -> None:

@@ -19,8 +19,8 @@ from bppsa_cupy.records.record import JacobianRecord
 from bppsa_cupy.records.records import as_chain, step_records
 from bppsa_cupy.tools.jacobian_files import describe
 from bppsa_cupy.tools.jacobians import OVER_TIME
-from bppsa_cupy.tools.pictures import chain_pictures, jacobian_picture
-from bppsa_cupy.tools.pictures.jacobian_picture import plot_records, raster
+from bppsa_cupy.tools.pictures import chain_pictures
+from bppsa_cupy.tools.pictures.jacobian_picture import raster
 from bppsa_cupy.training.checkpoint import Checkpoint, save_checkpoint
 
 pytestmark = pytest.mark.usefixtures("folder")
@@ -128,17 +128,6 @@ def test_a_dot_shows_the_strongest_of_its_elements():
             raster(one, rows, columns)
 
 
-def test_values_that_are_not_finite_and_large_windows():
-    data = np.array([[np.nan], [np.inf], [0]])
-    plot_records([JacobianRecord(0, "ReLU", Pattern.diagonal(3), data)], Path("p.png"))
-    wide = JacobianRecord(0, "ReLU", Pattern.diagonal(500), np.ones(500))
-    with pytest.raises(bp.ShapeError):
-        plot_records([wide], Path("p.png"), show="values")
-    np.testing.assert_array_equal(
-        jacobian_picture.values_of(wide, (0, 3), (0, 2)).filled(0), [[1, 0], [0, 1], [0, 0]]
-    )
-
-
 @pytest.fixture
 def drawn():
     """A function that draws a chain's curves and returns their heights."""
@@ -162,25 +151,6 @@ def test_the_spectrum_is_the_median_of_the_samples_that_have_the_step(drawn):
     values = bp.singular_values(chain)
     expected = np.array([np.median(values[t, np.array([6, 3, 5]) > t], axis=0) for t in range(6)])
     np.testing.assert_allclose(10 ** np.array(lines[::-1]).T, expected, rtol=1e-12)
-
-
-def test_norms_are_of_each_sample_up_to_its_end_and_of_the_loss(drawn):
-    chain = chain_of_lstm()
-    *each, loss = drawn(chain_pictures.draw_norms, chain)
-    logs = bp.log_gradient_norms(chain)
-    for sample, (line, length) in enumerate(zip(each, [6, 3, 5], strict=True)):
-        np.testing.assert_allclose(line[:length] * np.log(10), logs[:length, sample], atol=1e-12)
-        assert np.isnan(line[length:]).all()
-    np.testing.assert_allclose(10**loss, [record.gradient_norm for record in chain], rtol=1e-12)
-
-
-def test_exponents_settle_to_those_of_the_complete_walk(drawn):
-    chain = chain_of_lstm().sample(2)
-    *running, _ = drawn(chain_pictures.draw_running, chain)
-    np.testing.assert_allclose(
-        [line[4] for line in running[::-1]], bp.lyapunov_exponents(chain)[0], rtol=1e-12
-    )
-    assert np.isnan([line[5] for line in running]).all()
 
 
 @pytest.mark.parametrize("jacobians", [

@@ -23,7 +23,7 @@ from bppsa_cupy.plan.sizes import ChainSizes
 from bppsa_cupy.system.hdf5 import create
 from bppsa_cupy.tools.plans.commands import make_partition
 from bppsa_cupy.tools.plans.explain import explain
-from bppsa_cupy.tools.plans.report import report, schedule_ranks
+from bppsa_cupy.tools.plans.report import report
 from bppsa_cupy.tools.plans.schedule_picture import in_place_rows
 
 pytestmark = pytest.mark.usefixtures("folder")
@@ -75,17 +75,6 @@ def test_any_plan_is_shown_and_drawn(capsys):
     for words in ("draw none.h5 -o p.png", "draw p.h5 --chain 7 -o p.png", "draw p.h5 -o p.txt"):
         assert run(words) == 1
         error_line(capsys)
-
-
-def test_limits_of_memory_are_told(capsys):
-    words = "build lenet5 --input-shape 1,32,32 --device host --batch-size 64 -o p.h5"
-    assert run(words) == 0
-    needed = Plan.load("p.h5").bytes("blelloch")
-    capsys.readouterr()
-    assert run(f"{words} --memory-limit {needed - 1}") == 0
-    assert f"left out: schedule blelloch takes {needed} bytes" in capsys.readouterr().out
-    assert run("build model.py:small --device host -o none.h5 --schedules blelloch --memory-limit 100") == 1
-    assert "the memory limit is 100 bytes" in error_line(capsys)
 
 
 def test_a_term_of_another_entry_is_found(capsys):
@@ -218,18 +207,6 @@ def test_balanced_partitions(lenet5, ranks):
     for element in lenet5.chains()[0].elements:
         weights[element.item] = element.pattern.nnz * (1 if element.shared else 16) * 4
     assert make_partition(lenet5, ranks, None, "bytes", 16) == bp.Partition.balanced(weights, ranks)
-
-
-@pytest.mark.long
-def test_vgg11_sends_the_vectors_of_the_serial_scan():
-    net = build_model("vgg11", device="host", seed=0)
-    bp.prune(net, 0.97)
-    for ranks, moved in ((2, 262_144), (4, 2_490_368), (8, 8_388_608)):
-        partition = make_partition(net, ranks, None, "elements", 16)
-        plan = net.plan(batch_size=16, schedules=["linear"], levels=0, partition=partition)
-        sent = schedule_ranks(plan, plan.chains[0], "linear")["sent"]
-        assert (sent["vectors"], sent["matrices"]) == (ranks - 1, 0)
-        assert sent["vector_bytes"] == pytest.approx(moved, rel=5e-3)
 
 
 @pytest.mark.parametrize("options", [

@@ -5,7 +5,6 @@ import os
 from importlib import import_module
 from pathlib import Path
 
-import mpi
 import numpy as np
 import pytest
 from commands import command, error_line, folder, train  # noqa: F401  folder is a fixture
@@ -159,13 +158,6 @@ def test_a_start_that_fails_is_one_line_and_keeps_the_log(capsys, arguments):
     assert Path("log.jsonl").read_text(encoding="utf-8") == "old"
 
 
-def test_a_plan_too_small_for_the_batch_is_told_before_training(capsys):
-    assert plan() == 0
-    assert train("--plan", "plan.h5", "--batch-size", 16) == 0  # the last batch has 8
-    err = capsys.readouterr().err
-    assert err.startswith("warning: ") and err.count("\n") == 1
-
-
 def test_files_of_other_networks_are_refused(capsys):
     assert train("--prune", 0.5, "--checkpoint", "c.h5") == 0 and plan() == 0
     capsys.readouterr()
@@ -246,18 +238,3 @@ def test_a_pipeline_is_simulated_traced_and_resumed(capsys):
     assert sum(event["cat"] != "wait" for event in events) == 5 * 2 * 3
     assert again("--ppv", "balanced:1", "--pipeline", "pipedream", "--epochs", 2) == 0
     assert load_checkpoint("c.h5").step == 10
-
-
-@pytest.mark.long
-def test_ranks_of_a_pipeline_train_and_resume_as_one_process():
-    words = ["model.py:small", "--data", "data.npz", "--device", "host", "--batch-size", "8"]
-    program = ["-m", "bppsa_cupy.tools.train", *words, "--ppv", "1"]
-    assert train("--ppv", "1", "--log", "one.jsonl", "--checkpoint", "one.h5") == 0
-    mpi.run(2, *program, "--log", "two.jsonl", "--checkpoint", "two.h5")
-    assert [row["loss"] for row in rows_of("one.jsonl")] == [row["loss"] for row in rows_of("two.jsonl")]
-    assert same_parameters("one.h5", "two.h5")
-    options = ["--pipeline", "1f1b", "--micro-batches", "3", "--epochs", "2"]
-    mpi.run(2, *program, *options, "--resume", "one.h5", "--checkpoint", "four.h5")
-    assert train("--ppv", "1", *options, "--resume", "one.h5", "--checkpoint", "three.h5") == 0
-    assert same_parameters("three.h5", "four.h5")
-    assert mpi.finish(mpi.start(3, *program)).returncode == 1

@@ -229,17 +229,19 @@ def quartiles(samples: Sequence[float]) -> list[float]:
 def run_cases(cases: Iterable[Case], arguments: Any) -> Iterator[list[Row]]:
     """The rows of each case whose name holds a text of --like. A case that fails is named on stderr, and the
     others go on; raises BenchmarkError at the end then."""
-    chosen = [case for case in cases if any(text in case.name for text in arguments.like)]
-    failed = []
-    for case in tqdm(chosen, unit="case", disable=not sys.stderr.isatty()):
+    count, failed = 0, []
+    for case in tqdm(cases, unit="case", disable=not sys.stderr.isatty()):
+        if not any(text in case.name for text in arguments.like):
+            continue
+        count += 1
         try:
             yield rows_of(case, arguments)
         except BenchmarkError as error:
             failed.append(case.name)
             cli.warn(f"left out: {case.name}: {error}")
     if failed:
-        raise BenchmarkError(f"{len(failed)} of {len(chosen)} cases were left out: {', '.join(failed)}")
-    if not chosen:
+        raise BenchmarkError(f"{len(failed)} of {count} cases were left out: {', '.join(failed)}")
+    if not count:
         raise BenchmarkError(f"no case has {' or '.join(arguments.like)} in its name: give another --like")
 
 

@@ -165,15 +165,16 @@ def torch_step(make: Make, device: str, tf32: bool = False, graph: bool = False)
         torch_passes(model, x, y, network.device, optimizer=optimizer, masks=network.masks, prepare=prepare)
     )
     if graph:
-        step.parts = {OVERALL: _graph_of(step, x, y)}
+        step.parts = {OVERALL: _graph_of(step, model, optimizer, x, y)}
     return step
 
 
-def _graph_of(step: Step, *buffers: Any) -> Callable[[], None]:
-    """A step of PyTorch as a CUDA graph, after copies of inputs and labels into its buffers."""
+def _graph_of(step: Step, model: Any, optimizer: Any, *buffers: Any) -> Callable[[], None]:
+    """A step of PyTorch as a CUDA graph, after copies of inputs and labels into its buffers. It starts from
+    the initial parameters, as the other sides do."""
     import torch
 
-    run = step.parts[OVERALL]
+    run, state = step.parts[OVERALL], {n: p.detach().clone() for n, p in model.state_dict().items()}
     beside = torch.cuda.Stream()
     beside.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(beside):
@@ -183,6 +184,9 @@ def _graph_of(step: Step, *buffers: Any) -> Callable[[], None]:
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
         run()
+    model.load_state_dict(state)
+    for moments in optimizer.state.values():
+        moments["momentum_buffer"].zero_()
     pairs = [(buffer.clone(), buffer) for buffer in buffers]
 
     def replay() -> None:
