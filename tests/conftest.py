@@ -16,7 +16,6 @@ import numpy as np
 import pytest
 from executors import make_device
 from marks import some
-from nvrtc import USAGES, usage_table
 
 from bppsa_cupy.devices import Device
 
@@ -131,12 +130,3 @@ def librosa() -> ModuleType:
 def rng() -> np.random.Generator:
     """Random numbers that are the same in every run."""
     return np.random.default_rng(20240229)
-
-
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
-    """Registers and spills of every kernel that this session compiled with NVRTC."""
-    usages = config.stash.get(USAGES, [])
-    if usages:
-        terminalreporter.section("kernels compiled by NVRTC")
-        for line in usage_table(usages):
-            terminalreporter.write_line(line)

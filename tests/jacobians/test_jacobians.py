@@ -8,7 +8,6 @@ from marks import some
 from tolerances import assert_close
 
 from bppsa_cupy.devices import get_device
-from bppsa_cupy.jacobians.weights import WeightJacobian
 from bppsa_cupy.layers import MaxPool2d, ReLU
 
 pytestmark = pytest.mark.filterwarnings("ignore:Using padding='same' with even kernel")
@@ -92,15 +91,3 @@ def test_parallel_parts_cover_everything(rng):
     values = filled(jacobian, device, ctx, batch)
     expected = ctx.saved["indices"].reshape(batch, -1)[:, jacobian.pattern.indices]
     np.testing.assert_array_equal(values, (expected == jacobian.pattern.rows() % (61 * 67)).T)
-
-
-@pytest.mark.parametrize(
-    "case", [c for c in ELEMENTS if "Conv" in c.name or "Linear" in c.name], ids=lambda c: c.name
-)
-def test_weight_maps_show_every_kept_weight(case):
-    layer = case.make()
-    jacobian = layer.jacobian(case.input_shape)
-    assert isinstance(jacobian, WeightJacobian)
-    kept = layer.masks().get("weight", np.ones(layer.parameter_shapes()["weight"], bool))
-    shown = np.unique(jacobian.entries[1])
-    assert set(shown) <= set(np.flatnonzero(kept))

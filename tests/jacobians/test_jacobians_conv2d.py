@@ -21,14 +21,9 @@ def geometries(draw):
     return Conv2dGeometry(
         in_channels=groups * draw(st.integers(1, 2)),
         in_size=tuple(draw(st.integers(low, low + 4)) for low in least),
-        out_channels=groups * draw(st.integers(1, 3)),
-        kernel_size=kernel,
-        stride=draw(pairs(1, 3)),
-        padding=padding,
-        padding_end=padding,
-        dilation=dilation,
-        groups=groups,
-    )
+        out_channels=groups * draw(st.integers(1, 3)), kernel_size=kernel, stride=draw(pairs(1, 3)),
+        padding=padding, padding_end=padding, dilation=dilation, groups=groups,
+    )  # fmt: skip
 
 
 def weight_shape(geometry):
@@ -39,15 +34,8 @@ def dense_jacobian(geometry, weight):
     """(d_in, d_out) by PyTorch: the image of each unit input, float64."""
     size = geometry.in_channels * geometry.in_size[0] * geometry.in_size[1]
     units = torch.eye(size, dtype=torch.float64).reshape(size, geometry.in_channels, *geometry.in_size)
-    outputs = torch.nn.functional.conv2d(
-        units,
-        torch.from_numpy(weight),
-        None,
-        geometry.stride,
-        geometry.padding,
-        geometry.dilation,
-        geometry.groups,
-    )
+    sizes = geometry.stride, geometry.padding, geometry.dilation, geometry.groups
+    outputs = torch.nn.functional.conv2d(units, torch.from_numpy(weight), None, *sizes)
     return outputs.reshape(size, -1).numpy()
 
 
@@ -71,14 +59,6 @@ def test_map_names_the_weight_of_each_entry(geometry, seed, density):
     expected = dense_jacobian(geometry, weight)
     np.testing.assert_array_equal(pattern.to_scipy(weight.reshape(-1)[positions]).toarray(), expected)
     assert pattern.nnz == np.count_nonzero(expected)
-
-
-def test_a_full_mask_changes_nothing():
-    shape, weight = (4, 7, 6), (6, 2, 3, 3)
-    whole = Conv2d(4, 6, 3, 2, 1, groups=2).jacobian(shape)
-    masked = Conv2d(4, 6, 3, 2, 1, groups=2, mask=np.ones(weight)).jacobian(shape)
-    assert whole.pattern == masked.pattern
-    np.testing.assert_array_equal(whole.entries[1], masked.entries[1])
 
 
 def closed_form(ci, co, hi, wi):
@@ -116,9 +96,3 @@ def test_papers_closed_form(ci, co, hi, wi):
         kept[0::3] &= column > 0
         kept[2::3] &= column < wi - 1
         np.testing.assert_array_equal(pattern.indices[pattern.indptr[i] : pattern.indptr[i + 1]], row[kept])
-
-
-def test_vgg11_first_layer_has_the_papers_sparsity():
-    pattern = Conv2d(3, 64, 3, padding=1).jacobian((3, 32, 32)).pattern
-    assert pattern.shape == (3 * 32 * 32, 64 * 32 * 32)
-    assert pattern.sparsity == pytest.approx(0.99157, abs=1e-5)

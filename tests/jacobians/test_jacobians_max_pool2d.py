@@ -79,18 +79,18 @@ def test_exact_pattern_is_the_nonzeros(kernel, padding, rng):
         assert pattern.nnz == np.prod(layer.output_shape(shape))
 
 
-def test_exact_pattern_refuses_what_the_paper_does_not_cover():
-    indices = np.zeros((1, 3, 3), int)
-    for layer in (MaxPool2d(2, 1), MaxPool2d(2, dilation=2)):
-        with pytest.raises(ShapeError, match="stride = window and dilation 1"):
-            exact_max_pool2d(layer.geometry((1, 6, 6)), indices)
-    for wrong, message in (
-        (np.full((1, 3, 3), 1.0), "pool_indices of float64: it takes integers"),
-        (np.full((1, 3, 3), -1), "pool_indices has -1: a position"),
-        (np.full((1, 3, 3), 36), "pool_indices has 36: a position of this input plane is 0 to 35"),
-        (np.ma.masked_array(np.zeros((1, 3, 3), int), True), "pool_indices as a masked array"),
-    ):
-        with pytest.raises(ShapeError, match=message):
-            exact_max_pool2d(MaxPool2d(2).geometry((1, 6, 6)), wrong)
-    with pytest.raises(ShapeError, match=r"shape \(1, 2, 3\): this pooling takes \(1, 3, 3\)"):
-        exact_max_pool2d(MaxPool2d(2).geometry((1, 6, 6)), indices[:, 1:])
+@pytest.mark.parametrize(
+    "layer, indices",
+    [
+        (MaxPool2d(2, 1), np.zeros((1, 3, 3), int)),
+        (MaxPool2d(2, dilation=2), np.zeros((1, 3, 3), int)),
+        (MaxPool2d(2), np.full((1, 3, 3), 1.0)),
+        (MaxPool2d(2), np.full((1, 3, 3), -1)),
+        (MaxPool2d(2), np.full((1, 3, 3), 36)),
+        (MaxPool2d(2), np.zeros((1, 2, 3), int)),
+        (MaxPool2d(2), np.ma.masked_array(np.zeros((1, 3, 3), int), True)),
+    ],
+)
+def test_exact_pattern_refuses_what_the_paper_does_not_cover(layer, indices):
+    with pytest.raises(ShapeError):
+        exact_max_pool2d(layer.geometry((1, 6, 6)), indices)

@@ -129,13 +129,9 @@ class Walk:
     def launch(self, device: Device, verb: str, *arrays: np.ndarray, **more: int) -> None:
         s = self.sizes
         scalars = dict(
-            steps=s.steps,
-            hidden=s.hidden,
-            sets=s.sets,
-            batch=s.batch,
-            walks=s.sets * s.batch,
+            steps=s.steps, hidden=s.hidden, sets=s.sets, batch=s.batch, walks=s.sets * s.batch,
             reverse=self.reverse,
-        )
+        )  # fmt: skip
         taken = [p.name for p in self.kernels[verb].parameters if not p.is_array]
         given = *arrays, *({**scalars, **more}[name] for name in taken)
         for array, found in zip(arrays, launch_text(self.kernels[verb], device, given), strict=False):
@@ -176,28 +172,11 @@ CASES = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("batch, blocks", [(1, 1), (128, 128), (129, 33)])
-def test_walks_have_a_block_each_while_they_are_few(
-    batch: int, blocks: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("bppsa_cupy.raw_kernels.frames.kernels.SPREAD", 128)
-    facts = {"steps": 9, "hidden": 20, "sets": 1, "batch": batch, "itemsize": 4, "shared_bytes": 1 << 16}
-    for verb, more in (("forward", {}), ("backward", {"chunk": 9})):
-        shape = kernels("rnn_tanh")[1][verb].launch({**facts, **more})
-        assert shape == ((blocks, 1, 1), (128, 1, 1), 0)
-
-
 @pytest.mark.parametrize("name, sizes, per_step, reverse, ragged, dtype", CASES)
 def test_frames_compute_what_the_definitions_say(
-    name: str,
-    sizes: Sizes,
-    per_step: int,
-    reverse: int,
-    ragged: int,
-    dtype: str,
-    emulated: Device,
+    name: str, sizes: Sizes, per_step: int, reverse: int, ragged: int, dtype: str, emulated: Device,
     rng: np.random.Generator,
-) -> None:
+) -> None:  # fmt: skip
     walk = Walk(name, sizes, reverse, ragged, dtype, rng)
     form, expected = walk.form, walk.expected
     steps, hidden, sets, batch = sizes.steps, sizes.hidden, sizes.sets, sizes.batch

@@ -3,14 +3,11 @@ here: for two targets, and by `make compile` for all that NVRTC knows."""
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
-from nvrtc import TARGETS, USAGES, USUAL, NvrtcError, measure, measure_kernel, nvrtc, targets_known
+from nvrtc import TARGETS, USUAL, measure, measure_kernel, nvrtc, targets_known
 
 from bppsa_cupy.raw_kernels import KERNELS
-from bppsa_cupy.raw_kernels.architectures import ARCHITECTURES
-from bppsa_cupy.raw_kernels.kernel import VARIANTS, Variant
+from bppsa_cupy.raw_kernels.kernel import Variant
 
 pytestmark = [
     pytest.mark.long,
@@ -52,35 +49,9 @@ def test_compiles_without_spills(name: str, request: pytest.FixtureRequest) -> N
     known = targets_known()
     targets = [t for t in TARGETS if t in known] if request.config.getoption("--all-targets") else USUAL
     usages = measure_kernel(KERNELS[name], targets)
-    request.config.stash.setdefault(USAGES, []).extend(usages)
-    assert {(u.variant, u.target) for u in usages} == {
-        (variant, target)
-        for target in targets
-        for variant in KERNELS[name].variants(ARCHITECTURES[target].shared_bytes)
-    }
     spilling = [usage for usage in usages if usage.spill_bytes > SPILLED.get((name, usage.target), 0)]
     assert not spilling, f"{name} spills registers: {spilling}"
 
 
-def test_nvrtc_knows_what_it_compiles_for() -> None:
-    assert set(USUAL) <= targets_known() and "sm_35" not in targets_known()
-
-
-def test_a_library_that_does_not_load_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv("BPPSA_NVRTC", str(tmp_path / "libnvrtc.so"))
-    with pytest.raises(NvrtcError, match=r"BPPSA_NVRTC is .*libnvrtc\.so, which is no library that loads"):
-        nvrtc.__wrapped__()
-
-
 def test_a_spill_is_seen() -> None:
     assert measure(SPILLING, "spilling", Variant(), "sm_90").spill_bytes > 0
-
-
-def test_a_broken_text_is_named_with_its_target() -> None:
-    with pytest.raises(NvrtcError, match=r"sm_80: kernel.cu.*undefined_name"):
-        measure('extern "C" __global__ void broken() { undefined_name(); }', "broken", VARIANTS[0], "sm_80")
-
-
-def test_a_text_without_an_entry_is_an_error() -> None:
-    with pytest.raises(NvrtcError, match="no entry point"):
-        measure("__device__ int unused() { return 1; }", "missing", VARIANTS[0], "sm_90")

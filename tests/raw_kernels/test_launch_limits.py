@@ -16,11 +16,8 @@ from emulator.build import EmulationError, compiler
 from emulator.device import EmulatedDevice
 from emulator.text_kernel import array_out, text_kernel
 from executors import make_device
-from frames_reference import gru
 from kernel_cases import CASES
-from kernel_comparison import turned
 from launch_refusals import SHARED_BYTES, refusal
-from tolerances import assert_close
 
 from bppsa_cupy.devices import cubins, driver
 from bppsa_cupy.devices.cuda import CudaDevice
@@ -29,7 +26,6 @@ from bppsa_cupy.raw_kernels import KERNELS
 from bppsa_cupy.raw_kernels.architectures import ARCHITECTURES, KIB, Architecture
 from bppsa_cupy.raw_kernels.cells import FORMS
 from bppsa_cupy.raw_kernels.frames.kernels import VERBS
-from bppsa_cupy.raw_kernels.frames.places import is_wide
 from bppsa_cupy.raw_kernels.kernel import LEAST_SHARED_BYTES, Kernel, Variant
 from bppsa_cupy.raw_kernels.twins.scans.reduce import MAXIMAL_STATE
 from bppsa_cupy.timescan import WalkSize
@@ -112,45 +108,6 @@ def test_passes_over_time_of_any_width_are_taken(cell: str, gpu: CudaDevice) -> 
                 in_chunks |= {"steps": CHUNK, "batch": batch * size.chunks(CHUNK)}
             for name in (f"{cell}_{verb}", f"{cell}_reduce", scan):
                 assert refusal_of(gpu, KERNELS[name], in_chunks, itemsize) is None, (name, size)
-
-
-def test_what_blocks_do_not_hold_goes_by_steps(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Four samples of a block take 118,112 bytes."""
-    size = WalkSize(FORMS["lstm"], STEPS, 600, 615, 8)
-    for architecture, ways in (("sm_86", ["steps"]), ("sm_80", ["steps", "blocks"])):
-        assert serial_ways(gpu_of(architecture, monkeypatch, tmp_path), size, "forward") == ways
-
-
-def test_chunks_that_blocks_do_not_hold_are_left_out(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """From 512 walks on a block takes four, and 71,680 bytes."""
-    gpu, size = gpu_of("sm_75", monkeypatch, tmp_path), WalkSize(FORMS["gru"], STEPS, 16, 448, 8)
-    words = "a block of gru_backward takes 71680 bytes of shared memory, 65536 are there"
-    assert shared_lack(gpu, size, "backward", CHUNK) == words
-    assert shared_lack(gpu, size, "backward", STEPS // 20) is None
-    assert shared_lack(gpu_of("sm_86", monkeypatch, tmp_path), size, "backward", CHUNK) is None
-
-
-@pytest.mark.long
-def test_walks_at_the_widest_that_blocks_hold(gpu: CudaDevice, rng: np.random.Generator) -> None:
-    """Weights in a block's registers and shared memory, and just beyond, where they are read from memory."""
-    if compiler() is None:
-        pytest.skip("the stand-in's kernels need g++")
-    kernel, taken = KERNELS["gru_forward"], []
-    widest = kernel.layouts("float32", gpu.shared_bytes)[-1]
-    for hidden in (widest.width, widest.width + 1):
-        sizes = {"steps": 1, "hidden": hidden, "sets": 1, "batch": 1, "walks": 1}
-        x, bias = (rng.standard_normal((3, hidden), "float32") for _ in range(2))
-        weights = rng.standard_normal((3, hidden, hidden), "float32") / np.float32(hidden**0.5)
-        before, empty = rng.standard_normal((1, hidden), "float32"), np.empty(0, "float32")
-        state, kept, final = (np.zeros((rows, hidden), "float32") for rows in (1, 4, 1))
-        arrays = (x, weights, bias, empty, before, np.ones(1, np.int64), state, kept, final)
-        given = [gpu.asarray(array) for array in turned(kernel, [*arrays, *sizes.values(), 0])[: len(arrays)]]
-        gpu.launch(kernel, *given, *sizes.values(), 0)
-        sums = bias + weights.astype("float64") @ before[0]
-        expected = gru(x.astype("float64"), sums, before.astype("float64"), empty)
-        assert_close(gpu.to_host(given[-1]).reshape(1, -1), np.array(expected), length=hidden)
-        taken.append(kernel.launch(gpu.facts_of_launch(sizes, 4)).shared_bytes)
-    assert is_wide(widest) and taken[0] <= gpu.shared_bytes and taken[1] < SHARED_BYTES
 
 
 # ---- the table, and what emulator and stand-in refuse ----

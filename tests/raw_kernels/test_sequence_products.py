@@ -143,14 +143,3 @@ def test_any_sizes(sizes: tuple[int, ...], transposed: bool, reverse: bool) -> N
     project(sizes, transposed, True, "float64")
     parts = products.partial_sums(get_device("host"), sizes[0], sizes[3], sizes[1], sizes[2])
     weight_gradient(sizes, parts, transposed, reverse, "float64")
-
-
-def test_partial_sums_do_not_depend_on_the_threads_and_stay_small() -> None:
-    host = get_device("host")
-    for rows, columns, steps, batch in ((20, 8, 1000, 16), (2048, 512, 1000, 16), (4096, 1024, 100, 1)):
-        parts = products.partial_sums(host, steps, batch, rows, columns)
-        size = products.workspace_size(host, steps, batch, rows, columns)
-        assert size == parts * rows * (columns + 1)
-        assert parts == 1 or size <= steps * batch * rows
-        for fewer in range(0, rows, 7):
-            assert products.workspace_size(host, steps, batch, fewer, columns) <= size

@@ -313,7 +313,5 @@ def pooling_entries(rng: np.random.Generator) -> Iterator[Case]:
         yield case(arrays, windows=window_count, entries=entries, batch=batch)
 
 
-import kernel_cases_linear  # noqa: E402, F401
-import kernel_cases_recurrent  # noqa: E402, F401  registers its cases
-import kernel_cases_scan  # noqa: E402, F401
-import kernel_cases_timescan  # noqa: E402, F401
+import kernel_cases_scan  # noqa: E402, F401  registers its cases
+import kernel_cases_time  # noqa: E402, F401

@@ -15,8 +15,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-import pytest
-
 from bppsa_cupy.devices.cubins import OPTIONS
 from bppsa_cupy.errors import BppsaError
 from bppsa_cupy.raw_kernels.architectures import ARCHITECTURES
@@ -170,10 +168,6 @@ class Usage:
     stack_bytes: int
 
 
-#: Where tests leave the usages that the summary of the session prints.
-USAGES = pytest.StashKey[list[Usage]]()
-
-
 def measure(text: str, name: str, variant: Variant, target: str) -> Usage:
     """Compile one text and read what its entry `name` takes out of the assembler's report."""
     made = compile_text(text, target)
@@ -191,21 +185,3 @@ def measure_kernel(kernel: Kernel, targets: Iterable[str]) -> list[Usage]:
     ]
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         return list(pool.map(lambda one: measure(*one), work))
-
-
-def usage_table(usages: Iterable[Usage]) -> list[str]:
-    """A line a kernel and variant: registers on sm_90, and the most of all targets."""
-    groups: dict[tuple[str, str], list[Usage]] = {}
-    for usage in usages:
-        variant = f"{usage.variant.real}, {usage.variant.index}"
-        groups.setdefault((usage.kernel, variant), []).append(usage)
-    lines = [
-        f"{'kernel':28} {'variant':17} {'registers':>9} {'most':>5} {'spill bytes':>11} {'stack bytes':>11}"
-    ]
-    for (kernel, variant), group in sorted(groups.items()):
-        hopper = next((str(usage.registers) for usage in group if usage.target == "sm_90"), "-")
-        lines.append(
-            f"{kernel:28} {variant:17} {hopper:>9} {max(u.registers for u in group):5} "
-            f"{max(u.spill_bytes for u in group):11} {max(u.stack_bytes for u in group):11}"
-        )
-    return lines

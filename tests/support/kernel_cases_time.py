@@ -1,7 +1,9 @@
-"""Arguments for the kernels of recurrent layers: any hidden size, steps no chunk divides, ragged lengths."""
+"""Arguments for the kernels of recurrent layers, of scans over chunks of time and of linear scans: any hidden
+size, steps that no chunk divides, ragged lengths."""
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 
 import numpy as np
@@ -149,3 +151,110 @@ def sums_of_gradients(rng: np.random.Generator) -> Iterator[Case]:
                 hidden=hidden, inputs=inputs,
                 biased=biased,
             )  # fmt: skip
+
+
+# ---- scans over chunks ----
+
+#: steps, hidden, sets of weights, samples, chunk, first chunk: to 20 in registers, beyond in shared memory.
+REDUCED_SIZES = (
+    (0, 3, 2, 1, 4, 0), (1, 1, 1, 1, 1, 0), (1, 2, 3, 1, 4, 1), (5, 3, 1, 0, 2, 1), (21, 20, 1, 3, 9, 1),
+    (19, 7, 2, 3, 19, 0), (5, 33, 2, 1, 2, 1), (10, 64, 1, 1, 10, 0), (2, 100, 1, 1, 1, 1),
+)  # fmt: skip
+
+
+def reductions(rng: np.random.Generator, form: CellForm) -> Iterator[Case]:
+    states, gates = form.states, form.gates
+    for steps, hidden, sets, batch, chunk, first in REDUCED_SIZES:
+        for per_step, reverse, ragged in ((0, 0, 0), (1, 0, 1), (1, 1, 1)):
+            least = min(1, steps) if ragged else steps
+            arrays = {
+                "lengths": rng.integers(least, steps + 1, batch),
+                "weight_hh": rng.standard_normal((sets, gates, hidden, hidden)) / hidden**0.5,
+                "state": np.tanh(rng.standard_normal((steps, states, sets, hidden, batch))),
+                "gates": rng.random((steps, form.kept, sets, hidden, batch)),
+            }
+            yield case(
+                arrays, steps=steps, hidden=hidden, sets=sets, batch=batch, walks=sets * batch, chunk=chunk,
+                first=first, per_step=per_step, reverse=reverse,
+            )  # fmt: skip
+
+
+for _form in FORMS.values():
+    cases_of(f"{_form.name}_reduce")(lambda rng, form=_form: reductions(rng, form))
+
+
+#: chunks, states, hidden, sets, samples: sizes in registers and by pieces of maps, of one map and of several.
+BOUNDARIES = (
+    (1, 1, 3, 1, 2), (2, 1, 1, 1, 1), (14, 1, 20, 1, 3), (11, 2, 10, 2, 1), (6, 2, 20, 1, 2), (5, 1, 8, 0, 0),
+    (9, 1, 8, 3, 3), (6, 1, 21, 3, 1), (5, 3, 7, 2, 3), (3, 2, 32, 1, 2), (10, 2, 20, 2, 1), (1, 1, 30, 1, 1),
+    (4, 1, 100, 1, 1), (3, 2, 50, 1, 1), (2, 1, 61, 1, 1), (3, 2, 145, 1, 1),
+)  # fmt: skip
+
+
+def boundaries(rng: np.random.Generator, maps: int) -> Iterator[Case]:
+    """maps: how many more there are than chunks."""
+    for chunks, states, hidden, sets, batch in BOUNDARIES:
+        for affine, spread in ((0, 3), (1, 3), (1, 300)):
+            exponents = rng.integers(
+                -spread, spread // 30 + 1, (chunks + maps, sets * batch, states * hidden)
+            )
+            yield case(
+                {"exponents": exponents}, chunks=chunks, states=states, hidden=hidden, sets=sets, batch=batch,
+                affine=affine, damping=0.5,
+            )  # fmt: skip
+
+
+cases_of("chunk_scan")(lambda rng: boundaries(rng, -1))
+cases_of("newton_scan")(lambda rng: boundaries(rng, 0))
+
+
+@cases_of("newton_mismatch", "newton_advance", "newton_errors")
+def corrections(rng: np.random.Generator) -> Iterator[Case]:
+    sizes = ((2, 1, 1, 1), (1, 1, 3, 2), (7, 2, 5, 3), (300, 1, 4, 2), (3, 1, 2, 0))
+    for chunks, states, hidden, batch in sizes:
+        rows = states * hidden
+        for bad in (0.0, np.nan, np.inf):
+            arrays = {name: rng.standard_normal((chunks, rows, batch)) for name in ("mismatch", "step")}
+            arrays["step"][0, :1, :1] += bad
+            ends = rng.standard_normal((rows, chunks, batch)) * (rng.random((rows, chunks, batch)) < 0.8)
+            ends[:1, -1:, -1:] += bad
+            yield case(
+                {**arrays, "ends": ends}, chunks=chunks, rows=rows, states=states, hidden=hidden,
+                batch=batch, tolerance=1e-3, least=1e-30,
+            )  # fmt: skip
+
+
+# ---- linear scans ----
+
+#: batch, steps, elements, samples and steps of a, chunk: none, one, odd, and more than a group of lanes.
+SCAN_SIZES = (
+    (2, 0, 3, 1, 1, 4), (0, 3, 2, 1, 3, 2), (1, 1, 1, 1, 1, 1), (2, 5, 3, 2, 5, 2), (3, 19, 17, 3, 19, 8),
+    (2, 21, 9, 1, 21, 21), (2, 12, 20, 2, 1, 5), (1, 33, 33, 1, 1, 33), (1, 40, 2, 1, 40, 13),
+)  # fmt: skip
+
+
+@cases_of("linear_scan_forward", "linear_scan_backward", "linear_scan_reduce")
+def scans(rng: np.random.Generator) -> Iterator[Case]:
+    for number, (batch, steps, elements, a_samples, a_steps, chunk) in enumerate(SCAN_SIZES):
+        chunks = max(1, -(-steps // chunk))
+        for paired, descending, behind in itertools.product((0, 1), repeat=3):
+            reset_samples = (0, 1, batch)[(number + behind) % 3] if steps else 0
+            whole = number % 2 or not steps
+            arrays = {
+                "lengths": rng.integers(steps if whole else 1, steps + 1, batch),
+                "resets": rng.random((reset_samples, steps)) < 0.2,
+                "wanted": np.full(behind, descending),
+            }
+            yield case(
+                arrays, batch=batch, steps=steps, width=elements * (1 + paired), a_samples=a_samples,
+                a_steps=a_steps, reset_samples=reset_samples, chunk=chunk, chunks=chunks, paired=paired,
+                conjugate=paired * behind, descending=descending, behind=behind, guarded=behind,
+                each=int(a_steps == steps),
+            )  # fmt: skip
+
+
+@cases_of("linear_scan_carry")
+def carried(rng: np.random.Generator) -> Iterator[Case]:
+    for chunks, plane in ((1, 2), (3, 0), (7, 6), (2, 300)):
+        for paired, descending in itertools.product((0, 1), repeat=2):
+            yield case(chunks=chunks, plane=plane, paired=paired, descending=descending)
