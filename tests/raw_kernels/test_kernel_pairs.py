@@ -11,19 +11,24 @@ from emulator.build import EmulationError, sanitizing
 from emulator.device import LEAST, RaceDevice
 from executors import make_device
 from kernel_cases import CASES, arguments
+from kernel_cases_time import OWN
 from kernel_comparison import assert_same, by_text, by_twin, turned
 
 from bppsa_cupy.raw_kernels import KERNELS
 from bppsa_cupy.raw_kernels.architectures import ARCHITECTURES
 from bppsa_cupy.raw_kernels.cells import FORMS
 from bppsa_cupy.raw_kernels.frames.kernels import VERBS
+from bppsa_cupy.raw_kernels.frames.twins import kernels_of
 from bppsa_cupy.raw_kernels.kernel import FOLDER, IN_MEMORY, Kernel, Parameter, Variant, read_parameters
 from bppsa_cupy.raw_kernels.linear.kernels import linear_kernels_of
 from bppsa_cupy.raw_kernels.linear_cells import LINEAR_FORMS
 
-#: Cells whose kernels are compared in float64 alone, the frames being the same for all, and in long runs
-#: alone: every run has their texts in test_frames_cuda.py, and their twins among layers.
-IN_FLOAT64 = ("rnn_relu", "ctrnn", "mgu", "ugrnn", "peephole_lstm")
+#: All kernels, and those of some cells that tests define.
+PAIRS = {**KERNELS, **{kernel.name: kernel for form in OWN for kernel in kernels_of(form).values()}}
+#: Cells whose kernels are compared in float64 and in long runs only: the frames are the same for all.
+IN_FLOAT64 = ("rnn_relu", "ctrnn", "mgu", "ugrnn", "peephole_lstm", *(form.name for form in OWN))
+#: Linear cells that are compared in long runs only: another one shows their frames.
+IN_LONG_RUNS = (*IN_FLOAT64, "mingru", "minlstm", "qrnn", "rglru")
 #: The cell whose kernels run in every layout where races are looked for: the frames are the same for all.
 IN_EVERY_LAYOUT = "gru"
 OF_CELLS = {f"{name}_{verb}" for name in FORMS for verb in VERBS if name != IN_EVERY_LAYOUT}
@@ -42,9 +47,9 @@ VARIANTS = [
         kernel,
         variant,
         id=f"{name}-{variant.real}-{variant.index}",
-        marks=[pytest.mark.long] if number or name.startswith(IN_FLOAT64) else [],
+        marks=[pytest.mark.long] if number or name.startswith(IN_LONG_RUNS) else [],
     )
-    for name, kernel in KERNELS.items()
+    for name, kernel in PAIRS.items()
     for number, variant in enumerate(variants_of(kernel))
 ]
 
@@ -59,7 +64,7 @@ def test_every_pair_is_listed_once_and_has_cases() -> None:
     of_cells = {f"{name}_{verb}" for name in FORMS for verb in VERBS}
     of_cells |= {kernel.name for form in LINEAR_FORMS.values() for kernel in linear_kernels_of(form).values()}
     assert set(KERNELS) == of_families | of_cells == {kernel.name for kernel in KERNELS.values()}
-    assert set(KERNELS) == set(CASES), "kernel_cases.py holds arguments for each kernel, and no others"
+    assert set(PAIRS) == set(CASES), "kernel_cases.py holds arguments for each kernel, and no others"
 
 
 PROBE = """
@@ -105,9 +110,9 @@ def test_a_signature_without_shape_role_or_known_type_is_refused(old: str, new: 
         read_parameters("probe", PROBE.replace(old, new))
 
 
-@pytest.mark.parametrize("name", KERNELS)
+@pytest.mark.parametrize("name", PAIRS)
 def test_text_and_twin_take_the_same_arguments(name: str) -> None:
-    kernel = KERNELS[name]
+    kernel = PAIRS[name]
     twin = getattr(kernel.twin, "py_func", kernel.twin)
     inspect.signature(twin).bind(*kernel.parameters)
     assert name.endswith(twin.__name__)
@@ -154,12 +159,12 @@ def racing() -> RaceDevice:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("name", KERNELS)
+@pytest.mark.parametrize("name", PAIRS)
 def test_the_kernel_has_no_race(name: str, racing: RaceDevice) -> None:
-    taken = cases_to_race(KERNELS[name])
+    taken = cases_to_race(PAIRS[name])
     assert taken
     for values in taken:
-        racing.launch(KERNELS[name], *values)
+        racing.launch(PAIRS[name], *values)
 
 
 @pytest.mark.long

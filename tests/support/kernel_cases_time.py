@@ -8,11 +8,22 @@ from collections.abc import Iterator
 
 import numpy as np
 from kernel_cases import PAIRS, Case, case, cases_of
+from unit_cells import MIXED, PARTLY, UNITS
 
 from bppsa_cupy.raw_kernels.cells import FORMS
 from bppsa_cupy.raw_kernels.frames.form import CellForm
 from bppsa_cupy.raw_kernels.linear.kernels import linear_kernels_of
 from bppsa_cupy.raw_kernels.linear_cells import LINEAR_FORMS
+
+#: Cells whose kernels obey the laws of built-in ones: without recurrent gates, with some, with all of a form.
+OWN = UNITS["averages"][0].form, PARTLY["partly"][0].form, MIXED.form
+CELLS = *FORMS.values(), *OWN
+
+
+def units_of(form: CellForm, hidden: int, sets: int) -> tuple[int, int]:
+    """Units and sets of weights: without recurrent gates each unit is a set."""
+    return (hidden, sets) if form.sums else (1, hidden * sets)
+
 
 #: steps, hidden, sets of weights, samples, chunk: few samples, blocks of them, and what remains.
 SIZES = (
@@ -24,12 +35,13 @@ SIZES = (
 
 def recurrent(rng: np.random.Generator, form: CellForm) -> Iterator[Case]:
     settings = (((0, 0, 0), (1, 1, 1)), ((1, 0, 1), (0, 1, 0)))
-    for number, (steps, hidden, sets, batch, chunk) in enumerate(SIZES):
+    for number, (steps, units, heads, batch, chunk) in enumerate(SIZES):
+        hidden, sets = units_of(form, units, heads)
         for per_step, reverse, ragged in settings[number % 2]:
             least = min(1, steps) if ragged else steps
             arrays = {
                 "lengths": rng.integers(least, steps + 1, batch),
-                "weight_hh": rng.standard_normal((sets, form.gates, hidden, hidden)) / hidden**0.5,
+                "weight_hh": rng.standard_normal((sets, form.sums, hidden, hidden)) / hidden**0.5,
                 "wanted": np.full(reverse, not per_step),
             }
             yield case(
@@ -47,8 +59,8 @@ def single_steps(rng: np.random.Generator, form: CellForm) -> Iterator[Case]:
     for number, (hidden, sets, batch) in enumerate(STEP_SIZES):
         arrays = {
             "lengths": rng.integers(1, 6, batch),
-            "weight_hh": rng.standard_normal((sets, form.gates, hidden, hidden)) / hidden**0.5,
-            "weight": rng.standard_normal((sets, hidden, form.gates, hidden)) / hidden**0.5,
+            "weight_hh": rng.standard_normal((sets, form.sums, hidden, hidden)) / hidden**0.5,
+            "weight": rng.standard_normal((sets, hidden, form.sums, hidden)) / hidden**0.5,
         }
         yield case(
             arrays, time=(0, 3, 5)[number % 3], hidden=hidden, sets=sets, batch=batch, walks=sets * batch,
@@ -56,11 +68,12 @@ def single_steps(rng: np.random.Generator, form: CellForm) -> Iterator[Case]:
         )  # fmt: skip
 
 
-for _form in FORMS.values():
+for _form in CELLS:
     cases_of(f"{_form.name}_forward", f"{_form.name}_backward")(lambda rng, form=_form: recurrent(rng, form))
-    cases_of(f"{_form.name}_forward_step", f"{_form.name}_backward_step")(
-        lambda rng, form=_form: single_steps(rng, form)
-    )
+    if _form.sums:
+        cases_of(f"{_form.name}_forward_step", f"{_form.name}_backward_step")(
+            lambda rng, form=_form: single_steps(rng, form)
+        )
 
 
 @cases_of("sequence_gather", "sequence_scatter")
@@ -110,21 +123,21 @@ def linear_cells(rng: np.random.Generator) -> Iterator[Case]:
         yield case(rows=rows, hidden=hidden)
 
 
-@cases_of(*(f"{name}_fill" for name in FORMS))
-def fills(rng: np.random.Generator) -> Iterator[Case]:
-    for steps, hidden, sets, batch in (
+def fills(rng: np.random.Generator, form: CellForm) -> Iterator[Case]:
+    for steps, units, heads, batch in (
         (0, 3, 1, 2),
         (1, 1, 1, 1),
         (5, 7, 1, 3),
         (2, 20, 1, 17),
         (3, 4, 3, 18),
     ):
+        hidden, sets = units_of(form, units, heads)
         for reverse in (0, 1):
             arrays = {"lengths": rng.integers(min(1, steps), steps + 1, batch)}
-            walks = sets * batch
             yield case(
-                arrays, steps=steps, hidden=hidden, sets=sets, batch=batch, walks=walks, reverse=reverse
-            )
+                arrays, steps=steps, hidden=hidden, sets=sets, batch=batch, walks=sets * batch,
+                reverse=reverse,
+            )  # fmt: skip
 
 
 @cases_of("sequence_gradients")
@@ -163,13 +176,14 @@ REDUCED_SIZES = (
 
 
 def reductions(rng: np.random.Generator, form: CellForm) -> Iterator[Case]:
-    states, gates = form.states, form.gates
-    for steps, hidden, sets, batch, chunk, first in REDUCED_SIZES:
+    states = form.states
+    for steps, units, heads, batch, chunk, first in REDUCED_SIZES:
+        hidden, sets = units_of(form, units, heads)
         for per_step, reverse, ragged in ((0, 0, 0), (1, 0, 1), (1, 1, 1)):
             least = min(1, steps) if ragged else steps
             arrays = {
                 "lengths": rng.integers(least, steps + 1, batch),
-                "weight_hh": rng.standard_normal((sets, gates, hidden, hidden)) / hidden**0.5,
+                "weight_hh": rng.standard_normal((sets, form.sums, hidden, hidden)) / hidden**0.5,
                 "state": np.tanh(rng.standard_normal((steps, states, sets, hidden, batch))),
                 "gates": rng.random((steps, form.kept, sets, hidden, batch)),
             }
@@ -179,8 +193,9 @@ def reductions(rng: np.random.Generator, form: CellForm) -> Iterator[Case]:
             )  # fmt: skip
 
 
-for _form in FORMS.values():
+for _form in CELLS:
     cases_of(f"{_form.name}_reduce")(lambda rng, form=_form: reductions(rng, form))
+    cases_of(f"{_form.name}_fill")(lambda rng, form=_form: fills(rng, form))
 
 
 #: chunks, states, hidden, sets, samples: sizes in registers and by pieces of maps, of one map and of several.

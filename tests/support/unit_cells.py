@@ -82,6 +82,15 @@ def forgetful_of_torch(x, u, s, p):
     return o * torch.tanh(c), c
 
 
+def mixed(x, u, s, p):
+    """All that a form may have: a separate gate, unit parameters, states that meet without W_hh."""
+    f = sigmoid(x.f + u.f)
+    c = f * s.c + (1 - f) * tanh(x.v + p.v * u.v) + p.h * s.h
+    return {"h": f * c, "c": c}
+
+
+MIXED = bp.Cell("mixed", gates=["f", "v"], states=["h", "c"], parameters=["v", "h"], step=mixed)
+
 #: Of each the cell and its step in PyTorch; those of the first table have no recurrent gates.
 UNITS = {
     "turning": (
