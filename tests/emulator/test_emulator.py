@@ -28,19 +28,6 @@ def run(body: str, device: type[EmulatedDevice], **launch: int) -> np.ndarray:
     return out
 
 
-def test_atomics_and_votes(emulated: EmulatedDevice) -> None:
-    body = """
-    unsigned ballot = __ballot_sync(0xffffffffu, threadIdx.x % 3 == 0);
-    int odd = __syncthreads_count(threadIdx.x & 1);
-    atomicAdd(out, 2); atomicSub(out + 1, 1); atomicMax(out + 2, threadIdx.x);
-    atomicOr(out + 3, 1 << threadIdx.x % 8); atomicExch(out + 4, odd); atomicCAS(out + 5, 0, 4);
-    if (threadIdx.x == 0) out[6] = __popc(ballot);
-    """
-    out = np.zeros(7, np.int32)
-    emulated.launch(text_kernel(body, array_inout("out", "int32", "7"), block=40), out)
-    assert out.tolist() == [80, -40, 39, 255, 20, 4, 11]
-
-
 #: A body with a place for what orders its accesses, what does, and what does not.
 RACES = {
     "threads of two warps": (SHARED + "ORDER; out[t] = held[t ^ 32];", "__syncthreads()", "__syncwarp()"),

@@ -1,14 +1,12 @@
-"""The convolution's pattern and map: every valid tap and no other, and the paper's closed form."""
+"""The convolution's pattern and map: every valid tap and no other."""
 
 import numpy as np
-import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bppsa_cupy.geometry import Conv2dGeometry
 from bppsa_cupy.jacobians.conv2d import Conv2dJacobian
-from bppsa_cupy.layers import Conv2d
 
 pairs = lambda low, high: st.tuples(st.integers(low, high), st.integers(low, high))  # noqa: E731
 
@@ -59,40 +57,3 @@ def test_map_names_the_weight_of_each_entry(geometry, seed, density):
     expected = dense_jacobian(geometry, weight)
     np.testing.assert_array_equal(pattern.to_scipy(weight.reshape(-1)[positions]).toarray(), expected)
     assert pattern.nnz == np.count_nonzero(expected)
-
-
-def closed_form(ci, co, hi, wi):
-    """Algorithms 2 and 3 of the paper, 3 x 3 and padding 1: indptr, and the indices before the corner
-    cases of the first and last column are taken out. Line 9 of algorithm 3 needs r >= wi(hi - 1), the
-    first position of the last row included, where > is printed."""
-    a, b = np.divmod(np.arange(ci * hi * wi + 1), hi * wi)
-    first = 6 * co * b
-    middle = 6 * co * wi + 9 * co * (b - wi)
-    last = 6 * co * wi + 9 * co * wi * (hi - 2) + 6 * co * (b - wi * (hi - 1))
-    within = np.where(b <= wi, first, np.where(b <= wi * (hi - 1), middle, last))
-    indptr = a * co * (3 * wi * (3 * hi - 2)) + within
-    rows = []
-    for i in range(ci * hi * wi):
-        r = i % (hi * wi)
-        base = [np.arange(-1, 2) + (j * hi + k - 1) * wi + r for j in range(co) for k in range(3)]
-        if r < wi:
-            base = [base[3 * j + k] for j in range(co) for k in (1, 2)]
-        elif r >= wi * (hi - 1):
-            base = [base[3 * j + k] for j in range(co) for k in (0, 1)]
-        rows.append(np.concatenate(base))
-    return indptr, rows
-
-
-@pytest.mark.parametrize("ci, co, hi, wi", [(1, 1, 3, 3), (2, 3, 4, 5), (3, 2, 6, 3), (1, 2, 2, 4)])
-def test_papers_closed_form(ci, co, hi, wi):
-    indptr, rows = closed_form(ci, co, hi, wi)
-    np.testing.assert_array_equal(np.diff(indptr), [row.size for row in rows])
-    pattern = Conv2d(ci, co, 3, padding=1).jacobian((ci, hi, wi)).pattern
-    assert pattern.nnz == ci * co * (3 * hi - 2) * (3 * wi - 2)
-    for i, row in enumerate(rows):
-        # The corner cases of algorithm 4: the first column has no left neighbour, the last no right one.
-        column = i % wi
-        kept = np.ones(row.size, bool)
-        kept[0::3] &= column > 0
-        kept[2::3] &= column < wi - 1
-        np.testing.assert_array_equal(pattern.indices[pattern.indptr[i] : pattern.indptr[i + 1]], row[kept])
