@@ -204,7 +204,7 @@ IN_BLOCKS = [
 
 @pytest.mark.parametrize(
     "cell, hidden, heads, batch, reverse, per_step, chunk, architecture, races",
-    some_rows(IN_BLOCKS[0], long=IN_BLOCKS[1:]),
+    some_rows(long=IN_BLOCKS),
 )
 def test_blocks_give_what_the_host_gives(
     cell: str, hidden: int, heads: int, batch: int, reverse: bool, per_step: bool, chunk: int,
