@@ -20,7 +20,7 @@ from bppsa_cupy.distributed import Group, launched_size
 
 CASES = [name for name in vars(group_cases) if name.startswith("case_")]
 #: Seconds in which all ranks end after a fault, imports included.
-SOON = 30
+SOON = 60
 
 
 @pytest.mark.parametrize("size", some(3, long=(1, 2, 5)))

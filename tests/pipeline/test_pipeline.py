@@ -173,25 +173,6 @@ def test_recurrent_layers_and_lengths():
         assert np.isfinite(history.losses).all()
 
 
-@pytest.mark.parametrize("schedule", ["gpipe", "1f1b"])
-def test_linear_recurrences_have_several_passes_alive(schedule):
-    def make():
-        block = bp.Residual([bp.RMSNorm(4), bp.MinGRU(4, 4, bidirectional=False)])
-        layers = [bp.QRNN(2, 4, window=2), block, bp.LRU(4, 3), bp.SRU(4, 4, outputs="last"), bp.Linear(4, 2)]
-        return bp.Sequential(layers, (None, 2), seed=1, dtype="float64", device="host")
-
-    rng = np.random.default_rng(0)
-    split = Split(rng.standard_normal((12, 5, 2)), rng.integers(0, 2, 12), None, rng.integers(1, 6, 12))
-    dataset = Dataset("drawn", (None, 2), 2, split, split, None)
-    whole, cut = make(), make()
-    theirs, _ = run(whole, dataset, batch_size=6)
-    pipeline = {"ppv": (1, 2, 3), "schedule": schedule, "micro_batches": 3}
-    ours, _ = run(cut, dataset, pipeline, batch_size=6)
-    np.testing.assert_allclose(ours.losses, theirs.losses, rtol=1e-11)
-    for name, array in whole.parameters.items():
-        np.testing.assert_allclose(cut.parameters[name], array, rtol=1e-9, atol=1e-12, err_msg=name)
-
-
 @pytest.mark.parametrize(("schedule", "predict"), [("stale", True), ("pipedream", False), ("gpipe", False)])
 def test_on_every_device(device, schedule, predict):
     def make(where):

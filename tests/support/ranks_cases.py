@@ -115,17 +115,6 @@ def case_every_partition_of_a_small_network(group: Group) -> None:
         check_network(group, lambda dtype=dtype: small(dtype), x, ("bp", *METHODS, "auto"), partition)
 
 
-def pruned(model, fraction, dtype):
-    network = build_model(model, device="host", dtype=dtype, seed=1)
-    bp.prune(network, fraction)
-    return network
-
-
-def case_pruned_network(group: Group) -> None:
-    x = np.random.default_rng(0).standard_normal((2, 3, 32, 32)).astype("float32")
-    check_network(group, lambda: pruned("lenet5", 0.9, "float32"), x, ("bp", *METHODS))
-
-
 def case_recurrent_networks(group: Group) -> None:
     def make():
         layers = [

@@ -105,6 +105,6 @@ def test_options_of_one_rank_that_differ_end_all(odd, code, words):
     train = f"{Path(sys.executable).with_name('bppsa-train')} {' '.join(rank_kills.OPTIONS)}"
     command = f"if [ $PMI_RANK = 1 ]; then {train} {odd}; else {train} --ranks layers; fi"
     ended = subprocess.run(
-        [mpi.MPIEXEC, "-n", "2", "sh", "-c", command], capture_output=True, encoding="utf-8", timeout=30
+        [mpi.MPIEXEC, "-n", "2", "sh", "-c", command], capture_output=True, encoding="utf-8", timeout=60
     )
     assert ended.returncode == code and re.search(words, ended.stderr), ended.stderr
