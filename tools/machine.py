@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 import platform
+from contextlib import suppress
 from importlib import metadata
 from typing import TYPE_CHECKING, Any
 
 from bppsa_cupy.devices import Device
-from bppsa_cupy.system.machine import cpu_model
 
 if TYPE_CHECKING:
     import torch
@@ -36,6 +36,16 @@ def describe_machine(device: Device, threads: int) -> dict[str, Any]:
         "threads": threads,
         "gpu": gpu_name(device) if device.name == "cuda" else None,
     }
+
+
+def cpu_model() -> str:
+    """The processor's model as Linux names it."""
+    with suppress(OSError), open("/proc/cpuinfo", encoding="utf-8") as lines:
+        for line in lines:
+            name, colon, value = line.partition(":")
+            if colon and name.strip() == "model name":
+                return value.strip()
+    return platform.processor() or platform.machine()
 
 
 def available_cores() -> int:

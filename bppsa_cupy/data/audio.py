@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 import os
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -18,7 +16,6 @@ from bppsa_cupy.data import mfcc as features
 from bppsa_cupy.data import wav
 from bppsa_cupy.data.clips import Clip, Source, find_clips, split_clips
 from bppsa_cupy.data.dataset import Normalization, Raw
-from bppsa_cupy.data.finished import FinishedArrays
 from bppsa_cupy.data.mfcc import Mfcc
 from bppsa_cupy.data.sequences import Sequences, write_sequences
 from bppsa_cupy.errors import DataError
@@ -50,8 +47,7 @@ def make_audio(
                    of all frames of the training clips, when the file is loaded
     workers        threads; by default one a processor
 
-    Features found before a kill, an error or Ctrl-C are not computed again by the next run with the same
-    output. Raises DataError naming the first file that is empty, truncated, damaged or too short, or of
+    Raises DataError naming the first file that is empty, truncated, damaged or too short, or of
     another rate or number of channels than the first.
     """
     if normalization not in ("sample", "train") or not 0 <= test_fraction < 1:
@@ -66,8 +62,7 @@ def make_audio(
     by_layout = all(clip.test is not None for clip in listed)
     drawn = {} if by_layout else {"test_fraction": test_fraction, "seed": seed}
     clips = train + held
-    finished = FinishedArrays(output)
-    found = _extract_all(source, clips, mfcc, finished, workers or os.cpu_count() or 1, progress)
+    found = _extract_all(source, clips, mfcc, workers or os.cpu_count() or 1, progress)
     constants = None
     if normalization == "train":  # by coefficient, over all frames; a constant one keeps 1
         constants = Normalization.of(np.concatenate(found[: len(train)])[None])
@@ -89,26 +84,21 @@ def make_audio(
         origin={"features": "mfcc", **asdict(mfcc), **drawn},
     )
     write_sequences(output, sequences)
-    finished.remove()
     return sequences
 
 
 def _extract_all(
-    source: Source, clips: Sequence[Clip], mfcc: Mfcc, finished: FinishedArrays, workers: int, progress: bool
+    source: Source, clips: Sequence[Clip], mfcc: Mfcc, workers: int, progress: bool
 ) -> list[np.ndarray]:
-    """Features of every clip, in order, not normalised; kept in `finished` as they come."""
+    """Features of every clip, in order, not normalised."""
     first = f"{source.path}: {clips[0].name}"
     samples, first_rate = wav.decode(source.read(clips[0].name), first)
     channels = samples.shape[1]
     features.check_bands(mfcc, mfcc.rate or first_rate)
-    settings = json.dumps([asdict(mfcc), first_rate, channels]).encode()
 
-    def extract(clip: Clip) -> tuple[str, np.ndarray]:
-        content, where = source.read(clip.name), f"{source.path}: {clip.name}"
-        key = hashlib.sha256(settings + content).hexdigest()
-        if key in finished:
-            return key, finished[key]
-        samples, rate = wav.decode(content, where)
+    def extract(clip: Clip) -> np.ndarray:
+        where = f"{source.path}: {clip.name}"
+        samples, rate = wav.decode(source.read(clip.name), where)
         if rate != first_rate and mfcc.rate is None:
             raise DataError(f"{where} has {rate} Hz, {first} has {first_rate}: give --rate to resample")
         if samples.shape[1] != channels and not mfcc.mono:
@@ -116,23 +106,17 @@ def _extract_all(
                 f"{where} has {samples.shape[1]} channels, {first} has {channels}: give --mono to average "
                 "them"
             )
-        return key, features.extract(samples, rate, mfcc, where)
+        return features.extract(samples, rate, mfcc, where)
 
     check_thread_room()
     pool = ThreadPoolExecutor(workers)
-    result = []
     try:
         # Small products: BLAS threads beside the pool's make them many times as slow on a busy machine.
         with threadpool_limits(1, user_api="blas"):
-            for key, array in tqdm(
-                pool.map(extract, clips), "features", len(clips), unit="clip", disable=not progress
-            ):
-                finished.add(key, array)
-                result.append(array)
+            found = pool.map(extract, clips)
+            return list(tqdm(found, "features", len(clips), unit="clip", disable=not progress))
     finally:
         pool.shutdown(cancel_futures=True)
-        finished.flush()
-    return result
 
 
 def _pad(

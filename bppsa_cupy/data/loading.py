@@ -7,8 +7,19 @@ from dataclasses import replace
 from pathlib import Path
 
 from bppsa_cupy.arguments import as_flag, as_integer, as_path, is_one_of
-from bppsa_cupy.data import cifar10, digits, idx, npz, sequences, text
-from bppsa_cupy.data.dataset import Dataset, Raw, RawDataset, make_dataset
+from bppsa_cupy.data import sequences
+from bppsa_cupy.data.dataset import Dataset, RawDataset, make_dataset
+from bppsa_cupy.data.readers import (
+    IDX_IMAGES,
+    STEPS,
+    TEXTS,
+    find_idx,
+    read_cifar10,
+    read_digits,
+    read_idx,
+    read_npz,
+    read_text,
+)
 from bppsa_cupy.errors import DataError
 
 _TAKES = (
@@ -24,7 +35,7 @@ def load(
     classes: int | None = None,
     normalize: bool = True,
     seed: int = 0,
-    steps: int = text.STEPS,
+    steps: int = STEPS,
 ) -> Dataset:
     """The data set at `source`.
 
@@ -49,16 +60,16 @@ def load(
     normalize = as_flag("load", "normalize", normalize, error=DataError)
     seed = as_integer("load", "seed", seed, 0, None, error=DataError)
     if is_one_of(source, ["digits"]):
-        made = make_dataset(RawDataset("digits", *digits.read(seed)), classes, normalize)
+        made = make_dataset(read_digits(seed), classes, normalize)
         return replace(made, source="digits")
     steps = as_integer("load", "steps", steps, 1, error=DataError)
     if is_one_of(source, ["text"]):
-        return replace(make_dataset(text.read(None, steps), classes, normalize), source="text")
+        return replace(make_dataset(read_text(None, steps), classes, normalize), source="text")
     path = as_path("load", "source", source, error=DataError)
     if not path.exists():
         raise DataError(f"data {str(source)!r} does not exist: it must be {_TAKES}")
     try:
-        raw = text.read(path, steps) if path.suffix in text.SUFFIXES and path.is_file() else _read(path)
+        raw = read_text(path, steps) if path.suffix in TEXTS and path.is_file() else _read(path)
     except OSError as cause:
         raise DataError(f"{path} cannot be read ({cause.strerror or cause})") from cause
     return replace(make_dataset(raw, classes, normalize), source=os.path.abspath(path))
@@ -69,33 +80,19 @@ def _read(path: Path) -> RawDataset:
         inner = path / "cifar-10-batches-bin"
         folder = inner if inner.is_dir() else path
         if any(folder.glob("data_batch_*.bin")):
-            return _cifar10(*cifar10.read_folder(folder))
-        images = idx.find(path, "train")
-        if images is not None:
-            test = idx.find(path, "t10k")
-            return _idx(path, images, None if test is None else idx.read_pair(test))
+            return read_cifar10(folder)
+        if find_idx(path, "train"):
+            return read_idx(path)
     elif path.suffix == ".bin":
-        return _cifar10(cifar10.read_file(path), None)
+        return read_cifar10(path)
     elif path.suffix == ".npz":
-        return RawDataset(path.stem, *npz.read(path))
+        return read_npz(path)
     elif path.suffix in sequences.SUFFIXES:
-        return _sequences(path)
-    elif idx.is_images(path):
-        return _idx(path, path, None)
+        found = sequences.read_sequences(path)
+        return RawDataset(
+            found.name, found.train, found.test, len(found.class_names), normalization=found.constants,
+            ready=found.normalization != "train",
+        )  # fmt: skip
+    elif IDX_IMAGES.match(path.name):
+        return read_idx(path)
     raise DataError(f"{path} is of no known layout: data must be {_TAKES}")
-
-
-def _cifar10(train: Raw, test: Raw | None) -> RawDataset:
-    return RawDataset("cifar10", train, test, cifar10.CLASSES, normalization=cifar10.NORMALIZATION)
-
-
-def _sequences(path: Path) -> RawDataset:
-    read = sequences.read_sequences(path)
-    return RawDataset(
-        read.name, read.train, read.test, len(read.class_names), normalization=read.constants,
-        ready=read.normalization != "train",
-    )  # fmt: skip
-
-
-def _idx(path: Path, images: Path, test: Raw | None) -> RawDataset:
-    return RawDataset(path.name, idx.read_pair(images), test, least_classes=10)

@@ -59,7 +59,7 @@ def machine_code(cupy: ModuleType, kernel: Kernel, variant: Variant) -> Path:
     stem = cubin_stem(kernel, variant, architecture, cupy.cuda.nvrtc.getVersion(), cupy.__version__)
     for file in _intact(folder, stem):
         return file
-    with compiling(kernel.name, folder):
+    with compiling(kernel.name):
         code = _compile(cupy, kernel.name, source)
     name = cubin_name(stem, code)
     try:

@@ -57,7 +57,7 @@ def write_multiplications(
         for multiplication in multiplications
         if multiplication.one.kind != multiplication.many.kind
     ]
-    with create(path, sealed=True, error=PlanError) as file:
+    with create(path, error=PlanError) as file:
         write_format(file, FORMAT, FORMAT_VERSION)
         file.attrs["multiplications"] = json.dumps([[m.left, m.right] for m in multiplications])
         for number, factor in enumerate(factors):

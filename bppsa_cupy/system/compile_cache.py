@@ -1,4 +1,9 @@
-"""Functions compiled by Numba, kept on disk for every process and checkout with the same sources."""
+"""Functions compiled by Numba, stored on disk for every process and checkout with the same sources.
+
+Numba's `cache=True` cannot serve here: it knows a function that encloses a compiled function only in the
+process that made it, so it would compile the recurrent kernels again in every process. Processes that write
+to its index at the same time can also find another function's code under a name.
+"""
 
 from __future__ import annotations
 
@@ -11,22 +16,25 @@ from contextlib import suppress
 from functools import cache
 from hashlib import sha256
 from pathlib import Path
+from types import CodeType, FunctionType
 from typing import Any
 
 import llvmlite
 import numba
 import numpy as np
-from llvmlite import binding
+from llvmlite import binding, ir
 from numba.core import compiler
 from numba.core.bytecode import FunctionIdentity
-from numba.core.caching import FunctionCache
+from numba.core.cpu import ParallelOptions
+from numba.core.dispatcher import Dispatcher
+from numba.core.extending import _Intrinsic
 from numba.core.serialize import dumps
+from numba.core.types import Type
 from numba.np.ufunc.parallel import _launch_threads
 
 from bppsa_cupy.errors import BppsaError
 from bppsa_cupy.system.compilation import is_compiled_only
 from bppsa_cupy.system.files import whole_file
-from bppsa_cupy.system.function_digest import NoDigestError, function_digest
 
 #: Seconds to wait for another process that compiles the same function, before compiling it here as well.
 PATIENCE = 300.0
@@ -39,41 +47,36 @@ SETTINGS = (
 )
 
 
-class CompileCache(FunctionCache):
+class NoKeyError(Exception):
+    """A function encloses a value that has no text of its own."""
+
+
+class CompileCache:
     """One function's compiled forms: a file for each signature and machine, written whole.
 
-    A file's name holds the digest of all that the code was made of (`function_digest`, types, options, the
-    machine, versions, Numba's settings), its first bytes the digest of what follows: a file that is not as
-    it was written is compiled anew. A function that has no digest is compiled in each process.
-
-    Of processes that need the same form at the same time, one compiles it; the others wait, and load it:
-    ranks and test workers share a first run. (Numba's own cache keeps an index file for each function, in a
-    folder named by the sources' path. Processes that write there at the same time can lose a form, or find
-    another's code under its name.)
-
-    room  a package whose files' text is in the folder's name
+    A file's name holds the digest of everything the code was made from: the function (`function_key`), types,
+    the machine, versions and Numba's settings. The folder's name holds the digest of the sources. The
+    file begins with the digest of its content, and a damaged file is compiled anew. Where several processes
+    need a form at the same time, one compiles it, and the others wait and load it. A function without a key
+    is compiled in each process.
     """
 
-    def __init__(self, dispatcher: Any, folder: Path, room: str = "") -> None:
+    def __init__(self, dispatcher: Any, folder: Path) -> None:
         function = dispatcher.py_func
-        self._dispatcher, self._path, self._room = dispatcher, folder, room
+        self._dispatcher, self._folder = dispatcher, folder
         self._name = f"{function.__module__}.{function.__name__}-{function.__code__.co_firstlineno}"
         self._locks: dict[Path, Any] = {}
 
-    @property
-    def cache_path(self) -> str:
-        return str(self._path)
-
     def load_overload(self, sig: Any, target_context: Any) -> Any:
-        """The compiled form for these types, or None: then this process is the one to compile and save it."""
+        """The compiled form for these types, or None: then this process is to compile and save it."""
         target_context.refresh()
         file = self._file(sig, target_context.codegen())
         if file is None:
             return None
-        content = _unsealed(file)
+        content = _read_checked(file)
         if content is None and not is_compiled_only():
             self._lock(file)
-            content = _unsealed(file)
+            content = _read_checked(file)
         if content is None:
             return None
         self._unlock(file)
@@ -88,7 +91,7 @@ class CompileCache(FunctionCache):
         return form
 
     def save_overload(self, sig: Any, data: Any) -> None:
-        """Keep a form that was compiled, and let those who wait for it have it."""
+        """Write a form that was compiled, and let processes that wait for it read it."""
         file = self._file(sig, data.codegen)
         if file is None:
             return
@@ -100,35 +103,29 @@ class CompileCache(FunctionCache):
             self._unlock(file)
 
     def release(self) -> None:
-        """Let other processes compile what this one could not."""
+        """Let other processes compile what this process could not."""
         for file in list(self._locks):
             self._unlock(file)
 
-    def flush(self) -> None:
-        """Forget every form of the function."""
-        for file in self._path.glob(f"{self._name}-*"):
-            file.unlink(missing_ok=True)
-
     def _file(self, sig: Any, codegen: Any) -> Path | None:
         try:
-            digest = function_digest(self._dispatcher, self._room)
-        except NoDigestError:
+            made_from = function_key(self._dispatcher)
+        except NoKeyError:
             return None
         settings = [getattr(numba.config, name, None) for name in SETTINGS.split()]
-        key = repr((digest, sig, codegen.magic_tuple(), settings, _here()))
-        return self._path / f"{self._name}-{sha256(key.encode()).hexdigest()[:32]}"
+        key = repr((made_from, sig, codegen.magic_tuple(), settings, _environment()))
+        return self._folder / f"{self._name}-{sha256(key.encode()).hexdigest()[:32]}"
 
     def _lock(self, file: Path) -> None:
-        from filelock import FileLock, Timeout  # 30 ms to import, for a first run alone
+        from filelock import FileLock, Timeout  # 30 ms to import, in a first run only
 
         if file in self._locks:
             return
         lock = FileLock(file.with_name(f"{file.name}.lock"), timeout=PATIENCE)
-        try:
+        # NotImplementedError: the file system has no locks.
+        with suppress(OSError, Timeout, NotImplementedError):
             lock.acquire()
-        except (OSError, Timeout, NotImplementedError):  # the last where the file system has no locks
-            return
-        self._locks[file] = lock
+            self._locks[file] = lock
 
     def _unlock(self, file: Path) -> None:
         lock = self._locks.pop(file, None)
@@ -137,8 +134,8 @@ class CompileCache(FunctionCache):
             lock.release()
 
 
-def _unsealed(file: Path) -> bytes | None:
-    """What a file holds after its seal; None where there is no file, or not what was written."""
+def _read_checked(file: Path) -> bytes | None:
+    """A file's content after its digest; None where there is no file, or the digest is another."""
     try:
         content = file.read_bytes()
     except OSError:
@@ -148,14 +145,71 @@ def _unsealed(file: Path) -> bytes | None:
 
 
 @cache
-def _here() -> tuple[Any, ...]:
-    """The machine and the versions, of which sources may choose by themselves."""
+def _environment() -> tuple[Any, ...]:
+    """The machine and the versions, by which sources may choose."""
     processor = binding.get_host_cpu_name(), binding.get_host_cpu_features().flatten()
     versions = sys.version, numba.__version__, llvmlite.__version__, np.__version__
     return sys.platform, platform.machine(), *processor, *versions
 
 
-def _count_apart() -> None:
+def function_key(value: Any, within: tuple[Any, ...] = ()) -> Any:
+    """What tells a function from all others of the same sources, in every process, as texts and tuples.
+
+    The key holds the place of a function in the sources, its code, defaults and the values that it encloses,
+    which may be functions. Globals are not in the key: the digest of the sources covers them, or the
+    file name of generated code, which is made from its text. Raises NoKeyError for a value without a text,
+    such as an open file.
+    """
+    kind = type(value)
+    if kind in (type(None), type(Ellipsis), bool, int, float, complex, str, bytes):
+        return kind.__name__, repr(value)
+    if isinstance(value, (Type, ir.Type, np.dtype, np.generic)) and " at 0x" not in str(value):
+        return kind.__name__, str(value)
+    if isinstance(value, type):
+        return "class", value.__module__, value.__qualname__
+    if any(value is outer for outer in within):
+        return "enclosing function"
+    within = (*within, value)
+    if isinstance(value, (tuple, list)):
+        return kind.__name__, *(function_key(element, within) for element in value)
+    if isinstance(value, np.ndarray) and not value.dtype.hasobject:
+        return "array", repr(value.dtype), value.shape, value.strides, sha256(value.tobytes()).hexdigest()
+    if isinstance(value, Dispatcher):
+        return "compiled", _options_key(value.targetoptions), function_key(value.py_func, within)
+    if isinstance(value, _Intrinsic):
+        return "intrinsic", function_key(value._defn, within)
+    if not isinstance(value, FunctionType):
+        raise NoKeyError(f"{kind.__qualname__} {value!r}")
+    enclosed = []
+    for cell in value.__closure__ or ():
+        try:
+            enclosed.append(function_key(cell.cell_contents, within))
+        except ValueError:  # not set yet
+            enclosed.append("empty")
+    defaults = [value.__defaults__, *sorted((value.__kwdefaults__ or {}).items())]
+    return (
+        value.__module__, value.__qualname__, _code_key(value.__code__), function_key(defaults, within),
+        *enclosed,
+    )  # fmt: skip
+
+
+def _code_key(code: CodeType) -> Any:
+    generated = code.co_filename if code.co_filename.startswith("<") else ""
+    constants = [_code_key(one) if isinstance(one, CodeType) else repr(one) for one in code.co_consts]
+    names = code.co_names, code.co_varnames, code.co_freevars, code.co_cellvars
+    counts = code.co_argcount, code.co_posonlyargcount, code.co_kwonlyargcount, code.co_flags
+    return generated, code.co_firstlineno, counts, code.co_code, constants, names
+
+
+def _options_key(options: dict[str, Any]) -> Any:
+    """Numba's options; how it makes parallel loops is written in the sources."""
+    return sorted(
+        (name, "parallel" if isinstance(value, ParallelOptions) else repr(value))
+        for name, value in options.items()
+    )
+
+
+def _number_functions() -> None:
     """Have Numba number functions from a number of this process's own.
 
     It names machine code by a function's name and number. Code of two processes with equal names would be
@@ -164,6 +218,6 @@ def _count_apart() -> None:
     FunctionIdentity._unique_ids = itertools.count(int.from_bytes(os.urandom(7), "little"))
 
 
-_count_apart()
+_number_functions()
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_count_apart)
+    os.register_at_fork(after_in_child=_number_functions)

@@ -2,46 +2,30 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
+from contextlib import suppress
 from functools import cache
 from hashlib import sha256
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+import numba
 from numba.core.cpu import ParallelOptions
 
-from bppsa_cupy.system import compilation, compile_cache, linking
-from bppsa_cupy.system.compile_cache import CompileCache
-from bppsa_cupy.system.linking import Function
+from bppsa_cupy.system.compilation import kept_in
+
+try:
+    from bppsa_cupy.system.compile_cache import CompileCache
+    from bppsa_cupy.system.linking import Function
+except (ImportError, AttributeError):  # an internal name that this version of Numba does not have
+    IS_PLAIN = True
+else:
+    IS_PLAIN = False
 
 
-def sources_digest(package: str) -> str:
-    """SHA-256 over the Python sources of a package or module, by their names, and over those that compile and
-    keep them: this file, `linking` and `compile_cache`."""
-    state = sha256(Path(__file__).read_bytes())
-    for compiler in (linking, compile_cache):
-        state.update(Path(str(compiler.__file__)).read_bytes())
-    source = Path(str(sys.modules[package].__file__))
-    paths = sorted(source.parent.rglob("*.py")) if source.name == "__init__.py" else [source]
-    for path in paths:
-        state.update(str(path.relative_to(source.parent)).encode() + b"\0" + path.read_bytes())
-    return state.hexdigest()
-
-
-@cache
-def cache_folder(package: str) -> Path:
-    """Where a package's compiled functions are kept, by the digest of its sources."""
-    return compilation.kept_in() / "numba" / sources_digest(package)[:16]
-
-
-def _room_of(module: str) -> str:
-    """A function's room: `bppsa_cupy.NAME` of the package, elsewhere its module alone."""
-    return ".".join(module.split(".")[:2]) if module.startswith("bppsa_cupy.") else module
-
-
-#: What becomes a loop of all threads in a parallel function: `prange` alone. Numba would make loops of every
-#: array expression too, look for some to fuse, and compile each by itself.
+#: What becomes a loop of all threads in a parallel function: only `prange`. Numba would make loops of every
+#: array expression too, look for some to fuse, and compile each separately.
 PRANGE = ParallelOptions(
     {
         "prange": True, "comprehension": False, "fusion": False, "inplace_binop": False, "numpy": False,
@@ -50,43 +34,76 @@ PRANGE = ParallelOptions(
 )  # fmt: skip
 
 
-def part(*, parallel: bool = False, **options: Any) -> Callable[[Callable[..., Any]], Function]:
-    """Decorate a loop that compiled ones alone call: as `compiled`, and kept on disk with what calls it."""
+def part(*, parallel: bool = False, **options: Any) -> Callable[[Callable[..., Any]], Any]:
+    """Decorate a loop that only compiled functions call: as `compiled`, stored on disk with its callers."""
     options |= {
         "boundscheck": None,
         "parallel": PRANGE if parallel else False,
         "nogil": True,
         "error_model": "numpy",
     }
+    if IS_PLAIN:
+        return lambda function: _plain_function(function, options)
     return lambda function: Function(function, targetoptions=options)
 
 
 def compiled(
     *, parallel: bool = False, rounds: int = 1, **options: Any
-) -> Callable[[Callable[..., Any]], Function]:
-    """Decorate a loop: nopython, no Python object, no fastmath, kept on disk (`CompileCache`); a first run
-    says what it compiles (`compilation`).
+) -> Callable[[Callable[..., Any]], Any]:
+    """Decorate a loop: nopython, no Python object, no fastmath, stored on disk (`CompileCache`).
 
     rounds  of optimisation, each of which takes as long as the first: a second saves a tenth of the time of
             sums that fill the registers
 
-    Law: a compiled function calls only compiled functions of its own room, `bppsa_cupy.raw_kernels` or
-    `bppsa_cupy.plan`. The path holds the digest of the whole room's sources, so that an edit of a called
-    function in another file counts; one of the whole project would compile all anew after every edit. Where
-    the cache folder cannot be made, functions are compiled in each process.
+    Law: a compiled function calls only compiled functions of its package (bppsa_cupy.NAME) and of
+    `bppsa_cupy.raw_kernels`. The folder's name holds the digest of their sources, so that an edit of a called
+    function in another file counts. Where the folder cannot be made, functions are compiled in each process.
     """
 
-    def decorate(function: Callable[..., Any]) -> Function:
+    def decorate(function: Callable[..., Any]) -> Any:
         made = part(parallel=parallel, **options)(function)
-        made.rounds = rounds
-        compilation.announce(made)
-        room = _room_of(function.__module__)
-        folder = cache_folder(room)
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-        except OSError:
-            return made
-        made.kept = CompileCache(made, folder, room)
+        if not IS_PLAIN:
+            made.rounds = rounds
+            folder = cache_folder(_package_of(function.__module__))
+            with suppress(OSError):
+                folder.mkdir(parents=True, exist_ok=True)
+                made.kept = CompileCache(made, folder)
         return made
 
     return decorate
+
+
+@cache
+def cache_folder(package: str) -> Path:
+    """The folder of a package's compiled functions, named by the digest of its sources."""
+    return kept_in() / "numba" / sources_digest(package)[:16]
+
+
+def sources_digest(package: str) -> str:
+    """SHA-256 over the Python sources of a package or module, of `raw_kernels`, which every package may call,
+    and of this folder, which compiles and stores functions."""
+    state = sha256()
+    paths = sorted(Path(__file__).parent.glob("*.py"))
+    for name in dict.fromkeys(["bppsa_cupy.raw_kernels", package]):
+        source = Path(str(import_module(name).__file__))
+        paths += sorted(source.parent.rglob("*.py")) if source.name == "__init__.py" else [source]
+    for path in paths:
+        state.update(path.name.encode() + b"\0" + path.read_bytes())
+    return state.hexdigest()
+
+
+def _package_of(module: str) -> str:
+    """`bppsa_cupy.NAME` of a function's module; elsewhere the module."""
+    return ".".join(module.split(".")[:2]) if module.startswith("bppsa_cupy.") else module
+
+
+def _plain_function(function: Callable[..., Any], options: dict[str, Any]) -> Any:
+    """A function of Numba's public interface, which every process compiles anew; slower to compile."""
+    made = numba.njit(**options)(function)
+
+    @cache
+    def compile_for_c(signature: tuple[Any, ...]) -> Any:
+        return numba.cfunc(numba.void(*signature), **options)(function)
+
+    made.address = lambda signature: compile_for_c(tuple(signature)).address
+    return made

@@ -28,34 +28,25 @@ _KINDS = {"b": "booleans", "i": "signed integers", "u": "unsigned integers", "f"
 
 
 @contextmanager
-def create(
-    path: str | os.PathLike[str], *, sealed: bool = True, error: type[BppsaError] = BppsaError
-) -> Iterator[h5py.File]:
-    """A new HDF5 file that appears at `path`, whole, when the block ends without an exception.
+def create(path: str | os.PathLike[str], *, error: type[BppsaError] = BppsaError) -> Iterator[h5py.File]:
+    """A new HDF5 file that appears at `path`, sealed and whole, when the block ends without an exception.
 
-    It is written under a temporary name in the same folder, flushed to the disk, and renamed over
-    `path`; a link is followed. After any exception the temporary file is gone and an older file at
-    `path` is as it was. Ctrl-C takes effect between two arrays (`write_array`): the library does not
-    stand an exception inside of a write.
-
-    sealed  put the SHA-256 of the content into a user block, for `open_file` to check
-    Raises `error` where the file cannot be written (no space, no such folder, no permission).
+    It is written by `whole_file`; its user block holds the SHA-256 of the content. Ctrl-C takes effect
+    between two arrays (`write_array`), because the library does not stand an exception inside a write. Raises
+    `error` where the file cannot be written.
     """
     with whole_file(path, error=error) as temporary, _Steady(temporary, "r+b") as raw:
         try:
-            with (
-                interrupts_deferred(),
-                h5py.File(raw, "w", userblock_size=USER_BLOCK if sealed else 0) as file,
-            ):
+            with interrupts_deferred(), h5py.File(raw, "w", userblock_size=USER_BLOCK) as file:
                 yield file
         except Exception as cause:
             raise raw.failure or cause from cause
-        if sealed:
-            with open(temporary, "rb") as written:
-                seal = _seal(written)
-            raw.seek(0)
-            raw.write(seal)
-        raw.check()
+        with open(temporary, "rb") as written:
+            seal = _seal(written)
+        raw.seek(0)
+        raw.write(seal)
+        if raw.failure is not None:
+            raise raw.failure
 
 
 @contextmanager
@@ -69,25 +60,23 @@ def open_file(
 ) -> Iterator[h5py.File]:
     """The HDF5 file at `path`, for reading.
 
-    sealed    the file was sealed by `create`: its user block is checked before the HDF5 library sees it
-    verify    check the SHA-256 too (2 GB/s); without it a damaged file may read as another one
-    unsealed  what to do about a file that should have a seal and has none, for the error
-    What is checked and what is read is one file, whoever writes another one of its name meanwhile.
+    sealed    the file was written by `create`: its user block is checked before the HDF5 library sees it
+    verify    check the SHA-256 too (2 GB/s)
+    unsealed  what to do about a file without a seal, for the error
     Raises `error`, one sentence that names the path and the cause, where the file is missing, is not
-    HDF5, is truncated or damaged, or where h5py fails inside the block.
+    HDF5, is truncated or damaged, is replaced while it is checked, or where h5py fails inside the block.
     """
     if not isinstance(path, (str, os.PathLike)):
         raise error(f"{path!r} is no path: give the name of a file")
     if os.path.exists(path) and not os.path.isfile(path) and not os.path.isdir(path):
         raise error(f"{path} is no regular file: give the name of one")
     try:
-        file = None
-        while file is None:
-            with open(path, "rb") as raw:
-                _check(raw, sealed, verify, error, unsealed)
-                file = _opened(path, raw)
-        with file:
-            yield file
+        with open(path, "rb") as raw:
+            _check(raw, sealed, verify, error, unsealed)
+            with h5py.File(path, "r") as file:
+                if not os.path.samestat(os.fstat(raw.fileno()), os.stat(path)):
+                    raise error(f"{path} was replaced while it was opened: open it again")
+                yield file
     except error:
         raise
     except FileNotFoundError as cause:
@@ -187,9 +176,6 @@ def attribute(group: h5py.Group | h5py.Dataset, name: str, type: type, error: ty
     return type(value)
 
 
-# ---- the seal ----
-
-
 def _seal(raw: BinaryIO) -> bytes:
     """The user block that belongs to the bytes after it."""
     state = hashlib.sha256()
@@ -217,25 +203,8 @@ def _check(raw: BinaryIO, sealed: bool, verify: bool, error: type[BppsaError], u
         raise error(f"{path} is truncated or damaged (its SHA-256 is not the sealed one): write it again")
 
 
-def _opened(path: str | os.PathLike[str], raw: BinaryIO) -> h5py.File | None:
-    """The file at `path`, opened by the HDF5 library; None where that is no longer the one that is open as
-    `raw`, since a file was written over it."""
-    file = h5py.File(path, "r")
-    try:
-        if os.path.samestat(os.fstat(raw.fileno()), os.stat(path)):
-            return file
-    except BaseException:
-        file.close()
-        raise
-    file.close()
-    return None
-
-
-# ---- failures ----
-
-
 class _Steady(io.FileIO):
-    """A file whose writes seem to succeed: the first failure is kept, and raised by `check`.
+    """A file whose writes seem to succeed; `failure` is the first one.
 
     The HDF5 library cannot close a file that it could not write, and crashes when the process ends.
     """
@@ -259,11 +228,6 @@ class _Steady(io.FileIO):
         except BaseException as cause:
             self.failure = cause
         return size or 0
-
-    def check(self) -> None:
-        """Raise the first failure since the file was opened."""
-        if self.failure is not None:
-            raise self.failure
 
 
 def _is_complete(stored: h5py.Dataset) -> bool:

@@ -8,7 +8,6 @@ Python or an address asks for it: then a wrapper and all parts below it are link
 
 from __future__ import annotations
 
-import gc
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -16,15 +15,28 @@ from typing import Any
 from llvmlite.binding.newpassmanagers import create_new_function_pass_manager
 from numba import types
 from numba._dynfunc import make_function
-from numba.core import event, sigutils
-from numba.core.caching import NullCache
+from numba.core import sigutils
 from numba.core.codegen import JITCodeLibrary
-from numba.core.compiler import lookup_environment
+from numba.core.compiler import CompileResult, lookup_environment
 from numba.core.compiler_lock import global_compiler_lock
 from numba.core.cpu import CPUContext
 from numba.core.registry import CPUDispatcher, cpu_target
 from numba.extending import overload
 from numba.np import arrayobj
+
+from bppsa_cupy.system.compilation import NotCompiledError, compiling, is_compiled_only
+
+#: Numba's internal names that are used below only while a function is compiled: where one is missing,
+#: importing this module fails, and `compiled` takes plain Numba.
+USED = (
+    JITCodeLibrary._ensure_finalized, JITCodeLibrary._finalize_final_module,
+    JITCodeLibrary._get_module_for_linking, JITCodeLibrary._optimize_final_module,
+    JITCodeLibrary._raise_if_finalized, JITCodeLibrary.get_pointer_to_function,
+    JITCodeLibrary.serialize_using_object_code, CPUContext.create_cfunc_wrapper,
+    CPUContext.create_cpython_wrapper, CPUContext.get_executable, CPUDispatcher._insert,
+    CPUDispatcher.add_overload, CPUDispatcher.get_call_template, arrayobj.raise_with_shape_context,
+    cpu_target.target_context.codegen()._library_class, CompileResult._rebuild, lookup_environment,
+)  # fmt: skip
 
 #: How functions are called that Numba writes into every module which raises such an error, all alike.
 SHARED = "__excinfo_unwrap_args"
@@ -189,26 +201,6 @@ def link(part: Any, caller: str, rounds: int) -> Any:
     return part._replace(library=library, entry_point=entry, reload_init=list(library._reload_init))
 
 
-@contextmanager
-def _uncollected() -> Iterator[None]:
-    """Have Python look for no unreachable objects: a compiler makes millions, few of them garbage, and each
-    search goes over all that the program holds."""
-    was_enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_enabled:
-            gc.enable()
-
-
-class _Nowhere(NullCache):
-    """Where programs are kept that end with the process."""
-
-    def release(self) -> None:
-        pass
-
-
 class Function(CPUDispatcher):
     """A function that becomes a part where compiled functions call it, and a program where others do.
 
@@ -222,8 +214,8 @@ class Function(CPUDispatcher):
         self.programs: dict[Any, Any] = {}
         #: Of optimisation, of each program.
         self.rounds = 1
-        #: Where programs are kept for other processes.
-        self.kept: Any = _Nowhere()
+        #: Where programs are stored for other processes, a `CompileCache`; None: nowhere.
+        self.kept: Any = None
 
     def get_call_template(self, args: Any, kws: Any) -> Any:
         named = {name: types.unliteral(kind) for name, kind in kws.items()}
@@ -253,22 +245,21 @@ class Function(CPUDispatcher):
     def _program(self, signature: Any, caller: str) -> Any:
         key = signature, caller
         if key not in self.programs:
-            found = self.kept.load_overload(key, self.targetctx)
-            self.programs[key] = self._made(key) if found is None else found
+            found = self.kept and self.kept.load_overload(key, self.targetctx)
+            self.programs[key] = found or self._make_program(*key)
         return self.programs[key]
 
-    def _made(self, key: Any) -> Any:
-        with _uncollected():
-            return self._compiled(key)
-
-    def _compiled(self, key: Any) -> Any:
-        details = {"dispatcher": self, "args": key[0], "return_type": None}
+    def _make_program(self, signature: Any, caller: str) -> Any:
+        if is_compiled_only():
+            raise NotCompiledError(self.py_func.__name__)
         try:
-            with event.trigger_event("numba:compile", data=details):
+            with compiling(self.py_func.__name__):
                 with parts():
-                    super().compile(key[0])
-                made = link(self.overloads[key[0]], key[1], self.rounds)
-            self.kept.save_overload(key, made)
+                    super().compile(signature)
+                made = link(self.overloads[signature], caller, self.rounds)
+            if self.kept:
+                self.kept.save_overload((signature, caller), made)
         finally:
-            self.kept.release()
+            if self.kept:
+                self.kept.release()
         return made

@@ -3,37 +3,35 @@
 from __future__ import annotations
 
 import os
+import resource
 import sys
-from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 from bppsa_cupy.errors import DeviceError
 
 #: Bytes of address space that a thread takes with its stack and its first allocations.
 THREAD_BYTES = 1 << 25
-#: Bytes from which free memory is looked up before they are used.
+#: Allocations from this number of bytes on are compared with the free memory.
 LARGE = 1 << 26
-#: Where Linux tells of processes and of control groups.
-PROC, CGROUPS = Path("/proc"), Path("/sys/fs/cgroup")
 #: Limit, use and, in memory.stat, reclaimable bytes of a group, by the version of control groups.
 _FILES = {
-    2: ("memory.max", "memory.current", "inactive_file"),
-    1: ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
+    2: ("memory.max", "memory.current", b"inactive_file "),
+    1: ("memory.limit_in_bytes", "memory.usage_in_bytes", b"total_inactive_file "),
 }
 
 
 def check_thread_room() -> None:
     """Raise MemoryError where the limit of the address space leaves no room for a thread.
 
-    Python waits for ever for a thread that starts and finds no memory to say so.
+    Python waits forever for a thread that starts and finds no memory to say so.
     """
-    free = min(_of_address_space(), default=THREAD_BYTES)
-    if free < THREAD_BYTES:
+    if (free := _free_address_space("/proc")) < THREAD_BYTES:
         raise MemoryError(f"a thread takes {THREAD_BYTES} bytes of address space, {free} are left")
 
 
 def check_host_memory(needed: int, what: str) -> None:
-    """Raise DeviceError if `what` takes more bytes than are free; small amounts are not looked up.
+    """Raise DeviceError if `what` takes more bytes than are free; small amounts are not compared.
 
     A host may hand out memory that it does not have, and end the process once it is used.
     """
@@ -44,67 +42,66 @@ def check_host_memory(needed: int, what: str) -> None:
         )
 
 
-def free_host_memory() -> int:
+def free_host_memory(proc: str = "/proc", groups: str = "/sys/fs/cgroup") -> int:
     """Bytes this process can still take: the least of what the machine has available, what the memory
-    limits of its control groups leave, and what the limit of its address space leaves."""
-    return max(0, min([_of_machine(), *_of_groups(), *_of_address_space()]))
+    limits of its control groups leave, and what the limit of its address space leaves.
+
+    The limits of control groups are read once per process.
+    """
+    free = min(_available(proc), _free_address_space(proc))
+    for limit, used, statistics, reclaimable in _group_limits(proc, groups):
+        cached = _number_after(_read(statistics), reclaimable) or 0
+        free = min(free, limit - int(_read(used) or limit) + cached)
+    return max(0, free)
 
 
-def _of_machine() -> int:
-    for line in _lines(PROC / "meminfo"):
-        if line.startswith("MemAvailable:"):
-            return int(line.split()[1]) * 1024
-    for name in ("SC_AVPHYS_PAGES", "SC_PHYS_PAGES"):  # macOS has the second alone
-        try:
-            return os.sysconf(name) * os.sysconf("SC_PAGE_SIZE")
-        except (AttributeError, ValueError, OSError):
-            continue
-    return sys.maxsize
+def _available(proc: str) -> int:
+    kibibytes = _number_after(_read(f"{proc}/meminfo"), b"MemAvailable:")
+    if kibibytes is not None:
+        return kibibytes * 1024
+    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")  # macOS
 
 
-def _of_groups() -> Iterator[int]:
-    """What each control group leaves that this process is in, from its own to the root."""
-    for line in _lines(PROC / "self" / "cgroup"):
-        _, controllers, path = line.rstrip("\n").split(":", 2)
+def _free_address_space(proc: str) -> int:
+    """The number of bytes that `ulimit -v` leaves."""
+    most = resource.getrlimit(resource.RLIMIT_AS)[0]
+    pages = b"" if most == resource.RLIM_INFINITY else _read(f"{proc}/self/statm")
+    return most - int(pages.split()[0]) * os.sysconf("SC_PAGE_SIZE") if pages else sys.maxsize
+
+
+@cache
+def _group_limits(proc: str, groups: str) -> list[tuple[int, str, str, bytes]]:
+    """Limit, file of use, file of statistics and the name in it, of each limited control group of this
+    process, from its innermost group to the root."""
+    limits = []
+    for line in _read(f"{proc}/self/cgroup").decode().splitlines():
+        _, controllers, path = line.split(":", 2)
         if controllers == "":
-            version, root = 2, CGROUPS
+            version, root = 2, Path(groups)
         elif "memory" in controllers.split(","):
-            version, root = 1, CGROUPS / "memory"
+            version, root = 1, Path(groups) / "memory"
         else:
             continue
+        most, used, reclaimable = _FILES[version]
         # Inside a container the path may be the host's, and the mount the container's own group.
         group = root / path.lstrip("/")
         while group != root.parent:
-            yield from _of_group(group, *_FILES[version])
+            limit = _read(f"{group}/{most}").strip()
+            if limit.isdigit():  # else no such group, or "max"
+                limits.append((int(limit), f"{group}/{used}", f"{group}/memory.stat", reclaimable))
             group = group.parent
+    return limits
 
 
-def _of_group(group: Path, limit: str, used: str, reclaimable: str) -> Iterator[int]:
+def _number_after(content: bytes, name: bytes) -> int | None:
+    """The number after a name at the start of a line."""
+    start = 0 if content.startswith(name) else content.find(b"\n" + name) + 1
+    return int(content[start + len(name) :].split(None, 1)[0]) if start or content.startswith(name) else None
+
+
+def _read(path: str) -> bytes:
     try:
-        most, taken = (int((group / name).read_text(encoding="utf-8")) for name in (limit, used))
-    except (OSError, ValueError):  # no such group, or "max": no limit
-        return
-    cached = next(
-        (int(s.split()[1]) for s in _lines(group / "memory.stat") if s.split()[0] == reclaimable), 0
-    )
-    yield most - taken + cached
-
-
-def _of_address_space() -> Iterator[int]:
-    """What `ulimit -v` leaves."""
-    try:
-        import resource
-    except ImportError:
-        return
-    most = resource.getrlimit(resource.RLIMIT_AS)[0]
-    if most == resource.RLIM_INFINITY:
-        return
-    for line in _lines(PROC / "self" / "statm"):
-        yield most - int(line.split()[0]) * os.sysconf("SC_PAGE_SIZE")
-
-
-def _lines(path: Path) -> list[str]:
-    try:
-        return path.read_text(encoding="utf-8").splitlines()
+        with open(path, "rb") as file:
+            return file.read()
     except OSError:
-        return []
+        return b""

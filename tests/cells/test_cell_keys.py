@@ -23,10 +23,9 @@ from bppsa_cupy.layers import CellLayer
 from bppsa_cupy.raw_kernels.frames.host.forward import make_forward_lanes
 from bppsa_cupy.raw_kernels.frames.twins import kernels_of
 from bppsa_cupy.raw_kernels.kernel import Variant
-from bppsa_cupy.system.function_digest import function_digest
+from bppsa_cupy.system.compile_cache import function_key
 from bppsa_cupy.torch.engine_layer import mode_of
 
-ROOM = "bppsa_cupy.raw_kernels"
 #: Pairs that one drawn cell gives.
 EDITS = 8
 
@@ -34,8 +33,8 @@ EDITS = 8
 def keys_of(cell):
     """Every key of a step forward, by what it is of."""
     return {
-        "compiled form": function_digest(make_forward_lanes(cell.form, False), ROOM),
-        "function": function_digest(cell.form.functions.forward, ROOM),
+        "compiled form": repr(function_key(make_forward_lanes(cell.form, False))),
+        "function": repr(function_key(cell.form.functions.forward)),
         "cell": cell.digest,
         "CUDA text": kernels_of(cell.form)["forward"].source(Variant()),
         "module": mode_of(cell),

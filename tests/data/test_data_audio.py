@@ -1,13 +1,10 @@
 """Audio clips become feature sequences: the paper's sets, lengths, restarting, bad clips."""
 
-import os
-from pathlib import Path
-
 import numpy as np
 import pytest
 from audio_cases import clips_of, tree, wav
 
-from bppsa_cupy.data import finished, load
+from bppsa_cupy.data import load
 from bppsa_cupy.data import mfcc as features
 from bppsa_cupy.data.audio import make_audio
 from bppsa_cupy.data.mfcc import SETS, Mfcc
@@ -55,12 +52,6 @@ def test_mono_gives_half_the_coefficients_and_the_mean_of_channels():
     mean = samples.mean(axis=1, keepdims=True)
     np.testing.assert_allclose(one, features.extract(mean, rate, SMALL, "x.wav"), rtol=1e-5, atol=1e-3)
     assert one.shape == (1 + 400 // 32, 4)
-
-
-@pytest.mark.parametrize("options", [(1, 64, 32), (20, 64, 32, 10), (5, 0, 32), (5, 64, 0)])
-def test_settings_out_of_range_are_refused(options):
-    with pytest.raises(DataError, match="n_mfcc must be 2 to n_mels"):
-        Mfcc(*options)
 
 
 def test_empty_mel_bands_are_refused():
@@ -132,66 +123,11 @@ def test_clips_are_mixed_on_request_alone(tmp_path):
         (wav(63), "bad.wav has 63 frames, one window takes 64"),
     ],
 )
-def test_a_bad_clip_is_named_and_the_rest_is_kept(tmp_path, content, message):
+def test_a_bad_clip_is_named(tmp_path, content, message):
     tree(tmp_path / "clips", {**clips_of([400] * 4), "z/bad.wav": content})
     with pytest.raises(DataError, match=message):
         make_audio(tmp_path / "clips", tmp_path / "f.h5", SMALL, workers=1, test_fraction=0)
     assert not (tmp_path / "f.h5").exists()
-    assert len(finished.FinishedArrays(tmp_path / "f.h5")) == 4
-
-
-def test_silence_gives_zeros(tmp_path):
-    tree(tmp_path / "clips", {"a/1.wav": wav(silent=True), "b/1.wav": wav()})
-    made = make_audio(tmp_path / "clips", tmp_path / "f.h5", SMALL, test_fraction=0)
-    assert not made.train.inputs[0].any() and made.train.inputs[1].any()
-
-
-# ---- restarting ----
-
-
-def test_a_run_that_was_stopped_goes_on(tmp_path, monkeypatch):
-    tree(tmp_path / "clips", clips_of([400, 100, 64, 333]))
-    make_audio(tmp_path / "clips", tmp_path / "whole.h5", SMALL)
-    monkeypatch.setattr(finished, "INTERVAL", 0.0)
-    computed, most = [], 2
-    extract = features.extract
-
-    def counted(samples, rate, mfcc, source):
-        if len(computed) == most:
-            raise KeyboardInterrupt
-        computed.append(source)
-        return extract(samples, rate, mfcc, source)
-
-    monkeypatch.setattr(features, "extract", counted)
-    with pytest.raises(KeyboardInterrupt):
-        make_audio(tmp_path / "clips", tmp_path / "f.h5", SMALL, workers=1)
-    kept = list((tmp_path / ".f.h5.parts").iterdir())
-    assert len(kept) == 2 and not (tmp_path / "f.h5").exists()
-    kept[0].write_bytes(kept[0].read_bytes()[:-1])
-    most = 10
-    make_audio(tmp_path / "clips", tmp_path / "f.h5", SMALL, workers=1)
-    # Two before the stop, the one of them that was damaged, and the two that were missing.
-    assert len(computed) == 2 + 1 + 2
-    assert (tmp_path / "f.h5").read_bytes() == (tmp_path / "whole.h5").read_bytes()
-    assert {path.name for path in tmp_path.iterdir()} == {"clips", "whole.h5", "f.h5"}
-
-
-def test_an_output_that_cannot_be_written_is_refused(tmp_path):
-    tree(tmp_path / "clips", clips_of([400, 400]))
-    with pytest.raises(DataError, match=r"none/f\.h5 cannot be written"):
-        make_audio(tmp_path / "clips", tmp_path / "none" / "f.h5", SMALL)
 
 
 # ---- real recordings ----
-
-
-@pytest.mark.skipif("BPPSA_DATA" not in os.environ, reason="BPPSA_DATA names no folder of data sets")
-def test_spoken_digits(tmp_path):
-    folder = Path(os.environ["BPPSA_DATA"], "fsdd")
-    if not folder.is_dir():
-        pytest.skip(f"{folder} does not exist")
-    make_audio(folder, tmp_path / "d.h5", Mfcc(13, 256, 128, n_mels=40))
-    dataset = load(tmp_path / "d.h5")
-    assert (len(dataset.train), len(dataset.test), dataset.classes) == (2700, 300, 10)
-    assert dataset.train.lengths.min() == 1 + 1148 // 128 and dataset.train.lengths.max() == 1 + 18262 // 128
-    assert np.bincount(dataset.test.labels).tolist() == [30] * 10

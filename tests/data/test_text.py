@@ -26,11 +26,6 @@ def test_a_text_becomes_sequences_and_what_follows_each_step(tmp_path: Path) -> 
     assert load(file, steps=7).digest == data.digest != load(file, steps=8).digest
 
 
-def test_pythons_own_text_is_at_hand() -> None:
-    data = load("text")
-    assert data.train.inputs.size > 300_000 and data.source == "text" and "e" in data.vocabulary
-
-
 def test_what_is_no_text_or_too_short_is_refused(tmp_path: Path) -> None:
     file = tmp_path / "own.txt"
     file.write_bytes(b"\xff\xfe\x00")

@@ -6,8 +6,6 @@ The stand-in's events are one millisecond apart, so a way that records more even
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -17,12 +15,11 @@ from cupy_fixtures import no_device_is_kept, stub  # noqa: F401  fixtures
 
 import bppsa_cupy as bp
 from bppsa_cupy.devices import autotune, get_device
-from bppsa_cupy.devices.autotune import Choices, choices_path, rounded
+from bppsa_cupy.devices.autotune import Choices, choices_path
 from bppsa_cupy.devices.base import RefusedError
 from bppsa_cupy.devices.cuda import CudaDevice
 from bppsa_cupy.distributed.shared import SharedChoices
 from bppsa_cupy.timescan import serial
-from bppsa_cupy.training.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
 
 KEY = "work B16"
 
@@ -98,10 +95,6 @@ def test_another_key_is_measured_anew(tuning: CudaDevice, monkeypatch: pytest.Mo
     assert ways.choose("work B32") == "quick" and len(ways.made) == 2
 
 
-def test_shapes_share_a_choice_up_to_a_power_of_two() -> None:
-    assert [rounded(count) for count in (0, 1, 2, 3, 16, 17, 1000)] == [1, 1, 2, 4, 16, 32, 1024]
-
-
 def test_off_takes_the_table_and_reads_nothing(tuning: CudaDevice, monkeypatch: pytest.MonkeyPatch) -> None:
     ways = Ways(tuning, slow=7, quick=2)
     ways.choose()
@@ -137,14 +130,6 @@ def test_a_damaged_file_is_measured_anew(content: str, tuning: CudaDevice) -> No
     assert json.loads(path.read_text())[KEY] == "quick"
 
 
-def test_a_folder_that_cannot_be_written_keeps_nothing(
-    tuning: CudaDevice, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    (tmp_path / "file").write_text("")
-    monkeypatch.setattr(autotune, "kept_in", lambda: tmp_path / "file")
-    assert Ways(tuning, slow=7, quick=2).choose() == "quick"
-
-
 def test_only_rank_0_measures_and_the_others_adopt(tuning: CudaDevice) -> None:
     ways = Ways(tuning, slow=7, quick=2)
     tuning.choices.leads = False
@@ -161,13 +146,6 @@ def test_a_formula_yields_to_a_checkpoint() -> None:
     assert choices.settle("over time", lambda: "serial") == "chunked"
     assert choices.settle("other", lambda: "serial") == "serial"
     assert choices.used == {"over time": "chunked", "other": "serial"}
-
-
-def test_a_checkpoint_holds_the_choices(tmp_path: Path) -> None:
-    net = bp.Sequential([bp.Linear(2, 1)], (2,), device="host")
-    own = Checkpoint(net.describe(), "float32", net.state_dict(), choices={KEY: "quick"})
-    save_checkpoint(tmp_path / "c.h5", own)
-    assert load_checkpoint(tmp_path / "c.h5").choices == {KEY: "quick"}
 
 
 def test_a_recurrent_layer_goes_the_measured_way(tuning: CudaDevice, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -193,35 +171,6 @@ def test_a_recurrent_layer_goes_the_measured_way(tuning: CudaDevice, monkeypatch
             assert ", a launch a step" not in net.last_pass.layers[0].forward_ways[0]
             assert "blocks" in tuning.choices.used.values()
     np.testing.assert_allclose(found[0], found[1], rtol=1e-4, atol=1e-5)
-
-
-PROGRAM = """
-import sys
-sys.path[:0] = [{support!r}]
-import cupy_stub
-cupy = sys.modules["cupy"] = cupy_stub.make_cupy()
-from bppsa_cupy.devices import get_device
-device, made = get_device("cuda"), []
-def way(name, count):
-    def make():
-        made.append(name)
-        return lambda: [cupy.cuda.Event().record() for _ in range(count)]
-    return make
-print(device.choices.choose("work", {{"slow": way("slow", 9), "quick": way("quick", 1)}}, "slow"), made)
-"""
-
-
-def test_a_later_process_reads_what_an_earlier_one_measured(tmp_path: Path) -> None:
-    support = str(Path(__file__).parents[1] / "support")
-    environment = {"XDG_CACHE_HOME": str(tmp_path), "BPPSA_AUTOTUNE": "on", "PATH": "/usr/bin:/bin"}
-    said = [
-        subprocess.run(
-            [sys.executable, "-c", PROGRAM.format(support=support)],
-            env=environment, capture_output=True, text=True, check=True,
-        ).stdout.strip()
-        for _ in range(2)
-    ]  # fmt: skip
-    assert said == ["quick ['slow', 'quick']", "quick []"]
 
 
 class InTurn:

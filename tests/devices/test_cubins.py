@@ -12,7 +12,6 @@ from nvrtc import nvrtc
 
 from bppsa_cupy.devices import cubins
 from bppsa_cupy.devices.cubins import OPTIONS, machine_code
-from bppsa_cupy.errors import DeviceError
 from bppsa_cupy.raw_kernels import KERNELS
 from bppsa_cupy.raw_kernels.kernel import VARIANTS, Variant
 
@@ -64,16 +63,6 @@ def test_a_damaged_file_is_made_anew(cupy: ModuleType, damage: bytes | None) -> 
     assert machine_code(cupy, RELU, VARIANTS[0]) == file and file.read_bytes() == right
     assert len(options_of()) == 2
     assert list(file.parent.iterdir()) == [file]
-
-
-def test_what_does_not_compile_is_told_with_the_versions(
-    cupy: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(type(RELU), "source", lambda self, variant: "#error")
-    words = r"by NVRTC 0\.0 \(12\.4 or newer is needed\) for compute capability 90: "
-    with pytest.raises(DeviceError, match=rf"relu_fill does not compile {words}.*#error"):
-        machine_code(cupy, RELU, VARIANTS[0])
-    assert not list(tmp_path.rglob("*.cubin"))
 
 
 @pytest.mark.skipif(nvrtc() is None, reason="NVRTC is missing: install nvidia-cuda-nvrtc-cu12")

@@ -9,10 +9,9 @@ from importlib.metadata import PackageNotFoundError, version
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
-import numpy as np
 import pytest
 from cupy_stub import make_cupy
-from signatures import parameters_of, written
+from signatures import parameters_of
 
 #: What the stand-in's classes have for the tests alone.
 OWN = frozenset(
@@ -65,13 +64,6 @@ def test_the_installed_cupy_has_it(path: tuple[str, ...], cupy: ModuleType) -> N
     assert reduce(getattr, path, cupy) is not None
 
 
-def test_a_signature_of_cythons_is_read() -> None:
-    found = written("RawModule(str code=None, *, str path=None) -> RawModule")
-    assert found is not None and list(found) == ["code", "path"]
-    assert found["path"].kind is inspect.Parameter.KEYWORD_ONLY and found["code"].default == 0
-    assert written("A dictionary of attributes.") is None
-
-
 @pytest.mark.parametrize("path", [path for path, one in OFFERED.items() if callable(one)], ids=".".join)
 def test_the_installed_cupy_takes_as_many_arguments_and_its_keywords(
     path: tuple[str, ...], cupy: ModuleType
@@ -85,11 +77,3 @@ def test_the_installed_cupy_takes_as_many_arguments_and_its_keywords(
     assert by_name <= theirs.keys()
     if not any(one.kind is one.VAR_POSITIONAL for one in (*ours.values(), *theirs.values())):
         assert len(ours) <= len(theirs)
-
-
-def test_a_name_that_cupy_lacks_would_be_seen(cupy: ModuleType) -> None:
-    module = SimpleNamespace(cuda=SimpleNamespace(no_such_name=np.zeros))
-    ((first, _), (path, _)) = offered(module)
-    assert first == ("cuda",)
-    with pytest.raises(AttributeError):
-        reduce(getattr, path, cupy)

@@ -81,15 +81,6 @@ def test_a_launch_waits_for_none_that_it_does_not_disturb(sequence):
             assert not any(other in ended[k] for k in before), "what follows from others is left out"
 
 
-def test_a_launch_of_no_work_waits_for_none():
-    memory = np.zeros(PLACES)
-    nothing = Bound(FILL, (), lambda: None, Counter())
-    fill = bound(FILL, memory[:2], memory[2:4])
-    assert predecessors([fill, nothing, fill, bound(FILL, memory[:0], memory[4:])], address) == [
-        (), (), (0,), ()
-    ]  # fmt: skip
-
-
 def test_a_branch_goes_on_where_one_waits_for_its_last():
     # Two products, their product, and beside them a chain of two.
     assert branches([(), (), (0, 1), (), (3,)], 8) == [0, 1, 0, 2, 2]

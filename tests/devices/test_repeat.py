@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import weakref
 from contextlib import nullcontext
 
 import numpy as np
@@ -12,9 +11,9 @@ from cupy_stub_streams import Graph, Stream
 from marks import some
 
 import bppsa_cupy as bp
-from bppsa_cupy.devices import Device, get_device
+from bppsa_cupy.devices import Device
 from bppsa_cupy.devices.base import CaptureError, Graphs
-from bppsa_cupy.devices.cuda import MOST_GRAPHS, MOST_LAUNCHES, CudaDevice
+from bppsa_cupy.devices.cuda import MOST_LAUNCHES, CudaDevice
 from bppsa_cupy.raw_kernels import KERNELS
 
 LAYERS = some(bp.RNN, bp.LSTM, long=[bp.GRU])
@@ -62,14 +61,6 @@ def test_other_arrays_and_other_work_are_other_graphs(stub: CudaDevice, graphs: 
     assert np.array_equal(stub.to_host(arrays[0][1]), np.full(4, 7.0))
 
 
-def test_graphs_that_are_kept_are_few(stub: CudaDevice) -> None:
-    kept: Graphs = {}
-    for _ in range(3 * MOST_GRAPHS):
-        array = stub.zeros(3, np.float64)
-        stub.repeat(kept, "a", (array,), lambda array=array: doubling(stub, array, array)())
-    assert 0 < len(kept) <= MOST_GRAPHS
-
-
 def test_many_launches_are_made_one_by_one(stub: CudaDevice, graphs: int) -> None:
     kept: Graphs = {}
     array, out = stub.asarray(np.ones(2)), stub.zeros(2, np.float64)
@@ -93,25 +84,6 @@ def test_what_cannot_be_captured_is_made_plainly(stub: CudaDevice) -> None:
         assert np.array_equal(stub.to_host(array), [2.0 + turn] * 2)
         assert not stub.capturing and Stream.current[-1].capture is None
     assert calls == [False, True, False, False, False]
-
-
-def test_an_error_of_the_work_is_raised(stub: CudaDevice) -> None:
-    kept: Graphs = {}
-
-    def run() -> None:
-        raise bp.DeviceError("no")
-
-    for _ in range(3):
-        with pytest.raises(bp.DeviceError, match="no"):
-            stub.repeat(kept, "a", (), run)
-
-
-def test_the_host_makes_it_each_time() -> None:
-    kept: Graphs = {}
-    calls: list[int] = []
-    for turn in range(3):
-        get_device("host").repeat(kept, "a", (), lambda turn=turn: calls.append(turn))
-    assert calls == [0, 1, 2] and not kept
 
 
 @pytest.mark.parametrize("layer", LAYERS)
@@ -188,22 +160,6 @@ def test_functions_go_into_a_capture_of_another_library(
             np.testing.assert_allclose(stub.to_host(ours), stub.to_host(theirs), rtol=1e-12, atol=1e-13)
 
 
-def test_captures_are_told_by_their_stream(stub: CudaDevice) -> None:
-    """A thread beside a capture makes its launches."""
-    array, out = stub.asarray(np.arange(-2.0, 2.0)), stub.zeros(4, np.float64)
-    stream = stub.xp.cuda.Stream(non_blocking=True)
-    with stream:
-        stream.begin_capture()
-        assert stub.capturing
-        with stub.xp.cuda.Stream(non_blocking=True):
-            assert not stub.capturing
-        stub.launch(KERNELS["relu_forward"], array, out, 4)
-        graph = stream.end_capture()
-    assert not stub.to_host(out).any()
-    graph.launch(stream)
-    assert np.array_equal(stub.to_host(out), [0, 0, 0, 1])
-
-
 def test_a_capture_refuses_the_host(stub: CudaDevice) -> None:
     """Arrays of the host, and memory of the default pool, whose graph would outlive them."""
     array = stub.zeros(4, np.float64)
@@ -211,23 +167,6 @@ def test_a_capture_refuses_the_host(stub: CudaDevice) -> None:
         with pytest.raises((CaptureError, RuntimeError)):
             stub.capture(wrong)
     assert not stub.capturing
-
-
-def test_arrays_of_another_gpu_are_refused(stub: CudaDevice) -> None:
-    array = stub.zeros(4, np.float64)
-    array.gpu = 1
-    with pytest.raises(bp.DeviceError, match=r"GPU 1 .* GPU 0"):
-        stub.asarray(array)
-
-
-def test_copies_that_nobody_waits_for_keep_their_memory(stub: CudaDevice) -> None:
-    array, memory = stub.zeros(4, np.float64), []
-    pinned, stub.pinned = stub.pinned, lambda *of: memory.append(weakref.ref(host := pinned(*of))) or host
-    stub.fetch(array)
-    assert memory[0]() is not None, "the copy may still run"
-    stub.synchronize()
-    stub.fetch(array)
-    assert memory[0]() is None
 
 
 def test_a_pass_goes_on_behind_its_other_stream(stub: CudaDevice, rng: np.random.Generator) -> None:

@@ -60,7 +60,7 @@ def write_plan(path: str | os.PathLike[str], plan: Mapping[str, Any]) -> None:
     products = [product for chain in chains for product in chain.products.values()]
     patterns = [element.pattern for chain in chains for element in chain.chain.elements]
     patterns += [product.pattern for product in products]
-    with create(path, sealed=True, error=PlanError) as file:
+    with create(path, error=PlanError) as file:
         write_format(file, FORMAT, FORMAT_VERSION)
         file.attrs["fingerprint"] = plan["fingerprint"]
         write_json(file, "network", plan["network"])
