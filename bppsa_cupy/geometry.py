@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -102,7 +103,7 @@ class Conv2dGeometry:
     dilation: Pair = (1, 1)
     groups: int = 1
 
-    @property
+    @cached_property
     def out_size(self) -> Pair:
         """(rows, columns) of an output plane; below 1 where the padded input is smaller than the dilated
         kernel."""
@@ -162,7 +163,7 @@ class Pool2dGeometry:
                 f"{self.in_size} padded by {self.padding}: a window must fit"
             )
 
-    @property
+    @cached_property
     def out_size(self) -> Pair:
         """(rows, columns) of an output plane. With ceil_mode, windows that would start in the padding
         after the input are left out."""

@@ -8,14 +8,14 @@ import time
 from collections import Counter
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from types import TracebackType
 from typing import Any, TypeVar
 
 import numpy as np
 
 from bppsa_cupy.devices.autotune import Choices
-from bppsa_cupy.devices.memory import NamingMemory, too_little
 from bppsa_cupy.devices.order import Bound, Launch
-from bppsa_cupy.errors import DeviceError, ShapeError
+from bppsa_cupy.errors import DeviceError, ShapeError, reason_of
 from bppsa_cupy.raw_kernels.kernel import (
     ARRAY_TYPES,
     INDICES,
@@ -53,6 +53,11 @@ FOUND = 4096
 LARGE = 1 << 26
 
 
+#: What the RuntimeErrors of CuPy that are of memory say: of pinned memory, graphs, streams and events; of a
+#: kernel's code; of cuBLAS's workspace.
+OF_MEMORY = ("cudaErrorMemoryAllocation", "CUDA_ERROR_OUT_OF_MEMORY", "CUBLAS_STATUS_ALLOC_FAILED")
+
+
 class RefusedError(DeviceError):
     """A GPU refuses a launch of clusters."""
 
@@ -78,13 +83,15 @@ class Device(abc.ABC):
     units_innermost = False
     #: Whether ways are measured at their first use.
     tunes = False
+    #: Bytes of shared memory that a block can have at most; None where kernels take none.
+    shared_bytes: int | None = None
 
     def __init__(self) -> None:
         self.launched: Counter[str] = Counter()
         self.allocated = 0
         self.naming_memory = NamingMemory(self)
         self.choices = Choices(self)
-        self._found: dict[Hashable, tuple[Variant, LaunchShape, list[Any]]] = {}
+        self._found: dict[Hashable, tuple[Variant, LaunchShape, list[tuple[int, Any]]]] = {}
         self._remembered: dict[Hashable, Any] = {}
 
     def remember(self, key: Hashable, make: Callable[[], T]) -> T:
@@ -236,7 +243,6 @@ class Device(abc.ABC):
         of no work is not made. Arrays of walks, of more than one axis, are those of `arrange`.
         Raises DeviceError where a block takes more shared memory than there is.
         """
-        arguments = self._in_memory(kernel, arguments)
         variant, shape, checked = self._check_launch(kernel, arguments)
         if 0 in shape.grid:
             return Bound(kernel, (), _nothing, Counter())
@@ -246,7 +252,6 @@ class Device(abc.ABC):
         """As `bind`, but the call takes the arrays of the parameters of these names, in that order, and
         those given here are not kept. Of a call's arrays nothing is checked: they must have the dtypes and
         shapes of those, and be C-contiguous."""
-        arguments = self._in_memory(kernel, arguments)
         variant, shape, checked = self._check_launch(kernel, arguments)
         if 0 in shape.grid:
             return _nothing
@@ -255,15 +260,6 @@ class Device(abc.ABC):
         for place in places:
             checked[place] = None
         return self._prepare_open(kernel, variant, shape, checked, places)
-
-    def _in_memory(self, kernel: Kernel, arguments: tuple[Any, ...]) -> tuple[Any, ...]:
-        """Arguments whose arrays of walks are in the order of their memory."""
-        if not self.units_innermost or not kernel.places_of_walks:
-            return arguments
-        ordered = list(arguments)
-        for place in kernel.places_of_walks:
-            ordered[place] = self.memory_of(ordered[place])
-        return tuple(ordered)
 
     def _prepare_open(
         self, kernel: Kernel, variant: Variant, shape: LaunchShape, arguments: list[Any], places: list[int]
@@ -282,41 +278,38 @@ class Device(abc.ABC):
     def _check_launch(
         self, kernel: Kernel, arguments: tuple[Any, ...]
     ) -> tuple[Variant, LaunchShape, list[Any]]:
-        """The variant, the shape of the launch, and the arguments, of which scalars have their parameters'
-        types; what was found of equal scalars and arrays of equal dtypes is taken again."""
-        kind = self._kind(kernel, arguments)
-        known = None if kind is None else self._found.get(kind)
-        if known is not None:
-            variant, shape, scalars = known
-            return variant, shape, [a if s is None else s for a, s in zip(arguments, scalars, strict=True)]
-        variant, shape, checked = self._check_anew(kernel, arguments)
-        roles = [parameter.role == "scalar" for parameter in kernel.parameters]
-        is_plain = [type(value) in PLAIN for value in arguments]
-        if kind is not None and roles == is_plain:
-            if len(self._found) >= FOUND:
-                self._found.clear()
-            scalars = [v if scalar else None for scalar, v in zip(roles, checked, strict=True)]
-            self._found[kind] = variant, shape, scalars
-        return variant, shape, checked
-
-    def _kind(self, kernel: Kernel, arguments: tuple[Any, ...]) -> Hashable | None:
-        """What the check of a launch follows from; None where it is made anew."""
+        """The variant, the shape of the launch, and the arguments: arrays of walks in the order of their
+        memory, scalars of their parameters' types. Launches with equal scalars and arrays of equal dtypes
+        are checked once."""
+        checked = list(arguments)
+        if self.units_innermost:
+            for place in kernel.places_of_walks:
+                checked[place] = self.memory_of(checked[place])
         array_type: Any = self.xp.ndarray
         kind: list[Hashable] = [kernel, self.shared_bytes]
-        for value in arguments:
-            if type(value) is array_type:
-                if not value.flags.c_contiguous:
-                    return None
+        for value in checked:
+            if type(value) is array_type and value.flags.c_contiguous:
                 kind.append(value.dtype)
             elif type(value) in PLAIN:
                 kind.append(value or repr(value))  # -0.0 is equal to 0.0
             else:
-                return None
-        return tuple(kind)
+                return self._check_anew(kernel, checked)
+        key = tuple(kind)
+        known = self._found.get(key)
+        if known is None:
+            variant, shape, checked = self._check_anew(kernel, checked)
+            scalars = [(k, checked[k]) for k, p in enumerate(kernel.parameters) if p.role == "scalar"]
+            if len(scalars) == sum(type(value) in PLAIN for value in arguments):
+                if len(self._found) >= FOUND:
+                    self._found.clear()
+                self._found[key] = variant, shape, scalars
+            return variant, shape, checked
+        variant, shape, scalars = known
+        for place, scalar in scalars:
+            checked[place] = scalar
+        return variant, shape, checked
 
-    def _check_anew(
-        self, kernel: Kernel, arguments: tuple[Any, ...]
-    ) -> tuple[Variant, LaunchShape, list[Any]]:
+    def _check_anew(self, kernel: Kernel, arguments: list[Any]) -> tuple[Variant, LaunchShape, list[Any]]:
         types, checked = self._check(kernel, arguments)
         scalars = {p.name: v for p, v in zip(kernel.parameters, checked, strict=True) if p.role == "scalar"}
         of_launch = self.facts_of_launch(scalars, types.itemsize)
@@ -361,11 +354,6 @@ class Device(abc.ABC):
             )
 
     @property
-    def shared_bytes(self) -> int | None:
-        """Bytes of shared memory that a block can have at most; None where kernels take none."""
-        return None
-
-    @property
     def cluster_blocks(self) -> int:
         """Blocks of a thread-block cluster that a kernel may ask for at most; 1 where there are none."""
         return 1
@@ -383,7 +371,7 @@ class Device(abc.ABC):
     def _prepare(self, kernel: Kernel, variant: Variant, shape: LaunchShape, arguments: list[Any]) -> Launch:
         """The bare launch of checked arguments."""
 
-    def _check(self, kernel: Kernel, arguments: tuple[Any, ...]) -> tuple[Variant, list[Any]]:
+    def _check(self, kernel: Kernel, arguments: list[Any]) -> tuple[Variant, list[Any]]:
         if len(arguments) != len(kernel.parameters):
             raise ShapeError(
                 f"{kernel.name} got {len(arguments)} arguments: it takes {len(kernel.parameters)}"
@@ -413,3 +401,37 @@ class Device(abc.ABC):
 
 def _nothing(*arrays: Array) -> None:
     """The launch of no work."""
+
+
+def too_little(device: Device, needed: int | None, found: BaseException | None = None) -> DeviceError:
+    """The error that tells of `needed` bytes; where they are not known, what `found` says."""
+    what = f"an array of {needed} bytes was asked for"
+    if needed is None:
+        assert found is not None
+        what = f"memory was asked for ({reason_of(found)})"
+    return DeviceError(
+        f"{device.name}: {what}, {device.free_memory()} are free: "
+        "use a smaller batch, or fewer levels of the scan"
+    )
+
+
+class NamingMemory:
+    """A block in which an error of memory becomes DeviceError, with the bytes that are free and, where they
+    are known, those asked for."""
+
+    __slots__ = ("_device",)
+
+    def __init__(self, device: Device) -> None:
+        self._device = device
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if error is None:
+            return
+        of_cuda = isinstance(error, RuntimeError) and any(word in str(error) for word in OF_MEMORY)
+        if of_cuda or isinstance(error, MemoryError):
+            raise too_little(self._device, getattr(error, "_size", None), error) from error

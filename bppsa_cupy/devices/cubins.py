@@ -6,7 +6,6 @@ sigmoid and exp do not hold then.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from contextlib import suppress
 from functools import cache
 from hashlib import sha256
@@ -57,8 +56,11 @@ def machine_code(cupy: ModuleType, kernel: Kernel, variant: Variant) -> Path:
     check_architecture(architecture)
     source, folder = kernel.source(variant), kept_in() / "cuda"
     stem = cubin_stem(kernel, variant, architecture, cupy.cuda.nvrtc.getVersion(), cupy.__version__)
-    for file in _intact(folder, stem):
-        return file
+    for file in sorted(folder.glob(f"{stem}-*.cubin")):
+        with suppress(OSError):
+            if file.name == cubin_name(stem, file.read_bytes()):
+                return file
+            file.unlink()
     with compiling(kernel.name):
         code = _compile(cupy, kernel.name, source)
     name = cubin_name(stem, code)
@@ -97,16 +99,6 @@ def _compile(cupy: ModuleType, name: str, source: str) -> bytes:
             f"{cupy.cuda.Device().compute_capability}: {error}"
         ) from error
     return code.encode() if isinstance(code, str) else bytes(code)
-
-
-def _intact(folder: Path, stem: str) -> Iterator[Path]:
-    """The files of `stem` whose content has the digest in their name; others are removed."""
-    for file in sorted(folder.glob(f"{stem}-*.cubin")):
-        with suppress(OSError):
-            if file.stem.removeprefix(f"{stem}-") == _digest(file.read_bytes()):
-                yield file
-            else:
-                file.unlink()
 
 
 def _written(file: Path, code: bytes) -> Path:

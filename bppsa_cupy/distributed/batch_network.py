@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -36,8 +36,8 @@ class BatchPass(Pass):
 
     parts: list[Pass] = field(default_factory=list)
 
-    def walkers(self) -> Iterator[Walker]:
-        return self.parts[0].walkers() if self.parts else iter(())
+    def walkers(self) -> list[Walker]:
+        return self.parts[0].walkers() if self.parts else []
 
 
 @dataclass(frozen=True)

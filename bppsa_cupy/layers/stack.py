@@ -27,6 +27,8 @@ class LayerStack:
     layers       Layer objects
     input_shape  of one sample
     shapes       of one sample before the first layer and after each one
+    first_trained  the index of the first layer with parameters, or the number of layers where none has any:
+                 those after it need the gradients by their inputs
 
     Names of parameters, buffers and masks are the layers' own after their indices: "0.weight". Raises
     ShapeError, naming the place, where a layer does not take what the one before it gives.
@@ -36,6 +38,8 @@ class LayerStack:
         self.layers: Final = _checked_layers(layers)
         self.input_shape: Final = input_shape
         self.shapes: Final = self._infer_shapes()
+        trained = (index for index, layer in enumerate(self.layers) if layer.parameter_shapes())
+        self.first_trained: Final = next(trained, len(self.layers))
 
     def _infer_shapes(self) -> tuple[Shape, ...]:
         shapes = [self.input_shape]
@@ -101,13 +105,6 @@ class LayerStack:
             own = {name: masks[f"{index}.{name}"] for name in layer.maskable() if f"{index}.{name}" in masks}
             result.append(layer.with_masks(own))
         return result
-
-    @cached_property
-    def first_trained(self) -> int:
-        """The index of the first layer with parameters, or the number of layers where none has any: those
-        after it need the gradients by their inputs."""
-        trained = (index for index, layer in enumerate(self.layers) if layer.parameter_shapes())
-        return next(trained, len(self.layers))
 
     def describe_layers(self) -> list[dict[str, Any]]:
         """Each layer's geometry as JSON holds it."""

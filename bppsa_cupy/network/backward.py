@@ -77,13 +77,14 @@ class Backward:
             method, reason = "bp", "no plan is in use"
             if self.scans is not None:
                 method, reason = self.scans.choose(current.batch)
-        launched = current.device.launched
+        device = current.parameters.device
+        launched = device.launched
         before = dict(launched)
         self._forget_gradients()
         self._last = weakref.ref(current)
         for ctx in current.layers:
             ctx.method = requested
-        walkers = list(current.walkers())
+        walkers = current.walkers()
         for walker in walkers:
             walker.ctx.went_back = False
         if method == "bp":
@@ -100,7 +101,7 @@ class Backward:
                 for name, count in launched.items()
                 if count > before.get(name, 0)
             },
-            device=current.device.name,
+            device=device.name,
             backward_ways=tuple(
                 line for walker in walkers for line in walker.labelled(walker.ctx.backward_ways)
             ),
@@ -130,8 +131,8 @@ def by_vjp(current: Pass, gradient: Array, layers: range, input_gradient: bool) 
 
 def checked_gradient(current: Pass, given: Any) -> Array:
     """The gradient by the output, on the device. Raises ShapeError."""
-    array, expected = current.device.asarray(given), current.output.shape
-    if array.shape != expected or array.dtype != current.dtype:
+    array, expected = current.parameters.device.asarray(given), current.output.shape
+    if array.shape != expected or array.dtype != current.parameters.dtype:
         raise ShapeError(
             f"backward got a gradient of {array.dtype} and shape {tuple(array.shape)}: the output is "
             f"{current.dtype} of shape {tuple(expected)}"

@@ -119,11 +119,18 @@ class Pass:
         """How each recurrent layer went forward over time, and why: one an inner layer and direction."""
         return tuple(line for walker in self.walkers() for line in walker.labelled(walker.ctx.forward_ways))
 
-    def walkers(self) -> Iterator[Walker]:
+    def walkers(self) -> list[Walker]:
         """The recurrent layers, those inside of residual blocks among them."""
-        for place in walk(self.architecture, self.layers):
-            if isinstance(place.ctx, RecurrentContext):
-                yield Walker(place.path, place.layer, place.ctx)
+        found = []
+        if ResidualContext in map(type, self.layers):
+            for place in walk(self.architecture, self.layers):
+                if isinstance(place.ctx, RecurrentContext):
+                    found.append(Walker(place.path, place.layer, place.ctx))
+        else:
+            for index, ctx in enumerate(self.layers):
+                if isinstance(ctx, RecurrentContext):
+                    found.append(Walker(str(index), self.architecture.layers[index], ctx))
+        return found
 
     def _saved(self, name: str) -> dict[int, Any]:
         return {index: ctx.saved[name] for index, ctx in self.recurrent.items() if name in ctx.saved}

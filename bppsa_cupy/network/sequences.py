@@ -8,6 +8,7 @@ from typing import Any
 from bppsa_cupy.devices import Array
 from bppsa_cupy.errors import ShapeError
 from bppsa_cupy.layers import Recurrent
+from bppsa_cupy.layers.recurrent_context import RecurrentContext
 from bppsa_cupy.network.passes import Pass
 from bppsa_cupy.timescan.lengths import take_lengths
 
@@ -28,9 +29,11 @@ def set_sequences(current: Pass, lengths: Any, states: Any) -> None:
 
 def set_state_gradients(current: Pass, given: Any) -> None:
     """Hand the gradients by final states to the recurrent layers of a pass. Raises ShapeError."""
-    gradients = _checked_states(current, given, "the gradient by the final state")
-    for index, ctx in current.recurrent.items():
-        ctx.final_gradient = gradients.get(index)
+    what = "the gradient by the final state"
+    gradients = {} if given is None else _checked_states(current, given, what)
+    for index, ctx in enumerate(current.layers):
+        if isinstance(ctx, RecurrentContext):
+            ctx.final_gradient = gradients.get(index)
 
 
 def _checked_states(current: Pass, given: Any, what: str) -> dict[int, tuple[Array, ...]]:

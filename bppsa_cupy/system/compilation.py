@@ -11,8 +11,10 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
+
+from bppsa_cupy.system.memory import check_thread_room
 
 #: Seconds of compiling in a process before the line is printed.
 PATIENCE = 2.0
@@ -57,10 +59,9 @@ def compiling(name: str) -> Iterator[None]:
     _NOTICE.names.append(name)
     began, timer = time.monotonic(), threading.Timer(max(0.0, PATIENCE - _NOTICE.seconds), _NOTICE.print_line)
     timer.daemon = True
-    try:
+    with suppress(MemoryError, RuntimeError):  # no memory for a thread: no line
+        check_thread_room()
         timer.start()
-    except RuntimeError:  # no memory for a thread: compiling goes on without the line
-        pass
     try:
         yield
     finally:

@@ -50,8 +50,9 @@ def free_host_memory(proc: str = "/proc", groups: str = "/sys/fs/cgroup") -> int
     """
     free = min(_available(proc), _free_address_space(proc))
     for limit, used, statistics, reclaimable in _group_limits(proc, groups):
-        cached = _number_after(_read(statistics), reclaimable) or 0
-        free = min(free, limit - int(_read(used) or limit) + cached)
+        left = limit - int(_read(used) or limit)
+        if left < free:
+            free = min(free, left + (_number_after(_read(statistics), reclaimable) or 0))
     return max(0, free)
 
 

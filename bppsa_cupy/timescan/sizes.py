@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from dataclasses import dataclass
+from functools import cached_property
 
 from bppsa_cupy.raw_kernels.frames.form import CellForm
 
@@ -20,22 +21,22 @@ class WalkSize:
     itemsize: int
     heads: int = 1
 
-    @property
+    @cached_property
     def units(self) -> int:
         """Hidden units of a head."""
         return self.hidden // self.heads
 
-    @property
+    @cached_property
     def walks(self) -> int:
         """Heads times samples."""
         return self.heads * self.batch
 
-    @property
+    @cached_property
     def state(self) -> int:
         """S, the elements of the state of one sample and head."""
         return self.cell.states * self.units
 
-    @property
+    @cached_property
     def scalars(self) -> tuple[int, int, int, int, int]:
         """T, the units of a head, heads, samples and walks, as kernels take them."""
         return self.steps, self.units, self.heads, self.batch, self.walks

@@ -78,21 +78,12 @@ def test_every_integer_type_is_taken(dtype):
     assert pattern == bp.Pattern((ROWS, COLUMNS), INDPTR, INDICES)
 
 
-def test_an_empty_pattern():
-    assert bp.Pattern((0, 0), [0], []).nnz == bp.Pattern((0, 5), [0], []).nnz == 0
-
-
 def test_arrays_are_read_only_and_sizes_are_a_tuple_of_ints():
     pattern = bp.Pattern([np.int32(ROWS), np.int64(COLUMNS)], INDPTR, INDICES)
     assert pattern.shape == (ROWS, COLUMNS) and [type(size) for size in pattern.shape] == [int, int]
     for array in (pattern.indptr, pattern.indices):
         with pytest.raises(ValueError, match="read-only"):
             array[0] = 1
-
-
-@pytest.mark.parametrize("columns, dtype", [(2**31 - 1, np.int32), (2**31, np.int64)])
-def test_positions_are_as_wide_as_the_largest_size_needs(columns, dtype):
-    assert bp.Pattern((0, columns), [0], []).indptr.dtype == dtype
 
 
 def test_a_matrix_of_scipys_gives_its_stored_positions_and_stays_as_it_is():
@@ -110,8 +101,3 @@ def test_a_matrix_of_scipys_gives_its_stored_positions_and_stays_as_it_is():
 )
 def test_a_selection_has_one_entry_a_row_at_most(indptr, indices, selection):
     assert bp.Pattern((ROWS, COLUMNS), indptr, indices).is_selection is selection
-
-
-def test_sparsity_counts_what_is_not_stored():
-    assert bp.Pattern((ROWS, COLUMNS), INDPTR, INDICES).sparsity == 0.5
-    assert bp.Pattern((0, 5), [0], []).sparsity == 0
