@@ -233,7 +233,7 @@ class CudaDevice(Device):
         return int(self._attributes[gpu.id][name])
 
     @property
-    def shared_bytes(self) -> int:
+    def shared_bytes(self) -> int:  # type: ignore[override]  # of the current GPU
         return self._attribute("MaxSharedMemoryPerBlockOptin")
 
     @property

@@ -67,7 +67,7 @@ def compiled(
             folder = cache_folder(_package_of(function.__module__))
             with suppress(OSError):
                 folder.mkdir(parents=True, exist_ok=True)
-                made.kept = CompileCache(made, folder)
+                made.store = CompileCache(made, folder)
         return made
 
     return decorate

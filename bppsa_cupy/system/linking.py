@@ -1,9 +1,9 @@
-"""A compiled function and all that it calls as one program: linked, optimised and emitted once.
+"""A compiled function and all functions it calls as one program: linked, optimised and emitted once.
 
-Numba compiles every function by itself: it optimises it, emits machine code, wraps it for Python and for C,
-then links it into each of its callers and optimises it there again. Of functions that compiled ones alone
-call, nothing but the last is ever used. So here a function is a *part*, LLVM's text of it and no more, until
-Python or an address asks for it: then a wrapper and all parts below it are linked into one program.
+Numba optimises every function, emits machine code, wraps it for Python and for C, links it into each of its
+callers and optimises it there again. Inner functions only need the last step. So a function is here a *part*,
+its LLVM text, until Python or an address asks for it. Then a wrapper and all parts below it are linked into
+one program. The first step of a GRU in PyTorch compiles in a third of the time of plain Numba.
 """
 
 from __future__ import annotations
@@ -38,19 +38,19 @@ USED = (
     cpu_target.target_context.codegen()._library_class, CompileResult._rebuild, lookup_environment,
 )  # fmt: skip
 
-#: How functions are called that Numba writes into every module which raises such an error, all alike.
+#: The start of the names of functions that Numba writes, equal, into every module that raises an error.
 SHARED = "__excinfo_unwrap_args"
 #: LLVM's attribute of a function that is inlined into all its callers.
 ALWAYS_INLINED = b"alwaysinline"
 
 
 class PartLibrary(JITCodeLibrary):
-    """The text of one part, and which libraries it calls; as a program, all of their text.
+    """The text of one part and the libraries it calls; for a program, the text of all of them.
 
-    rounds  of optimisation that a program takes
+    rounds  of optimisation of a program
 
-    Within `parts` nothing is done to a library that another one links. Elsewhere, where a function that is
-    not of this project calls a part, it is what Numba expects, finalized before it is linked.
+    Within `parts` a library that another one links stays text. Elsewhere, where a function of another
+    project calls a part, it is finalized before it is linked, as Numba expects.
     """
 
     rounds = 1
@@ -70,10 +70,10 @@ class PartLibrary(JITCodeLibrary):
         self._final_module.link_in(ll_module)
 
     def _prune(self, one: Any) -> None:
-        """Take out of a function what counts the references to its arrays up and down again.
+        """Remove counts of references that go up and down again.
 
-        Inlined into a loop, with a condition between both, LLVM would no longer see that one undoes the
-        other, and would count in every turn.
+        After inlining into a loop with a condition between both, LLVM would no longer remove them: products
+        of several samples took twice as long.
         """
         passes = create_new_function_pass_manager()
         passes.add_sroa_pass()
@@ -103,14 +103,14 @@ class PartLibrary(JITCodeLibrary):
             for one in self._final_module.functions
             if not one.is_declaration and not one.name.startswith(SHARED)
         }
-        # What is finalized comes last: of it LLVM takes what is called by then.
+        # Finalized libraries come last: LLVM takes the functions of theirs that are called by then.
         for library in sorted(self._below(), key=lambda library: library._finalized):
             self._reload_init.update(library._reload_init)
             text = library._get_module_for_linking() if library._finalized else library._final_module
             self._final_module.link_in(text, preserve=True)
         for one in self._final_module.functions:
             if not one.is_declaration:
-                # What nobody else can call is inlined where it has one caller, and else kept as it is best.
+                # Internal functions are inlined where they have one caller.
                 one.linkage = "external" if one.name in own else "internal"
         for _ in range(self.rounds):
             self._optimize_final_module()
@@ -135,12 +135,12 @@ class PartLibrary(JITCodeLibrary):
 
 
 def _name(library: Any, fndesc: Any, env: Any) -> Any:
-    """What stands for the entry of a part: Numba tells functions apart by it, and nobody calls it."""
+    """A stand-in for the entry of a part: Numba identifies functions by it, and nobody calls it."""
     return make_function(fndesc.lookup_module(), fndesc.qualname, "", 0, env, (library,))
 
 
 def _raise_sizes(source: Any, target: Any) -> None:
-    """What raises where an array is assigned to a slice of another size."""
+    """Raise where an array is assigned to a slice of another size."""
     raise NotImplementedError
 
 
@@ -157,8 +157,7 @@ _depth = 0
 
 @contextmanager
 def parts() -> Iterator[None]:
-    """Have what Numba compiles in this block be parts, its own functions too. The caller holds the compiler's
-    lock."""
+    """Make parts of all functions that Numba compiles in this block. The caller holds the compiler's lock."""
     global _depth
     context = cpu_target.target_context
     codegen = context.codegen()
@@ -168,7 +167,7 @@ def parts() -> Iterator[None]:
     # Numba's contexts are copied from this one for each function, with what is set here.
     context.get_executable = _name
     context.create_cfunc_wrapper = lambda library, fndesc, env, call_helper: None
-    # Numba's own writes both shapes into its message: strings, which take longer than the rest of a loop.
+    # Numba writes both shapes into its message: strings, which take longer than the rest of a loop.
     arrayobj.raise_with_shape_context = _raise_sizes
     try:
         yield
@@ -184,8 +183,7 @@ PYTHON, C = "Python", "C"
 
 
 def link(part: Any, caller: str, rounds: int) -> Any:
-    """The program of a part: linked with all below it after its caller's wrapper, optimised in so many
-    rounds, and emitted."""
+    """The program of a part: its caller's wrapper and all parts below it, linked, optimised and emitted."""
     context = part.target_context.subtarget(environment=part.environment, fndesc=part.fndesc)
     given = part.fndesc, part.environment, part.call_helper
     library = PartLibrary(context.codegen(), part.fndesc.qualname)
@@ -204,7 +202,7 @@ def link(part: Any, caller: str, rounds: int) -> Any:
 class Function(CPUDispatcher):
     """A function that becomes a part where compiled functions call it, and a program where others do.
 
-    A constant in a call stands for its type: Numba would compile the callee once more for each.
+    A constant in a call stands for its type: Numba would compile the callee again for each constant.
     """
 
     def __init__(self, py_func: Any, locals: Any = None, targetoptions: Any = None, **others: Any) -> None:
@@ -212,10 +210,10 @@ class Function(CPUDispatcher):
         super().__init__(py_func, locals or {}, options, **others)
         self._compiler.targetoptions = {**options, "no_cpython_wrapper": True, "no_cfunc_wrapper": True}
         self.programs: dict[Any, Any] = {}
-        #: Of optimisation, of each program.
+        #: Rounds of optimisation of each program.
         self.rounds = 1
         #: Where programs are stored for other processes, a `CompileCache`; None: nowhere.
-        self.kept: Any = None
+        self.store: Any = None
 
     def get_call_template(self, args: Any, kws: Any) -> Any:
         named = {name: types.unliteral(kind) for name, kind in kws.items()}
@@ -223,12 +221,12 @@ class Function(CPUDispatcher):
             return super().get_call_template(tuple(map(types.unliteral, args)), named)
 
     def add_overload(self, cres: Any) -> None:
-        """Keep a part, of which Python's way to compiled forms learns nothing; not the types of its lines."""
+        """Store a part without the types of its lines; Python does not call it."""
         self.overloads[tuple(cres.signature.args)] = cres._replace(type_annotation="", metadata={})
 
     @global_compiler_lock
     def compile(self, sig: Any) -> Any:
-        """What other parts know the one of these types by; outside of `parts`, what Python calls."""
+        """The stand-in of the part of these types; outside of `parts`, the entry that Python calls."""
         if _depth:
             return super().compile(sig)
         signature, _ = sigutils.normalize_signature(sig)
@@ -238,14 +236,14 @@ class Function(CPUDispatcher):
 
     @global_compiler_lock
     def address(self, signature: Any) -> int:
-        """Where the machine code for these argument types begins, for C's way to call it."""
+        """The address of the machine code for these argument types, by C's calling convention."""
         program = self._program(signature, C)
         return int(program.library.get_pointer_to_function(program.fndesc.llvm_cfunc_wrapper_name))
 
     def _program(self, signature: Any, caller: str) -> Any:
         key = signature, caller
         if key not in self.programs:
-            found = self.kept and self.kept.load_overload(key, self.targetctx)
+            found = self.store and self.store.load_overload(key, self.targetctx)
             self.programs[key] = found or self._make_program(*key)
         return self.programs[key]
 
@@ -257,9 +255,9 @@ class Function(CPUDispatcher):
                 with parts():
                     super().compile(signature)
                 made = link(self.overloads[signature], caller, self.rounds)
-            if self.kept:
-                self.kept.save_overload((signature, caller), made)
+            if self.store:
+                self.store.save_overload((signature, caller), made)
         finally:
-            if self.kept:
-                self.kept.release()
+            if self.store:
+                self.store.release()
         return made

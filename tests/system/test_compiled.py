@@ -219,7 +219,7 @@ def plus(number, folder, **options):
     room = {"__name__": "json"}  # a module of every process
     exec(f"def plus(x): return x + {number!r}", room)
     function = part(**options)(room["plus"])
-    function.kept = Counted(function, folder)
+    function.store = Counted(function, folder)
     return function
 
 
@@ -235,9 +235,9 @@ def test_a_damaged_form_is_compiled_anew(tmp_path, monkeypatch):
     for text in damaged:
         file.write_bytes(text)
         again = plus(1.0, tmp_path)
-        assert again(1.0) == 2.0 and again.kept.hits == 0 and not loaded
+        assert again(1.0) == 2.0 and again.store.hits == 0 and not loaded
     fresh = plus(1.0, tmp_path)
-    assert fresh(1.0) == 2.0 and fresh.kept.hits == 1 and len(loaded) == 1
+    assert fresh(1.0) == 2.0 and fresh.store.hits == 1 and len(loaded) == 1
 
 
 #: Compiles or loads x + number for each number, and calls it by its address too.
@@ -255,7 +255,7 @@ functions = [plus(number, Path({folder!r})) for number in numbers]
 values = [function(1.0) for function in functions]
 kind = ctypes.CFUNCTYPE(ctypes.c_double, ctypes.c_double)
 called = [kind(address_of(one, (float64,)))(1.0) for one in functions]
-print(json.dumps([values, called, sum(one.kept.hits for one in functions)]))
+print(json.dumps([values, called, sum(one.store.hits for one in functions)]))
 """
 
 
@@ -302,7 +302,7 @@ def test_options_settings_and_versions_are_in_the_key(tmp_path, monkeypatch):
         elif change == 2:
             monkeypatch.setattr(compile_cache, "_environment", lambda: ("another machine",))
         other = plus(1.0, tmp_path, fastmath=True)
-        assert other(1.0) == 2.0 and other.kept.hits == 0
+        assert other(1.0) == 2.0 and other.store.hits == 0
     assert len(list(tmp_path.iterdir())) == 4
 
 
@@ -341,7 +341,7 @@ def test_forms_are_compiled_in_each_process_where_nothing_can_be_written(lacking
         with lacking(folder):
             known, new = plus(1.0, folder), plus(2.0, folder)
             assert known(1.0) == 2.0 and new(1.0) == 3.0
-        assert known.kept.hits == 1 and new.kept.hits == 0
+        assert known.store.hits == 1 and new.store.hits == 0
         assert list(folder.iterdir()) == [file]
 
 
