@@ -1,14 +1,1 @@
 """Programs that `make gpu` runs: each prints a JSON object a line as soon as it knows it."""
-
-from __future__ import annotations
-
-import json
-import sys
-from typing import Any
-
-
-def tell(**line: Any) -> None:
-    """Print one JSON object on a line, now: what was found stays when the process is killed."""
-    json.dump(line, sys.stdout)
-    sys.stdout.write("\n")
-    sys.stdout.flush()

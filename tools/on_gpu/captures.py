@@ -20,7 +20,7 @@ import numpy as np
 from bppsa_cupy.devices import get_device
 from bppsa_cupy.devices.cuda import CudaDevice
 from bppsa_cupy.raw_kernels import KERNELS
-from bppsa_cupy.tools.on_gpu import tell
+from bppsa_cupy.tools.on_gpu.lines import tell
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -18,7 +18,7 @@ from typing import Any
 from bppsa_cupy.tools import cli
 from bppsa_cupy.tools.benchmarks.harness import OVERALL, Step
 from bppsa_cupy.tools.benchmarks.steps import captured_step, networks, plain_step
-from bppsa_cupy.tools.on_gpu import tell
+from bppsa_cupy.tools.on_gpu.lines import tell
 
 #: Python functions and kernels that are named.
 NAMED = 25

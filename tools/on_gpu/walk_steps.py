@@ -17,7 +17,7 @@ from bppsa_cupy.devices import Array, Device, Launch, get_device
 from bppsa_cupy.raw_kernels.cells import FORMS
 from bppsa_cupy.timescan import Walk, WalkSize, serial
 from bppsa_cupy.tools import cli
-from bppsa_cupy.tools.on_gpu import tell
+from bppsa_cupy.tools.on_gpu.lines import tell
 
 CELLS = ("rnn_tanh", "gru", "lstm")
 BATCHES, HIDDEN, STEPS = (1, 16, 64), (20, 64, 128, 256, 512), 256

@@ -98,36 +98,6 @@ def rounding_noise(seed: int, dtype: str, ulps: float = 1.0) -> Callable[[Sequen
     return hook
 
 
-def train_runs(
-    build: Callable[[], Sequential],
-    dataset: Dataset,
-    runs: Mapping[str, Settings],
-    optimizer: type[Optimizer],
-    threads: int = 1,
-    **options: Any,
-) -> dict[str, Curve]:
-    """Curves by run, one after another, each of a network that `build` makes: that of PYTORCH by PyTorch, all
-    others by bppsa-cupy, with the same optimizer and options.
-
-    A step of each run but those under noise is made apart before, as the first one compiles kernels.
-    """
-
-    def train_one(run: str, settings: Settings) -> Curve:
-        network = build()
-        if run == PYTORCH:
-            from bppsa_cupy.tools.reproduction.torch_training import train_by_torch
-
-            return train_by_torch(network, dataset, settings, optimizer, threads, **options)
-        return train_by_us(network, dataset, settings, optimizer(network.parameters, **options))
-
-    curves = {}
-    for run, settings in runs.items():
-        if not run.startswith(NOISE):
-            train_one(run, replace(settings, iterations=1, progress=False))
-        curves[run] = train_one(run, settings)
-    return curves
-
-
 def settings_of(arguments: argparse.Namespace, *names: str, **more: Any) -> Settings:
     """Settings of training from the options of these names."""
     return Settings(**cli.taken(arguments, *names), progress=sys.stderr.isatty(), **more)

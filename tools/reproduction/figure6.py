@@ -17,9 +17,9 @@ from bppsa_cupy.tools.reproduction.curves import (
     print_comparison,
     rounding_noise,
     settings_of,
-    train_runs,
     write_figure,
 )
+from bppsa_cupy.tools.reproduction.torch_training import train_runs
 from bppsa_cupy.training.optimizers import SGD
 
 #: Up-sweep levels of the hybrid schedule: more than `linear` has, fewer than `blelloch`.

@@ -27,9 +27,9 @@ from bppsa_cupy.tools.reproduction.curves import (
     print_comparison,
     rounding_noise,
     settings_of,
-    train_runs,
     write_figure,
 )
+from bppsa_cupy.tools.reproduction.torch_training import train_runs
 from bppsa_cupy.training.optimizers import Adam
 
 #: Methods of the backward pass: the serial one on a host, and the scan over chunks of steps.

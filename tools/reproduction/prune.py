@@ -22,9 +22,9 @@ from bppsa_cupy.tools.reproduction.curves import (
     rounding_noise,
     settings_of,
     train_by_us,
-    train_runs,
     write_figure,
 )
+from bppsa_cupy.tools.reproduction.torch_training import train_runs
 from bppsa_cupy.training.loop import check_dataset, evaluate
 from bppsa_cupy.training.optimizers import Adam
 

@@ -1,9 +1,10 @@
-"""Training by PyTorch, from a network's parameters, on its batches."""
+"""Training by PyTorch, from a network's parameters, on its batches; alone, and beside ours."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from itertools import islice
 from typing import Any
 
@@ -16,7 +17,7 @@ from bppsa_cupy.layers import Dropout
 from bppsa_cupy.layers.recurrent import Recurrent
 from bppsa_cupy.network.sequential import Sequential
 from bppsa_cupy.tools.machine import torch_device
-from bppsa_cupy.tools.reproduction.curves import PYTORCH, TEST_BATCH, Curve
+from bppsa_cupy.tools.reproduction.curves import NOISE, PYTORCH, TEST_BATCH, Curve, train_by_us
 from bppsa_cupy.training.loop import evaluate
 from bppsa_cupy.training.optimizers import Optimizer
 from bppsa_cupy.training.settings import Settings
@@ -78,6 +79,34 @@ def train_by_torch(
         network.load_state_dict(curve.state)
         curve.evaluations = [evaluate(network, dataset.test, TEST_BATCH)]
     return curve
+
+
+def train_runs(
+    build: Callable[[], Sequential],
+    dataset: Dataset,
+    runs: Mapping[str, Settings],
+    optimizer: type[Optimizer],
+    threads: int = 1,
+    **options: Any,
+) -> dict[str, Curve]:
+    """Curves by run, one after another, each of a network that `build` makes: that of PYTORCH by PyTorch, all
+    others by bppsa-cupy, with the same optimizer and options.
+
+    A step of each run but those under noise is made apart before, as the first one compiles kernels.
+    """
+
+    def train_one(run: str, settings: Settings) -> Curve:
+        network = build()
+        if run == PYTORCH:
+            return train_by_torch(network, dataset, settings, optimizer, threads, **options)
+        return train_by_us(network, dataset, settings, optimizer(network.parameters, **options))
+
+    curves = {}
+    for run, settings in runs.items():
+        if not run.startswith(NOISE):
+            train_one(run, replace(settings, iterations=1, progress=False))
+        curves[run] = train_one(run, settings)
+    return curves
 
 
 class _Model:
