@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,6 +16,7 @@ from bppsa_cupy.distributed.group import Group
 from bppsa_cupy.distributed.shared import SharedChoices, SharedSequential, agree_on
 from bppsa_cupy.distributed.tree_sum import TreeSum, shares
 from bppsa_cupy.errors import DistributedError, PassError
+from bppsa_cupy.network.architecture import Architecture
 from bppsa_cupy.network.backward import BackwardReport, checked_gradient
 from bppsa_cupy.network.forward import begin
 from bppsa_cupy.network.passes import Pass, Walker, current_pass, own_pass
@@ -135,7 +136,7 @@ class BatchSequential(SharedSequential):
         self._ranks, self._rank = (1, 0) if group is None else (group.size, group.rank)
         self.over = group
         self._choices = None if group is None else SharedChoices(group)
-        self._current, self._backward = inner._current, inner._backward
+        self._backward = inner._backward
         self.dtype, self.device, self.training = inner.dtype, inner.device, inner.training
         self.parameters, self.gradients, self.buffers = inner.parameters, inner.gradients, inner.buffers
         self.random_state = inner.random_state
@@ -144,6 +145,13 @@ class BatchSequential(SharedSequential):
         self._counters = [array for array in self.buffers.values() if array.dtype != self.dtype]
         self._starts: list[Array] = []
         self._sums: dict[tuple[str, int], TreeSum] = {}
+
+    @property
+    def _architecture(self) -> Architecture:  # type: ignore[override]
+        return self.inner._architecture
+
+    def set_masks(self, masks: Mapping[str, Any]) -> None:
+        self.inner.set_masks(masks)
 
     @property
     def writes(self) -> bool:
@@ -287,7 +295,7 @@ class BatchSequential(SharedSequential):
         if current.architecture is not architecture:  # the pass is older than the masks, or the mode
             current.architecture, current.parts = architecture, []
         current.output, current.input = None, given
-        current.version, current.values = self.parameters.version, self.parameters.watched_values()
+        current.version = self.parameters.version
         return current, given, self.cut(len(given))
 
     def _through_all(
@@ -314,34 +322,31 @@ class BatchSequential(SharedSequential):
         if self.sync_batch_norm:
             assert self.over is not None
             shared = RanksBatch(self.over, len(given), bool(cut.own))
-        self._keep_state()
+        if moves:
+            self.buffers.keep()
         self._starts = [array.copy() for array in self._moving] if moves else []
-        try:
-            for place, number in enumerate(cut.numbers):
-                index = place if together else 0
-                samples = slice(0, 0) if number is None else cut.samples[number]
-                if index == len(current.parts):
-                    current.parts.append(Pass(self.parameters, self.architecture, inner._contexts()))
-                part = current.parts[index]
-                if moves and place:
-                    self.buffers.restore()
-                x, own_lengths = given[samples], None
-                if number is None:
-                    x = self.device.zeros((1, *given.shape[1:]), given.dtype)
-                elif lengths is not None:
-                    own_lengths = np.asarray(self.device.to_host(lengths))[samples]
-                taken = begin(part, x, own_lengths, None, current.keeps)
-                for ctx in part.layers:
-                    ctx.first_sample, ctx.shared_batch = samples.start, shared
-                part.output = inner._through(part, taken)
-                if moves and number is not None and not alone:
-                    self._take_move(number, samples, cut)
-                then(number, part)
-            if moves and not alone:
-                self._agree_on_buffers(count)
-        except BaseException:
-            self.undo_forward()
-            raise
+        for place, number in enumerate(cut.numbers):
+            index = place if together else 0
+            samples = slice(0, 0) if number is None else cut.samples[number]
+            if index == len(current.parts):
+                current.parts.append(Pass(self.parameters, self.architecture, inner._contexts()))
+            part = current.parts[index]
+            if moves and place:
+                self.buffers.restore()
+            x, own_lengths = given[samples], None
+            if number is None:
+                x = self.device.zeros((1, *given.shape[1:]), given.dtype)
+            elif lengths is not None:
+                own_lengths = np.asarray(self.device.to_host(lengths))[samples]
+            taken = begin(part, x, own_lengths, None, current.keeps)
+            for ctx in part.layers:
+                ctx.first_sample, ctx.shared_batch = samples.start, shared
+            part.output = inner._through(part, taken)
+            if moves and number is not None and not alone:
+                self._take_move(number, samples, cut)
+            then(number, part)
+        if moves and not alone:
+            self._agree_on_buffers(count)
         del current.parts[len(cut.numbers) if together else 1 :]
         if not together:
             current.output = current.parts[0].output if current.parts else None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from typing import Any
 
 import numpy as np
 
@@ -22,7 +23,7 @@ class RankParameters(ParameterSet):
     shapes  of all of the network's arrays, by name
     owners  the rank of each, by name
 
-    Law: what is gathered, and `part`, are in the network's order, as of one process: where owners do not
+    Law: what is gathered, and `own_part`, are in the network's order, as of one process: where owners do not
     fall, the ranks' `flat` arrays one after another, else units of these. `to_host`, `gathered`,
     `of_all_ranks`, `units_of_all_ranks` and `set_where_any` are collective: every rank calls them, in the
     same order.
@@ -46,36 +47,49 @@ class RankParameters(ParameterSet):
         self._in_order = bool((np.diff(every) > 0).all())
 
     @property
+    def ranks(self) -> RankParameters:
+        return self
+
+    @property
     def names(self) -> list[str]:
+        """The names of all of the network's arrays, in their order."""
         return list(self._whole)
 
-    def set_masks(self, masks: Mapping[str, np.ndarray], unread: Iterable[str] = ()) -> None:
-        super().set_masks({name: mask for name, mask in masks.items() if name in self}, unread)
+    def set_masks(self, masks: Mapping[str, np.ndarray], kept: Mapping[str, np.ndarray]) -> None:
+        super().set_masks({name: mask for name, mask in masks.items() if name in self}, {})
+
+    def assign(self, arrays: Mapping[str, Any]) -> None:
+        super().assign({name: array for name, array in arrays.items() if name in self})
 
     def to_host(self) -> dict[str, np.ndarray]:
         whole = self.gathered(self.flat)
         return {name: whole[span].reshape(shape).copy() for name, (span, shape) in self._whole.items()}
 
     def gathered(self, flat: Array) -> np.ndarray:
+        """A host copy of an array laid out as `flat`, over all of the network's parameters."""
         whole = np.empty(self._count, self.flat.dtype)
         self._group.allgather(np.ascontiguousarray(self.device.to_host(flat)), whole, self._rows)
         return whole if self._in_order else whole.reshape(-1, self._step)[self._order].reshape(-1)
 
-    def part(self, whole: np.ndarray) -> np.ndarray:
+    def own_part(self, whole: np.ndarray) -> np.ndarray:
+        """What this rank holds of an array over all of the network's parameters."""
         if whole.shape != (self._count,):
             return whole
         return whole.reshape(-1, self._step)[self._own].reshape(-1)
 
     def of_all_ranks(self, value: Array) -> Array:
+        """(ranks, …) a small array of each rank, in rank order."""
         every = self.device.empty((self._group.size, *value.shape), value.dtype)
         self._group.allgather(self.device.xp.ascontiguousarray(value[None]), every)
         return every
 
     def units_of_all_ranks(self, values: Array) -> Array:
+        """(units,) a value of each unit of `flat`, of all of the network's units in their order."""
         every = _joined(self._group, values, units(self.dtype, self._rows))
         return every if self._in_order else every[self.device.asarray(self._order)]
 
     def set_where_any(self, flag: Array) -> None:
+        """Set a flag, (1,) int32, where it is set on any rank."""
         flag[...] = self.of_all_ranks(flag).max(axis=0)
 
 
@@ -111,10 +125,6 @@ class RankBuffers(BufferSet):
         own = {name: value for name, value in initial.items() if owners[name] == group.rank}
         super().__init__(group.device, dtype, own)
         self._group, self._initial, self._owners = group, initial, owners
-
-    @property
-    def names(self) -> list[str]:
-        return list(self._initial)
 
     def to_host(self) -> dict[str, np.ndarray]:
         own, dtype = super().to_host(), self.dtype

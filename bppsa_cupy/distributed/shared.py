@@ -12,7 +12,6 @@ from bppsa_cupy.distributed.group import Group
 from bppsa_cupy.errors import DistributedError
 from bppsa_cupy.network.backward import Backward
 from bppsa_cupy.network.buffers import BufferSet
-from bppsa_cupy.network.current import CurrentArchitecture
 from bppsa_cupy.network.parameters import ParameterSet
 from bppsa_cupy.network.sequential import Sequential
 from bppsa_cupy.network.state import load_state
@@ -73,6 +72,8 @@ class SharedSequential(Sequential):
     Raises DistributedError where what the ranks have differs, or the group has another device.
     """
 
+    _stores_kept = False
+
     def __init__(
         self,
         network: Sequential,
@@ -85,12 +86,12 @@ class SharedSequential(Sequential):
     ) -> None:
         agree_on(network, group, **agreed)
         self.group, self.buffers = group, buffers
-        self._current = CurrentArchitecture(network.architecture)
+        self._architecture = network.architecture
         self.dtype, self.device = network.dtype, network.device
         self.training, self.random_state = network.training, dict(network.random_state)
         self.last_pass, self.last_backward = None, None
         self.parameters, self.gradients = parameters, gradients
-        self.parameters.set_masks(self.architecture.masks)
+        self.parameters.set_masks(self.architecture.masks, {})
         load_state(self.architecture, parameters, buffers, network.state_dict())
         self._backward = backward
 

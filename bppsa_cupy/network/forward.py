@@ -20,14 +20,11 @@ def begin(current: Pass, x: Any, lengths: Any, states: Any, keep: bool) -> Array
     architecture = current.architecture
     of_indices = bool(architecture.layers) and architecture.layers[0].takes_indices
     given = take_input("the network", current.device, current.dtype, x, architecture.check_input, of_indices)
-    current.parameters.apply_masks(unread=False)
-    if current.parameters.kept is not None:
-        current.parameters.kept.refresh()
+    current.parameters.apply_masks()
     current.output, current.keeps = None, keep  # no output until the pass has come to its end
     for ctx in current.layers:
         ctx.keeps = keep
     current.input, current.version = given, current.parameters.version
-    current.values = current.parameters.watched_values()
     current.forget_gradients()
     set_sequences(current, lengths, states)
     return given

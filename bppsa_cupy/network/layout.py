@@ -1,9 +1,10 @@
-"""How arrays lie end to end in one: whole ones, or the kept values of some of them alone."""
+"""How arrays lie end to end in one flat array, of pruned weights only the kept values."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -26,15 +27,14 @@ def lay_out(dtype: np.dtype, shapes: Mapping[str, tuple[int, ...]]) -> tuple[Spa
     return spans, end
 
 
-class KeptLayout:
-    """Where the values of a network's arrays lie in one flat array, which holds the kept values alone of some
-    arrays and all values of the others.
+class Layout:
+    """Where the values of named arrays lie in one flat array.
 
     shapes  of the arrays by name
-    kept    the kept positions by name, in the flattened array, ascending
-    size    of an array laid out so, the zeros that align its parts included
-    whole   of one laid out as `ParameterSet.flat`
-    places  in such a one, by name
+    kept    of pruned arrays the positions of the kept values in the flattened array, ascending; `flat` holds
+            only these values of them, and all values of the other arrays
+    spans   where each array's values lie in `flat`, with the shape that they have there
+    size    of `flat`, with the zeros that align the arrays; dense_size, the size without `kept`
     """
 
     def __init__(
@@ -44,41 +44,71 @@ class KeptLayout:
         shapes: Mapping[str, tuple[int, ...]],
         kept: Mapping[str, np.ndarray],
     ) -> None:
-        whole, self.whole = lay_out(dtype, shapes)
+        self.device, self.dtype, self.shapes, self.kept = device, dtype, dict(shapes), dict(kept)
         held = {name: (kept[name].size,) if name in kept else shape for name, shape in shapes.items()}
-        self.device, self.kept = device, dict(kept)
         self.spans, self.size = lay_out(dtype, held)
-        self.places = {name: span for name, (span, _) in whole.items()}
-        # What aligns arrays has its place after all, where nothing is read.
-        self._index = np.full(self.size, self.whole, np.int64)
-        for name, (span, _) in self.spans.items():
-            self._index[span] = self.places[name].start + (
-                kept[name] if name in kept else np.arange(span.stop - span.start)
-            )
-        self._on_device = device.asarray(self._index)
-        self._uploaded = {name: device.asarray(array.astype(np.int64)) for name, array in kept.items()}
+        self._dense, self.dense_size = lay_out(dtype, shapes)
+        self._index = {name: device.asarray(positions.astype(np.int64)) for name, positions in kept.items()}
 
-    @property
-    def positions(self) -> Array:
-        """(size,) where each value lies in `ParameterSet.room`, uint64."""
-        return self._on_device.view(np.uint64)
+    def is_equal(self, other: Layout) -> bool:
+        """Whether `other` lays out the same values of arrays of the same names, shapes, dtype and device."""
+        if self is other:
+            return True
+        ours, theirs = ((of.device, of.dtype, of.shapes, of.kept.keys()) for of in (self, other))
+        return ours == theirs and all(np.array_equal(self.kept[n], other.kept[n]) for n in self.kept)
 
-    def on_device(self, name: str) -> Array | None:
-        """The kept positions of a weight, int64; None of an array of which all are."""
-        return self._uploaded.get(name)
+    def view(self, flat: Array, name: str) -> Array:
+        """The values of an array in `flat`: all in its shape, or (kept,) those that are kept."""
+        span, shape = self.spans[name]
+        return flat[span].reshape(shape)
 
-    def is_equal(self, other: KeptLayout | None) -> bool:
-        """Whether `other` lays out the same values."""
-        return self is other or (other is not None and np.array_equal(self._index, other._index))
+    def part_of(self, names: Sequence[str]) -> slice:
+        """Where arrays that follow each other lie in `flat`, up to the array after them."""
+        order = list(self.spans)
+        if not names:
+            return slice(0, 0)
+        behind = order.index(names[-1]) + 1
+        stop = self.spans[order[behind]][0].start if behind < len(order) else self.size
+        return slice(self.spans[names[0]][0].start, stop)
 
-    def expand(self, values: Array) -> Array:
-        """A new array laid out as `flat`, with zeros for what is not kept."""
-        result = self.device.zeros((self.whole + 1,), values.dtype)
-        result[self._on_device] = values
-        return result[: self.whole]
+    def ends_arrays(self, start: Any, stop: Any) -> bool:
+        """Whether a part of `flat` begins and ends where arrays do, the zeros after them included."""
+        bounds = [*(span.start for span, _ in self.spans.values()), self.size]
+        return type(start) is type(stop) is int and start in bounds and stop in bounds and start <= stop
+
+    def positions(self, name: str, flat: Array) -> Array:
+        """The kept positions of a pruned array, where `flat` is: on the host or on the device."""
+        return self.kept[name] if isinstance(flat, np.ndarray) else self._index[name]
+
+    def dense(self, flat: Array, name: str) -> Array:
+        """A new array of the values of a pruned array, with zeros elsewhere."""
+        result = self._zeros(flat, math.prod(self.shapes[name]))
+        result[self.positions(name, flat)] = flat[self.spans[name][0]]
+        return result.reshape(self.shapes[name])
+
+    def expand(self, flat: Array) -> Array:
+        """`flat`, or a new array laid out without `kept`, with zeros for what is not kept."""
+        if not self.kept:
+            return flat
+        result = self._zeros(flat, self.dense_size)
+        for name, (place, _) in self._dense.items():
+            target = result[place]
+            target[self.positions(name, flat) if name in self.kept else ...] = flat[self.spans[name][0]]
+        return result
 
     def compress(self, flat: Array) -> Array:
-        """A new array of what is kept of one laid out as `flat`, on the host or the device."""
-        here = isinstance(flat, np.ndarray)
-        xp, index = (np, self._index) if here else (self.device.xp, self._on_device)
-        return xp.append(flat, xp.zeros(1, flat.dtype))[index]
+        """The inverse of `expand`: the values that are kept of an array laid out without `kept`."""
+        if not self.kept:
+            return flat
+        result = self._zeros(flat, self.size)
+        for name, (place, _) in self._dense.items():
+            source = flat[place]
+            result[self.spans[name][0]] = source[self.positions(name, flat)] if name in self.kept else source
+        return result
+
+    def _zeros(self, flat: Array, size: int) -> Array:
+        return (
+            np.zeros(size, flat.dtype)
+            if isinstance(flat, np.ndarray)
+            else self.device.zeros((size,), flat.dtype)
+        )

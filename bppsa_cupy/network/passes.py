@@ -50,7 +50,6 @@ class Pass:
     layers            each layer's context
     input, output     (B, ...); the output is None until the pass has come to its end
     version           of the parameters the pass used
-    values            a copy of them, laid out as their `flat`, where they are watched
     keeps             whether it keeps what a way back needs
     output_gradients  by layer index, the gradient by that layer's output in the last backward pass;
                       views of buffers, forgotten when the network goes back through another pass
@@ -63,7 +62,6 @@ class Pass:
     input: Array = None
     output: Array = None
     version: int = -1
-    values: Array = None
     keeps: bool = True
     output_gradients: dict[int, Array] = field(default_factory=dict)
     stream: Any = None
@@ -158,8 +156,8 @@ def own_pass(given: Pass, parameters: ParameterSet) -> Pass:
 
 
 def current_pass(given: Pass | None, parameters: ParameterSet, caller: str, *, stale: bool = False) -> Pass:
-    """`given`, which must be a pass of these parameters that came to its end, at their present version, and
-    values where these are watched, unless it may be `stale`. Raises PassError."""
+    """`given`, which must be a pass of these parameters that came to its end, at their present version unless
+    it may be `stale`. Raises PassError."""
     if given is None:
         raise PassError(f"{caller} was called before forward: run net.forward(x) first")
     own_pass(given, parameters)
@@ -173,11 +171,5 @@ def current_pass(given: Pass | None, parameters: ParameterSet, caller: str, *, s
         raise PassError(
             f"the pass used version {given.version} of the parameters, they are at version "
             f"{parameters.version}: run net.forward(x) again before {caller}"
-        )
-    changed = [] if stale or given.values is None else parameters.differing(given.values)
-    if changed:
-        raise PassError(
-            f"values of {', '.join(changed)} were changed in place after the pass used them: run "
-            f"net.forward(x) again before {caller}"
         )
     return given

@@ -47,7 +47,7 @@ def prune(network: Sequential, fraction: float, scope: str = "layer") -> dict[st
         together = _kept(np.concatenate(list(magnitudes.values())), fraction)
         kept = dict(zip(magnitudes, np.split(together, ends[:-1]), strict=True))
     masks = {
-        name: kept[name].reshape(network.parameters.raw[name].shape)
+        name: kept[name].reshape(network.parameters.layout.shapes[name])
         for name, mask in present.items()
         if mask is not None or not kept[name].all()
     }
@@ -57,8 +57,7 @@ def prune(network: Sequential, fraction: float, scope: str = "layer") -> dict[st
 
 def _magnitudes(network: Sequential, name: str, mask: np.ndarray | None) -> np.ndarray:
     """|w| in float32, flat; -1 where it is masked. Raises PruneError where a weight is not finite."""
-    network.parameters.settled()
-    weights = np.asarray(network.device.to_host(network.parameters.raw[name]))
+    weights = np.asarray(network.device.to_host(network.parameters[name]))
     if not np.isfinite(weights).all():
         raise PruneError(f"{name} holds NaN or infinity: it cannot be pruned by magnitude")
     values = np.abs(weights.astype(np.float32)).ravel()

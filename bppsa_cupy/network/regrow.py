@@ -31,7 +31,6 @@ def regrow(network: Sequential, gradients: Mapping[str, Any], fraction: float) -
     as_instance("regrow", "gradients", gradients, Mapping, takes, error=PruneError)  # type: ignore[type-abstract]
     masks, host = network.masks, network.device.to_host
     changed = {}
-    network.parameters.settled()
     for name, mask in masks.items():
         if name not in gradients:
             raise PruneError(
@@ -42,7 +41,7 @@ def regrow(network: Sequential, gradients: Mapping[str, Any], fraction: float) -
         if gradient.shape != mask.shape or not np.isfinite(gradient).all():
             found = f"of shape {gradient.shape}" if gradient.shape != mask.shape else "with NaN or infinity"
             raise PruneError(f"regrow got a gradient {found} by {name} {mask.shape}: it takes a finite one")
-        weights = np.abs(np.asarray(host(network.parameters.raw[name]), np.float32)).ravel()
+        weights = np.abs(np.asarray(host(network.parameters[name]), np.float32)).ravel()
         kept = np.flatnonzero(mask)
         count = round(fraction * kept.size)
         stay = np.sort(kept[np.argsort(weights[kept], kind="stable")[count:]])

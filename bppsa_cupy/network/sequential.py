@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, TypeVar, overload
 
@@ -12,19 +12,13 @@ from bppsa_cupy.arguments import as_flag, as_instance, as_integer
 from bppsa_cupy.devices import Array, Device, get_device
 from bppsa_cupy.errors import PlanError, ShapeError
 from bppsa_cupy.layers import Context, Layer
-from bppsa_cupy.layers.arguments import as_bits
 from bppsa_cupy.network.analysis import jacobian_records
 from bppsa_cupy.network.architecture import Architecture
 from bppsa_cupy.network.backward import Backward, BackwardReport
 from bppsa_cupy.network.bound_layer import BoundLayer
 from bppsa_cupy.network.buffers import BufferSet
-from bppsa_cupy.network.current import CurrentArchitecture, CurrentPart
 from bppsa_cupy.network.forward import begin, draw, through
-from bppsa_cupy.network.gradients import GradientSet
-from bppsa_cupy.network.kept import KeptValues
-from bppsa_cupy.network.layout import KeptLayout
 from bppsa_cupy.network.parameters import ParameterSet, real_dtype
-from bppsa_cupy.network.parts import BufferPart, ParameterPart, consecutive, names_in_whole
 from bppsa_cupy.network.passes import Pass, current_pass, own_pass
 from bppsa_cupy.network.run_scans import RunScans
 from bppsa_cupy.network.state import in_order, load_state, matched, state_of, without_masks
@@ -53,14 +47,14 @@ class Sequential:
     layer does not take what the one before it gives.
     """
 
-    #: The number of training passes before the latest forward pass, where that was one.
-    _passes_before: int | None = None
-
     #: The number of training passes on the device, (1,) int64, that a captured step draws from.
     passes_on_device: Array = None
 
-    #: Whether gradients are those of all weights, also where layers go by the lists of what is kept.
-    _whole_gradients = False
+    #: Whether pruned weights are stored by their kept values where layers compute with lists of them.
+    _stores_kept = True
+
+    #: Of a view, net[:3]: the network, the layers there, and the network's architecture that these are of.
+    _whole: tuple[Sequential, range, Architecture] | None = None
 
     def __init__(
         self,
@@ -80,7 +74,7 @@ class Sequential:
                 "Sequential got no input_shape: it takes the shape of one sample, as (3, 32, 32) of images, "
                 "(T, F) of sequences"
             )
-        self._current = CurrentArchitecture(Architecture(layers, input_shape))
+        self._architecture = Architecture(layers, input_shape)
         self.dtype = real_dtype(dtype)
         self.device = get_device(device)
         self.training = True
@@ -89,7 +83,7 @@ class Sequential:
         shapes = self.architecture.parameter_shapes()
         self.buffers = BufferSet(self.device, self.dtype, self.architecture.initial_buffers())
         self.parameters = ParameterSet(self.device, self.dtype, shapes)
-        self.gradients: ParameterSet = GradientSet(self.device, self.dtype, shapes)
+        self.gradients = ParameterSet(self.device, self.dtype, shapes)
         generator = np.random.default_rng(as_integer("Sequential", "seed", seed, 0, None))
         self.parameters.assign(self.architecture.initialize(generator))
         self._take_masks(self.architecture)
@@ -102,7 +96,10 @@ class Sequential:
     def architecture(self) -> Architecture:
         """The layers with their masks, their shapes and Jacobians, in the present mode; `set_masks` makes
         another one."""
-        return self._current.current.in_mode(self.training)
+        if self._whole is not None and self._whole[0]._architecture is not self._whole[2]:
+            self._whole = (*self._whole[:2], self._whole[0]._architecture)
+            self._architecture = self._whole[2].part(self._whole[1])
+        return self._architecture.in_mode(self.training)
 
     @property
     def layers(self) -> tuple[Layer, ...]:
@@ -176,37 +173,40 @@ class Sequential:
 
     def __getitem__(self, index: int | slice) -> BoundLayer | Sequential:
         """Layer `index` with the network's parameters, to be called on its own: net[0](x, h0). Or a network
-        of consecutive layers, net[:3], which shares.
+        of consecutive layers, net[:3], which is a view.
 
-        Shared are parameters, gradients, buffers, masks and the random state: a step of an optimizer on
-        `net[:3].parameters` changes `net`, and a backward pass of either writes over the same gradients. Its
-        own are passes, the plan in use, and the mode, which is that of `net` at first. Its layers and names
-        count from 0, so `net[3:]` calls layer 3 "0". A copy or pickle of it is a network of its own.
+        A view shares parameters, gradients, buffers, masks and the random state: a step of an optimizer on
+        `net[:3].parameters` changes `net`, and the backward pass of either overwrites the same gradients.
+        The view has its own passes, plan, and mode, which is that of `net` at first. Its layers and names
+        count from 0, so `net[3:]` calls layer 3 "0". A copy or pickle of it is an independent network.
         Raises ShapeError for layers that do not follow each other.
         """
         if isinstance(index, slice):
-            return self._part(consecutive(index, len(self)))
+            return self._part(_consecutive(index, len(self)))
         position = range(len(self))[index]
         return BoundLayer(self.layers[position], partial(self._context, position))
 
     def _part(self, layers: range) -> Sequential:
-        """The network of these layers, which shares what this one holds."""
+        """A view of these layers."""
+        if self._whole is not None:
+            net, outer, _ = self._whole
+            return net._part(outer[layers.start : layers.stop])
         part = Sequential.__new__(Sequential)
-        part._share(self, layers)
-        return part
+        part._whole = self, layers, self._architecture
+        part._architecture = self._architecture.part(layers)
+        part.dtype, part.device, part.training = self.dtype, self.device, self.training
 
-    def _share(self, whole: Sequential, layers: range) -> None:
-        """Hold consecutive layers of another network, in place of `__init__`: see `__getitem__`."""
-        self._current = CurrentPart(whole._current, layers)
-        self.dtype, self.device, self.training = whole.dtype, whole.device, whole.training
-        names = names_in_whole(self.architecture.parameter_shapes(), layers.start)
-        whole.use_whole_gradients()
-        self.parameters = ParameterPart(whole.parameters, names)
-        self.gradients = ParameterPart(whole.gradients, names)
-        buffers = names_in_whole(self.architecture.initial_buffers(), layers.start)
-        self.buffers = BufferPart(whole.buffers, buffers)
-        self.random_state = whole.random_state
-        self.last_pass, self.last_backward, self._backward = None, None, Backward()
+        def names(of: Iterable[str]) -> dict[str, str]:
+            """The names here by those in the view."""
+            split = (name.partition(".") for name in of)
+            return {f"{index}.{rest}": f"{int(index) + layers.start}.{rest}" for index, _, rest in split}
+
+        shapes = names(part._architecture.parameter_shapes())
+        part.parameters, part.gradients = self.parameters.part(shapes), self.gradients.part(shapes)
+        part.buffers = self.buffers.part(names(part._architecture.initial_buffers()))
+        part.random_state = self.random_state
+        part.last_pass, part.last_backward, part._backward = None, None, Backward()
+        return part
 
     def __iter__(self) -> Iterator[BoundLayer]:
         return (self[index] for index in range(len(self)))
@@ -239,51 +239,39 @@ class Sequential:
         """
         takes = "arrays by the weight's name"
         as_instance("set_masks", "masks", masks, Mapping, takes)  # type: ignore[type-abstract]
-        masked = self._current.with_masks(masks)
-        self._take_masks(masked)  # all that can fail for want of memory
-        self._current.take(masked)
+        self._take_masks(self._with_masks(masks))
         if self._backward.scans is not None:
             self._backward.scans.clear()
         self.parameters.apply_masks()
         self.parameters.changed()
 
+    def _with_masks(self, masks: Mapping[str, Any]) -> Architecture:
+        """The architecture with these masks in place of its own. Raises ShapeError."""
+        if self._whole is not None:
+            first, stop = self._whole[1].start, self._whole[1].stop
+            raise ShapeError(
+                f"masks of {', '.join(masks) or 'nothing'} were given to net[{first}:{stop}], a part of a "
+                "network: set them, or prune, on the whole network, whose parameters these are"
+            )
+        return self._architecture.with_masks(masks)
+
     def described_with_masks(self, masks: Mapping[str, Any]) -> dict[str, Any]:
         """`describe()` as it would be with these masks, which `set_masks` takes or refuses."""
-        return self._current.with_masks(masks).describe()
+        return self._with_masks(masks).describe()
 
     def _take_masks(self, masked: Architecture) -> None:
-        """Let parameters and gradients know the masks of an architecture, and which layers go by lists; all
-        or nothing where memory is too little."""
-        kept = masked.kept(self.device.name)
-        shapes = masked.parameter_shapes()
-        listed = kept if not self._whole_gradients else {}
-        layout = KeptLayout(self.device, self.dtype, shapes, listed) if listed else None
-        before, gradients = self.parameters.layout, self.gradients
-        masks = {name: as_bits(self.device, mask, self.dtype) for name, mask in masked.masks.items()}
-        if isinstance(gradients, GradientSet) and (before is not None or layout is not None):
-            room, handed_out = self.parameters.room, self.parameters.handed_out
-            self.parameters.settled()
-            values = None if layout is None else KeptValues(layout, room, handed_out)
-            gradients.lay_out(layout)
-            self.parameters.layout, self.parameters.kept = layout, values
-        self.parameters.set_masks(masks, kept)
-
-    def use_whole_gradients(self) -> None:
-        """Hold gradients of all weights from now on, whatever the masks, in `gradients.flat`, laid out as
-        `parameters.flat` is: for what takes parts of it. A pass from before has to be made again."""
-        self._whole_gradients = True
-        if self.parameters.layout is not None:
-            self._take_masks(self.architecture)
-            self._current.take(self._current.current.part(range(len(self))))
-            self.parameters.changed()
+        """Take an architecture with other masks, and store parameters and gradients as these need."""
+        kept = masked.kept(self.device.name) if self._stores_kept else {}
+        self.parameters.set_masks(masked.masks, kept)
+        self.gradients.set_masks({}, kept)
+        self._architecture = masked
 
     # ---- contexts ----
 
     def _context(self, index: int, architecture: Architecture | None = None) -> Context:
         """A new context of one layer, on the network's parameters and gradients; of another architecture of
         the same layers where one is given."""
-        gradients = self.gradients.own if isinstance(self.gradients, GradientSet) else self.gradients
-        arrays = self.parameters.in_passes(), gradients, self.parameters.masks, self.buffers
+        arrays = self.parameters.arrays, self.gradients.arrays, self.parameters.masks, self.buffers
         ctx = (architecture or self.architecture).new_context(index, self.device, self.dtype, *arrays)
         ctx.training, ctx.draw = self.training, draw(self.random_state, index)
         return ctx
@@ -312,8 +300,7 @@ class Sequential:
         The pass is kept as `last_pass`. `into` names an earlier pass whose arrays may be written
         over, among them the output it returned; without it the pass takes new arrays. `x` is kept by
         reference until the backward pass. Raises ShapeError naming both shapes or dtypes, DeviceError where
-        the device has too little memory; buffers and random state are as before then, and the call may be
-        made again.
+        the device has too little memory.
         """
         with self.device.naming_memory:
             current = (
@@ -325,12 +312,7 @@ class Sequential:
                 current.architecture, current.layers = self.architecture, self._contexts()
             current.stream = self.device.follow(current.stream)
             given = begin(current, x, lengths, states, keep)
-            self._keep_state()
-            try:
-                y = current.output = self._through(current, given)
-            except BaseException:
-                self.undo_forward()
-                raise
+            y = current.output = self._through(current, given)
         self.last_pass = current
         self.random_state["passes"] += self.training
         return y
@@ -460,30 +442,12 @@ class Sequential:
 
     # ---- state ----
 
-    def _keep_state(self) -> None:
-        """Keep what a forward pass of the present mode changes, for `undo_forward`."""
-        self._passes_before = None
-        if self.training:
-            self.buffers.keep()
-            self._passes_before = self.random_state["passes"]
-
     def replayed(self, current: Pass, report: BackwardReport) -> None:
         """Note that a graph of a whole training step was launched, which goes through this pass."""
         self.last_pass, self.last_backward = current, report
         if self.training:
-            self._passes_before = self.random_state["passes"]
             self.random_state["passes"] += 1
-        if self.parameters.kept is not None:
-            self.parameters.kept.note_step()
         self.parameters.changed()
-
-    def undo_forward(self) -> None:
-        """Set buffers (running statistics) and random state to what they were before the latest forward pass,
-        if that was in training mode: for a training step that cannot be ended, as where memory ran out in
-        the backward pass, and is to be made again from its beginning. The pass itself stays."""
-        if self._passes_before is not None:
-            self.buffers.restore()
-            self.random_state["passes"] = self._passes_before
 
     def state_dict(self) -> dict[str, np.ndarray]:
         """Copies of the parameters and buffers on the host, by name, in PyTorch's order; masked weights
@@ -507,7 +471,7 @@ class Sequential:
         if masks:
             own = {id(array): name for name, array in named.items()}
             given = {own[id(whole[name])]: mask for name, mask in masks.items()}
-            self._current.with_masks({**self.masks, **given})
+            self._with_masks({**self.masks, **given})
         load_state(self.architecture, self.parameters, self.buffers, named)
         if masks:
             self.set_masks({**self.masks, **given})
@@ -537,3 +501,18 @@ def _rebuild(
     network.training, network.random_state = training, random_state
     network.load_state_dict(parameters)
     return network
+
+
+def _consecutive(index: slice, count: int) -> range:
+    """The layers of a slice, of `count` there are. Raises ShapeError where they do not follow each other."""
+    for name in ("start", "stop", "step"):
+        if getattr(index, name) is not None:
+            as_integer("net[…]", name, getattr(index, name))
+    chosen = range(count)[index]
+    if chosen.step != 1:
+        shown = ":".join("" if at is None else str(at) for at in (index.start, index.stop, index.step))
+        raise ShapeError(
+            f"net[{shown}] takes layers {list(chosen)} of {count}: a part of a network is of layers "
+            "that follow each other, as net[:3]"
+        )
+    return chosen

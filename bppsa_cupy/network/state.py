@@ -38,10 +38,9 @@ def load_state(
             f"{unknown or 'none'}; the network has {list(names)}, and takes them behind any one prefix, or "
             "by their order (by_order=True)"
         )
-    converted = buffers.converted(arrays)
-    parameters.assign({name: arrays[name] for name in names if name not in buffers.names})
-    buffers.take(converted)
-    parameters.apply_masks()
+    running = buffers.converted({name: arrays[name] for name in buffers})
+    parameters.assign({name: arrays[name] for name in parameters})
+    buffers.assign(running)
 
 
 def without_masks(arrays: Mapping[str, Any]) -> tuple[Mapping[str, Any], dict[str, Any]]:

@@ -93,19 +93,23 @@ class Execution:
         self.network, self._group, self._trace = network, group, trace
         self.placement, self.stages = placement, stages
         self._last, self.whole = len(placement.stages) - 1, True
-        arrays = network.parameters, network.gradients, network.parameters.masks, network.buffers
+        arrays = (
+            network.parameters.arrays,
+            network.gradients.arrays,
+            network.parameters.masks,
+            network.buffers,
+        )
         self.parts = {
             stage: _StageState(
                 Stage(placement, stage, network.device, network.dtype, *arrays),
-                network.parameters.part_of(placement.parameter_names[stage]),
+                network.parameters.layout.part_of(placement.parameter_names[stage]),
             )
             for stage in stages
         }
 
     def run(self, schedule: PipelineSchedule, work: Work, predict: bool) -> Iterator[Row]:
         """Run all actions on the batches of `work`; its rows, which come when the first of this process's
-        stages has been updated, a step late. Without stale weights the updates of a step are made together,
-        after all that can fail of it."""
+        stages has been updated, a step late. Without stale weights the updates of a step come together."""
         named, first = self.network.device.naming_memory, self.stages.start
         self.network.parameters.apply_masks()
         self.whole = True
@@ -168,11 +172,10 @@ class _Run:
         self._trace(action, begun)
 
     def update(self, actions: Sequence[Action]) -> None:
-        """Run updates of one batch: all that can fail for want of memory is done before the first one."""
+        """Run updates of one batch."""
         begun = self._ready = time.perf_counter()
-        prepared = [self._prepared(action) for action in actions]
-        for action, apply in zip(actions, prepared, strict=True):
-            apply()
+        for action in actions:
+            self._update(action)
             self._updates[action.stage] += 1
             self._trace(action, begun)
             begun = self._ready = time.perf_counter()
@@ -269,15 +272,15 @@ class _Run:
         if self._schedule.micro > 1:
             part.add_gradients(self._network.gradients.flat)
 
-    def _prepared(self, action: Action) -> Callable[[], None]:
-        """The update of a stage, to be made."""
+    def _update(self, action: Action) -> None:
+        """Update a stage."""
         part, gradients = self._parts[action.stage], self._network.gradients
         if self._schedule.micro > 1:
             part.take_sum(gradients.flat)
         if part.stash is not None:
             part.stash.update()
         self.rows.set_rate(action.batch)
-        return self._work.optimizer.prepared_step(gradients, part.own)
+        self._work.optimizer.step(gradients, part.own)
 
     def _updated(self, stage: int, batch: int) -> None:
         """What follows a stage's update."""

@@ -44,7 +44,7 @@ class StageSequential(SharedSequential):
         buffers = RankBuffers(group, dtype, network.architecture.initial_buffers(), owners)
         super().__init__(network, group, parameters, gradients, buffers, Backward(), ppv=placement.ppv)
         self.placement = placement
-        arrays = parameters, gradients, parameters.masks, buffers
+        arrays = parameters.arrays, gradients.arrays, parameters.masks, buffers
         self._stage = Stage(placement, group.rank, self.device, dtype, *arrays)
         self._evaluation = self._stage.new_pass()
 

@@ -68,7 +68,6 @@ class Pipeline:
             if value is not None:
                 as_instance("Pipeline", name, value, kind, f"a {kind.__name__}, or None", error=BppsaError)
         check_schedule(schedule, micro_batches)
-        net.use_whole_gradients()
         self.placement = Placement(net, ppv)
         self.schedule, self.micro_batches = schedule, micro_batches
         self.predict = as_flag("Pipeline", "predict", predict, error=BppsaError)

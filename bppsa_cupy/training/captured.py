@@ -5,8 +5,7 @@ from __future__ import annotations
 import operator
 import warnings
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
@@ -112,8 +111,8 @@ class CapturedStep:
     -----
     Newton iterations, embeddings, masked layers that multiply by all weights, gradient hooks and networks
     over ranks are not captured. If a capture fails, the step
-    warns (RuntimeWarning) and runs launch by launch. A step that raises an error changes neither parameters,
-    buffers nor the optimizer's state. Memory: each of the 8 latest input shapes has its own activations.
+    warns (RuntimeWarning) and runs launch by launch. A step that raises an error changes neither parameters
+    nor the optimizer's state. Memory: each of the 8 latest input shapes has its own activations.
 
     Examples
     --------
@@ -188,23 +187,22 @@ class CapturedStep:
         else:
             scores = network.forward(x, into=self._pass, lengths=lengths)
         self._pass = network.last_pass
-        with forward_undone_by_errors(network):
-            if scores is not None:
-                if self.loss is cross_entropy:
-                    loss, gradient = cross_entropy(
-                        scores, labels, lengths=label_lengths, device=device,
-                        label_smoothing=self.label_smoothing,
-                    )  # fmt: skip
-                else:
-                    loss, gradient = self.loss(scores, labels)
-                network.backward(gradient, method=self.method)
-            if self.gradient_hook is not None:
-                self.gradient_hook(network)
-            norm = None
-            if self.clip is not None:
-                norm = device.fetch(clip_grad_norm(network.gradients, self.clip))
-            fetched = device.fetch(loss)
-            optimizer.step(network.gradients)
+        if scores is not None:
+            if self.loss is cross_entropy:
+                loss, gradient = cross_entropy(
+                    scores, labels, lengths=label_lengths, device=device,
+                    label_smoothing=self.label_smoothing,
+                )  # fmt: skip
+            else:
+                loss, gradient = self.loss(scores, labels)
+            network.backward(gradient, method=self.method)
+        if self.gradient_hook is not None:
+            self.gradient_hook(network)
+        norm = None
+        if self.clip is not None:
+            norm = device.fetch(clip_grad_norm(network.gradients, self.clip))
+        fetched = device.fetch(loss)
+        optimizer.step(network.gradients)
         blocked = optimizer.fetch_blocked()
         return StepResult(
             lambda: (float(fetched()), bool(blocked()[0]), None if norm is None else norm().item())
@@ -248,17 +246,6 @@ def _obstacle_of(network: Sequential, gradient_hook: Any) -> str:
     return "a gradient hook runs on the host" if gradient_hook is not None else ""
 
 
-@contextmanager
-def forward_undone_by_errors(network: Sequential) -> Iterator[None]:
-    """The rest of a step: if it fails, buffers and random state are as before the step, as parameters and
-    the optimizer's state are."""
-    try:
-        yield
-    except BaseException:
-        network.undo_forward()
-        raise
-
-
 # ---- graphs ----
 
 
@@ -299,9 +286,7 @@ class _Graphs:
             lengths = np.asarray(lengths)
             check_lengths(lengths, len(x), x.shape[1])
         numbers = optimizer.checked_numbers()
-        kept = network.parameters.kept
-        read = 0 if kept is None else len(network.parameters.handed_out)
-        key = x.shape, targets.shape, targets.dtype, lengths is None, network.training, read
+        key = x.shape, targets.shape, targets.dtype, lengths is None, network.training
         if len(numbers) != len(optimizer.numbers):
             optimizer.set_numbers(numbers)
         fixed = self._what_is_fixed()
@@ -387,26 +372,25 @@ class _Graphs:
         finally:
             network.passes_on_device = None
         shape.current = network.last_pass
-        with forward_undone_by_errors(network):
-            if step.loss is cross_entropy:
-                loss, gradient = mean_cross_entropy(
-                    self.device, scores, fields["labels"], fields["count"], step.label_smoothing
-                )
-            else:
-                loss, gradient = step.loss(scores, fields["labels"])
-            network.backward(gradient, step.method)
-            if step.clip is not None:
-                shape.results["norm"][...] = clip_grad_norm(network.gradients, step.clip)
-            shape.results["loss"][...] = loss
-            optimizer.step(network.gradients)
-            shape.results["blocked"][...] = optimizer.flag
+        if step.loss is cross_entropy:
+            loss, gradient = mean_cross_entropy(
+                self.device, scores, fields["labels"], fields["count"], step.label_smoothing
+            )
+        else:
+            loss, gradient = step.loss(scores, fields["labels"])
+        network.backward(gradient, step.method)
+        if step.clip is not None:
+            shape.results["norm"][...] = clip_grad_norm(network.gradients, step.clip)
+        shape.results["loss"][...] = loss
+        optimizer.step(network.gradients)
+        shape.results["blocked"][...] = optimizer.flag
         shape.report = network.last_backward
 
     def _what_is_fixed(self) -> tuple[Any, ...]:
         """The objects that all graphs were captured for."""
         network = self._step.network
         optimizer = self._step.optimizer.bound_arrays()
-        return network.architecture, network.plan_in_use, network.gradients.room, *optimizer
+        return network.architecture, network.plan_in_use, network.gradients.flat, *optimizer
 
     def _converted(self, x: Any) -> Array:
         """An input as `network.forward` takes it: a list, an array of another dtype, an array of a GPU."""

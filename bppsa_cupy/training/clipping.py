@@ -28,16 +28,20 @@ def clip_grad_norm(gradients: ParameterSet, max_norm: float) -> Array:
     takes = "a network's gradients, net.gradients"
     as_instance("clip_grad_norm", "gradients", gradients, ParameterSet, takes, error=BppsaError)
     max_norm = check_max_norm(max_norm)
-    flat, device, xp = gradients.flat[gradients.own_slice], gradients.device, gradients.device.xp
+    ranks, device, xp = gradients.ranks, gradients.device, gradients.device.xp
+    flat = gradients.flat if ranks is None else gradients.flat[ranks.own_slice]
     with np.errstate(invalid="ignore"), device.naming_memory:
-        own = xp.abs(flat).max() if flat.size else xp.zeros((), flat.dtype)
-        largest = gradients.of_all_ranks(own).max()
+        largest = xp.abs(flat).max() if flat.size else xp.zeros((), flat.dtype)
+        if ranks is not None:
+            largest = ranks.of_all_ranks(largest).max()
         scale = largest + (largest == 0)
         # By unit and then over units: in an order that does not depend on which rank holds what.
         sums = xp.square(flat / scale).astype(np.float64)
         for _ in range((ALIGNMENT // flat.itemsize).bit_length() - 1):
             sums = sums[::2] + sums[1::2]
-        norm = xp.sqrt(gradients.units_of_all_ranks(sums).sum()) * scale.astype(np.float64)
+        if ranks is not None:
+            sums = ranks.units_of_all_ranks(sums)
+        norm = xp.sqrt(sums.sum()) * scale.astype(np.float64)
         factor = xp.minimum(max_norm / (norm + 1e-6), 1.0)
         if xp is not np:
             # CuPy takes a denormal factor for 0: a power of two, which rounds nothing, goes first.

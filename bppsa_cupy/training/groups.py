@@ -34,6 +34,7 @@ def read_groups(
     groups = as_list("an optimizer", "groups", groups, "a list of dicts with 'params'", error=BppsaError)
     if len(groups) > MOST:
         raise BppsaError(f"{len(groups)} groups of parameters were given: at most {MOST} are taken")
+    known_names = list(parameters if parameters.ranks is None else parameters.ranks.names)
     owner: dict[str, int] = {}
     result = []
     for index, group in enumerate(groups):
@@ -44,27 +45,24 @@ def read_groups(
             if name not in known:
                 raise BppsaError(f"group {index} gives {name!r}: the optimizer has {', '.join(known)}")
         places = _places(group["params"], index)
-        taken = {name for place in places for name in _names(parameters, place, index)}
-        for name in parameters.names:
+        taken = {name for place in places for name in _names(known_names, place, index)}
+        for name in known_names:
             if name in taken and owner.setdefault(name, index) != index:
                 raise BppsaError(f"{name} is in groups {owner[name]} and {index}: put it in one of them")
-        in_order = [name for name in parameters.names if name in taken]
+        in_order = [name for name in known_names if name in taken]
         result.append({"params": in_order, **{name: _plain(value) for name, value in settings.items()}})
     return result
 
 
 def group_of_units(parameters: ParameterSet, groups: Sequence[Group]) -> tuple[np.ndarray, int]:
-    """The group of each unit of an array laid out as the gradients are, uint8: 0 where a parameter is in
-    none, k + 1 in groups[k]; and the
-    parameters a unit has. Arrays begin at whole units, so that a unit is of one group."""
+    """The group of each unit of `flat`, uint8: 0 without a group, k + 1 in groups[k]; and the number of
+    values per unit. Arrays begin at whole units, so that a unit is in one group."""
     unit = ALIGNMENT // parameters.dtype.itemsize
-    numbers = np.zeros(parameters.settled().size, np.uint8)
+    numbers = np.zeros(parameters.layout.size, np.uint8)
     for number, group in enumerate(groups, 1):
         for name in group["params"]:
             if name in parameters:
-                parameters.view(numbers, name)[...] = number
-    if parameters.layout is not None:
-        numbers = parameters.layout.compress(numbers)
+                parameters.layout.view(numbers, name)[...] = number
     return np.ascontiguousarray(numbers[::unit]), unit
 
 
@@ -78,12 +76,11 @@ def _places(params: Any, index: int) -> list[str]:
     ]
 
 
-def _names(parameters: ParameterSet, place: str, index: int) -> list[str]:
-    found = [name for name in parameters.names if name == place or name.startswith(f"{place}.")]
+def _names(known: Sequence[str], place: str, index: int) -> list[str]:
+    found = [name for name in known if name == place or name.startswith(f"{place}.")]
     if not found:
         raise BppsaError(
-            f"group {index} has the parameters {place!r}: the network has "
-            f"{', '.join(parameters.names) or 'none'}"
+            f"group {index} has the parameters {place!r}: the network has {', '.join(known) or 'none'}"
         )
     return found
 

@@ -182,10 +182,11 @@ def _is_finite(network: Sequential) -> bool:
     """Whether all parameters and buffers are; reductions on the device, and one wait."""
     device = network.device
     flag = device.zeros((1,), np.int32)
-    for array in (network.parameters.settled(), *network.buffers.values()):
+    for array in (network.parameters.flat, *network.buffers.values()):
         if array.dtype == network.dtype:
             device.launch(KERNELS["finite_check"], array, flag, array.size)
-    network.parameters.set_where_any(flag)
+    if network.parameters.ranks is not None:
+        network.parameters.ranks.set_where_any(flag)
     return not device.to_host(flag)[0]
 
 

@@ -86,42 +86,33 @@ class Optimizer(abc.ABC):
 
         part  of `flat` that alone is updated, from the start of one array to the start of another: a
               pipeline's stages are at different steps. `settle` ends updates by parts
-        Raises DeviceError, and changes neither parameters nor state, where the device has too little memory.
+        Raises DeviceError where the device has too little memory.
         """
-        self.prepared_step(gradients, part)()
-
-    def prepared_step(self, gradients: ParameterSet, part: slice | None = None) -> Callable[[], None]:
-        """The call that does what `step` does, with all that can fail for want of memory done before it;
-        to be made before anything else of the optimizer's."""
+        parameters = self.parameters
         if gradients is None or gradients is not self._fitting or gradients.layout is not self._layout:
             self._check_gradients(gradients)
         numbers = self.checked_numbers()
-        with (device := self.parameters.device).naming_memory:
+        with parameters.device.naming_memory:
             self._fit_layout()
             self._add_arrays()
-            progress, own = self._progress(part), self.parameters.own_slice if part is None else part
+            progress, ranks = self._progress(part), parameters.ranks
             self.set_numbers(numbers)
-            kept = self.parameters.kept
-            check, count, update = self._launches(gradients, progress, own, part)
+            check, count, update = self._launches(gradients, progress, part)
+            self._mask_state()
+            progress.flag[...] = 0
+            check()
+            if ranks is not None and part is None:
+                ranks.set_where_any(progress.flag)
+            count()
+            update()
+            if ranks is not None and part is None:
+                ranks.gather_updates()
+        parameters.changed()
 
-        def update_now() -> None:
-            with device.naming_memory:
-                self._mask_state()
-                progress.flag[...] = 0
-                check()
-                if part is None:
-                    self.parameters.set_where_any(progress.flag)
-                count()
-                if kept is None:
-                    update()
-                    self.parameters.gather_updates()
-                else:
-                    kept.refresh(every=True)
-                    update()
-                    kept.stepped()
-            self.parameters.changed()
-
-        return update_now
+    def _own_slice(self) -> slice:
+        """What of `flat` this process updates."""
+        ranks = self.parameters.ranks
+        return slice(0, self.parameters.layout.size) if ranks is None else ranks.own_slice
 
     def set_numbers(self, numbers: list[float]) -> None:
         """Let the table on the device hold these numbers, of `checked_numbers`."""
@@ -136,20 +127,19 @@ class Optimizer(abc.ABC):
         self.numbers = numbers
 
     def _launches(
-        self, gradients: ParameterSet, progress: Progress, own: slice, part: slice | None
+        self, gradients: ParameterSet, progress: Progress, part: slice | None
     ) -> tuple[Launch, ...]:
-        """The check for NaN, the count of the step and the update. Those of a network of one process are
-        bound once."""
-        device, kept = self.parameters.device, self.parameters.kept
+        """The check for NaN, the count of the step and the update. Those of the whole are bound once."""
+        device, parameters = self.parameters.device, self.parameters
         kernel, arrays, flag = self._kernel()
         fixed: tuple[Any, ...] = ()
-        if part is None and type(self.parameters) is ParameterSet:
-            fixed = gradients.room, kept, self._units, self.table, kernel, flag, *arrays
+        if part is None:
+            fixed = gradients.flat, parameters.flat, self._units, self.table, kernel, flag, *arrays
             if self._bound is not None and len(fixed) == len(self._bound[0]):
                 if all(map(operator.is_, fixed, self._bound[0])):
                     return self._bound[1]
-        values = gradients.settled()[own]
-        updated = self.parameters.settled()[own] if kept is None else kept.flat
+        own = self._own_slice() if part is None else part
+        values, updated = gradients.flat[own], parameters.flat[own]
         if part is not None:
             arrays = [array[part] for array in arrays]
         units = self._units[own.start // self._unit :]
@@ -168,7 +158,7 @@ class Optimizer(abc.ABC):
 
     def _check_gradients(self, gradients: Any) -> None:
         own, name = self.parameters, type(self).__name__
-        if not isinstance(gradients, ParameterSet) or not own.is_laid_out_as(gradients):
+        if not isinstance(gradients, ParameterSet) or not own.layout.is_equal(gradients.layout):
             held = gradients if isinstance(gradients, ParameterSet) else type(gradients).__name__
             raise BppsaError(
                 f"{name} got gradients of {held}: it takes those of its parameters, {own}, by the same names "
@@ -196,25 +186,21 @@ class Optimizer(abc.ABC):
         return made
 
     def _mask_state(self) -> None:
-        """Set the state to 0 where masks that are newer hold the parameters."""
+        """Set the state to 0 where masks that are newer prune the parameters."""
         if self._masks is not self.parameters.masks:
-            if self._layout is None:
-                for array in self._state.values():
-                    self.parameters.mask_own(array)
+            ranks = self.parameters.ranks
+            for array in self._state.values():
+                self.parameters.apply_masks(array) if ranks is None else ranks.mask_own(array)
             self._masks = self.parameters.masks
 
     def _fit_layout(self) -> None:
-        """Lay the state out as the gradients are now, which follows from the masks."""
-        layout, state = self.parameters.layout, {}
-        if layout is self._layout:
+        """Lay the state out as the parameters are now, which follows from the masks."""
+        old, new = self._layout, self.parameters.layout
+        if new is old:
             return
-        for name, array in self.arrays.items():
-            dense = array.copy() if array is self._state[name] else array
-            self.parameters.apply_masks(dense)
-            state[name] = dense if layout is None else layout.compress(dense)
-        self._layout = layout
+        self._state = {name: new.compress(old.expand(array)) for name, array in self._state.items()}
+        self._layout = new
         self.groups, self._units = self._grouped(self.groups)
-        self._state = state
 
     def _grouped(self, groups: Sequence[Mapping[str, Any]]) -> tuple[list[Group], Array]:
         """These groups as they are kept, and the group of each unit on the device."""
@@ -224,18 +210,16 @@ class Optimizer(abc.ABC):
 
     def _add_arrays(self) -> None:
         """Begin with zeros what state arrays the hyper-parameters ask for and there are none of yet."""
-        if missing := [name for name in self._arrays() if name not in self._state]:
-            kept = self.parameters.kept
-            flat = self.parameters.settled()[self.parameters.own_slice] if kept is None else kept.flat
-            self._state |= {name: self.parameters.device.zeros(flat.shape, flat.dtype) for name in missing}
+        own = self._own_slice()
+        for name in self._arrays():
+            if name not in self._state:
+                shape = (own.stop - own.start,)
+                self._state[name] = self.parameters.device.zeros(shape, self.parameters.dtype)
 
     def bound_arrays(self) -> tuple[Array, ...]:
         """The arrays that a step of the whole works on beside parameters and gradients."""
-        if self.parameters.layout is not self._layout:
-            self._fit_layout()
-        for name in self._arrays():
-            if name not in self._state:
-                self._add_arrays()
+        self._fit_layout()
+        self._add_arrays()
         return self._units, self.table, *self._state.values()
 
     def _settings(self) -> list[dict[str, Any]]:
@@ -249,13 +233,8 @@ class Optimizer(abc.ABC):
             return self._whole
         who = type(self).__name__
         as_instance(who, "part", part, slice, "a slice of `flat`, or None", error=BppsaError)
-        if self._layout is not None:
-            raise BppsaError(
-                f"{who} got part={part!r}: the network keeps gradients of its kept weights alone, so that "
-                "none lies where its parameter does; call net.use_whole_gradients() first"
-            )
         key = part.start, part.stop
-        if part.step is not None or not self.parameters.ends_arrays(*key):
+        if part.step is not None or not self.parameters.layout.ends_arrays(*key):
             raise BppsaError(
                 f"{who} got part={part!r}: it takes a slice from the start of one array in "
                 "net.parameters.flat to the start of another, or its end"
@@ -300,10 +279,8 @@ class Optimizer(abc.ABC):
 
     @property
     def arrays(self) -> Mapping[str, Array]:
-        """The state by name, each laid out as the parameters are; new arrays where it is held of kept weights
-        alone."""
-        layout = self._layout
-        return self._state if layout is None else {n: layout.expand(a) for n, a in self._state.items()}
+        """The state by name, each array laid out as the parameters are."""
+        return self._state
 
     def predict(self, updates: int, part: slice) -> Array:
         """What a part of `flat` would be after further updates that go on as the last ones did: a new array
@@ -331,21 +308,35 @@ class Optimizer(abc.ABC):
 
     def state_dict(self) -> dict[str, Any]:
         """Name, hyper-parameters, groups, steps and state arrays (host copies) for a checkpoint."""
+        self._fit_layout()
+        device, ranks = self.parameters.device, self.parameters.ranks
+        arrays = {
+            name: np.array(device.to_host(array)) if ranks is None else ranks.gathered(array)
+            for name, array in self._state.items()
+        }
         return {
             "name": type(self).__name__,
             "hyperparameters": {name: getattr(self, name) for name in self.hyperparameters},
             "groups": [dict(group) for group in self.groups],
             "steps": self.steps,
-            "arrays": {name: self.parameters.gathered(array) for name, array in self.arrays.items()},
+            "arrays": {name: self._layout.expand(array) for name, array in arrays.items()},
         }
 
     def check_state_dict(self, state: dict[str, Any]) -> None:
         """Raise CheckpointError, naming what differs, unless `load_state_dict` takes `state`."""
         check_kind(type(self).__name__, self.hyperparameters, state)
         self._check_settings(state)
-        differing, part = self.differing_hyperparameters(state), self.parameters.part
-        expected = dict.fromkeys(self._state, self.parameters.settled()[self.parameters.own_slice])
-        check_arrays(type(self).__name__, expected, state["arrays"], differing, part)
+        own = self._own_slice()
+        expected = dict.fromkeys(self._state, np.empty(own.stop - own.start, self.parameters.dtype))
+        differing = self.differing_hyperparameters(state)
+        check_arrays(type(self).__name__, expected, state["arrays"], differing, self._stored)
+
+    def _stored(self, array: np.ndarray) -> np.ndarray:
+        """What this process holds of an array of a state dict; the array itself where its size is another."""
+        ranks, layout = self.parameters.ranks, self.parameters.layout
+        if layout.kept and array.shape == (layout.dense_size,):
+            array = layout.compress(array)
+        return array if ranks is None else ranks.own_part(array)
 
     def _check_settings(self, state: Mapping[str, Any]) -> None:
         """Raise CheckpointError unless the hyper-parameters of `state`, and those of its groups, fit."""
@@ -375,12 +366,10 @@ class Optimizer(abc.ABC):
         self._fit_layout()
         self.check_state_dict(state)
         device, dtype = self.parameters.device, self.parameters.dtype
-        own = {name: self.parameters.part(np.asarray(array)) for name, array in state["arrays"].items()}
-        arrays = {name: device.asarray(array, dtype) for name, array in own.items()}
-        if self._layout is not None:
-            for array in arrays.values():
-                self.parameters.apply_masks(array)
-            arrays = {name: self._layout.compress(array) for name, array in arrays.items()}
+        arrays = {
+            name: device.asarray(self._stored(np.asarray(array)), dtype)
+            for name, array in state["arrays"].items()
+        }
         groups, units = self._grouped(state.get("groups", []))
 
         def take() -> None:

@@ -61,7 +61,7 @@ class SGD(Optimizer):
         """W − lr · updates · velocity."""
         if not self._state:
             return super().predict(updates, part)
-        xp, values = self.parameters.device.xp, self.parameters.settled()[part]
+        xp, values = self.parameters.device.xp, self.parameters.flat[part]
         rates = np.array([own["lr"] * self.lr_factor * updates for own in self._settings()], values.dtype)
         with self.parameters.device.naming_memory:
             self._fit_layout()

@@ -125,7 +125,8 @@ def check_sparsity(network: Any, method: str, sparsity: Sparsity) -> None:
 
 def kept_share(network: Sequential) -> float:
     """The share of the weights that may be masked that is kept."""
-    weights = sum(network.parameters.raw[name].size for name in network.architecture.maskable)
+    shapes = network.parameters.layout.shapes
+    weights = sum(math.prod(shapes[name]) for name in network.architecture.maskable)
     masked = sum(int(mask.size - np.count_nonzero(mask)) for mask in network.masks.values())
     return 1 - masked / max(weights, 1)
 

@@ -13,7 +13,7 @@ import numpy as np
 from bppsa_cupy.data import Batch
 from bppsa_cupy.errors import NonFiniteError
 from bppsa_cupy.network.sequential import Sequential
-from bppsa_cupy.training.captured import CapturedStep, StepResult, forward_undone_by_errors
+from bppsa_cupy.training.captured import CapturedStep, StepResult
 from bppsa_cupy.training.losses import cross_entropy
 from bppsa_cupy.training.optimizer import Optimizer
 from bppsa_cupy.training.schedules import RateSchedule
@@ -98,8 +98,7 @@ class Runner(Protocol):
 
 
 class Serial:
-    """One batch after another through a whole network. A step that fails, as where memory runs out, changes
-    neither parameters, buffers nor the optimizer's state."""
+    """One batch after another through a whole network."""
 
     def __init__(self, network: Sequential) -> None:
         self.network = network
@@ -150,18 +149,17 @@ class Serial:
         moved = None
         try:
             scores = network.forward(batch.inputs, lengths=batch.lengths)
-            with forward_undone_by_errors(network):
-                loss, gradient = cross_entropy(
-                    scores, batch.labels, lengths=batch.label_lengths, device=network.device,
-                    label_smoothing=settings.label_smoothing,
-                )  # fmt: skip
-                network.backward(gradient, method="bp")
-                value = float(network.device.to_host(loss))
-                finite = all(network.device.xp.isfinite(g).all() for g in network.gradients.values())
-                if not math.isfinite(value) or not finite:
-                    found = "a gradient is not finite" if math.isfinite(value) else f"the loss is {value}"
-                    raise not_finite(f"{found} at", step)
-                moved = step
+            loss, gradient = cross_entropy(
+                scores, batch.labels, lengths=batch.label_lengths, device=network.device,
+                label_smoothing=settings.label_smoothing,
+            )  # fmt: skip
+            network.backward(gradient, method="bp")
+            value = float(network.device.to_host(loss))
+            finite = all(network.device.xp.isfinite(g).all() for g in network.gradients.values())
+            if not math.isfinite(value) or not finite:
+                found = "a gradient is not finite" if math.isfinite(value) else f"the loss is {value}"
+                raise not_finite(f"{found} at", step)
+            moved = step
         finally:
             changes.close(moved)
         row: Row = {"step": step, "epoch": work.epoch + 1, "loss": value}

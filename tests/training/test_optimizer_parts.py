@@ -95,9 +95,9 @@ def test_state_older_than_the_masks_is_masked(rng):
         if predicts:
             ahead = np.zeros(net.parameters.flat.size)
             ahead[...] = optimizer.predict(2, slice(0, net.parameters.flat.size))
-            assert not net.parameters.view(ahead, "0.weight")[held].any()
+            assert not net.parameters.layout.view(ahead, "0.weight")[held].any()
         else:
             net.gradients.flat[...] = 0
             optimizer.step(net.gradients)
-        assert not net.parameters.view(optimizer.arrays["velocity"], "0.weight")[held].any()
+        assert not net.parameters.layout.view(optimizer.arrays["velocity"], "0.weight")[held].any()
         assert not net.parameters["0.weight"][held].any()

@@ -92,7 +92,7 @@ def set_radius(network: Sequential, radius: float) -> None:
     weight = network.state_dict()[name]
     for block in np.split(weight, len(weight) // weight.shape[1]):  # views
         block *= radius / np.abs(np.linalg.eigvals(block.astype(np.float64))).max()
-    network.parameters[name][...] = network.device.asarray(weight)
+    network.parameters[name] = weight
 
 
 def chain_of(network: Sequential, split: Split, count: int) -> JacobianRecords:
