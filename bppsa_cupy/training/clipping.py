@@ -28,8 +28,8 @@ def clip_grad_norm(gradients: ParameterSet, max_norm: float) -> Array:
     takes = "a network's gradients, net.gradients"
     as_instance("clip_grad_norm", "gradients", gradients, ParameterSet, takes, error=BppsaError)
     max_norm = check_max_norm(max_norm)
-    ranks, device, xp = gradients.ranks, gradients.device, gradients.device.xp
-    flat = gradients.flat if ranks is None else gradients.flat[ranks.own_slice]
+    ranks, flat, device = gradients.ranks, gradients.flat, gradients.device
+    xp = device.xp
     with np.errstate(invalid="ignore"), device.naming_memory:
         largest = xp.abs(flat).max() if flat.size else xp.zeros((), flat.dtype)
         if ranks is not None:

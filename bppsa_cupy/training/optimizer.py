@@ -15,6 +15,7 @@ import numpy as np
 from bppsa_cupy.arguments import as_instance, as_number
 from bppsa_cupy.devices import Array, Launch
 from bppsa_cupy.errors import BppsaError, CheckpointError
+from bppsa_cupy.network.layout import Layout
 from bppsa_cupy.network.parameters import ParameterSet
 from bppsa_cupy.raw_kernels import KERNELS
 from bppsa_cupy.raw_kernels.kernel import Kernel
@@ -79,7 +80,8 @@ class Optimizer(abc.ABC):
         self._layout = parameters.layout
         self._add_arrays()
         self._masks: Mapping[str, Array] | None = parameters.masks
-        self._fitting: ParameterSet | None = None
+        #: Gradients that passed the check, and their layout then.
+        self._fitting: tuple[ParameterSet, Layout] | None = None
 
     def step(self, gradients: ParameterSet, part: slice | None = None) -> None:
         """Apply one update from `gradients` (net.gradients), of the same names and shapes.
@@ -89,7 +91,8 @@ class Optimizer(abc.ABC):
         Raises DeviceError where the device has too little memory.
         """
         parameters = self.parameters
-        if gradients is None or gradients is not self._fitting or gradients.layout is not self._layout:
+        fitting = self._fitting
+        if fitting is None or fitting[0] is not gradients or fitting[1] is not gradients.layout:
             self._check_gradients(gradients)
         numbers = self.checked_numbers()
         with parameters.device.naming_memory:
@@ -105,14 +108,7 @@ class Optimizer(abc.ABC):
                 ranks.set_where_any(progress.flag)
             count()
             update()
-            if ranks is not None and part is None:
-                ranks.gather_updates()
         parameters.changed()
-
-    def _own_slice(self) -> slice:
-        """What of `flat` this process updates."""
-        ranks = self.parameters.ranks
-        return slice(0, self.parameters.layout.size) if ranks is None else ranks.own_slice
 
     def set_numbers(self, numbers: list[float]) -> None:
         """Let the table on the device hold these numbers, of `checked_numbers`."""
@@ -138,7 +134,7 @@ class Optimizer(abc.ABC):
             if self._bound is not None and len(fixed) == len(self._bound[0]):
                 if all(map(operator.is_, fixed, self._bound[0])):
                     return self._bound[1]
-        own = self._own_slice() if part is None else part
+        own = slice(0, parameters.layout.size) if part is None else part
         values, updated = gradients.flat[own], parameters.flat[own]
         if part is not None:
             arrays = [array[part] for array in arrays]
@@ -164,7 +160,7 @@ class Optimizer(abc.ABC):
                 f"{name} got gradients of {held}: it takes those of its parameters, {own}, by the same names "
                 "and shapes: pass net.gradients of the same network"
             )
-        self._fitting = gradients
+        self._fitting = gradients, gradients.layout
 
     def checked_numbers(self) -> list[float]:
         """The settings of every group, then `lr_factor`: what the kernel reads. Settings that changed since
@@ -188,9 +184,8 @@ class Optimizer(abc.ABC):
     def _mask_state(self) -> None:
         """Set the state to 0 where masks that are newer prune the parameters."""
         if self._masks is not self.parameters.masks:
-            ranks = self.parameters.ranks
             for array in self._state.values():
-                self.parameters.apply_masks(array) if ranks is None else ranks.mask_own(array)
+                self.parameters.apply_masks(array)
             self._masks = self.parameters.masks
 
     def _fit_layout(self) -> None:
@@ -198,6 +193,7 @@ class Optimizer(abc.ABC):
         old, new = self._layout, self.parameters.layout
         if new is old:
             return
+        self._fitting = None
         self._state = {name: new.compress(old.expand(array)) for name, array in self._state.items()}
         self._layout = new
         self.groups, self._units = self._grouped(self.groups)
@@ -210,11 +206,10 @@ class Optimizer(abc.ABC):
 
     def _add_arrays(self) -> None:
         """Begin with zeros what state arrays the hyper-parameters ask for and there are none of yet."""
-        own = self._own_slice()
         for name in self._arrays():
             if name not in self._state:
-                shape = (own.stop - own.start,)
-                self._state[name] = self.parameters.device.zeros(shape, self.parameters.dtype)
+                flat = self.parameters.flat
+                self._state[name] = self.parameters.device.zeros(flat.shape, flat.dtype)
 
     def bound_arrays(self) -> tuple[Array, ...]:
         """The arrays that a step of the whole works on beside parameters and gradients."""
@@ -326,8 +321,7 @@ class Optimizer(abc.ABC):
         """Raise CheckpointError, naming what differs, unless `load_state_dict` takes `state`."""
         check_kind(type(self).__name__, self.hyperparameters, state)
         self._check_settings(state)
-        own = self._own_slice()
-        expected = dict.fromkeys(self._state, np.empty(own.stop - own.start, self.parameters.dtype))
+        expected = dict.fromkeys(self._state, self.parameters.flat)
         differing = self.differing_hyperparameters(state)
         check_arrays(type(self).__name__, expected, state["arrays"], differing, self._stored)
 

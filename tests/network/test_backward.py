@@ -101,14 +101,6 @@ def test_vjps_in_place_of_filled_entries(network, batch, crossed, want_input):
         assert not any("fill" in name or "csr" in name for name in report.launches)
 
 
-def test_auto_is_back_propagation_on_one_device(network, batch):
-    gradients(network, *batch, "auto")
-    assert network.last_backward.requested == "auto" and network.last_backward.method == "bp"
-    fresh = lenet5(device="host", dtype="float64")
-    gradients(fresh, *batch, "auto")
-    assert (fresh.last_backward.method, fresh.last_backward.reason) == ("bp", "no plan is in use")
-
-
 @pytest.mark.parametrize("method", METHODS)
 def test_every_device(device, method):
     rng = np.random.default_rng(1)

@@ -84,22 +84,6 @@ def test_masks_follow_the_whole():
         part.set_masks({"1.weight": np.ones((3, 8))})
 
 
-def test_mode_and_plan_are_its_own():
-    whole = net().eval()
-    part = whole[:4]
-    assert not part.training
-    part.train()
-    assert not whole.training
-    part.eval().use(part.plan(schedules=["linear"]))
-    y = part(X)
-    part.backward(np.ones_like(y), method="linear")
-    by_scan = {name: np.array(array) for name, array in part.gradients.items()}
-    part(X)
-    part.backward(np.ones_like(y), method="bp")
-    for name, array in part.gradients.items():
-        assert np.allclose(by_scan[name], array, rtol=1e-12, atol=1e-14)
-
-
 @pytest.mark.parametrize("copied", [copy.deepcopy, lambda part: pickle.loads(pickle.dumps(part))])
 def test_a_copy_is_a_network_of_its_own(copied):
     whole = net()

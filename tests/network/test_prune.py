@@ -48,16 +48,6 @@ def test_a_layer_loses_its_smallest_weights(fraction, seed):
         np.testing.assert_array_equal(net.parameters[name], before[name])
 
 
-@given(st.lists(st.sampled_from([0.0, 0.5, -0.5, 1.0]), min_size=6, max_size=6), st.floats(0, 1))
-def test_ties_go_by_their_place(values, fraction):
-    net = bp.Sequential([bp.Linear(3, 2)], (3,), device="host")
-    weights = np.reshape(values, (2, 3))
-    net.parameters["0.weight"][...] = weights
-    masks = bp.prune(net, fraction)
-    kept = reference(weights, fraction)
-    np.testing.assert_array_equal(masks.get("0.weight", np.ones_like(kept)), kept)
-
-
 @pytest.mark.parametrize("scope", ["layer", "global"])
 def test_both_dtypes_get_the_same_masks(scope):
     single, double = small("float32"), small("float64")

@@ -93,19 +93,6 @@ def test_single_elements_inside_need_no_plan(method, rng):
         net.backward(gradient, method)
 
 
-def test_what_a_branch_does_not_need_is_not_scanned(rng):
-    layers = [bp.Residual([bp.Conv2d(1, 1, 1), bp.ReLU(), bp.Conv2d(1, 1, 1)], [bp.Tanh(), bp.Sigmoid()])]
-    net = bp.Sequential([bp.ReLU(), *layers], (1, 3, 3), dtype="float64", device="host")
-    net.use(net.plan(batch_size=2))
-    gradient = np.ones_like(net.forward(rng.standard_normal((2, 1, 3, 3))))
-    net.backward(gradient, "linear")
-    assert len(net.last_backward.schedules) == 2  # the first layer's run is before all parameters
-    scanned = dict(net.architecture.section.scanned(False))
-    assert {run.position: wanted for run, wanted in scanned.items()} == {1: False, 2: False}
-    net.backward(gradient, "linear", input_gradient=True)
-    assert len(net.last_backward.schedules) == 3
-
-
 def test_a_plan_of_another_body_is_refused_with_the_place():
     plan = network().plan(batch_size=1)
     with pytest.raises(bp.PlanMismatchError, match=r"layer 2.body.3.body.0 Conv2d: kernel_size"):

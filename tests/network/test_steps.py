@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import pytest
-import torch
 from marks import some
 
 import bppsa_cupy as bp
-import bppsa_cupy.torch as bt
 
 LAYERS = (
     "RNN",
@@ -43,17 +39,6 @@ def test_steps_leave_the_bits_of_a_pass(name: str, batch_first: bool, dtype: str
         np.testing.assert_array_equal(found, y[:, t])
     for one, other in zip(np.atleast_1d(state), np.atleast_1d(last), strict=True):
         np.testing.assert_array_equal(one, other)
-
-
-@pytest.mark.parametrize("kind", [bt.GRU, bt.LSTM, bt.MinGRU, bt.LRU])
-def test_modules_have_steps(kind: Any) -> None:
-    torch.manual_seed(0)
-    module = kind(3, 4, dtype=torch.float64)
-    x = torch.randn(7, 7, 3, dtype=torch.float64)
-    y, state = module(x)[0], None
-    for t in range(7):
-        found, state = module.step(x[:, t] if module.batch_first else x[t], state)
-        torch.testing.assert_close(found, y[:, t] if module.batch_first else y[t])
 
 
 def test_a_network_a_step_at_a_time_leaves_the_bits_of_a_pass() -> None:

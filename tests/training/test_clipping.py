@@ -3,8 +3,6 @@
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 from tolerances import assert_close
 
 import bppsa_cupy as bp
@@ -37,19 +35,6 @@ def test_clipped_gradients_equal_pytorch(device, dtype, rng, max_norm):
     np.testing.assert_allclose(device.to_host(norm), expected, rtol=20 * np.finfo(dtype).eps)
     for array, tensor in zip(gradients.to_host().values(), tensors, strict=True):
         assert_close(array, tensor.grad.numpy(), sum(map(np.prod, SHAPES.values())))
-
-
-@given(max_norm=st.floats(1e-3, 1e3), exponent=st.integers(-30, 30), seed=st.integers(0, 100))
-def test_the_norm_is_at_most_the_limit_and_the_direction_stays(max_norm, exponent, seed):
-    device = bp.Sequential([bp.ReLU()], (1,), device="host").device
-    arrays = arrays_of(np.random.default_rng(seed), 10.0**exponent)
-    gradients = gradients_of(device, "float64", arrays)
-    norm = float(bp.clip_grad_norm(gradients, max_norm))
-    clipped = np.concatenate([array.ravel() for array in gradients.to_host().values()])
-    before = np.concatenate([array.ravel() for array in arrays.values()])
-    assert norm == pytest.approx(np.linalg.norm(before), rel=1e-12)
-    assert np.linalg.norm(clipped) <= max_norm * (1 + 1e-12)
-    np.testing.assert_allclose(clipped, before * min(1, max_norm / (norm + 1e-6)), rtol=1e-12)
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])

@@ -88,12 +88,6 @@ def test_label_smoothing_equals_pytorch(batch, steps, classes, smoothing, seed):
     np.testing.assert_allclose(gradient, theirs.grad, rtol=1e-10, atol=1e-15)
 
 
-def test_large_scores_do_not_overflow(dtype):
-    limit = np.finfo(dtype).max / 4
-    loss, gradient = bp.cross_entropy(np.array([[limit, -limit]], dtype), [0])
-    assert float(loss) == 0 and np.array_equal(gradient, [[0, 0]])
-
-
 def test_mse_loss_equals_pytorch(rng):
     output, target = rng.standard_normal((2, 4, 3))
     loss, gradient = bp.mse_loss(output, target)

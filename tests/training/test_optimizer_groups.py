@@ -6,8 +6,6 @@ import torch
 from optimizer_cases import SHAPES, filled
 
 import bppsa_cupy as bp
-from bppsa_cupy.devices import get_device
-from bppsa_cupy.training.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
 
 #: Optimizers with groups: the places of each, what differs, and the names that PyTorch is given.
 CASES = [
@@ -65,26 +63,3 @@ def test_steps_equal_pytorch(device, dtype, rng, ours, theirs, options, groups):
         np.testing.assert_allclose(array, tensors[name], rtol=400 * eps, atol=40 * eps)
     steps = {n: k - launched.get(n, 0) for n, k in device.launched.items() if n in ("sgd_step", "adam_step")}
     assert sum(steps.values()) == 4, "a step is one launch, whatever the groups"
-
-
-@pytest.mark.parametrize("ours, theirs, options, groups", CASES)
-def test_a_checkpoint_goes_on_with_the_groups(rng, tmp_path, ours, theirs, options, groups):
-    device = get_device("host")
-    parameters, gradients = filled(device, "float32", rng), filled(device, "float32", rng)
-    optimizer, *_ = ours_and_theirs(parameters, ours, theirs, options, groups)
-    optimizer.step(gradients)
-    save_checkpoint(tmp_path / "c.h5", Checkpoint({}, "float32", {}, optimizer=optimizer.state_dict()))
-    state = load_checkpoint(tmp_path / "c.h5").optimizer
-    copy = filled(device, "float32", rng)
-    copy.assign(parameters.to_host())
-    same, *_ = ours_and_theirs(copy, ours, theirs, options, groups)
-    assert same.differing_hyperparameters(state) == {}
-    plain = ours(copy, **options, **({"momentum": 0.5} if "velocity" in state["arrays"] else {}))
-    assert plain.differing_hyperparameters(state)["groups"] == (optimizer.groups, [])
-    for resumed in (same, plain):
-        resumed.load_state_dict(state)
-        copy.assign(parameters.to_host())
-        resumed.step(gradients)
-        kept = copy.to_host()
-    optimizer.step(gradients)
-    assert all(np.array_equal(array, kept[name]) for name, array in parameters.to_host().items())

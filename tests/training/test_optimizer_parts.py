@@ -38,35 +38,6 @@ def test_steps_by_parts_are_those_of_the_whole(rng):
     assert optimizer.steps == 4, "no part is left that has a count of its own"
 
 
-def test_parts_that_ended_at_different_steps_are_told_until_a_state_is_loaded(rng):
-    optimizer, gradients, parts = made(rng)
-    assert not optimizer.uneven
-    state = optimizer.state_dict()
-    for part in parts:
-        optimizer.step(gradients, part)
-    assert optimizer.settle(parts) and not optimizer.uneven
-    for _ in range(2):  # told by one that was not updated, and by one that was updated more often
-        optimizer.step(gradients, parts[0])
-        assert not optimizer.settle(parts) and optimizer.uneven
-        assert optimizer.settle() and optimizer.uneven
-        optimizer.load_state_dict(state)
-        assert not optimizer.uneven
-
-
-def test_a_blocked_part_counts_alone(rng):
-    optimizer, gradients, parts = made(rng)
-    gradients["0.weight"][3] = np.nan
-    before = optimizer.parameters.to_host()
-    for part in parts:
-        optimizer.step(gradients, part)
-    assert [int(optimizer.fetch_blocked(part)()[0]) for part in parts] == [1, 0]
-    np.testing.assert_array_equal(optimizer.parameters["0.weight"], before["0.weight"])
-    assert not np.array_equal(optimizer.parameters["1.weight"], before["1.weight"])
-    assert optimizer.fetch_blocked()().shape == (1,)
-    optimizer.settle()
-    assert optimizer.steps == 1
-
-
 @pytest.mark.parametrize("updates", [1, 3])
 def test_a_prediction_goes_on_as_the_last_update_did(rng, updates):
     """With gradients that hold the velocity where it is, W moves by lr · velocity an update."""

@@ -6,7 +6,6 @@ import torch
 from optimizer_cases import SHAPES, filled
 
 import bppsa_cupy as bp
-from bppsa_cupy.devices import get_device
 from bppsa_cupy.network.parameters import ParameterSet
 
 CASES = [
@@ -98,21 +97,3 @@ def test_a_blocked_step_does_not_count(rng, ours, theirs, options):
     assert optimizer.steps == 2
     for name in SHAPES:
         np.testing.assert_allclose(parameters[name], tensors[name], rtol=1e-12)
-
-
-def test_momentum_that_is_set_between_steps_is_pytorchs(rng):
-    device = get_device("host")
-    parameters, gradients = filled(device, "float64", rng), filled(device, "float64", rng)
-    tensors = {name: torch.tensor(array) for name, array in parameters.to_host().items()}
-    optimizer = bp.SGD(parameters, lr=0.1)
-    reference = torch.optim.SGD(tensors.values(), lr=0.1)
-    for momentum in (0.0, 0.9, 0.9, 0.0, 0.5):
-        optimizer.momentum = reference.param_groups[0]["momentum"] = momentum
-        gradients.assign({name: rng.standard_normal(shape) for name, shape in SHAPES.items()})
-        for name, tensor in tensors.items():
-            tensor.grad = torch.tensor(gradients.to_host()[name])
-        optimizer.step(gradients)
-        reference.step()
-        for name in SHAPES:
-            np.testing.assert_allclose(parameters[name], tensors[name], rtol=1e-12)
-    assert list(optimizer.state_dict()["arrays"]) == ["velocity"]

@@ -37,15 +37,6 @@ def test_every_layer_comes_back(case, tmp_path):
         assert np.array_equal(array, again.state_dict()[name])
 
 
-def test_masks_blocks_and_open_steps_come_back(tmp_path):
-    block = bp.Residual([bp.Conv2d(2, 2, 3, padding=1), bp.ReLU()], [bp.Conv2d(2, 2, 1)])
-    net = bp.Sequential([block, bp.Flatten(), bp.Linear(32, 3)], (2, 4, 4), device="host")
-    bp.prune(net, 0.5)
-    assert saved(net, tmp_path / "a.h5").fingerprint == net.fingerprint
-    net = bp.Sequential([bp.MGU(3, 4), bp.Linear(4, 2)], (None, 3), device="host")
-    assert saved(net, tmp_path / "b.h5").input_shape == (None, 3)
-
-
 # ---- bppsa-train --resume ----
 
 

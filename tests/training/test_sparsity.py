@@ -25,29 +25,6 @@ def zeros(net):
     return {name: int((mask == 0).sum()) for name, mask in net.masks.items()}
 
 
-def test_masks_of_gradual_pruning_are_those_of_the_share_behind_each_step(dataset):
-    seen = {}
-
-    def look(net, row):
-        if "kept" in row:
-            seen[row["step"]] = row["kept"]
-
-    net, history = run(dataset, epochs=3, sparsity=GRADUAL, callbacks=[look])
-    assert sorted(seen) == [1, 4, 7, 9]
-    for step, kept in seen.items():
-        gone = sum(round(GRADUAL.share(step) * size) for size in (27, 36))
-        assert kept == pytest.approx(1 - gone / 63)
-    assert zeros(net) == {"0.weight": round(0.9 * 27), "4.weight": round(0.9 * 36)}
-    state = net.state_dict()
-    assert all((state[name][~mask] == 0).all() for name, mask in net.masks.items())
-    assert len(history.rows) == 12 and np.isfinite(history.losses).all()
-    alike, _ = run(dataset, epochs=3, sparsity=bp.GradualPruning(0.0, 9))
-    plain, _ = run(dataset, epochs=3)
-    assert all(
-        (a == b).all() for a, b in zip(alike.state_dict().values(), plain.state_dict().values(), strict=True)
-    )
-
-
 OPTIMIZERS = {
     "SGD": lambda net: bp.SGD(net.parameters, lr=0.05, momentum=0.9),
     "AdamW": lambda net: bp.AdamW(net.parameters, lr=0.01),
