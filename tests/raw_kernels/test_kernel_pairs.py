@@ -31,7 +31,8 @@ IN_FLOAT64 = ("rnn_relu", "ctrnn", "mgu", "ugrnn", "peephole_lstm", *(form.name 
 IN_LONG_RUNS = (*IN_FLOAT64, "mingru", "minlstm", "qrnn", "rglru")
 #: The cell whose kernels run in every layout where races are looked for: the frames are the same for all.
 IN_EVERY_LAYOUT = "gru"
-OF_CELLS = {f"{name}_{verb}" for name in FORMS for verb in VERBS if name != IN_EVERY_LAYOUT}
+OTHERS = {*FORMS, *(form.name for form in OWN)} - {IN_EVERY_LAYOUT}
+OF_CELLS = {f"{name}_{verb}" for name in OTHERS for verb in VERBS}
 
 
 def variants_of(kernel: Kernel) -> list[Variant]:
