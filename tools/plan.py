@@ -36,15 +36,6 @@ def parser() -> cli.Parser:
     )  # fmt: skip
     _add_file(show)
     _add_json(show)
-    seal = show.add_mutually_exclusive_group()
-    seal.add_argument(
-        "--checksum", action="store_true", default=None,
-        help="Compare the file's SHA-256 whatever its size, at 0.5 s per GB. Default: up to 256 MiB.",
-    )  # fmt: skip
-    seal.add_argument(
-        "--skip-checksum", dest="checksum", action="store_false", default=None,
-        help="Do not compare the file's SHA-256.",
-    )  # fmt: skip
 
     verify = add(
         "verify", "commands:run_verify", "Check a plan or planned product by making every product again.",

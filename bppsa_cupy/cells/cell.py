@@ -10,7 +10,7 @@ from typing import Any
 from bppsa_cupy.arguments import as_number, is_one_of
 from bppsa_cupy.cells.definition import Definition, Step, names_of, need_sympy
 from bppsa_cupy.cells.definitions import DEFINITIONS, LINEAR_DEFINITIONS
-from bppsa_cupy.cells.probe import check_finite
+from bppsa_cupy.cells.probe import check_finite, check_finite_terms
 from bppsa_cupy.errors import CellError
 from bppsa_cupy.raw_kernels.cells import FORMS
 from bppsa_cupy.raw_kernels.frames.form import CellForm
@@ -84,7 +84,7 @@ class Cell:
         need_sympy(f"cell {name!r} is defined by its step, which")
         self.definition = definition
         if not definition.recurrent_gates:
-            from bppsa_cupy.cells.linear import check_finite_terms, linear_form, linear_step
+            from bppsa_cupy.cells.linear import linear_form, linear_step
 
             linear = linear_step(definition)
             if linear is not None:

@@ -12,12 +12,14 @@ they read of gate g's recurrent sum: all diagonal, so one number a unit each.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+import numpy as np
 import sympy
+from scipy.sparse import csr_array
+from scipy.sparse.csgraph import breadth_first_order, maximum_flow
 
-from bppsa_cupy.cells.cut import nearest_cut
 from bppsa_cupy.cells.graph import Graph, operands
 from bppsa_cupy.cells.symbolic import Expression
 
@@ -142,3 +144,35 @@ def _kept(graph: Graph) -> tuple[sympy.Symbol, ...]:
     cut = nearest_cut(places, varying, sinks, set(graph.after))
     order = {symbol: place for place, symbol in enumerate(graph.values)}
     return tuple(sorted(cut, key=lambda symbol: (reach[symbol], symbol in varying, order.get(symbol, 0))))
+
+
+def nearest_cut(
+    operands: Mapping[sympy.Symbol, tuple[sympy.Symbol, ...]],
+    sources: set[sympy.Symbol],
+    sinks: set[sympy.Symbol],
+    free: set[sympy.Symbol],
+) -> set[sympy.Symbol]:
+    """The fewest nodes, beside any of `free`, without which no path leads from `sources` to `sinks`.
+
+    Of all such sets it is the one nearest to the sinks. Sources and sinks may be taken themselves.
+
+    operands  node -> the nodes with an edge to it
+
+    A node is an edge from its entry to its exit, of capacity 1, or 0 where it is free. After a maximum flow
+    the places that can still reach a sink are after the cut.
+    """
+    nodes = dict.fromkeys(node for item in operands.items() for node in (item[0], *item[1]))
+    entry = {node: 2 * number for number, node in enumerate(nodes)}
+    start, end, unbounded = 2 * len(nodes), 2 * len(nodes) + 1, len(nodes)
+    edges = [(entry[node], entry[node] + 1, 1) for node in nodes if node not in free]
+    edges += [(entry[a] + 1, entry[b], unbounded) for b, froms in operands.items() for a in froms]
+    edges += [(start, entry[node], unbounded) for node in nodes if node in sources]
+    edges += [(entry[node] + 1, end, unbounded) for node in nodes if node in sinks]
+    rows, columns, capacities = np.array(edges, np.int32).T
+    capacity = csr_array((capacities, (rows, columns)), (end + 1, end + 1))
+    residual = csr_array(capacity - maximum_flow(capacity, start, end).flow)
+    residual.eliminate_zeros()
+    after = set(breadth_first_order(csr_array(residual.T), end, return_predecessors=False).tolist())
+    return {
+        node for node in nodes if entry[node] + 1 in after and entry[node] not in after and node not in free
+    }

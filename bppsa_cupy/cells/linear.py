@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-import numpy as np
 import sympy
 
 from bppsa_cupy.cells.definition import Definition
@@ -135,35 +134,6 @@ def linear_form(step: LinearStep) -> LinearForm:
     definition = step.traced.definition
     made = functions_of(linear_text(step), LinearFunctions)
     return LinearForm(definition.name, len(definition.gates), len(definition.parameters), made)
-
-
-def check_finite_terms(definition: Definition, form: LinearForm) -> None:
-    """Raise CellError where a factor, a term, an output or a derivative is not finite at a probe's point:
-    standard normal x and states, parameters in (0.05, 0.95)."""
-    random, functions = np.random.default_rng(0), form.functions
-    x = tuple(random.standard_normal((form.gates, 64)))
-    state, p = (random.standard_normal(64),), tuple(random.uniform(0.05, 0.95, (form.parameters, 64)))
-    results = ("factor", "term", "output")[: 2 + form.has_output]
-    leaves = [f"x.{gate}" for gate in definition.gates] + [f"p.{own}" for own in definition.parameters]
-    with np.errstate(all="ignore"):
-        values = [*functions.terms(x, p)]
-        if functions.output is not None:
-            values.append(functions.output(x, state, p))
-        found = {f"its {result}": value[0] for result, value in zip(results, values, strict=True)}
-        for place, result in enumerate(results):
-            g = tuple(np.full(64, float(number == place)) for number in range(len(results)))
-            by_x, by_p = functions.by_inputs(g, x, state, p)
-            for leaf, by in zip(leaves, (*by_x, *by_p), strict=True):
-                found[f"the derivative of its {result} by {leaf}"] = by
-    for what, value in found.items():
-        wrong = np.flatnonzero(~np.isfinite(np.broadcast_to(value, 64)))
-        if wrong.size:
-            numbers = zip(leaves, (*x, *p), strict=True)
-            at = ", ".join(f"{leaf} = {one[wrong[0]]:.3g}" for leaf, one in numbers)
-            raise CellError(
-                f"cell {definition.name!r}: {what} is not finite at {at}; keep it finite there, by Max or "
-                "Piecewise"
-            )
 
 
 def linear_module(definition: Definition) -> str:

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from bppsa_cupy.cells.definition import Definition
 from bppsa_cupy.errors import CellError
 from bppsa_cupy.raw_kernels.frames.form import CellForm
+from bppsa_cupy.raw_kernels.linear.form import LinearForm
 
 Numbers = tuple[NDArray[np.float64], ...]
 
@@ -50,6 +51,26 @@ def check_finite(definition: Definition, form: CellForm) -> None:
             by = form.functions.backward(g, kept, after, points.before, points.p)
             for name, values in _named(definition, form, by):
                 _check(definition, points, f"the derivative of its new {state} by {name}", values)
+
+
+def check_finite_terms(definition: Definition, form: LinearForm) -> None:
+    """Raise CellError where a factor, a term, an output or a derivative of a linear cell is not finite."""
+    random, functions = np.random.default_rng(0), form.functions
+    before = tuple(random.standard_normal((len(definition.states), 64)))
+    x, p = tuple(random.standard_normal((form.gates, 64))), random.uniform(0.05, 0.95, (form.parameters, 64))
+    points, state = Points(x, (), before, tuple(p)), before[-1:]
+    results = ("factor", "term", "output")[: 2 + form.has_output]
+    leaves = [f"x.{gate}" for gate in definition.gates] + [f"p.{own}" for own in definition.parameters]
+    with np.errstate(all="ignore"):
+        values = [*functions.terms(x, points.p)]
+        if functions.output is not None:
+            values.append(functions.output(x, state, points.p))
+        for place, result in enumerate(results):
+            _check(definition, points, f"its {result}", values[place][0])
+            g = tuple(np.full(64, float(number == place)) for number in range(len(results)))
+            by_x, by_p = functions.by_inputs(g, x, state, points.p)
+            for leaf, by in zip(leaves, (*by_x, *by_p), strict=True):
+                _check(definition, points, f"the derivative of its {result} by {leaf}", by)
 
 
 def _named(definition: Definition, form: CellForm, by: tuple[Numbers, ...]) -> Iterator[tuple[str, NDArray]]:

@@ -24,7 +24,7 @@ from bppsa_cupy.network.run_scans import RunScans
 from bppsa_cupy.network.state import in_order, load_state, matched, state_of, without_masks
 from bppsa_cupy.network.stepping import Steps
 from bppsa_cupy.network.summary import Summary, summarize
-from bppsa_cupy.plan import Chain, Partition, Plan, build_plan
+from bppsa_cupy.plan import Budget, Chain, Partition, Plan, build_plan
 from bppsa_cupy.records.records import JacobianRecords
 
 Self = TypeVar("Self", bound="Sequential")
@@ -395,7 +395,7 @@ class Sequential:
         schedules     some of "linear", "blelloch", "hybrid"; by default all that fit the memory limit
         memory_limit  bytes; by default three quarters of what the device has free
         partition     of the layers over ranks: see `bp.distribute`
-        tell          called with a line on each schedule that the limit leaves out, and what would fit
+        tell          called with a line on each schedule that the limit leaves out
 
         Raises PlanError where a schedule that was named needs more memory than the limit, and for arguments
         of another kind or range.
@@ -403,14 +403,10 @@ class Sequential:
         limit = memory_limit if memory_limit is not None else self.device.free_memory() * 3 // 4
         return build_plan(
             self.chains(),
-            network=self.architecture.describe_scans(),
-            fingerprint=self.fingerprint,
+            self.architecture.describe_scans(),
+            Budget(batch_size, self.dtype.itemsize, 1 if workers is None else workers, limit),
             schedules=schedules,
             levels=levels,
-            workers=workers,
-            batch_size=batch_size,
-            itemsize=self.dtype.itemsize,
-            memory_limit=limit,
             partition=partition,
             vjps=True,
             progress=as_flag("plan", "progress", progress, error=PlanError),

@@ -1,14 +1,13 @@
-"""The schedules there are: the serial scan, algorithm 1 of the paper, hybrids of both, and given splits."""
+"""The schedules: the serial scan, algorithm 1 of the paper, and hybrids of both."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 
 import numpy as np
 
 from bppsa_cupy.errors import PlanError
-from bppsa_cupy.plan.schedule import END, LEVEL, WORKER, Schedule, Segment, Step, up_sweep_levels
+from bppsa_cupy.plan.schedule import END, LEVEL, WORKER, Schedule, Step, up_sweep_levels
 
 
 def linear(n: int) -> Schedule:
@@ -33,56 +32,12 @@ def hybrid(n: int, levels: int) -> Schedule:
     return replace(_without_dead("hybrid", n, levels), levels=levels)
 
 
-def paper_hybrid(n: int) -> Schedule:
-    """The hand-picked schedule of section 5.3 and figure 10: up-sweep L0 to L2, serial scan, down-sweep.
-
-    The paper's down-sweep begins with level L7, the first one whose results are not all there after the
-    serial scan over blocks of 8; as products these are the steps of hybrid(n, 3). A chain that is too
-    short for three levels takes what it has.
-    """
-    return hybrid_of_at_most(n, 3)
-
-
-def from_splits(name: str, n: int, splits: Mapping[Segment, int], *, early: bool = False) -> Schedule:
-    """The schedule that computes segments by given splits: (begin, end) -> split.
-
-    splits  of v(2), …, v(n) and of every segment these need; what they do not need is left out
-    early   whether matrices too are computed at the first level that has their operands
-
-    Vectors are computed at the first level that has their operands, matrices at the last one that serves
-    their readers, where they are live for the shortest time.
-    """
-    depth: dict[Segment, int] = {}
-    stack = [(0, k) for k in range(2, n + 1)]
-    while stack:
-        begin, end = stack[-1]
-        split = splits[begin, end]
-        operands = [s for s in ((begin, split), (split, end)) if s[1] - s[0] > 1]
-        waiting = [s for s in operands if s not in depth]
-        if waiting:
-            stack += waiting
-            continue
-        stack.pop()
-        depth[begin, end] = 1 + max((depth[s] for s in operands), default=-1)
-    level = depth if early else _as_late_as_read(depth, splits)
-    steps = sorted(Step(level[s], s[0], splits[s], s[1], "mm" if s[0] else "mv") for s in depth)
-    return _numbered(Schedule.of(name, n, steps))
-
-
-def _as_late_as_read(depth: Mapping[Segment, int], splits: Mapping[Segment, int]) -> dict[Segment, int]:
-    """Levels of segments whose first possible ones are `depth`: of vectors those, of matrices the last."""
-    level: dict[Segment, int] = {}
-    for segment in sorted(depth, key=lambda s: -depth[s]):
-        begin, end = segment
-        own = level[segment] if begin else level.setdefault(segment, depth[segment])
-        for operand in ((begin, splits[segment]), (splits[segment], end)):
-            if operand[0] and operand in depth:
-                level[operand] = min(level.get(operand, own), own - 1)
-    return level
-
-
 def hybrid_of_at_most(n: int, levels: int) -> Schedule:
-    """hybrid(n, levels), of as many levels as a shorter chain takes."""
+    """hybrid(n, levels), or of as many levels as a shorter chain takes.
+
+    With 3 levels these are the products of the hand-picked schedule of section 5.3 and figure 10, whose
+    down-sweep begins with level L7.
+    """
     return hybrid(n, min(levels, up_sweep_levels(n)))
 
 

@@ -13,9 +13,10 @@ from tqdm import tqdm
 from bppsa_cupy.arguments import as_integer, as_list, is_one_of
 from bppsa_cupy.errors import PlanError
 from bppsa_cupy.plan.algorithms import blelloch, every_hybrid, hybrid, hybrid_of_at_most, linear
-from bppsa_cupy.plan.budget import Budget, too_large
+from bppsa_cupy.plan.budget import Budget
 from bppsa_cupy.plan.chain import Chain
 from bppsa_cupy.plan.chain_plan import ChainPlan, multiply_chain
+from bppsa_cupy.plan.compare import fingerprint
 from bppsa_cupy.plan.counts import run_schedule, shortest, with_vjps
 from bppsa_cupy.plan.partition import Partition, as_partition
 from bppsa_cupy.plan.plan import Plan
@@ -27,14 +28,10 @@ from bppsa_cupy.plan.sizes import ChainSizes
 def build_plan(
     chains: Sequence[Chain],
     network: Mapping[str, Any],
-    fingerprint: str,
+    budget: Budget,
     *,
     schedules: Sequence[str] | None = None,
     levels: int | str = "auto",
-    workers: int | None = None,
-    batch_size: int = 256,
-    itemsize: int = 4,
-    memory_limit: int | None = None,
     partition: Partition | None = None,
     vjps: bool = False,
     progress: bool = False,
@@ -42,36 +39,34 @@ def build_plan(
 ) -> Plan:
     """Plan the scans of a network's chains.
 
-    network, fingerprint  its geometry as JSON holds it, and the SHA-256 of geometry and masks
-    schedules     which ones; by default all that fit the memory limit, the others named in `left_out`
+    network       its geometry and masks as JSON holds them
+    budget        batch size, bytes of a value, workers, and the memory of one schedule
+    schedules     which ones; by default all that fit the memory, the others named in `left_out`
     levels        of the hybrid schedule (a shorter chain takes what it has), or "auto": for each chain the
                   number with the fewest multiply-adds on the critical path; 0 for one worker
-    workers       how many share the steps; by default 1, as a device runs one step at a time
-    batch_size, itemsize  samples the buffers hold, bytes of a value
-    memory_limit  bytes for values, patterns and maps of one schedule; none by default
     partition     of the network's layers over ranks, which are the workers then: each step is its owner's,
-                  and the memory limit is of the fullest rank
+                  and the memory is that of the fullest rank
     vjps          whether elements are layers whose VJPs may be run in place of filled entries, by the hybrid
                   schedule; of a partition none is, since what travels is laid out as the scan has it
-    progress      show a bar on a terminal
-    tell          called with a line on each schedule that is left out: where it passes the limit, what fits
+    progress      show bars on a terminal
+    tell          called with a line on each schedule that is left out
 
     No product that does not fit is ever made. Raises PlanError for an argument of another kind or range, an
-    unknown schedule, or where a schedule asked for, or every one, takes more than the limit.
+    unknown schedule, or where a schedule asked for, or every one, takes more than the memory.
     """
     names = _known(schedules)
-    if memory_limit is not None:
-        memory_limit = as_integer("plan", "memory_limit", memory_limit, 0, None, error=PlanError)
+    memory, workers = budget.memory, budget.workers
+    if memory is not None:
+        memory = as_integer("plan", "memory_limit", memory, 0, None, error=PlanError)
     if partition is not None:
         partition = as_partition("plan", partition)
-        ranks = partition.ranks if workers is None else workers
-        partition.check(len(network["layers"]), ranks, "layers")
-        workers = ranks
-    budget = Budget(
-        as_integer("plan", "batch_size", batch_size, 1, error=PlanError),
-        itemsize,
-        as_integer("plan", "workers", 1 if workers is None else workers, 1, error=PlanError),
-        memory_limit,
+        workers = partition.ranks if workers == 1 else workers
+        partition.check(len(network["layers"]), workers, "layers")
+    budget = replace(
+        budget,
+        batch_size=as_integer("plan", "batch_size", budget.batch_size, 1, error=PlanError),
+        workers=as_integer("plan", "workers", workers, 1, error=PlanError),
+        memory=memory,
     )
     asked = _checked_levels(levels, chains)
     sizes = _count_all(chains, names, asked, budget.workers, progress)
@@ -83,49 +78,36 @@ def build_plan(
         made["hybrid"] = list(map(_with_vjps, sizes, made["hybrid"], budgets))
     needed = {name: sum(map(Budget.bytes, budgets, sizes, made[name])) for name in names}
     left_out = {name: amount for name, amount in needed.items() if not budget.fits(amount)}
+    reasons = {
+        name: f"schedule {name} takes {amount} bytes for a batch of {budget.batch_size}, and the memory "
+        f"limit is {budget.memory} bytes: use fewer --levels, a smaller --batch-size, or more memory"
+        for name, amount in left_out.items()
+    }
     if left_out and (schedules is not None or len(left_out) == len(names)):
-        name = min(left_out, key=lambda n: left_out[n])
-        raise PlanError(_too_large(name, sizes, made[name], budget, partition, left_out[name]))
+        raise PlanError(reasons[min(left_out, key=lambda name: left_out[name])])
     if tell is not None:
-        for name, amount in left_out.items():
-            tell(_too_large(name, sizes, made[name], budget, partition, amount))
-    kept = {name: made[name] for name in names if name not in left_out}
+        for reason in reasons.values():
+            tell(reason)
+    fitting = {name: made[name] for name in names if name not in left_out}
     products: dict[tuple[str, str], Product] = {}
-    steps = sum(int(schedule.table[:, KIND].sum()) for every in kept.values() for schedule in every)
+    steps = sum(int(schedule.table[:, KIND].sum()) for every in fitting.values() for schedule in every)
     with tqdm(total=steps, desc="products", disable=not (progress and sys.stderr.isatty())) as bar:
-        for chain, *own in zip(chains, *kept.values(), strict=True):
+        for chain, *own in zip(chains, *fitting.values(), strict=True):
             for _ in multiply_chain(chain, own, products):
                 bar.update()
     planned = []
-    for chain, counted, own_budget, *own in zip(chains, sizes, budgets, *kept.values(), strict=True):
+    for chain, counted, own_budget, *own in zip(chains, sizes, budgets, *fitting.values(), strict=True):
         assigned = [run_schedule(counted, schedule, own_budget)[0] for schedule in own]
-        planned.append(ChainPlan(chain, dict(zip(kept, assigned, strict=True)), products))
+        planned.append(ChainPlan(chain, dict(zip(fitting, assigned, strict=True)), products))
     return Plan(
         dict(network),
-        fingerprint,
+        fingerprint(network),
         budget.batch_size,
         budget.workers,
-        itemsize,
+        budget.itemsize,
         tuple(planned),
         left_out,
         partition,
-    )
-
-
-def _too_large(
-    name: str,
-    sizes: Sequence[ChainSizes],
-    schedules: Sequence[Schedule],
-    budget: Budget,
-    partition: Partition | None,
-    needed: int,
-) -> str:
-    """What to say of a schedule over the memory limit."""
-    if partition is None:
-        return too_large(name, sizes, schedules, budget)
-    return (
-        f"schedule {name} takes {needed} bytes on the fullest of {partition.ranks} ranks, the memory limit "
-        f"is {budget.memory} bytes: more ranks, fewer --levels or a smaller --batch-size take less"
     )
 
 

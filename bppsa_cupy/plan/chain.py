@@ -88,14 +88,6 @@ class Chain:
         return np.array([0, *(self.length(k) for k in range(1, len(self) + 2))], np.int64)
 
     @cached_property
-    def patterns(self) -> tuple[list[Pattern], np.ndarray]:
-        """The different patterns, and (n + 1,) the position among them of each element's, from 1 on."""
-        different = {element.pattern.digest: element.pattern for element in self.elements}
-        positions = {digest: position for position, digest in enumerate(different)}
-        which = [0, *(positions[element.pattern.digest] for element in self.elements)]
-        return list(different.values()), np.array(which, np.int64)
-
-    @cached_property
     def _not_shared(self) -> np.ndarray:
         """(n + 2,) how many of the elements before the k-th are not shared."""
         return np.cumsum([0, 0, *(not element.shared for element in self.elements)])

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-
-import numpy as np
 
 from bppsa_cupy.csr import Pattern
 from bppsa_cupy.errors import PlanError
 from bppsa_cupy.plan.chain import Chain
 from bppsa_cupy.plan.product import Product, multiply
-from bppsa_cupy.plan.schedule import BEGIN, KIND, LEVEL, SPLIT, Schedule, Segment, Step
+from bppsa_cupy.plan.schedule import Schedule, Segment, Step
 from bppsa_cupy.plan.sizes import ChainSizes
 from bppsa_cupy.system.interrupts import interruptible
 
@@ -38,8 +36,9 @@ class ChainPlan:
                 raise PlanError(
                     f"schedule {name} is for {schedule.n} matrices, the chain has {len(self.chain)}"
                 )
-            for step, a, b in _different_products(self.chain, schedule, self.products, patterns):
-                self._find(step, a, b)
+            for step in schedule.steps:
+                if step.kind == "mm":
+                    patterns[step.out] = self._find(step, patterns[step.right], patterns[step.left]).pattern
 
     def pattern(self, begin: int, end: int) -> Pattern:
         """The pattern of M(begin, end), for every segment that a schedule reads or computes."""
@@ -71,47 +70,14 @@ def multiply_chain(
     """Add to `products` each product of `schedules` that is not there yet; gives each as it is made."""
     patterns = _element_patterns(chain)
     for schedule in schedules:
-        for _, a, b in _different_products(chain, schedule, products, patterns):
-            key = a.digest, b.digest
-            if key not in products:
-                interruptible()
-                products[key] = multiply(a, b)
-                yield products[key]
-
-
-def _different_products(
-    chain: Chain,
-    schedule: Schedule,
-    products: Mapping[tuple[str, str], Product],
-    patterns: dict[Segment, Pattern],
-) -> Iterator[tuple[Step, Pattern, Pattern]]:
-    """An "mm" step and A and B of each different product of every level.
-
-    products  must hold a product before the next one is asked for
-    patterns  gets the pattern of every segment that is computed
-    """
-    different, of_elements = chain.patterns
-    known = list(different)
-    numbers = {pattern.digest: number for number, pattern in enumerate(known)}
-    of_steps = np.full(len(schedule.table), -1)
-    rows = np.flatnonzero(schedule.table[:, KIND])
-    ends = np.flatnonzero(np.diff(schedule.table[rows, LEVEL], append=-1)) + 1
-    for group in np.split(rows, ends)[:-1]:
-        makers = schedule.makers[group]
-        elements = of_elements[np.where(makers < 0, schedule.table[group][:, [BEGIN, SPLIT]], 0)]
-        left, right = np.where(makers < 0, elements, of_steps[makers]).T
-        _, first, which = np.unique(left * len(known) + right, return_index=True, return_inverse=True)
-        made = []
-        for at in first:
-            a, b = known[right[at]], known[left[at]]
-            yield schedule.step(group[at]), a, b
-            result = products[a.digest, b.digest].pattern
-            if numbers.setdefault(result.digest, len(known)) == len(known):
-                known.append(result)
-            made.append(numbers[result.digest])
-        of_steps[group] = np.array(made)[which]
-    made_patterns = (known[number] for number in of_steps[rows].tolist())
-    patterns.update(zip(map(tuple, schedule.out[rows].tolist()), made_patterns, strict=True))
+        for step in schedule.steps:
+            if step.kind == "mm":
+                a, b = patterns[step.right], patterns[step.left]
+                if (a.digest, b.digest) not in products:
+                    interruptible()
+                    products[a.digest, b.digest] = multiply(a, b)
+                    yield products[a.digest, b.digest]
+                patterns[step.out] = products[a.digest, b.digest].pattern
 
 
 def _element_patterns(chain: Chain) -> dict[Segment, Pattern]:

@@ -1,15 +1,14 @@
-"""Multiply-adds and bytes of steps, and the critical path of schedules in multiply-adds."""
+"""Multiply-adds of steps, and the critical path of schedules in multiply-adds."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
+from heapq import heapify, heappop, heappush
 from typing import NamedTuple
 
 import numpy as np
 
-from bppsa_cupy.errors import PlanError
-from bppsa_cupy.plan import loops
 from bppsa_cupy.plan.budget import Budget
 from bppsa_cupy.plan.chain import Chain
 from bppsa_cupy.plan.partition import RankSchedule, place
@@ -20,111 +19,89 @@ from bppsa_cupy.plan.sizes import ChainSizes
 class StepCounts(NamedTuple):
     """The counts of one step.
 
-    kind           of the product, "csr_mv" for a matrix times a vector
+    kind           of the product, "csr_mv" for a matrix times a vector, "vjp" for a layer's VJP
     nnz            entries of the result; rows of v(end) for a vector
     multiply_adds  for the whole batch; a product of shared matrices runs once per batch
-    bytes          values read and written, and index arrays read
     """
 
     step: Step
     kind: str
     nnz: int
     multiply_adds: int
-    bytes: int
-
-
-class Timetable(NamedTuple):
-    """When steps run, in multiply-adds.
-
-    starts   (steps,)
-    workers  (steps,) int64, which worker runs each step
-    length   until the last step ends: the critical path on these workers
-    unbounded  the critical path on as many workers as there are steps
-    """
-
-    starts: np.ndarray
-    workers: np.ndarray
-    length: int
-    unbounded: int
 
 
 def step_counts(sizes: ChainSizes, step: Step, budget: Budget) -> StepCounts:
     """The counts of one step."""
-    batch = budget.batch_size
-    length = sizes.chain.length(step.end)
-    if step.kind == "vjp":
-        moved = (sizes.chain.length(step.split) + length) * batch * budget.itemsize
-        return StepCounts(step, "vjp", length, sizes.multiply_adds(step) * batch, moved)
-    terms = sizes.multiply_adds(step) * (1 if sizes.chain.shared(*step.out) else batch)
-    values = sum(sizes.values_size(segment, batch) for segment in (step.left, step.right, step.out))
-    index_bytes = 4 * sum(sizes.nnz(s) for s in (step.left, step.right) if s[0] > 0)
-    moved = values * budget.itemsize + index_bytes + sizes.map_bytes(step)
+    shared = step.kind != "vjp" and sizes.chain.shared(*step.out)
+    terms = sizes.multiply_adds(step) * (1 if shared else budget.batch_size)
     if step.kind == "mm":
-        return StepCounts(step, sizes.kind(step), sizes.nnz(step.out), terms, moved)
-    return StepCounts(step, "csr_mv", length, terms, moved)
+        return StepCounts(step, sizes.kind(step), sizes.nnz(step.out), terms)
+    return StepCounts(step, "vjp" if step.kind == "vjp" else "csr_mv", sizes.chain.length(step.end), terms)
 
 
 def all_counts(sizes: ChainSizes, schedule: Schedule, budget: Budget) -> list[StepCounts]:
     """The counts of every step, in the schedule's order."""
-    first, which = _different(sizes, schedule)
-    different = [step_counts(sizes, schedule.step(k), budget) for k in first]
-    steps = zip(which.tolist(), schedule.steps, strict=True)
-    return [different[k]._replace(step=step) for k, step in steps]
-
-
-def multiply_adds(sizes: ChainSizes, schedule: Schedule, budget: Budget) -> np.ndarray:
-    """(steps,) float64 multiply-adds of every step."""
-    first, which = _different(sizes, schedule)
-    counts = [step_counts(sizes, schedule.step(k), budget).multiply_adds for k in first]
-    return np.array(counts, np.float64)[which]
-
-
-def _different(sizes: ChainSizes, schedule: Schedule) -> tuple[list[int], np.ndarray]:
-    """Positions of steps whose counts differ, and the index among them of each step's counts."""
-    operands = np.stack([schedule.left, schedule.right], 1)
-    inner = operands[..., 0] > 0
-    numbers = np.full(inner.shape, -1)
-    numbers[inner] = 2 * sizes.pattern_numbers(operands[inner]) + sizes.chain.all_shared(operands[inner])
-    codes = (numbers[:, 0] + 1) * (numbers.max(initial=0) + 1) + numbers[:, 1]
-    if schedule.vjps:
-        elements, crossed = sizes.chain.elements, schedule.crossed
-        terms = [elements[k - 1].vjp_terms for k in schedule.table[crossed, SPLIT].tolist()]
-        by_vjp = np.zeros_like(codes)
-        by_vjp[crossed] = 1 + np.unique(terms, return_inverse=True)[1]
-        codes = codes * (by_vjp.max() + 1) + by_vjp
-    _, first, which = np.unique(codes, return_index=True, return_inverse=True)
-    return first.tolist(), which
-
-
-def timetable(operands: np.ndarray, segments: np.ndarray, durations: np.ndarray, workers: int) -> Timetable:
-    """Run steps on workers: of those that are ready the one with the longest path after it goes first.
-
-    operands   (steps, 2) positions of the steps whose results a step reads, earlier ones; -1 for an input
-    segments   (steps, 2) that the steps compute
-    durations  (steps,) multiply-adds of each step
-
-    Deterministic: ties go to the segment that ends first, then to the one that begins first, and to the
-    lower worker. A step starts when its operands are there. Raises PlanError below one worker.
-    """
-    if workers < 1:
-        raise PlanError(f"{workers} workers were asked for: a schedule takes at least 1")
-    rank = segments[:, 1] * (segments.max(initial=0) + 1) + segments[:, 0]
-    starts, assigned, lengths = np.zeros(rank.size), np.zeros(rank.size, np.int64), np.zeros(2)
-    loops.assign(operands, rank, np.asarray(durations, np.float64), workers, starts, assigned, lengths)
-    return Timetable(starts, assigned, int(lengths[0]), int(lengths[1]))
+    return [step_counts(sizes, step, budget) for step in schedule.steps]
 
 
 def run_schedule(sizes: ChainSizes, schedule: Schedule, budget: Budget) -> tuple[Schedule, int]:
-    """The schedule with the worker of each step, and its critical path on the budget's workers; over ranks
-    each step runs on its owner, and messages cost nothing."""
-    durations = multiply_adds(sizes, schedule, budget)
+    """The schedule with the worker of each step, and its critical path on the budget's workers.
+
+    Of the steps that are ready, the one with the longest path after it runs first; ties go to the segment
+    that ends first, then to the one that begins first. Over ranks each step runs on its owner in the
+    schedule's order, and messages cost nothing.
+    """
+    durations = [float(counts.multiply_adds) for counts in all_counts(sizes, schedule, budget)]
+    operands = schedule.makers.tolist()
     if budget.owners is None:
-        times = timetable(schedule.makers, schedule.out, durations, budget.workers)
-        return schedule.with_workers(times.workers), times.length
+        ties = (schedule.out @ np.array([1, schedule.n + 2])).tolist()
+        workers, length = _assign_workers(operands, durations, ties, budget.workers)
+        return schedule.with_workers(np.array(workers, np.int64)), length
     placed = place(schedule, budget.owners, budget.workers).schedule
-    free = np.zeros(budget.workers)
-    loops.run_in_order(schedule.makers, placed.table[:, WORKER].copy(), durations, free)
-    return placed, int(free.max(initial=0))
+    free = [0.0] * budget.workers
+    ends: list[float] = []
+    for both, rank, duration in zip(operands, placed.table[:, WORKER].tolist(), durations, strict=True):
+        start = max([free[rank], *(ends[operand] for operand in both if operand >= 0)])
+        free[rank] = start + duration
+        ends.append(free[rank])
+    return placed, int(max(free))
+
+
+def _assign_workers(
+    operands: list[list[int]], durations: list[float], ties: list[int], workers: int
+) -> tuple[list[int], int]:
+    """The worker of each step, and when the last step ends.
+
+    operands  of each step, the positions of the steps that compute its operands, -1 for an input
+    """
+    count = len(durations)
+    behind, waiting = durations.copy(), [0] * count
+    readers: list[list[int]] = [[] for _ in range(count)]
+    for step in reversed(range(count)):
+        for operand in operands[step]:
+            if operand >= 0:
+                behind[operand] = max(behind[operand], durations[operand] + behind[step])
+                waiting[step] += 1
+                readers[operand].append(step)
+    ready = [(-behind[step], ties[step], step) for step in range(count) if not waiting[step]]
+    heapify(ready)
+    idle, assigned = list(range(min(workers, count))), [0] * count
+    running: list[tuple[float, int]] = []
+    now = 0.0
+    while ready or running:
+        while ready and idle:
+            step = heappop(ready)[2]
+            assigned[step] = heappop(idle)
+            heappush(running, (now + durations[step], step))
+        now = running[0][0]
+        while running and running[0][0] == now:
+            step = heappop(running)[1]
+            heappush(idle, assigned[step])
+            for reader in readers[step]:
+                waiting[reader] -= 1
+                if not waiting[reader]:
+                    heappush(ready, (-behind[reader], ties[reader], reader))
+    return assigned, int(now)
 
 
 def shortest(sizes: ChainSizes, schedules: Iterable[Schedule], budget: Budget) -> Schedule:

@@ -1,21 +1,21 @@
-"""Where the scan's values lie: one arena, shared by liveness, laid out before a byte is allocated."""
+"""Offsets of the scan's values in one arena, shared by liveness, worked out before a byte is allocated."""
 
 from __future__ import annotations
 
-from bisect import bisect_left
-from collections.abc import Iterator, Sequence
+from bisect import bisect_left, insort
 from dataclasses import dataclass
+from heapq import heappop, heappush
 
 import numpy as np
 
 from bppsa_cupy.plan.partition import RankSchedule
-from bppsa_cupy.plan.schedule import BEGIN, KIND, LEVEL, SPLIT, WORKER, Schedule, Segment
+from bppsa_cupy.plan.schedule import BEGIN, KIND, LEVEL, SPLIT, Schedule, Segment
 from bppsa_cupy.plan.sizes import ChainSizes
 
 #: Offsets are multiples of this many values, so that every segment starts on its own 256 bytes in float32.
 ALIGNMENT = 64
 
-#: Segments (k, 2) that take space, and the first (k,) and last time (k,) at which each is needed.
+#: Segments (k, 2) that take space, and the first (k,) and last level (k,) at which each is needed.
 Live = tuple[np.ndarray, np.ndarray, np.ndarray]
 
 
@@ -25,7 +25,6 @@ class MemoryPlan:
 
     total_bytes   size of the arena
     offsets       segment -> (offset, number of values), both in values
-    tops          size the arena has reached after the inputs are in and after each level, (depth + 1,)
 
     Law: two segments that are live at one level do not overlap. An input a_k is live from before
     level 0, a computed segment from the level of its step; a matrix until the last level that reads it,
@@ -34,85 +33,53 @@ class MemoryPlan:
 
     total_bytes: int
     offsets: dict[Segment, tuple[int, int]]
-    tops: tuple[int, ...]
 
 
 def memory_plan(sizes: ChainSizes, schedule: Schedule, batch_size: int, itemsize: int) -> MemoryPlan:
-    """Lay the segments of `schedule` into an arena, first fit, the largest of a level first.
+    """Place the segments of `schedule` in an arena: the largest of a level first, each in the best hole.
 
-    sizes       of a chain that is planned, or merely counted
+    sizes       of a chain that is planned, or only counted
     batch_size  samples the arena is for
     itemsize    bytes of a value
     """
-    return _memory_plan(sizes, _live(schedule), schedule.depth, batch_size, itemsize)
+    return _place_segments(sizes, _live(schedule), batch_size, itemsize)
 
 
 def rank_memory_plan(
     sizes: ChainSizes, placement: RankSchedule, rank: int, batch_size: int, itemsize: int
 ) -> MemoryPlan:
-    """Lay out what one rank of `placement` holds: the inputs it reads, what it computes and receives.
+    """Place what one rank holds: the inputs it reads, and what it computes, sends and receives.
 
-    A rank runs its steps one after another, so a segment is live by steps here, not by levels; `tops` is by
-    steps too, (steps of the rank + 1,). What it sends and what it receives is live from the beginning or
-    until the end: a message may be under way.
+    A message may be under way at any time, so a segment that is received is live from the start and, like one
+    that is sent, to the end.
     """
-    return rank_memory_plans(sizes, placement, batch_size, itemsize, (rank,))[0]
+    schedule, sent = placement.schedule, placement.sent
+    segments, first, last = _live(schedule)
+    name = np.array([schedule.n + 2, 1])
+    steps = placement.steps_of(rank)
+    used = np.concatenate([schedule.left[steps], schedule.right[steps], schedule.out[steps]]) @ name
+    sends, receives = (sent[sent[:, column] == rank, 1:3] @ name for column in (3, 4))
+    start = name[1:] * (placement.owners[0] == rank)  # of a_0, the segment (0, 1)
+    codes = segments @ name
+    received = np.isin(codes, receives)
+    first = np.where(received, -1, first)
+    last = np.where(received | np.isin(codes, sends), schedule.depth, last)
+    held = np.isin(codes, np.concatenate([used, sends, receives, start]))
+    return _place_segments(sizes, (segments[held], first[held], last[held]), batch_size, itemsize)
 
 
-def rank_memory_plans(
-    sizes: ChainSizes,
-    placement: RankSchedule,
-    batch_size: int,
-    itemsize: int,
-    ranks: Sequence[int] | None = None,
-) -> list[MemoryPlan]:
-    """The `rank_memory_plan` of each of `ranks`, by default of all."""
-    of, *live = _live_on_ranks(placement)
-    starts = np.searchsorted(of, np.arange(placement.ranks + 1))
-    steps = np.bincount(placement.schedule.table[:, WORKER], minlength=placement.ranks)
-    plans = []
-    for rank in range(placement.ranks) if ranks is None else ranks:
-        own = slice(starts[rank], starts[rank + 1])
-        segments, first, last = (array[own] for array in live)
-        plans.append(_memory_plan(sizes, (segments, first, last), int(steps[rank]), batch_size, itemsize))
-    return plans
-
-
-def rank_peaks(
-    sizes: ChainSizes, placement: RankSchedule, batch_size: int, itemsize: int, *, matrices: bool = False
-) -> np.ndarray:
-    """(ranks,) the bytes of the segments each rank holds at once, at the most.
-
-    matrices  count matrices alone, the Jacobians and their products
-
-    No layout falls below it; that of `rank_memory_plan` has holes too. Quick for long schedules.
-    """
-    of, segments, first, last = _live_on_ranks(placement)
-    if matrices:
-        kept = segments[:, 0] > 0
-        of, segments, first, last = of[kept], segments[kept], first[kept], last[kept]
-    # A row of moments a rank: before its first step, each step, after its last one, and nothing held.
-    steps = np.bincount(placement.schedule.table[:, WORKER], minlength=placement.ranks)
-    starts = np.concatenate([[0], np.cumsum(steps + 3)])
-    changes = np.zeros(starts[-1], np.int64)
-    amounts = sizes.values_sizes(segments, batch_size) * itemsize
-    np.add.at(changes, starts[of] + first + 1, amounts)
-    np.subtract.at(changes, starts[of] + last + 2, amounts)
-    return np.asarray(np.maximum.reduceat(np.cumsum(changes), starts[:-1]))
-
-
-def _memory_plan(sizes: ChainSizes, live: Live, depth: int, batch_size: int, itemsize: int) -> MemoryPlan:
-    segments, values, offsets, tops = _lay_out(sizes, live, depth, batch_size)
-    ranges = zip(offsets, values, strict=True)
-    by_segment = dict(zip(map(tuple, segments.tolist()), ranges, strict=True))
-    return MemoryPlan(tops[-1] * itemsize, by_segment, tuple(tops))
+def vector_sizes(sizes: ChainSizes, schedule: Schedule, batch_size: int) -> dict[Segment, int]:
+    """Values of the injected vector of every element and every product of an affine scan."""
+    products = schedule.out[schedule.table[:, KIND] > 0].tolist()
+    segments = [(k, k + 1) for k in range(1, schedule.n + 1)] + [(begin, end) for begin, end in products]
+    return {segment: sizes.chain.length(segment[1]) * batch_size for segment in segments}
 
 
 def _live(schedule: Schedule) -> Live:
-    """Segments (k, 2) that take space, and the first (k,) and last level (k,) at which each is needed.
+    """When each segment is needed. Inputs begin at level -1.
 
-    Inputs begin at -1; those whose values no step reads, as those of a_n where no input gradient is asked
-    for, and of what is crossed by VJPs, are left out, but for a_0.
+    Inputs whose values no step reads are left out, but for a_0: a_n where no input gradient is asked for, and
+    elements that are crossed by VJPs.
     """
     end, n = schedule.depth, schedule.n
     table, makers = schedule.table, schedule.makers
@@ -133,128 +100,28 @@ def _live(schedule: Schedule) -> Live:
     )
 
 
-def _live_on_ranks(placement: RankSchedule) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """Likewise of every rank's segments, by the positions of its own steps instead of levels.
-
-    Returns (k,) ranks, sorted, and the segments, first and last positions.
-    """
-    schedule, sent = placement.schedule, placement.sent
-    n, worker = schedule.n, schedule.table[:, WORKER]
-    steps = np.bincount(worker, minlength=placement.ranks)
-    order = np.argsort(worker, kind="stable")
-    position = np.empty_like(order)
-    position[order] = np.arange(order.size) - (np.cumsum(steps) - steps)[worker[order]]
-    before, kept = np.full_like(worker, -1), np.full(len(sent), -1)
-    # Every use of a segment: on which rank, from when and until when.
-    uses = [
-        (worker, schedule.left, before, position),
-        (worker, schedule.right, before, position),
-        (worker, schedule.out, position, position),
-        (sent[:, 3], sent[:, 1:3], kept, steps[sent[:, 3]]),
-        (sent[:, 4], sent[:, 1:3], kept, steps[sent[:, 4]]),
-        (placement.owners[:1], np.array([[0, 1]]), np.array([-1]), steps[placement.owners[:1]]),
-    ]
-    of, segments, first, last = (np.concatenate(column) for column in zip(*uses, strict=True))
-    vectors = segments[:, 0] == 0
-    last = np.where(vectors, steps[of], last)
-    keys = (of * (n + 2) + segments[:, 0]) * (n + 2) + segments[:, 1]
-    order = np.argsort(keys, kind="stable")
-    starts = np.flatnonzero(np.diff(keys[order], prepend=-1))
-    firsts, lasts = (np.maximum.reduceat(array[order], starts) for array in (first, last))
-    chosen = order[starts]
-    return of[chosen], segments[chosen], firsts, lasts
-
-
-def _lay_out(
-    sizes: ChainSizes, live: Live, depth: int, batch_size: int
-) -> tuple[np.ndarray, list[int], list[int], list[int]]:
-    """Segments in the order in which they are placed, the values and the offset of each, and `tops`."""
+def _place_segments(sizes: ChainSizes, live: Live, batch_size: int, itemsize: int) -> MemoryPlan:
+    """Best fit without joining holes: most segments of a scan have few different sizes."""
     segments, first, last = live
     values = sizes.values_sizes(segments, batch_size)
     order = np.lexsort((segments[:, 1], segments[:, 0], -values, first))
-    segments, first, last, values = segments[order], first[order], last[order], values[order]
-    starts = np.flatnonzero((np.diff(first, prepend=-2) != 0) | (np.diff(values, prepend=-1) != 0))
-    runs: Iterator[tuple[int | None, int]] = zip(
-        first[starts].tolist(), np.diff(starts, append=first.size).tolist(), strict=True
-    )
-    ending = np.argsort(last, kind="stable")
-    ends = np.searchsorted(last[ending], np.arange(-1, depth), side="right").tolist()
-    amounts, freed = values.tolist(), ending.tolist()
-    arena, given = _Arena(), 0
-    offsets: list[int] = []
-    tops: list[int] = []
-    level, count = next(runs, (None, 0))
-    for now, until in enumerate(ends, -1):
-        while level == now:
-            offsets += arena.take(amounts[len(offsets)], count)
-            level, count = next(runs, (None, 0))
-        tops.append(arena.top)
-        for position in freed[given:until]:
-            arena.give(offsets[position], amounts[position])
-        given = until
-    return segments, amounts, offsets, tops
-
-
-def level_tops(sizes: ChainSizes, schedule: Schedule, batch_size: int) -> list[int]:
-    """The `tops` of a `memory_plan`, without its offsets."""
-    return _lay_out(sizes, _live(schedule), schedule.depth, batch_size)[-1]
-
-
-def vector_sizes(sizes: ChainSizes, schedule: Schedule, batch_size: int) -> dict[Segment, int]:
-    """Values of the injected vector of every element and every product of an affine scan."""
-    products = schedule.out[schedule.table[:, KIND] > 0].tolist()
-    segments = [(k, k + 1) for k in range(1, schedule.n + 1)] + [(begin, end) for begin, end in products]
-    return {segment: sizes.chain.length(segment[1]) * batch_size for segment in segments}
-
-
-class _Arena:
-    """First-fit allocation of aligned ranges; `top` is the size needed so far."""
-
-    def __init__(self) -> None:
-        self.top = 0
-        # Of the holes, sorted, never adjacent.
-        self._starts: list[int] = []
-        self._ends: list[int] = []
-
-    def take(self, size: int, count: int) -> list[int]:
-        """The offsets of `count` ranges of one size, each the first that is free when its turn comes."""
-        size = _aligned(size)
-        if size == 0:
-            return [0] * count
-        taken: list[int] = []
-        left: list[tuple[int, int]] = []
-        passed = 0
-        for start, end in zip(self._starts, self._ends, strict=True):
-            if len(taken) == count:
-                break
-            fitting = min((end - start) // size, count - len(taken))
-            taken += range(start, start + fitting * size, size)
-            if start + fitting * size < end:
-                left.append((start + fitting * size, end))
-            passed += 1
-        self._starts[:passed] = [start for start, _ in left]
-        self._ends[:passed] = [end for _, end in left]
-        missing = count - len(taken)
-        if missing:
-            start = self.top
-            if self._ends and self._ends[-1] == self.top:
-                start = self._starts.pop()
-                self._ends.pop()
-            self.top = start + missing * size
-            taken += range(start, self.top, size)
-        return taken
-
-    def give(self, start: int, size: int) -> None:
-        """Return a range that was taken."""
-        end = start + _aligned(size)
-        if start == end:
-            return
-        at = bisect_left(self._starts, start)
-        first = at - 1 if at > 0 and self._ends[at - 1] == start else at
-        last = at + 1 if at < len(self._starts) and self._starts[at] == end else at
-        joined = min([start, *self._starts[first:last]]), max([end, *self._ends[first:last]])
-        self._starts[first:last], self._ends[first:last] = [joined[0]], [joined[1]]
-
-
-def _aligned(size: int) -> int:
-    return -(-size // ALIGNMENT) * ALIGNMENT
+    columns = (array[order].tolist() for array in (segments, first, last, values))
+    offsets: dict[Segment, tuple[int, int]] = {}
+    holes: list[tuple[int, int]] = []  # (size, offset), sorted
+    ending: list[tuple[int, int, int]] = []  # (last level, size, offset), a heap
+    top = 0
+    for (begin, end), start, until, count in zip(*columns, strict=True):
+        while ending and ending[0][0] < start:
+            insort(holes, heappop(ending)[1:])
+        size = -(-count // ALIGNMENT) * ALIGNMENT
+        at = bisect_left(holes, (size, 0))
+        if at < len(holes) and size:
+            room, offset = holes.pop(at)
+            if room > size:
+                insort(holes, (room - size, offset + size))
+        else:
+            offset, top = top if size else 0, top + size
+        offsets[begin, end] = offset, count
+        if size:
+            heappush(ending, (until, size, offset))
+    return MemoryPlan(top * itemsize, offsets)

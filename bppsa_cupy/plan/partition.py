@@ -57,9 +57,9 @@ class Partition:
 
         weights  (items,) of each item, not negative: its multiply-adds, seconds or bytes
 
-        Of the partitions with that heaviest part, one whose other parts are near the mean of what is left,
-        and none is empty while there are items enough. Raises PlanError below one rank, and for a weight that
-        is negative or not finite.
+        Of the partitions with that heaviest part, one with the least sum of squared parts; no part is empty
+        while there are items enough. Raises PlanError below one rank, and for a weight that is negative or
+        not finite.
         """
         ranks = as_integer("a partition", "ranks", ranks, 1, MOST_RANKS, error=PlanError)
         given = as_plain_array("a partition", "weights", weights, error=PlanError)
@@ -72,21 +72,16 @@ class Partition:
         fits = np.isfinite(given) & (given >= 0)
         if not fits.all():
             raise PlanError(f"a weight of a partition is {given[~fits][0]}: they are finite, and 0 or more")
+        items, parts = given.size, min(ranks, given.size)
+        if not items:
+            return cls((0,) * (ranks + 1))
         ends = np.concatenate([[0.0], np.cumsum(given)])
-        limit = _lightest_heaviest(ends, ranks)
-        earliest = _earliest_starts(ends, ranks, limit)
-        bounds = [0]
-        for rank in range(ranks - 1):
-            start, left = bounds[-1], ranks - rank
-            most = int(np.searchsorted(ends, ends[start] + limit, side="right")) - 1
-            wanted = ends[start] + (ends[-1] - ends[start]) / left
-            nearest = int(np.searchsorted(ends, wanted))
-            if nearest > start and wanted - ends[nearest - 1] < ends[min(nearest, len(given))] - wanted:
-                nearest -= 1
-            # An item at least for this rank, and for each one after it.
-            least, last = max(earliest[rank + 1], start + 1), max(len(given) - left + 1, start + 1)
-            bounds.append(min(max(nearest, least), last, max(most, start)))
-        return cls((*bounds, len(given)))
+        weight = ends - ends[:, None]  # of the part from each item to each later one
+        weight[np.tril_indices(items + 1)] = np.inf
+        limit = _best_bounds(parts, weight, np.maximum)[0]
+        squares = np.where(weight <= limit, weight / (limit or 1.0), np.inf) ** 2
+        bounds = _best_bounds(parts, squares, np.add)[1]
+        return cls((*bounds, *([items] * (ranks - parts))))
 
     @property
     def ranks(self) -> int:
@@ -123,43 +118,17 @@ def as_partition(owner: str, value: Any) -> Partition:
     return value
 
 
-def _lightest_heaviest(ends: np.ndarray, ranks: int) -> float:
-    """The least weight that a heaviest part can have; `ends` are the sums of the first items."""
-    low = max(float(np.diff(ends).max(initial=0.0)), ends[-1] / ranks)
-    high = low
-    while _reach(ends, ranks, high) < ends.size - 1:
-        high *= 2
-    while np.nextafter(low, high) < high:
-        middle = low + (high - low) / 2
-        if _reach(ends, ranks, middle) < ends.size - 1:
-            low = middle
-        else:
-            high = middle
-    return low if _reach(ends, ranks, low) == ends.size - 1 else high
-
-
-def _reach(ends: np.ndarray, ranks: int, limit: float) -> int:
-    """How many items fit into parts of at most `limit`, one after another."""
-    start = 0
-    for _ in range(ranks):
-        start = int(np.searchsorted(ends, ends[start] + limit, side="right")) - 1
-        if start == ends.size - 1:
-            break
-    return start
-
-
-def _earliest_starts(ends: np.ndarray, ranks: int, limit: float) -> list[int]:
-    """For each rank the least first item with which it and the ranks after it hold all the rest."""
-    starts = [ends.size - 1]
-    for _ in range(ranks):
-        until = ends[starts[-1]]
-        start = int(np.searchsorted(ends, until - limit))
-        while start > 0 and ends[start - 1] + limit >= until:
-            start -= 1
-        while ends[start] + limit < until:
-            start += 1
-        starts.append(start)
-    return starts[:0:-1]
+def _best_bounds(parts: int, cost: np.ndarray, join: np.ufunc) -> tuple[float, list[int]]:
+    """The least cost of so many parts joined, and their bounds; cost[begin, end] is of one part."""
+    least, cuts = cost[0], []
+    for _ in range(1, parts):
+        joined = join(least[:, None], cost)
+        cuts.append(joined.argmin(0))
+        least = joined.min(0)
+    bounds = [least.size - 1]
+    for cut in reversed(cuts):
+        bounds.append(int(cut[bounds[-1]]))
+    return float(least[-1]), [0, *reversed(bounds)]
 
 
 class Message(NamedTuple):

@@ -7,13 +7,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from bppsa_cupy.arguments import as_flag, as_integer
+from bppsa_cupy.arguments import as_integer
 from bppsa_cupy.errors import PlanError, PlanMismatchError
 from bppsa_cupy.plan.budget import Budget
 from bppsa_cupy.plan.chain_plan import ChainPlan
 from bppsa_cupy.plan.compare import differences, fingerprint
 from bppsa_cupy.plan.counts import run_schedule, vjp_multiply_adds
-from bppsa_cupy.plan.file import read_outline, read_plan, write_plan
+from bppsa_cupy.plan.file import read_plan, write_plan
 from bppsa_cupy.plan.partition import Partition, RankSchedule, place
 from bppsa_cupy.plan.schedule import Schedule
 
@@ -117,13 +117,3 @@ class Plan:
         Raises PlanError naming what is broken.
         """
         return cls(**read_plan(path))
-
-    @classmethod
-    def outline(cls, path: str | os.PathLike[str], *, verify: bool = True) -> Plan:
-        """Read what a saved plan holds, patterns and products by their sizes alone.
-
-        verify   compare the SHA-256, which takes every byte
-        Raises PlanError as `load` does, but for what the arrays alone tell.
-        """
-        verify = as_flag("Plan.outline", "verify", verify, error=PlanError)
-        return cls(**read_outline(path, verify=verify))

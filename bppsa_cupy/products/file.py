@@ -13,7 +13,7 @@ from __future__ import annotations
 import json
 import math
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -23,22 +23,20 @@ import numpy as np
 from bppsa_cupy.csr import Pattern
 from bppsa_cupy.errors import PlanError
 from bppsa_cupy.plan.file import (
-    PatternOutline,
     check_format,
     integers,
     json_attribute,
     members,
     naming,
     numbered,
-    read_pattern_outlines,
     read_patterns,
     read_product,
-    read_product_outline,
     text,
     write_format,
     write_patterns,
     write_products,
 )
+from bppsa_cupy.plan.product import Product
 from bppsa_cupy.products.factors import Factor
 from bppsa_cupy.products.multiplications import Multiplication
 from bppsa_cupy.system.hdf5 import create, open_file, write_array
@@ -79,20 +77,17 @@ def read_multiplications(path: str | os.PathLike[str]) -> tuple[list[Factor], li
     Raises PlanError naming what is broken: a damaged, truncated or foreign file, another version, a map out
     of range, a product that is missing.
     """
-    with open_file(path, sealed=True, error=PlanError) as file:
-        groups, patterns, multiplications = _read(file, read_patterns, read_product)
-        return list(map(_read_factor, groups, patterns)), multiplications
-
-
-def read_outline(
-    path: str | os.PathLike[str], *, verify: bool = True
-) -> tuple[list[tuple[PatternOutline, bool]], list[Multiplication]]:
-    """The factors and multiplications by sizes, without reading an array; for each factor also whether its
-    values are in another order than its pattern. `verify` compares the SHA-256."""
-    with open_file(path, verify=verify, error=PlanError) as file:
-        groups, patterns, multiplications = _read(file, read_pattern_outlines, read_product_outline)
-        factors = [(pattern, "order" in group) for group, pattern in zip(groups, patterns, strict=True)]
-        return factors, multiplications
+    with open_file(path, error=PlanError) as file:
+        check_format(file, FORMAT, FORMAT_VERSION, "a planned product", "plan it again")
+        patterns = read_patterns(file)
+        factors = [_read_factor(group, patterns) for group in numbered(file, "factors")]
+        many, one = (
+            {name: read_product(group, patterns) for name, group in members(file, folder)}
+            for folder in ("products", "one_sample")
+        )
+        pairs = json_attribute(file, "multiplications", list)
+        with naming(file.filename, "multiplications"):
+            return factors, _multiplications(factors, pairs, many, one)
 
 
 def holds_product(path: str | os.PathLike[str]) -> bool:
@@ -104,30 +99,12 @@ def holds_product(path: str | os.PathLike[str]) -> bool:
         return False
 
 
-def _read(
-    file: h5py.File, read_patterns: Callable[..., dict[str, Any]], read_product: Callable[..., Any]
-) -> tuple[list[h5py.Group], list[Any], list[Multiplication]]:
-    """The groups of the factors, their patterns, and the multiplications."""
-    check_format(file, FORMAT, FORMAT_VERSION, "a planned product", "plan it again")
-    patterns = read_patterns(members(file, "patterns"))
-    groups, of_factors = numbered(file, "factors"), []
-    for group in groups:
-        digest = text(group, "pattern")
-        if digest not in patterns:
-            raise PlanError(f"{file.filename}: {group.name}: pattern {digest[:12]} is missing")
-        of_factors.append(patterns[digest])
-    many, one = (
-        {name: read_product(group, patterns) for name, group in members(file, folder)}
-        for folder in ("products", "one_sample")
-    )
-    pairs = json_attribute(file, "multiplications", list)
-    with naming(file.filename, "multiplications"):
-        return groups, of_factors, _multiplications(of_factors, pairs, many, one)
-
-
-def _read_factor(group: h5py.Group, pattern: Pattern) -> Factor:
-    factor, nnz, order = Factor.of_pattern(pattern), pattern.nnz, None
+def _read_factor(group: h5py.Group, patterns: Mapping[str, Pattern]) -> Factor:
     with naming(group.file.filename, group.name):
+        digest, order = text(group, "pattern"), None
+        if digest not in patterns:
+            raise PlanError(f"pattern {digest[:12]} is missing")
+        factor, nnz = Factor.of_pattern(patterns[digest]), patterns[digest].nnz
         shape = tuple(json_attribute(group, "values_shape", list))
         if not all(type(size) is int and size >= 0 for size in shape) or math.prod(shape) != nnz:
             raise PlanError(f"values of shape {shape} do not fit a pattern of {nnz} entries")
@@ -141,10 +118,10 @@ def _read_factor(group: h5py.Group, pattern: Pattern) -> Factor:
 
 
 def _multiplications(
-    factors: list[Any], pairs: list[Any], many: dict[str, Any], one: dict[str, Any]
+    factors: list[Factor], pairs: list[Any], many: dict[str, Product], one: dict[str, Product]
 ) -> list[Multiplication]:
     """The multiplications by the numbers of their operands, each used once."""
-    operands, made, waiting = list(factors), [], set(range(len(factors)))
+    operands, made, waiting = [factor.pattern for factor in factors], [], set(range(len(factors)))
     for pair in pairs:
         numbers = [number for number in pair if type(number) is int] if isinstance(pair, list) else []
         if numbers != pair or len(pair) != 2 or len({*numbers} & waiting) != 2:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import numpy as np
@@ -16,7 +17,6 @@ from bppsa_cupy.errors import ShapeError
 from bppsa_cupy.products.factors import Factor, arrays_of, common_device, data_of, factor_of
 from bppsa_cupy.products.file import read_multiplications, write_multiplications
 from bppsa_cupy.products.multiplications import Multiplication, plan_multiplications
-from bppsa_cupy.products.program import Program
 from bppsa_cupy.scan.launches import Matrix, bind_open_product, bind_product
 from bppsa_cupy.scan.maps import IndexMaps
 
@@ -25,6 +25,25 @@ from bppsa_cupy.scan.maps import IndexMaps
 MAXIMAL_PROGRAMS = 4
 
 L = TypeVar("L")
+
+
+@dataclass(frozen=True)
+class Program:
+    """The launches of a planned product for arrays of one device, dtype and batch.
+
+    launches  of each multiplication the call that takes A, B and C, and the numbers of A and B: the factors
+              have 0, 1, …, results those after
+    room      the results of all but the last
+    """
+
+    launches: tuple[tuple[Callable[[Array, Array, Array], None], tuple[int, int]], ...]
+    room: tuple[Array, ...]
+
+    def run(self, arrays: Sequence[Array], out: Array) -> None:
+        """Compute the product of the factors' values into `out`."""
+        operands = [*arrays, *self.room, out]
+        for number, (launch, (left, right)) in enumerate(self.launches, len(arrays)):
+            launch(operands[left], operands[right], operands[number])
 
 
 class PlannedProduct:

@@ -166,17 +166,16 @@ def make_chain(owner: str, records: Sequence[JacobianRecord]) -> StepChain:
     rows, columns = first.pattern.shape
     for record in ordered:
         same = record.pattern is first.pattern or record.pattern == first.pattern
-        if not same or record.data.shape != first.data.shape or record.sample != first.sample:
+        same &= record.data.shape == first.data.shape and record.sample == first.sample
+        same &= record.lengths is first.lengths or np.array_equal(
+            np.asarray(first.lengths), np.asarray(record.lengths)
+        )
+        if not same:
             raise ShapeError(
-                f"{owner} got {first.label!r} of shape {first.pattern.shape} and data {first.data.shape}, "
-                f"and {record.label!r} of {record.pattern.shape} and {record.data.shape}: the steps of a "
-                "chain have one pattern, batch and sample"
-            )
-        theirs, ours = np.asarray(first.lengths), np.asarray(record.lengths)
-        if record.lengths is not first.lengths and not np.array_equal(theirs, ours):
-            raise ShapeError(
-                f"{owner} got lengths {first.lengths} of {first.label!r} and {record.lengths} of "
-                f"{record.label!r}: the steps of a chain have the same lengths"
+                f"{owner} got {first.label!r} of shape {first.pattern.shape}, data {first.data.shape} and "
+                f"lengths {first.lengths}, and {record.label!r} of {record.pattern.shape}, "
+                f"{record.data.shape} and {record.lengths}: the steps of a chain have one pattern, batch, "
+                "sample and lengths"
             )
     if rows != columns:
         raise ShapeError(

@@ -19,10 +19,8 @@ from bppsa_cupy.plan import (
     Segment,
     Step,
     memory_plan,
-    too_large,
     vector_sizes,
 )
-from bppsa_cupy.plan.sizes import ChainSizes
 from bppsa_cupy.scan.launches import Matrix, bind_product, bind_spmv
 from bppsa_cupy.scan.maps import IndexMaps
 
@@ -46,8 +44,7 @@ class NumericScan:
 
     Law: all memory is taken in the constructor and at the first run of each batch size; later runs
     allocate nothing and look at no pattern. Raises DeviceError, before anything is taken, where the
-    device has too little memory for values, patterns and maps: it names the level that passes what is
-    free, and the levels or the batch size that would fit.
+    device has too little memory for values, patterns and maps.
     """
 
     def __init__(
@@ -128,19 +125,20 @@ class NumericScan:
         self._runs[batch] = run
 
     def _check_memory(self) -> None:
-        """Raise DeviceError, with what would fit, where the device has too little for the whole scan."""
+        """Raise DeviceError where the device has too little for the whole scan."""
         budget = Budget(
             self.capacity,
             self.dtype.itemsize,
-            memory=self.device.free_memory() + self.maps.bytes,
             input_gradient=self.schedule.computes_input_gradient,
             indices=self.maps.copies,
             affine=self.affine,
         )
-        if not budget.fits(budget.bytes(self.chain_plan.sizes, self.schedule)):
-            counted = ChainSizes(self.chain_plan.chain)
-            available = f"{self.device.name} has {{}} bytes free"
-            raise DeviceError(too_large(self.schedule.name, [counted], [self.schedule], budget, available))
+        needed, free = budget.bytes(self.chain_plan.sizes, self.schedule), self.device.free_memory()
+        if needed > free + self.maps.bytes:
+            raise DeviceError(
+                f"schedule {self.schedule.label} takes {needed} bytes for a batch of {self.capacity}, and "
+                f"{self.device.name} has {free} bytes free: plan fewer levels or a smaller batch size"
+            )
 
     # ---- views of the arena ----
 

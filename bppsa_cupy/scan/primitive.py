@@ -13,12 +13,12 @@ from bppsa_cupy.devices import Array, Device, get_device
 from bppsa_cupy.errors import PlanError, ShapeError
 from bppsa_cupy.plan import (
     SCHEDULES,
+    Budget,
     Chain,
     Element,
     Partition,
     Plan,
     build_plan,
-    fingerprint,
     with_input_gradient,
 )
 from bppsa_cupy.plan.partition import as_partition
@@ -149,18 +149,10 @@ def plan_scan(
 ) -> Plan:
     """A plan for `scan` over a chain of `make_chain`, for batches up to `batch_size`. Raises PlanError."""
     as_instance("plan_scan", "chain", chain, Chain, "one of make_chain", error=PlanError)
-    target, geometry = get_device(device), _describe(chain)
+    limit = get_device(device).free_memory() * 3 // 4 if memory_limit is None else memory_limit
+    budget = Budget(batch_size, 8, 1 if workers is None else workers, limit)
     return build_plan(
-        (chain,),
-        network=geometry,
-        fingerprint=fingerprint(geometry),
-        schedules=schedules,
-        levels=levels,
-        workers=workers,
-        batch_size=batch_size,
-        itemsize=8,
-        partition=partition,
-        memory_limit=memory_limit if memory_limit is not None else target.free_memory() * 3 // 4,
+        (chain,), _describe(chain), budget, schedules=schedules, levels=levels, partition=partition
     )
 
 

@@ -54,21 +54,6 @@ def test_sums_with_gradients_of_their_own_a_launch_a_step(
     assert emulated.launched["separate_forward_step"] and emulated.launched["separate_backward_step"]
 
 
-def test_rows_that_are_kept_beside_states_that_are_read(emulated: Device) -> None:
-    """tanh's slope follows from the state after the step, the logistic function's from what is kept."""
-    cell = bp.Cell(
-        "kept",
-        gates=["a", "b"],
-        states=["h", "c"],
-        step=lambda x, u, s, p: {
-            "h": sympy.tanh(x.a + u.a),
-            "c": 0.5 * s.c + sympy.tanh(x.a + u.a) / (1 + sympy.exp(-x.b - u.b)),
-        },
-    )
-    assert "reads_after = 1" in cell.form.cuda and cell.form.kept
-    assert_passes(cell, emulated)
-
-
 @pytest.mark.parametrize(
     ("method", "message"),
     [

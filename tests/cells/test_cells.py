@@ -7,7 +7,6 @@ import os
 import re
 import subprocess
 import sys
-import traceback
 
 import numpy as np
 import pytest
@@ -113,24 +112,9 @@ def test_wrong_steps_are_refused_with_the_expression(step, message) -> None:
         leaky(step=step)
 
 
-def test_a_cell_says_what_it_is() -> None:
-    cell = leaky(parameters=["q"], step=lambda x, u, s, p: p.q * (x.h + u.h))
-    assert repr(cell) == "Cell('leaky', gates=['h'], states=['h'], parameters=['q'])"
-    assert (cell.gates, cell.states, cell.parameters) == (("h",), ("h",), ("q",))
-
-
 def test_equal_cells_have_equal_digests_and_functions() -> None:
     assert leaky().digest == leaky().digest != leaky(step=lambda x, u, s, p: x.h + u.h).digest
     assert leaky().form.functions is leaky(name="other").form.functions
-
-
-def test_a_traceback_shows_the_line_of_a_cell() -> None:
-    try:
-        leaky().form.functions.forward((), (), (), ())
-    except IndexError as error:
-        assert "tanh(u[0] + x[0])" in "".join(traceback.format_exception(error))
-    else:
-        pytest.fail("a gate that is missing went unseen")
 
 
 def test_a_fixed_leak_is_a_cell_of_its_own() -> None:
@@ -142,34 +126,12 @@ def test_a_fixed_leak_is_a_cell_of_its_own() -> None:
     assert (fixed.name, learnt.form) == ("ctrnn_0_1", FORMS["ctrnn"])
 
 
-def test_functions_of_numbers_are_numbers() -> None:
-    sigmoid = bp.cells.sigmoid
-
-    def step(x, u, s, p):
-        factor = sigmoid(0.25) * sympy.sqrt(sigmoid(1)) - bp.cells.tanh(0.5)
-        low = sympy.Max(sigmoid(-2), sympy.Rational(1, 9)) / sigmoid(3)
-        return [sympy.tanh(x.a + u.a) * factor, low + sympy.Abs(sympy.sin(sigmoid(4)) - 2)]
-
-    cell = Cell("numbers", gates=["a"], states=["h", "c"], step=step)
-    bp.check_cell(cell)
-    s25, s1, sm2, s3, s4 = (1 / (1 + math.exp(-x)) for x in (0.25, 1, -2, 3, 4))
-    one = (np.array([1.0]),)
-    (h, c), _ = cell.form.functions.forward(one, one, one * 2, ())
-    assert h == pytest.approx(math.tanh(2) * (s25 * math.sqrt(s1) - math.tanh(0.5)), rel=1e-14)
-    assert c == pytest.approx(max(sm2, 1 / 9) / s3 + abs(math.sin(s4) - 2), rel=1e-14)
-
-
 @pytest.mark.parametrize("alpha", [0, -0.1, 1.5, float("nan")])
 def test_a_leak_outside_of_0_to_1_is_refused(alpha) -> None:
     with pytest.raises(
         bp.CellError, match=re.escape(f"ctrnn got alpha={alpha!r}: it takes a leak in (0, 1]")
     ):
         ctrnn(alpha)
-
-
-def test_unknown_built_in_cells_are_refused() -> None:
-    with pytest.raises(bp.CellError, match="no built-in cell 'tnn': it is one of rnn_tanh, rnn_relu, gru"):
-        Cell.built_in("tnn")
 
 
 def test_texts_of_built_in_cells_are_those_of_their_definitions(tmp_path) -> None:

@@ -116,31 +116,6 @@ def test_the_check_sees_a_wrong_function(broken: str, message: str) -> None:
         check_cell(cell)
 
 
-def test_the_check_sees_a_block_that_is_not_said() -> None:
-    cell = Cell.built_in("lstm")
-    cell._form = dataclasses.replace(cell.form, diagonal=((1, 1),))
-    with pytest.raises(CellError, match=r"the block of new h by s\[1\]"):
-        check_cell(cell)
-
-
-@pytest.mark.parametrize(
-    "name, kept, separate",
-    [
-        ("rnn_tanh", 0, ()),
-        ("rnn_relu", 0, ()),
-        ("gru", 4, (2,)),
-        ("lstm", 4, ()),
-        ("ctrnn", 1, ()),
-        ("mgu", 3, (1,)),
-        ("ugrnn", 2, ()),
-        ("peephole_lstm", 4, ()),
-    ],
-)
-def test_no_more_is_kept_than_the_way_back_takes(name: str, kept: int, separate: tuple[int, ...]) -> None:
-    form = Cell.built_in(name).form
-    assert (form.kept, form.separate) == (kept, separate)
-
-
 def test_relu_keeps_nan_and_has_no_gradient_at_0() -> None:
     functions = Cell.built_in("rnn_relu").form.functions
     x = (np.array([np.nan, 0.0, -1.0, 2.0]),)

@@ -210,20 +210,6 @@ def test_functions_take_lanes(dtype: str) -> None:
         assert_close(one, other, 64, what=f"row {row}")
 
 
-def test_functions_of_float32_numbers_stay_float32() -> None:
-    functions = FORMS["mgu"].functions
-    forward, backward, coefficients = functions.forward, functions.backward, functions.coefficients
-
-    @numba.njit
-    def step(x, u, before, g):
-        after, kept = forward(x, u, before, ())
-        return after, backward(g, kept, after, before, ()), coefficients(kept, after, before, ())
-
-    pair, single = (numba.types.UniTuple(numba.float32, size) for size in (2, 1))
-    step.compile((pair, pair, single, single))
-    assert "float64" not in str(step.nopython_signatures[0].return_type)
-
-
 @pytest.mark.parametrize("dtype", some("float64", long=["float32"]))
 def test_elementary_functions_take_lanes_and_numbers(dtype: str) -> None:
     @numba.njit

@@ -9,10 +9,9 @@ from hypothesis import strategies as st
 from partition_cases import partitions, placements, run_with_rendezvous
 
 from bppsa_cupy.errors import PlanError
-from bppsa_cupy.plan import Partition, Step, place
-from bppsa_cupy.plan.algorithms import blelloch, every_hybrid, linear, with_input_gradient
-from bppsa_cupy.plan.file.check_schedule import check_schedule
-from bppsa_cupy.plan.partition import _earliest_starts
+from bppsa_cupy.plan import Partition, place
+from bppsa_cupy.plan.algorithms import blelloch, every_hybrid, linear
+from bppsa_cupy.plan.file.plan_file import check_schedule
 
 WEIGHTS = st.one_of(
     st.lists(st.integers(0, 9).map(float), max_size=7),
@@ -24,7 +23,7 @@ def heaviest(weights, bounds):
     return max(sum(weights[a:b]) for a, b in itertools.pairwise(bounds))
 
 
-@settings(max_examples=150)
+@settings(max_examples=80)
 @given(WEIGHTS, st.integers(1, 9))
 def test_no_contiguous_parts_have_a_lighter_heaviest_one(weights, ranks):
     partition = Partition.balanced(weights, ranks)
@@ -47,31 +46,9 @@ def test_equal_parts_differ_by_one_at_most(ranks):
 
 def test_parts_behind_a_heavy_item_share_what_is_left():
     assert Partition.balanced([100, 1, 1, 1, 1], 3).bounds == (0, 1, 3, 5)
-    assert Partition.balanced([1, 1, 1, 1, 100], 3).bounds == (0, 3, 4, 5)
-    # Of what is left the half is 2.6: 2.2 is nearer to it than 3.2, and 2.8 than 2.
     assert Partition.balanced([10, 1, 1.2, 1, 2], 3).bounds == (0, 1, 3, 5)
     assert Partition.balanced([10, 1, 1, 0.8, 2.4], 3).bounds == (0, 1, 4, 5)
-    assert Partition.balanced([1] * 8 + [4], 5).bounds == (0, 2, 5, 7, 8, 9)
     assert Partition.balanced([6, 2, 1, 1, 9], 3).bounds == (0, 1, 4, 5)
-    assert Partition.balanced([8, 1, 1, 1], 3).bounds == (0, 1, 3, 4)
-
-
-@pytest.mark.parametrize("behind", [(2,), (2, 4)])
-def test_a_part_holds_what_its_sum_says_where_differences_are_rounded(behind):
-    """2⁵³ + 2 less 1 is rounded down, 2⁵³ + 4 less 1 up."""
-    ends = np.array([0, 2**53, *(2**53 + more for more in behind)], float)
-    starts, until = [], ends.size - 1
-    for _ in range(3):
-        until = next(start for start in range(ends.size) if ends[start] + 1.0 >= ends[until])
-        starts.insert(0, until)
-    assert _earliest_starts(ends, 3, 1.0) == starts
-
-
-def test_long_rows():
-    weights = np.random.default_rng(0).random(100_000)
-    partition = Partition.balanced(weights, 1024)
-    parts = np.add.reduceat(weights, partition.bounds[:-1])
-    assert parts.max() < 1.02 * weights.sum() / 1024 and partition.items == weights.size
 
 
 @given(st.integers(0, 12).flatmap(partitions))
@@ -90,32 +67,24 @@ def test_bounds_of_another_kind_are_refused(bounds):
         Partition(bounds)
 
 
-def test_errors_name_both_sides():
-    for ranks in (0, -1):
-        with pytest.raises(PlanError, match="at least 1"):
-            Partition.balanced([1.0], ranks)
-        with pytest.raises(PlanError, match="at least 1"):
-            Partition.equal(1, ranks)
-    with pytest.raises(PlanError, match="items=-2: it takes an integer of at least 0"):
-        Partition.equal(-2, 2)
-    for weight in (-1.0, np.nan, np.inf):
-        with pytest.raises(PlanError, match=f"is {weight}: they are finite"):
-            Partition.balanced([1.0, weight], 2)
-    with pytest.raises(PlanError, match="3 layers over 2 ranks: it must cover 4 over 2"):
-        Partition((0, 2, 3)).check(4, 2, "layers")
-    with pytest.raises(PlanError, match=r"owners of 2 elements on 2 ranks .* the chain has 3"):
-        place(linear(3), [0, 1], 2)
-    for owners in ([0, 2, 2], [-1, 0, 0]):
-        with pytest.raises(PlanError, match="ranks are 0 to 1"):
-            place(linear(3), owners, 2)
-    with pytest.raises(PlanError, match="contiguous"):
-        place(linear(3), [0, 1, 0], 2)
+@pytest.mark.parametrize(
+    ("make", "named"),
+    [
+        (lambda: Partition((0, 2, 3)).check(4, 2, "layers"), "3 layers over 2.*4 over 2"),
+        (lambda: place(linear(3), [0, 1], 2), "2 elements on 2 ranks.*3"),
+        (lambda: place(linear(3), [0, 2, 2], 2), "0 to 1"),
+        (lambda: place(linear(3), [0, 1, 0], 2), "contiguous"),
+    ],
+)
+def test_errors_name_both_sides(make, named):
+    with pytest.raises(PlanError, match=named):
+        make()
 
 
 # ---- placement ----
 
 
-@settings(max_examples=150)
+@settings(max_examples=80)
 @given(placements())
 def test_messages_bring_every_operand_in_time_and_never_block(placement):
     held = run_with_rendezvous(placement)
@@ -153,15 +122,6 @@ def test_the_serial_scan_sends_a_vector_over_each_border(n, ranks):
     assert not placement.sent[:, 1].any()
 
 
-@pytest.mark.parametrize("n", [0, 1])
-def test_short_chains_send_nothing(n):
-    for ranks in (1, 2, 5):
-        for schedule in (linear(n), blelloch(n), with_input_gradient(linear(n))):
-            placement = place(schedule, [ranks - 1] * n, ranks)
-            assert len(placement.sent) == 0 and not list(placement.messages())
-            assert len(placement.steps_of(ranks - 1)) == (1 if schedule.computes_input_gradient and n else 0)
-
-
 def test_algorithm_1_over_as_many_ranks_as_elements():
     """A rank an element: every left operand travels, but a_0, which is with a_1."""
     placement = place(blelloch(8), range(8), 8)
@@ -174,11 +134,3 @@ def test_ranks_without_elements_take_no_part():
         placement = place(schedule, Partition.equal(5, 8).owners, 8)
         assert placement.ranks == 8 and sum(len(placement.steps_of(r)) == 0 for r in range(8)) >= 3
         run_with_rendezvous(placement)
-
-
-def test_messages_carry_bytes():
-    placement = place(linear(3), [0, 0, 1], 2)
-    (message,) = placement.messages([40])
-    assert message == (2, (0, 3), 0, 1, 40)
-    assert [one.bytes for one in placement.messages()] == [0]
-    assert placement.schedule.steps[-1] == Step(1, 0, 2, 3, "mv", 0)

@@ -1,164 +1,249 @@
-"""Building plans: every schedule's products are there, sizes are checked first, errors name the fix."""
-
-import io
-import sys
+"""Building plans: chains and their products, schedules that give the serial scan, differences, refusals."""
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from plan_cases import general_chains, plan_of, random_chain, small_network
+from plan_cases import plan_of, random_chain, small_network
 from symbolic_oracle import evaluate
 
-from bppsa_cupy.devices import get_device
-from bppsa_cupy.errors import PlanError
-from bppsa_cupy.plan import Partition, Plan, with_input_gradient
-from bppsa_cupy.plan.algorithms import hybrid
-from bppsa_cupy.scan import NumericScan
-
-
-def scan_by_plan(chain_plan, name, values, start):
-    """v(1), …, v(n) through the planned products, by their definitions in NumPy."""
-    data = {(k, k + 1): array for k, array in enumerate(values, 1)}
-    data[0, 1] = start
-    for step in chain_plan.schedules[name].steps:
-        if step.kind == "mv":
-            matrix = chain_plan.pattern(*step.right).to_scipy(data[step.right])
-            data[step.out] = matrix @ data[step.left]
-        else:
-            data[step.out] = evaluate(chain_plan.product(step), data[step.right], data[step.left])
-    return [data[0, k] for k in range(1, len(values) + 1)]
+import bppsa_cupy as bp
+from bppsa_cupy.csr import Pattern
+from bppsa_cupy.errors import PlanError, ShapeError
+from bppsa_cupy.jacobians.diagonal import ActivationJacobian
+from bppsa_cupy.models import lenet5
+from bppsa_cupy.plan import Chain, ChainPlan, Element, Partition, Plan, differences, fingerprint
+from bppsa_cupy.plan.algorithms import hybrid, linear
 
 
 @settings(max_examples=30)
 @given(st.integers(1, 15), st.integers(0, 2**32 - 1), st.data())
 def test_planned_products_give_the_serial_scan(n, seed, data):
+    """By the definitions of their kinds in NumPy."""
     chain = random_chain(n, seed)
-    levels = data.draw(st.integers(0, n.bit_length() - 1))
-    plan = plan_of(chain, levels=levels)
-    generator = np.random.default_rng(seed)
-    values = [generator.standard_normal(e.pattern.nnz) for e in chain.elements]
-    v = generator.standard_normal(chain.length(1))
-    expected = [v]
-    for element, array in zip(chain.elements, values, strict=True):
-        expected.append(element.pattern.to_scipy(array) @ expected[-1])
-    for name in ("linear", "blelloch", "hybrid"):
-        for actual, wanted in zip(scan_by_plan(plan.chains[0], name, values, v), expected, strict=False):
-            np.testing.assert_allclose(actual, wanted, rtol=1e-10, atol=1e-10)
-
-
-@settings(max_examples=25)
-@given(st.integers(1, 14), st.integers(0, 2**32 - 1), st.integers(1, 6), st.booleans())
-def test_computed_schedules_run_and_give_the_serial_scan(n, seed, workers, affine):
-    chain = random_chain(n, seed)
-    plan = plan_of(chain, workers=workers, schedules=["hybrid"])
-    schedule = with_input_gradient(plan.schedule(0, "hybrid"))
-    scan = NumericScan(get_device("host"), np.dtype("float64"), plan.chains[0], schedule, 4, affine=affine)
-    generator = np.random.default_rng(seed)
-    batch = 3
-    vectors = [generator.standard_normal((chain.length(1), batch))]
-    scan.vector(1, batch)[...] = vectors[0]
+    plan = plan_of(chain, levels=data.draw(st.integers(0, n.bit_length() - 1)))
+    chain_plan, generator = plan.chains[0], np.random.default_rng(seed)
+    values = {(k, k + 1): generator.standard_normal(e.pattern.nnz) for k, e in enumerate(chain.elements, 1)}
+    values[0, 1] = generator.standard_normal(chain.length(1))
+    expected = [values[0, 1]]
     for k, element in enumerate(chain.elements, 1):
-        values = generator.standard_normal((element.pattern.nnz, 1 if element.shared else batch))
-        if k in scan.elements_read:
-            scan.element(k, batch)[...] = values[:, 0] if element.shared else values
-        samples = [element.pattern.to_scipy(values[:, s % values.shape[1]]) for s in range(batch)]
-        products = [samples[s] @ vectors[-1][:, s] for s in range(batch)]
-        vectors.append(np.stack(products, axis=1))
-        if affine:
-            injected = generator.standard_normal(vectors[-1].shape)
-            scan.injection(k, batch)[...] = injected
-            vectors[-1] += injected
-    scan.run(batch)
-    for k, expected in enumerate(vectors, 1):
-        np.testing.assert_allclose(scan.vector(k, batch), expected, rtol=1e-9, atol=1e-9)
+        expected.append(element.pattern.to_scipy(values[k, k + 1]) @ expected[-1])
+    for schedule in chain_plan.schedules.values():
+        found = dict(values)
+        for step in schedule.steps:
+            if step.kind == "mv":
+                matrix = chain_plan.pattern(*step.right).to_scipy(found[step.right])
+                found[step.out] = matrix @ found[step.left]
+            else:
+                product = chain_plan.product(step)
+                made = chain_plan.pattern(*step.right).to_scipy() @ chain_plan.pattern(*step.left).to_scipy()
+                assert chain_plan.pattern(*step.out) == product.pattern == Pattern.from_scipy(made)
+                found[step.out] = evaluate(product, found[step.right], found[step.left])
+        for k in range(1, n + 1):
+            np.testing.assert_allclose(found[0, k], expected[k - 1], rtol=1e-10, atol=1e-10)
 
 
-def test_a_schedule_that_is_not_there_names_the_flag():
-    with pytest.raises(PlanError, match="--schedules linear,blelloch"):
-        plan_of(small_network(), schedules=["linear"]).schedule(0, "blelloch")
+@settings(max_examples=30)
+@given(
+    st.lists(
+        st.sampled_from([bp.Sigmoid(), bp.ReLU(), bp.AvgPool2d(2, 3), bp.MaxPool2d(2),
+                         bp.Conv2d(1, 1, 3, padding=1)]),
+        min_size=2, max_size=6,
+    ).filter(lambda layers: sum("Pool" in type(layer).__name__ for layer in layers) < 3),
+    st.sampled_from(["auto", 0, 1]), st.integers(1, 3), st.sampled_from([1, 4, 16]),
+)  # fmt: skip
+def test_small_networks_have_plans_of_the_right_gradient(layers, levels, workers, batch):
+    net = bp.Sequential(layers, input_shape=(1, 6, 8), device="host")
+    plan = net.plan(levels=levels, workers=workers, batch_size=batch)
+    assert plan.workers == workers and set(plan.schedule(0, "blelloch").table[:, 5]) <= set(range(workers))
+    x = np.random.default_rng(0).normal(size=(batch, 1, 6, 8)).astype("float32")
+    y = net.forward(x)
+    expected = net.backward(y, method="bp", input_gradient=True)
+    net.use(plan)
+    for method in plan.schedules:
+        np.testing.assert_allclose(net.backward(y, method=method, input_gradient=True), expected, atol=1e-5)
 
 
-def test_levels_of_the_hybrid():
-    assert plan_of(small_network(), levels=1).schedule(0, "hybrid").levels == 1
-    steps = plan_of(small_network(), levels=1).schedule(0, "hybrid").steps
-    assert [s.out for s in steps] == [s.out for s in hybrid(6, 1).steps]
+def test_only_the_hybrid_schedule_of_layers_has_vjps():
+    assert all(not s.vjps for s in plan_of(random_chain(5)).chains[0].schedules.values())
+    (chain,) = lenet5(dtype="float32", device="host").plan(batch_size=2, workers=2, levels=2).chains
+    assert chain.schedules["hybrid"].levels == 2 and not chain.schedules["linear"].vjps
 
 
-def test_several_chains_of_several_lengths():
+def test_chains_of_several_lengths_take_the_levels_they_have():
     plan = plan_of(random_chain(0), random_chain(1), small_network(), levels=2)
     assert [plan.schedule(i, "hybrid").levels for i in range(3)] == [0, 0, 2]
     assert plan.schedules == ("linear", "blelloch", "hybrid")
-
-
-def test_no_chain_at_all():
     assert plan_of(levels=0).schedules == ()
-    with pytest.raises(PlanError, match="takes 0 to 0, or 'auto'"):
-        plan_of(levels=1)
 
 
-def test_workers_are_numbered_below_their_count():
-    assert plan_of(small_network()).workers == 1
-    plan = plan_of(small_network(), workers=2)
-    assert plan.workers == 2
-    workers = {s.worker for s in plan.schedule(0, "blelloch").steps}
-    assert workers <= {0, 1}
+def square(*rows):
+    """Of 4 columns, an entry a row."""
+    return Pattern((4, 4), np.arange(5), np.array(rows))
 
 
-# ---- a bar ----
+P, Q = square(1, 2, 3, 0), square(0, 0, 1, 3)
 
 
-class Terminal(io.StringIO):
-    """What is written to a terminal, or not to one."""
+@pytest.mark.parametrize("order", [(P, P, Q, Q, P, P, P, Q), (Q, Q, Q, P, Q, Q, P, P)])
+def test_products_whose_factors_change_places_are_two(order):
+    """At one level A·B and B·A, and products of one pattern by others."""
+    chain = Chain(tuple(Element(f"{k}", pattern, False) for k, pattern in enumerate(order)))
+    plan = plan_of(chain, levels=2)
+    for schedule in plan.chains[0].schedules.values():
+        for begin, end in schedule.out[schedule.table[:, 4] == 1].tolist():
+            product = chain.elements[begin - 1].pattern.to_scipy()
+            for element in chain.elements[begin : end - 1]:
+                product = element.pattern.to_scipy() @ product
+            assert plan.chains[0].pattern(begin, end) == Pattern.from_scipy(product)
 
-    def __init__(self, is_one):
-        super().__init__()
-        self.isatty = lambda: is_one
+
+def test_equal_products_are_made_once():
+    element = Element("J", Pattern.dense(3, 3), True)
+    assert len(plan_of(Chain((element,) * 16), Chain((element,) * 7)).chains[0].products) == 1
 
 
-@pytest.mark.parametrize(("is_terminal", "progress"), [(True, True), (True, False), (False, True)])
-def test_a_bar_is_shown_on_a_terminal_where_it_is_asked_for(is_terminal, progress, monkeypatch):
-    monkeypatch.setattr(sys, "stderr", Terminal(is_terminal))
-    plan_of(general_chains()[0], progress=progress)
-    written = sys.stderr.getvalue()
-    assert all(
-        (f"{what}: 100%" in written) == (is_terminal and progress) for what in ("counting", "products")
-    )
+@pytest.mark.parametrize("shared", [(True, True, False, True), (False, True, True, False), (True,) * 4])
+def test_lengths_and_sharing_of_segments(shared):
+    chain = Chain(tuple(Element("J", P, one) for one in shared))
+    segments = [(i, j) for i in range(5) for j in range(i + 1, 6)]
+    expected = [i > 0 and all(shared[i - 1 : j - 1]) for i, j in segments]
+    assert chain.all_shared(np.array(segments)).tolist() == expected
+    assert [chain.shared(*segment) for segment in segments] == expected
+    chain = small_network()
+    lengths = [chain.elements[0].pattern.shape[1], *(e.pattern.shape[0] for e in chain.elements)]
+    assert [chain.length(k) for k in range(1, 8)] == lengths == chain.lengths[1:].tolist()
+    assert Chain(()).lengths.tolist() == [0, 0]
+
+
+# ---- differences between networks ----
+
+CONV = {"type": "Conv2d", "in_channels": 3, "kernel_size": [5, 5]}
+RESIDUAL = {"type": "Residual", "body": [CONV, {"type": "ReLU"}]}
+
+
+@pytest.mark.parametrize(
+    ("planned", "actual", "named"),
+    [
+        ([CONV], [{**CONV, "kernel_size": (5, 5)}], []),
+        ([CONV], [{**CONV, "kernel_size": (3, 3)}], ["layer 0 Conv2d: kernel_size (5, 5)"]),
+        ([CONV, {"type": "ReLU"}], [CONV, {"type": "Tanh"}], ["layer 1: type ReLU"]),
+        ([CONV], [CONV, {"type": "Flatten"}], ["layer 1 Flatten"]),
+        # An input shape that follows from another difference is not named.
+        ([{**CONV, "input_shape": [3]}], [{**CONV, "in_channels": 4, "input_shape": [4]}], ["in_channels 3"]),
+        ([{**CONV, "input_shape": [3]}], [{**CONV, "input_shape": [4]}], ["input_shape (3,)"]),
+        ([{**CONV, "mask": 32 * "0a"}], [{**CONV, "mask": 32 * "f1"}], ["mask 0a0a0a0a…"]),
+        ([RESIDUAL], [{"type": "Residual"}], ["layer 0 Residual: body ("]),
+        ([RESIDUAL], [{**RESIDUAL, "body": [CONV]}], ["layer 0.body.1 ReLU"]),
+        (5, [CONV], ["layers 5"]),
+        ([5], [5], []),
+    ],
+)
+def test_differences_name_the_field(planned, actual, named):
+    lines = differences({"layers": planned}, {"layers": actual})
+    assert len(lines) == len(named) and all(words in line for words, line in zip(named, lines, strict=True))
+
+
+def test_the_order_of_fields_is_of_no_meaning_to_a_fingerprint():
+    assert fingerprint(CONV) == fingerprint(dict(reversed(CONV.items())))
+    assert fingerprint(CONV) != fingerprint({**CONV, "in_channels": 4})
+
+
+class Shift(bp.SiLU):
+    """A layer that says nothing of its pattern: each output is of the input `by` places on."""
+
+    by = 1
+
+    def jacobian(self, input_shape):
+        class Shifted(ActivationJacobian):
+            def make_pattern(jacobian):
+                places = np.arange(jacobian.features)
+                return Pattern(
+                    (places.size, places.size), [*places, places.size], (places + self.by) % places.size
+                )
+
+        return Shifted(*input_shape)
+
+
+def test_a_layer_of_the_users_whose_pattern_has_changed_needs_another_plan(monkeypatch):
+    def network():
+        return bp.Sequential([bp.Linear(4, 4), Shift()], input_shape=(4,), device="host")
+
+    plan = network().plan()
+    network().use(plan)
+    monkeypatch.setattr(Shift, "by", 2)
+    with pytest.raises(bp.PlanMismatchError, match="layer 1 Shift"):
+        network().use(plan)
 
 
 # ---- the caller's mistakes ----
 
 
 @pytest.mark.parametrize(
-    ("options", "message"),
+    ("options", "named"),
     [
-        ({"schedules": ["serial"]}, "there are linear, blelloch, hybrid"),
-        ({"schedules": []}, "there are linear"),
-        ({"levels": 3}, "takes 0 to 2, or 'auto'"),
-        ({"levels": "most"}, "takes 0 to 2, or 'auto'"),
-        ({"batch_size": 0}, "batch_size=0: .* at least 1"),
-        ({"batch_size": 2.5}, r"plan got batch_size=2\.5: it takes an integer of at least 1"),
-        ({"batch_size": 2**62}, f"a batch of {2**62} was asked for: .* values a sample, so it takes at most"),
-        ({"batch_size": 2**62, "memory_limit": 2**70}, f"a batch of {2**62} was asked for"),
-        ({"batch_size": 2**70}, "batch_size=.* and at most"),
-        ({"workers": 0}, "at least 1"),
-        ({"workers": 1.5}, "workers=1.5: .* integer"),
-        ({"workers": True}, "workers=True: .* integer"),
-        ({"memory_limit": "1GiB"}, "memory_limit='1GiB': it takes an integer of at least 0"),
-        ({"memory_limit": -1}, "memory_limit=-1: .* at least 0"),
-        ({"partition": (0, 3)}, r"plan got partition=\(0, 3\): it takes a bp.Partition"),
-        ({"levels": True}, "levels True .* takes 0 to 2"),
-        ({"levels": 1.0}, "takes 0 to 2"),
-        (
-            {"schedules": "linear"},
-            r"plan got schedules of str: it takes a list of names, as \['linear'\]",
-        ),
-        ({"schedules": 3}, "plan got schedules of int"),
+        ({"schedules": ["serial"]}, "serial.*linear, blelloch, hybrid"),
+        ({"schedules": []}, "none.*linear"),
+        ({"schedules": "linear"}, "schedules of str"),
+        ({"schedules": 3}, "schedules of int"),
+        ({"levels": 3}, "levels 3 .*0 to 2"),
+        ({"levels": "most"}, "'most'.*0 to 2"),
+        ({"levels": True}, "levels True .*0 to 2"),
+        ({"levels": 1.0}, "levels 1.0 .*0 to 2"),
+        ({"batch_size": 0}, "batch_size=0.*at least 1"),
+        ({"batch_size": 2.5}, "batch_size=2.5.*integer"),
+        ({"batch_size": 2**62}, f"batch of {2**62}.*at most"),
+        ({"batch_size": 2**62, "memory_limit": 2**70}, f"batch of {2**62}.*at most"),
+        ({"batch_size": 2**70}, "batch_size=.*at most"),
+        ({"workers": 0}, "workers=0.*at least 1"),
+        ({"workers": 1.5}, "workers=1.5.*integer"),
+        ({"memory_limit": "1GiB"}, "memory_limit='1GiB'.*integer"),
+        ({"memory_limit": -1}, "memory_limit=-1.*at least 0"),
+        ({"partition": (0, 3)}, r"partition=\(0, 3\).*bp.Partition"),
     ],
 )
-def test_mistakes_name_what_is_taken(options, message):
-    with pytest.raises(PlanError, match=message):
+def test_mistakes_name_what_is_taken(options, named):
+    with pytest.raises(PlanError, match=named):
         plan_of(small_network(), **options)
+
+
+@pytest.mark.parametrize(
+    ("make", "named"),
+    [
+        (lambda: Partition((0, 1.5)), "float64.*integers"),
+        (lambda: Partition(("0", "1")), "<U1.*numbers"),
+        (lambda: Partition(np.ma.masked_array([0, 1], [0, 1])), "masked array"),
+        (lambda: Partition(()), r"\(\).*integers"),
+        (lambda: Partition.equal(2.5, 1), "items=2.5.*integer"),
+        (lambda: Partition.equal(2, 0), "ranks=0.*at least 1"),
+        (lambda: Partition.balanced([1.0], 0), "ranks=0.*at least 1"),
+        (lambda: Partition.balanced(["1", "2"], 1), "<U1.*numbers"),
+        (lambda: Partition.balanced([1j], 1), "complex128"),
+        (lambda: Partition.balanced([[1.0]], 1), r"\(items,\)"),
+        (lambda: Partition.balanced([1, np.inf], 1), "inf.*finite"),
+        (lambda: Partition.balanced([1, -2.0], 1), "-2.0.*0 or more"),
+        (lambda: plan_of(small_network()).bytes("linear", 2.5), "batch_size=2.5.*integer"),
+        (lambda: plan_of(small_network()).critical_paths(1.5), "batch_size=1.5.*integer"),
+        (
+            lambda: plan_of(small_network(), schedules=["linear"]).schedule(0, "blelloch"),
+            "'blelloch'.*--schedules linear,blelloch",
+        ),
+        (
+            lambda: plan_of(small_network(), schedules=["linear"]).chains[0].pattern(2, 5),
+            r"\[2, 5\).*linear",
+        ),
+        (lambda: ChainPlan(small_network(), {"hybrid": hybrid(6, 1)}, {}), r"M\(3, 4\)·M\(2, 3\)"),
+        (lambda: ChainPlan(small_network(), {"linear": linear(5)}, {}), "5 matrices.*6"),
+    ],
+)
+def test_partitions_and_sizes_of_other_kinds_are_refused(make, named):
+    with pytest.raises(PlanError, match=named):
+        make()
+
+
+def test_chains_must_fit_together():
+    with pytest.raises(ShapeError, match=r"3 rows.*2 columns"):
+        Chain((Element("a", Pattern.dense(3, 2), True), Element("b", Pattern.dense(3, 2), True)))
 
 
 def test_numpys_integers_are_taken(tmp_path):
@@ -167,27 +252,3 @@ def test_numpys_integers_are_taken(tmp_path):
     plan.save(tmp_path / "p.h5")
     assert (Plan.load(tmp_path / "p.h5").batch_size, plan.workers) == (4, 2)
     assert plan.schedule(0, "hybrid").levels == 1
-
-
-@pytest.mark.parametrize(
-    ("make", "message"),
-    [
-        (lambda: Partition((0, 1.5)), "bounds of float64: it takes integers"),
-        (lambda: Partition(("0", "1")), "bounds of <U1: it takes numbers"),
-        (lambda: Partition(np.ma.masked_array([0, 1], [0, 1])), "bounds as a masked array"),
-        (lambda: Partition(()), r"the bounds of a partition are \(\)"),
-        (lambda: Partition.equal(2.5, 1), "items=2.5: it takes an integer of at least 0"),
-        (lambda: Partition.equal(-2, 1), "items=-2"),
-        (lambda: Partition.equal(2, 1.5), "ranks=1.5: it takes an integer of at least 1"),
-        (lambda: Partition.balanced(["1", "2"], 1), "weights of <U1: it takes numbers"),
-        (lambda: Partition.balanced([1j], 1), "weights of complex128"),
-        (lambda: Partition.balanced([[1.0]], 1), r"of shape \(items,\)"),
-        (lambda: Partition.balanced([1, np.inf], 1), "a weight of a partition is inf"),
-        (lambda: plan_of(small_network()).bytes("linear", 2.5), "batch_size=2.5: it takes an integer"),
-        (lambda: plan_of(small_network()).bytes("linear", 2**62), "it takes at most"),
-        (lambda: plan_of(small_network()).critical_paths(1.5), "batch_size=1.5: it takes an integer"),
-    ],
-)
-def test_partitions_and_sizes_of_other_kinds_are_refused(make, message: str) -> None:
-    with pytest.raises(PlanError, match=message):
-        make()

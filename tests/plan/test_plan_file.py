@@ -15,10 +15,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from plan_cases import assert_equal_plans, edited, general_chains, plan_of, random_chain, small_network
 
-from bppsa_cupy.csr import Pattern
 from bppsa_cupy.errors import PlanError
-from bppsa_cupy.plan import Chain, ChainPlan, Element, Plan
-from bppsa_cupy.plan.file.plan_file import read_plan
+from bppsa_cupy.jacobians.cell import CellJacobian
+from bppsa_cupy.plan import ChainPlan, Plan
+from bppsa_cupy.raw_kernels.cells import FORMS
+from bppsa_cupy.scan.primitive import make_chain, plan_scan
 
 
 @settings(max_examples=20)
@@ -28,19 +29,6 @@ def test_round_trip(tmp_path_factory, lengths, seed):
     plan = plan_of(*(random_chain(n, seed + n) for n in lengths))
     plan.save(path)
     assert_equal_plans(plan, Plan.load(path))
-
-
-def test_round_trip_of_a_network_with_a_schedule_left_out(tmp_path):
-    plan = plan_of(small_network(), memory_limit=plan_of(small_network()).bytes("blelloch") - 1, workers=3)
-    assert plan.left_out
-    plan.save(tmp_path / "p.h5")
-    assert_equal_plans(plan, Plan.load(tmp_path / "p.h5"))
-
-
-def test_a_vjp_of_no_multiply_adds_is_kept(tmp_path):
-    plan = plan_of(Chain((Element("J", Pattern.dense(2, 2), False, 0),)))
-    plan.save(tmp_path / "p.h5")
-    assert Plan.load(tmp_path / "p.h5").chains[0].chain.elements[0].vjp_multiply_adds == 0
 
 
 def test_vjps_of_a_schedule_are_kept_and_checked(tmp_path):
@@ -69,20 +57,15 @@ def test_vjps_of_a_schedule_are_kept_and_checked(tmp_path):
             Plan.load(edited(tmp_path / "p.h5", tmp_path / "broken.h5", change))
 
 
-def test_long_descriptions_fit(tmp_path):
-    chain = random_chain(12)
-    plan = plan_of(chain)
-    plan.network["note"] = "x" * 200_000
-    plan.save(tmp_path / "p.h5")
-    assert Plan.load(tmp_path / "p.h5").network["note"] == plan.network["note"]
-
-
 def test_layout(tmp_path):
     plan_of(*general_chains(), small_network()).save(tmp_path / "p.h5")
     loaded = Plan.load(tmp_path / "p.h5").chains[0]
     assert not any(array.flags.writeable for one in loaded.products.values() for array in one.maps.values())
     with h5py.File(tmp_path / "p.h5") as file:
-        assert file.attrs["format"] == "bppsa-plan" and file.attrs["fingerprint"] == "f" * 64
+        assert (
+            file.attrs["format"] == "bppsa-plan"
+            and file.attrs["fingerprint"] == Plan.load(tmp_path / "p.h5").fingerprint
+        )
         assert content(file, "network")["input_shape"] == [1, 10, 10]
         assert set(file["schedules"]) == {"linear", "blelloch", "hybrid"}
         factors = {digest for name in file["products"] for digest in name.split("_")}
@@ -107,10 +90,10 @@ def saved(tmp_path_factory):
     return path
 
 
-def test_600_single_bit_flips_are_all_caught(saved, tmp_path):
+def test_200_single_bit_flips_are_all_caught(saved, tmp_path):
     content = saved.read_bytes()
     damaged = tmp_path / "damaged.h5"
-    for position in np.random.default_rng(0).integers(0, 8 * len(content), 600):
+    for position in np.random.default_rng(0).integers(0, 8 * len(content), 200):
         flipped = bytearray(content)
         flipped[position // 8] ^= 1 << (position % 8)
         damaged.write_bytes(flipped)
@@ -125,11 +108,6 @@ def test_truncated(saved, tmp_path, keep):
     cut.write_bytes(content[: int(keep * len(content)) if isinstance(keep, float) else keep])
     with pytest.raises(PlanError, match=r"cut\.h5"):
         Plan.load(cut)
-
-
-def test_missing_file(tmp_path):
-    with pytest.raises(PlanError, match="does not exist"):
-        Plan.load(tmp_path / "none.h5")
 
 
 def first(file, folder, having=None):
@@ -177,25 +155,15 @@ def matrices(change):
 BROKEN = {
     "another format": (lambda f: f.attrs.__setitem__("format", "x"), "a plan is 'bppsa-plan'"),
     "another version": (lambda f: f.attrs.__setitem__("format_version", 1), "version 1.*reads version 3"),
-    "no fingerprint": (lambda f: f.attrs.__delitem__("fingerprint"), "'fingerprint'.*missing"),
     "network no JSON": (rewritten("network", "{"), "network is no JSON"),
-    "network a list": (rewritten("network", "[]"), "network is no JSON dict"),
     "no batch": (lambda f: f.attrs.__setitem__("batch_size", 0), "at least 1"),
     "no patterns": (lambda f: f.__delitem__("patterns"), "group /patterns is missing"),
     "indices": (lambda f: set_value(first(f, "patterns"), "indices", 0, 10**6), "pattern .*indices run"),
     "indptr": (lambda f: set_value(first(f, "patterns"), "indptr", 1, -1), "pattern .*indptr decreases"),
     "digest": (lambda f: f.move(_path(f, "patterns"), "patterns/" + "0" * 64), "another digest"),
-    "indices real": (
-        lambda f: replace(first(f, "patterns"), "indices", np.zeros(3)),
-        "signed integers",
-    ),
     "pattern gone": (lambda f: f.__delitem__(_path(f, "patterns")), "pattern .* is missing"),
     "product gone": (lambda f: f.__delitem__(_path(f, "products")), "product .* is missing"),
     "kind unknown": (lambda f: first(f, "products").attrs.__setitem__("kind", "x"), "kind 'x' is unknown"),
-    "kind wrong": (
-        lambda f: first_of_kind(f, "row_wise").attrs.__setitem__("kind", "dense"),
-        "structure of kind dense",
-    ),
     "multiply-adds": (
         lambda f: first(f, "products").attrs.__setitem__("multiply_adds", 1),
         "multiply-adds, not 1",
@@ -208,19 +176,9 @@ BROKEN = {
         lambda f: set_value(first(f, "products", "term_ptr"), "term_ptr", 1, 0),
         "term_ptr does not increase",
     ),
-    "term_ptr end": (
-        lambda f: set_value(first(f, "products", "term_ptr"), "term_ptr", -1, 7),
-        "term_ptr does not run",
-    ),
-    "map short": (
-        lambda f: replace(first(f, "products", "a_position"), "a_position", np.zeros(2, np.int32)),
-        "a_position has 2 values",
-    ),
     "step end": (step_of(3, 99), "schedule blelloch.*not legal.*none of a scan"),
     "step kind": (step_of(4, 1), "kind does not fit"),
-    "step kind unknown": (step_of(4, 2), "its fifth number, is 0 or 1"),
     "step level": (step_of(0, 5), "levels must not decrease|not there before"),
-    "step worker": (step_of(5, -1), "negative"),
     "step missing": (
         lambda f: replace(f["schedules/blelloch"], "0", f["schedules/blelloch/0"][:-1]),
         r"does not compute v\(",
@@ -229,7 +187,6 @@ BROKEN = {
         lambda f: replace(f["schedules/blelloch"], "0", np.repeat(f["schedules/blelloch/0"][()], 2, 0)),
         "there already",
     ),
-    "step columns": (lambda f: replace(f["schedules/blelloch"], "0", np.zeros((2, 5), int)), "six integers"),
     "schedule length": (
         lambda f: f["schedules/blelloch/0"].attrs.__setitem__("n", 5),
         "not legal|for 5 matrices",
@@ -240,16 +197,13 @@ BROKEN = {
     "matrix pattern": (matrices(lambda m: m[0].__setitem__("pattern", "0" * 64)), "of matrix 0 is missing"),
     "matrix fields": (matrices(lambda m: m[0].pop("shared")), "matrix 0 lacks"),
     "matrix terms": (matrices(lambda m: m[0].__setitem__("vjp_multiply_adds", -1)), "matrix 0 has -1 VJP"),
-    "matrix term": (matrices(lambda m: m[0].__setitem__("vjp_multiply_adds", 1.5)), "matrix 0 has 1.5 VJP"),
     "matrices no JSON": (rewritten("chains/0/matrices", "\0"), "matrices is no JSON"),
     "element unknown": (lambda f: set_value(f["chains/0"], "elements", 0, 6), "there are 0 to 5"),
-    "element negative": (lambda f: set_value(f["chains/0"], "elements", 0, -1), "matrices -1 to 5"),
     "elements unfit": (
         lambda f: replace(f["chains/0"], "elements", f["chains/0/elements"][()][::-1]),
         "rows and element",
     ),
     "names short": (rewritten("chains/0/names", '["a"]'), "6 elements have 1 names"),
-    "names no text": (rewritten("chains/0/names", "[1, 2, 3, 4, 5, 6]"), "each takes one, a text"),
 }
 
 
@@ -262,41 +216,6 @@ def test_sealed_but_broken(saved, tmp_path, case):
     change, message = BROKEN[case]
     with pytest.raises(PlanError, match=f"(?s){message}"):
         Plan.load(edited(saved, tmp_path / "broken.h5", change))
-
-
-def test_an_outline_has_the_sizes_of_the_plan(saved):
-    for whole, outline in zip(Plan.load(saved).chains, Plan.outline(saved).chains, strict=True):
-        for schedule in whole.schedules.values():
-            for step in filter(lambda step: step.kind == "mm", schedule.steps):
-                assert outline.sizes.nnz(step.out) == whole.sizes.nnz(step.out)
-                for name in ("multiply_adds", "map_bytes"):
-                    assert getattr(outline.sizes, name)(step) == getattr(whole.sizes, name)(step)
-            by_vector = [step for step in schedule.steps if step.kind == "mv"]
-            assert by_vector and not any(outline.sizes.map_bytes(step) for step in by_vector)
-        with pytest.raises(PlanError, match=r"segment \[0, 99\) was not planned"):
-            outline.sizes.nnz((0, 99))
-
-
-def test_an_outline_refuses_row_pointers_of_another_number_of_rows(saved, tmp_path):
-    def cut(file):
-        group = first(file, "patterns")
-        replace(group, "indptr", group["indptr"][:-1])
-
-    with pytest.raises(PlanError, match=r"(\d+) row pointers for \1 rows"):
-        Plan.outline(edited(saved, tmp_path / "cut.h5", cut))
-
-
-def test_the_edited_copy_itself_loads(saved, tmp_path):
-    assert_equal_plans(Plan.load(saved), Plan.load(edited(saved, tmp_path / "same.h5", lambda file: None)))
-
-
-def test_the_checksum_can_be_skipped(saved, tmp_path):
-    content = bytearray(saved.read_bytes())
-    content[40] ^= 1
-    (tmp_path / "odd.h5").write_bytes(content)
-    with pytest.raises(PlanError, match="SHA-256"):
-        read_plan(tmp_path / "odd.h5")
-    assert_equal_plans(Plan(**read_plan(tmp_path / "odd.h5", verify=False)), Plan.load(saved))
 
 
 def test_a_kill_while_writing_leaves_the_old_file(tmp_path):
@@ -323,6 +242,19 @@ def test_a_failure_while_writing_leaves_nothing(tmp_path, monkeypatch):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_folder_that_is_not_there(tmp_path):
-    with pytest.raises(PlanError, match="none"):
-        plan_of(small_network()).save(tmp_path / "none" / "p.h5")
+def test_long_chains_of_equal_elements_are_small_and_read_in_another_process(tmp_path):
+    """An RNN of 30,000 steps, read by a child that says its fingerprint and schedules."""
+    n, path = 30000, tmp_path / "p.h5"
+    plan = plan_scan(make_chain([(CellJacobian(FORMS["rnn_tanh"], 20).pattern, False)] * n), device="host")
+    assert plan.schedules == ("linear", "blelloch", "hybrid") and len(plan.chains[0].products) == 1
+    plan.save(path)
+    assert path.stat().st_size < 1 << 20
+    code = """
+import sys, bppsa_cupy as bp
+plan = bp.Plan.load(sys.argv[1])
+digests = [plan.schedule(0, name).digest for name in plan.schedules]
+print(plan.fingerprint, *digests, *plan.critical_paths(1).values())
+"""
+    child = subprocess.run([sys.executable, "-c", code, path], capture_output=True, text=True, check=True)
+    expected = plan.fingerprint, *(plan.schedule(0, name).digest for name in plan.schedules)
+    assert child.stdout.split() == [*expected, *map(str, plan.critical_paths(1).values())]

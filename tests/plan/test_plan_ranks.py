@@ -1,7 +1,6 @@
 """Plans over ranks: where they put the steps, and their files."""
 
 import json
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -13,16 +12,14 @@ from plan_cases import assert_equal_plans, edited, plan_of, random_chain
 from bppsa_cupy.csr import Pattern
 from bppsa_cupy.errors import PlanError
 from bppsa_cupy.plan import Budget, Chain, Element, Partition, Plan, build_plan
-from bppsa_cupy.plan.algorithms import with_input_gradient
 from bppsa_cupy.plan.counts import run_schedule
 
 
-def over_ranks(chains, partition, **options):
+def over_ranks(chains, partition, batch_size=3, memory_limit=None, **options):
     """A plan of chains over ranks; the items of the partition are layers, the last one's element first."""
     layers = [{"type": "J"}] * partition.items
-    return build_plan(
-        chains, {"layers": layers}, "f" * 64, **{"batch_size": 3, "partition": partition, **options}
-    )
+    budget = Budget(batch_size, 4, memory=memory_limit)
+    return build_plan(chains, {"layers": layers}, budget, partition=partition, **options)
 
 
 def chain_of_layers(seed, layers):
@@ -50,9 +47,6 @@ def test_every_schedule_is_placed_and_kept(tmp_path_factory, n, seed, data):
             owners[max(s.end - 2, 0)] for s in placement.schedule.steps
         ]
     plan.save(path)
-    for read in (Plan.load, Plan.outline):
-        loaded = read(path)
-        assert loaded.partition == partition and loaded.schedules == plan.schedules
     assert_equal_plans(plan, Plan.load(path))
 
 
@@ -77,9 +71,9 @@ def test_a_plan_for_one_rank_has_no_placement(tmp_path):
 def test_a_partition_must_cover_the_network():
     chains = [chain_of_layers(0, 3)]
     with pytest.raises(PlanError, match="must cover 3 over 2"):
-        build_plan(chains, {"layers": [{}] * 3}, "f" * 64, partition=Partition((0, 1, 2)))
+        build_plan(chains, {"layers": [{}] * 3}, Budget(1, 4), partition=Partition((0, 1, 2)))
     with pytest.raises(PlanError, match="must cover 3 over 4"):
-        build_plan(chains, {"layers": [{}] * 3}, "f" * 64, partition=Partition((0, 1, 3)), workers=4)
+        build_plan(chains, {"layers": [{}] * 3}, Budget(1, 4, 4), partition=Partition((0, 1, 3)))
 
 
 def test_the_memory_limit_is_of_the_fullest_rank():
@@ -87,12 +81,8 @@ def test_the_memory_limit_is_of_the_fullest_rank():
     partition = Partition.equal(8, 4)
     whole = plan_of(chain, batch_size=3).bytes("linear")
     plan = over_ranks([chain], partition, memory_limit=int(0.45 * whole))
-    budget = Budget(3, 4, 4, owners=chain.owners(partition))
-    (chain_plan,) = plan.chains
-    for name in plan.schedules:
-        taken = budget.bytes_by_rank(chain_plan.sizes, plan.schedule(0, name))
-        assert max(taken) <= int(0.45 * whole) < whole
-    with pytest.raises(PlanError, match="on the fullest of 4 ranks"):
+    assert all(plan.bytes(name) <= int(0.45 * whole) for name in plan.schedules)
+    with pytest.raises(PlanError, match="limit is 100 bytes"):
         over_ranks([chain], partition, memory_limit=100)
 
 
@@ -143,14 +133,9 @@ def items(values):
         (items([0, 1, 2, 3, 4]), "not on their owner's rank"),
     ],
 )
-@pytest.mark.parametrize("read", [Plan.load, Plan.outline])
-def test_a_damaged_partition_is_refused(saved, tmp_path, change, message, read):
+def test_a_damaged_partition_is_refused(saved, tmp_path, change, message):
     with pytest.raises(PlanError, match=rf"broken\.h5.*{message}"):
-        read(edited(saved, tmp_path / "broken.h5", change))
-
-
-def test_the_edited_copy_itself_loads(saved, tmp_path):
-    assert_equal_plans(Plan.load(saved), Plan.load(edited(saved, tmp_path / "same.h5", lambda file: None)))
+        Plan.load(edited(saved, tmp_path / "broken.h5", change))
 
 
 # ---- critical paths ----
@@ -162,33 +147,6 @@ def test_critical_paths_over_ranks_by_hand():
     plan = over_ranks([chain], Partition((0, 4, 8)), levels=1, batch_size=2)
     paths = plan.critical_paths(2)
     assert paths["bp"] == paths["linear"] == 7 * 8
-    # Rank 1: v(2), M(2, 4), v(4), v(3) …; rank 0 multiplies M(4, 6) and M(6, 8) meanwhile.
-    assert (
-        paths["hybrid"]
-        == run_schedule(
-            plan.chains[0].sizes,
-            plan.schedule(0, "hybrid"),
-            Budget(2, 4, 2, owners=chain.owners(plan.partition)),
-        )[1]
-    )
+    budget = Budget(2, 4, 2, owners=chain.owners(plan.partition))
+    assert paths["hybrid"] == run_schedule(plan.chains[0].sizes, plan.schedule(0, "hybrid"), budget)[1]
     assert list(plan.critical_paths(3)) == ["bp"]
-
-
-def test_bytes_are_of_the_fullest_rank():
-    chain = Chain(tuple(Element("J", Pattern.dense(8, 8), False, None, 7 - k) for k in range(8)))
-    plan = over_ranks([chain], Partition.equal(8, 4))
-    budget = Budget(3, 4, 4, owners=chain.owners(plan.partition))
-    taken = budget.bytes_by_rank(plan.chains[0].sizes, plan.schedule(0, "blelloch"))
-    assert plan.bytes("blelloch") == max(taken) < plan_of(chain, batch_size=3).bytes("blelloch")
-
-
-def test_a_rank_that_owns_all_holds_every_pattern_and_one_without_a_layer_nothing():
-    chain = chain_of_layers(1, 8)
-    plan = over_ranks([chain], Partition((0, 8, 8)))
-    budget = Budget(3, 4, 2, owners=chain.owners(plan.partition))
-    sizes, schedule = plan.chains[0].sizes, plan.schedule(0, "blelloch")
-    one, none = budget.bytes_by_rank(sizes, schedule)
-    assert one == plan.bytes("blelloch") and none == 0
-    values = replace(budget, indices=False).bytes_by_rank(sizes, schedule)[0]
-    held = sizes.index_bytes(with_input_gradient(schedule))
-    assert one - values == held[-1] > held[0]

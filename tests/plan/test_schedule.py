@@ -7,19 +7,12 @@ import numpy as np
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
+from partition_cases import schedules
 
 from bppsa_cupy.errors import PlanError
-from bppsa_cupy.plan.algorithms import (
-    blelloch,
-    dead_products,
-    from_splits,
-    hybrid,
-    linear,
-    paper_hybrid,
-    with_input_gradient,
-)
-from bppsa_cupy.plan.file.check_schedule import check_schedule
-from bppsa_cupy.plan.schedule import Schedule, Step, up_sweep_levels
+from bppsa_cupy.plan.algorithms import blelloch, dead_products, hybrid, linear, with_input_gradient
+from bppsa_cupy.plan.file.plan_file import check_schedule
+from bppsa_cupy.plan.schedule import Schedule, up_sweep_levels
 
 SIZES = range(41)
 
@@ -56,13 +49,29 @@ def every_schedule(n):
 
 
 @pytest.mark.parametrize("n", SIZES)
-def test_schedules_give_the_serial_scan(n):
+def test_schedules_obey_their_laws_and_give_the_serial_scan(n):
     a = random_chain(n)
     expected = serial(a)
     for schedule in every_schedule(n):
-        values = evaluate(with_input_gradient(schedule), a)
+        check_schedule(schedule)
+        whole = with_input_gradient(schedule)
+        assert with_input_gradient(whole) is whole and (n == 0 or whole.computes_input_gradient)
+        values = evaluate(whole, a)
         for k in range(1, n + 2):
             np.testing.assert_allclose(values[0, k], expected[k - 1], rtol=1e-9, atol=1e-9)
+        read = {operand for step in schedule.steps for operand in (step.left, step.right)}
+        assert all(step.out in read for step in schedule.steps if step.kind == "mm"), "a product is dead"
+        for steps in schedule.by_level():
+            assert [step.worker for step in steps] == list(range(len(steps)))
+
+
+@given(st.integers(0, 20).flatmap(schedules))
+def test_schedules_of_any_splits_give_the_serial_scan(schedule):
+    check_schedule(schedule)
+    a = random_chain(schedule.n)
+    values = evaluate(schedule, a)
+    for k, expected in enumerate(serial(a)[: schedule.n], 1):
+        np.testing.assert_allclose(values[0, k], expected, rtol=1e-9, atol=1e-9)
 
 
 def algorithm_1(n):
@@ -110,20 +119,6 @@ def test_dead_products_are_those_that_end_at_a_n(n):
         assert not any(step.end == n + 1 for step in hybrid(n, levels).steps)
 
 
-@pytest.mark.parametrize("n", SIZES)
-def test_no_product_is_dead(n):
-    for schedule in every_schedule(n):
-        read = {operand for step in schedule.steps for operand in (step.left, step.right)}
-        assert all(step.out in read for step in schedule.steps if step.kind == "mm")
-
-
-@pytest.mark.parametrize("n", SIZES)
-def test_the_steps_of_a_level_have_a_worker_each(n):
-    for schedule in every_schedule(n):
-        for steps in schedule.by_level():
-            assert [step.worker for step in steps] == list(range(len(steps)))
-
-
 @given(st.integers(0, 40), st.integers(0, 5))
 def test_makers_are_the_steps_that_compute_the_operands(n, levels):
     schedule = with_input_gradient(hybrid(n, min(levels, up_sweep_levels(n))))
@@ -137,18 +132,6 @@ def test_makers_are_the_steps_that_compute_the_operands(n, levels):
 def test_extremes_of_the_hybrid(n):
     assert hybrid(n, 0).steps == linear(n).steps
     assert hybrid(n, up_sweep_levels(n)).steps == blelloch(n).steps
-
-
-@pytest.mark.parametrize("n", SIZES)
-def test_operands_come_from_earlier_levels(n):
-    for schedule in every_schedule(n):
-        made = {(k, k + 1): -1 for k in range(n + 1)}
-        for step in with_input_gradient(schedule).steps:
-            assert step.begin < step.split < step.end
-            assert step.kind == ("mv" if step.begin == 0 else "mm")
-            assert made[step.left] < step.level and made[step.right] < step.level
-            made[step.out] = step.level
-        assert [s.level for s in schedule.steps] == sorted(s.level for s in schedule.steps)
 
 
 @given(st.integers(1, 2000))
@@ -172,102 +155,10 @@ def test_small_chains():
     assert with_input_gradient(linear(0)).steps == ()
 
 
-def test_input_gradient_is_added_once():
-    schedule = with_input_gradient(blelloch(7))
-    assert schedule.computes_input_gradient
-    assert with_input_gradient(schedule) is schedule
-
-
 @pytest.mark.parametrize("levels", [-1, 4])
 def test_too_many_levels(levels):
     with pytest.raises(PlanError, match="takes 0 to 3"):
         hybrid(8, levels)
-
-
-# ---- schedules by splits ----
-
-
-@given(st.integers(0, 12), st.data())
-def test_schedules_by_any_splits_give_the_serial_scan(n, data):
-    segments = [(0, k) for k in range(2, n + 1)]
-    splits: dict = {}
-    while segments:
-        begin, end = segments.pop()
-        if end - begin > 1 and (begin, end) not in splits:
-            split = splits[begin, end] = data.draw(st.integers(begin + 1, end - 1))
-            segments += [(begin, split), (split, end)]
-    schedule = from_splits("hybrid", n, {**splits, (1, 14): 7})
-    check_schedule(schedule)
-    assert {step.out: step.split for step in schedule.steps} == {
-        segment: split for segment, split in splits.items() if segment != (0, 1)
-    }
-    a = random_chain(n)
-    values = evaluate(schedule, a)
-    for k, expected in enumerate(serial(a)[:n], 1):
-        np.testing.assert_allclose(values[0, k], expected, rtol=1e-9, atol=1e-9)
-    assert min((step.level for step in schedule.steps), default=0) == 0
-    # A matrix is made right before its first reader, a vector as soon as it can be.
-    depths = {}
-    for begin, end in sorted(splits, key=lambda segment: (segment[1] - segment[0], segment)):
-        operands = ((begin, splits[begin, end]), (splits[begin, end], end))
-        depths[begin, end] = 1 + max(depths.get(operand, -1) for operand in operands)
-    for step in schedule.steps:
-        assert step.kind == "mm" or step.level == depths[step.out]
-        readers = [s.level for s in schedule.steps if step.out in (s.left, s.right)]
-        if step.kind == "mm":
-            assert min(readers) == step.level + 1
-    early = from_splits("hybrid", n, splits, early=True)
-    check_schedule(early)
-    assert {step.out: (step.split, step.level) for step in early.steps} == {
-        segment: (split, depths[segment]) for segment, split in splits.items() if segment != (0, 1)
-    }
-
-
-@pytest.mark.parametrize("n", SIZES)
-def test_the_papers_hand_picked_schedule(n):
-    # Section 5.3: up-sweep L0 to L2, a serial scan over blocks of 8, and the down-sweep.
-    schedule = paper_hybrid(n)
-    assert schedule.steps == hybrid(n, min(3, up_sweep_levels(n))).steps
-    blocks = [s.out for s in schedule.steps if s.kind == "mm" and s.end - s.begin == 8]
-    assert blocks == [(k, k + 8) for k in range(8, n - 7, 8)]
-
-
-def test_the_input_gradient_is_one_step_more():
-    assert with_input_gradient(linear(3)).steps == (*linear(3).steps, Step(2, 0, 3, 4, "mv", 0))
-
-
-@pytest.mark.parametrize("n", [2, 9, 31])
-def test_levels_of_the_up_sweep_and_workers_of_a_level(n):
-    computed = from_splits("hybrid", n, {(0, k): k - 1 for k in range(2, n + 1)})
-    schedules = linear(n), blelloch(n), hybrid(n, 1), computed
-    assert [s.up_sweep for s in schedules] == [0, up_sweep_levels(n), 1, 0]
-    for schedule in schedules:
-        for level in schedule.by_level():
-            assert [step.worker for step in level] == list(range(len(level)))
-
-
-def test_labels():
-    assert [s.label for s in (linear(3), blelloch(3), hybrid(3, 1))] == [
-        "linear",
-        "blelloch",
-        "hybrid of 1 levels",
-    ]
-    assert from_splits("hybrid", 2, {(0, 2): 1}).label == "hybrid, computed"
-
-
-def test_workers_change_and_the_makers_that_are_known_are_kept():
-    schedule = blelloch(6)
-    assert "makers" not in vars(schedule.with_workers(schedule.table[:, 0]))
-    makers = schedule.makers
-    assert vars(schedule.with_workers(schedule.table[:, 0]))["makers"] is makers
-
-
-def test_a_schedule_without_steps_has_no_levels():
-    assert linear(0).depth == 0 and not linear(0).steps
-
-
-def test_a_schedule_cannot_be_written_to():
-    assert not linear(3).table.flags.writeable
 
 
 MV, MM = 0, 1
@@ -320,42 +211,20 @@ def test_a_schedule_is_taken_where_all_laws_hold(case):
         assert is_legal(n, rows)
 
 
-#: v(2) and v(3) of four matrices; a further row of level 2 that breaks a law, before the one of v(4).
-START = [(0, 0, 1, 2, MV, 0), (1, 0, 2, 3, MV, 0)]
-
-
-END = [(3, 0, 3, 4, MV, 0)]
-
-
-SEGMENT = r"its segment is none of a scan over a_0, …, a_4"
-
-
-ABSENT = "an operand is not there before its level"
-
-
 @pytest.mark.parametrize(
     ("row", "words"),
     [
-        ((2, -1, 0, 1, MM, 0), SEGMENT),
-        ((2, 3, 3, 4, MM, 0), SEGMENT),
-        ((2, 2, 4, 4, MM, 0), SEGMENT),
-        ((2, 4, 5, 6, MM, 0), SEGMENT),
-        ((2, 2, 3, 4, MV, 0), "its kind does not fit its segment"),
-        ((0, 2, 3, 4, MM, 0), "levels must not decrease, nor workers be negative"),
-        ((2, 2, 3, 4, MM, -1), "levels must not decrease, nor workers be negative"),
-        ((2, 0, 1, 3, MV, 0), "its segment is there already"),
-        ((2, 1, 2, 4, MM, 0), ABSENT),  # the right operand alone
-        ((2, 2, 4, 5, MM, 0), ABSENT),  # the left one
-        ((1, 0, 3, 4, MV, 0), ABSENT),  # made at this level
-        ((2, 1, 2, 5, MM, 0), ABSENT),
+        ((2, 4, 5, 6, MM, 0), "none of a scan"),
+        ((2, 2, 3, 4, MV, 0), "kind does not fit"),
+        ((0, 2, 3, 4, MM, 0), "levels must not decrease"),
+        ((2, 0, 1, 3, MV, 0), "there already"),
+        ((2, 1, 2, 4, MM, 0), "not there before its level"),
     ],
 )
 def test_the_step_and_its_fault_are_named(row, words):
-    with pytest.raises(PlanError, match=rf"schedule linear: .* is not legal: {words}"):
-        check_schedule(Schedule("linear", 4, np.array([*START, row, *END])))
-
-
-def test_what_is_not_computed_is_named():
-    with pytest.raises(PlanError, match=r"schedule linear does not compute v\(4\)"):
-        check_schedule(Schedule("linear", 4, np.array(START)))
-    check_schedule(Schedule("linear", 4, np.array([*START, *END])))
+    """A row that breaks a law after those of v(2) and v(3) of four matrices."""
+    rows = [(0, 0, 1, 2, MV, 0), (1, 0, 2, 3, MV, 0), row, (3, 0, 3, 4, MV, 0)]
+    with pytest.raises(PlanError, match=f"schedule linear: .*{words}"):
+        check_schedule(Schedule("linear", 4, np.array(rows)))
+    with pytest.raises(PlanError, match=r"v\(4\)"):
+        check_schedule(Schedule("linear", 4, np.array(rows[:2])))

@@ -4,17 +4,14 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-import scipy.sparse
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from symbolic_oracle import evaluate, full_rows, random_pattern, random_selection, reference_pattern
 
 from bppsa_cupy.csr import Pattern
-from bppsa_cupy.errors import PlanError, ShapeError
-from bppsa_cupy.geometry import Conv2dGeometry
-from bppsa_cupy.jacobians.conv2d import Conv2dJacobian
-from bppsa_cupy.plan.product import check_against_new, symbolic
-from bppsa_cupy.plan.product.symbolic import MAPS, map_bytes, multiply
+from bppsa_cupy.errors import BppsaError, PlanError, ShapeError
+from bppsa_cupy.plan.product import check_against_new, check_product, symbolic
+from bppsa_cupy.plan.product.symbolic import MAPS, map_bytes, multiply, term_list
 
 FACTORS = {
     "general": lambda g, r, c: random_pattern(g, r, c, 0.3),
@@ -23,7 +20,9 @@ FACTORS = {
     "full rows": full_rows,
     "dense": lambda g, r, c: Pattern.dense(r, c),
     "empty": lambda g, r, c: random_pattern(g, r, c, 0.0),
+    "diagonal": lambda g, r, c: Pattern.diagonal(r),
 }
+KINDS = list(FACTORS)
 
 
 def check(product, seed=0):
@@ -47,8 +46,8 @@ def check(product, seed=0):
     st.integers(0, 9),
     st.integers(0, 9),
     st.integers(0, 9),
-    st.sampled_from(list(FACTORS)),
-    st.sampled_from(list(FACTORS)),
+    st.sampled_from(KINDS[:-1]),
+    st.sampled_from(KINDS[:-1]),
     st.integers(0, 2**32 - 1),
 )
 def test_products_of_every_structure(rows, inner, columns, first, second, seed):
@@ -58,23 +57,15 @@ def test_products_of_every_structure(rows, inner, columns, first, second, seed):
 
 @pytest.mark.parametrize("kind", ["terms", "row_wise"])
 @pytest.mark.parametrize("columns", [2, 63, 64, 65, 200, 4100])
-def test_both_general_kinds_at_the_edges_of_the_bit_sets(kind, columns, monkeypatch):
+@pytest.mark.parametrize("by_words", [False, True])
+def test_both_general_kinds_at_the_edges_of_the_bit_sets(kind, columns, by_words, monkeypatch):
+    monkeypatch.setattr(symbolic, "BITS_BYTES", 2**28 if by_words else 0)
     monkeypatch.setattr(symbolic, "TERMS_PER_ENTRY", 0 if kind == "row_wise" else 10**6)
     generator = np.random.default_rng(columns)
     a = random_pattern(generator, 30, 20, 0.4)
     b = random_pattern(generator, 20, columns, 0.1)
     product = multiply(a, b)
     assert product.kind == kind
-    check(product)
-
-
-@pytest.mark.long
-def test_maps_of_64_bits(monkeypatch):
-    monkeypatch.setattr(symbolic, "TERMS_PER_ENTRY", 10**6)
-    monkeypatch.setattr(symbolic, "index_dtype", lambda largest: np.int64)
-    generator = np.random.default_rng(1)
-    product = multiply(random_pattern(generator, 9, 8, 0.5), random_pattern(generator, 8, 7, 0.5))
-    assert {array.dtype for array in product.maps.values()} == {np.dtype(np.int64)}
     check(product)
 
 
@@ -109,13 +100,6 @@ def test_kinds(a, b, kind):
     check(product)
 
 
-def test_long_rows_are_row_wise():
-    generator = np.random.default_rng(0)
-    product = multiply(random_pattern(generator, 20, 30, 0.4), random_pattern(generator, 30, 40, 0.6))
-    assert product.kind == "row_wise"
-    check(product)
-
-
 def test_too_many_terms_are_row_wise(monkeypatch):
     monkeypatch.setattr(symbolic, "TERMS_PER_ENTRY", 10**6)
     assert multiply(BAND, BAND).kind == "terms"
@@ -123,40 +107,6 @@ def test_too_many_terms_are_row_wise(monkeypatch):
     assert multiply(BAND, BAND).multiply_adds == 26
     assert multiply(BAND, BAND).kind == "row_wise"
     check(multiply(BAND, BAND))
-
-
-def shifted_rows(generator, rows, columns):
-    """Rows that are few different ones, each shifted by its own number of columns; empty ones among them."""
-    dense = np.zeros((rows, columns), bool)
-    motifs = generator.random((3, columns // 2)) < 0.4
-    for row in dense:
-        start = generator.integers(0, columns - columns // 2 + 1)
-        row[start : start + columns // 2] = motifs[generator.integers(0, 3)] & (generator.random() < 0.8)
-    return Pattern.from_scipy(scipy.sparse.csr_array(dense))
-
-
-@pytest.mark.parametrize("by_words", [False, True])
-@pytest.mark.parametrize("colliding", [False, True])
-@pytest.mark.parametrize("seed", range(6))
-def test_rows_that_differ_by_a_shift(seed, by_words, colliding, monkeypatch):
-    # Keys that are all equal must cost time alone: rows are compared, not their keys.
-    if colliding:
-        monkeypatch.setattr(symbolic, "_first_of_key", lambda keys: np.zeros(keys.size, np.int64))
-    monkeypatch.setattr(symbolic, "BITS_BYTES", 2**28 if by_words else 0)
-    generator = np.random.default_rng(seed)
-    a, b = shifted_rows(generator, 40, 30), shifted_rows(generator, 30, 70)
-    check(multiply(a, b))
-
-
-def test_a_convolution_has_few_different_rows():
-    geometry = Conv2dGeometry(2, (9, 8), 3, (3, 3), (1, 1), (1, 1), (1, 1), (1, 1), 1)
-    patterns = [Conv2dJacobian(geometry).pattern, Pattern.diagonal(3 * 72)]
-    other = Conv2dGeometry(3, (9, 8), 2, (3, 3), (1, 1), (1, 1), (1, 1), (1, 1), 1)
-    patterns.append(Conv2dJacobian(other).pattern)
-    a, b = multiply(patterns[0], patterns[1]).pattern, patterns[2]
-    like, _ = symbolic._like_rows(a.indptr, a.indices, b.indptr, b.indices)
-    assert np.unique(like).size == 25  # corners, edges and inside, two pixels deep; channels do not differ
-    check(multiply(a, b))
 
 
 @settings(max_examples=30)
@@ -190,3 +140,96 @@ def test_a_product_is_held_to_one_that_is_made_anew(monkeypatch):
             check_against_new(other)
     with pytest.raises(PlanError, match="its pattern is not that of its factors' product"):
         check_against_new(replace(product, pattern=Pattern.diagonal(4)))
+
+
+# ---- products that a file holds ----
+
+
+def computes_the_product(product, generator):
+    """Whether the kind's definition, read literally, gives A·B."""
+    a, b = (generator.standard_normal(pattern.nnz) for pattern in (product.a, product.b))
+    c = product.pattern.to_scipy(evaluate(product, a, b)).toarray()
+    return np.allclose(c, (product.a.to_scipy(a) @ product.b.to_scipy(b)).toarray())
+
+
+@settings(max_examples=60)
+@given(st.integers(0, 2**32 - 1), st.sampled_from(KINDS), st.sampled_from(KINDS))
+def test_what_is_taken_computes_the_product(seed, first, second):
+    """A product by its own kind, and by each other one, with the maps that this one has."""
+    generator = np.random.default_rng(seed)
+    rows, inner, columns = generator.integers(1, 5, 3)
+    if first == "diagonal":
+        rows = inner
+    if second == "diagonal":
+        columns = inner
+    a, b = FACTORS[first](generator, rows, inner), FACTORS[second](generator, inner, columns)
+    product = multiply(a, b)
+    check_product(product)
+    terms = term_list(a, b, product.pattern)
+    for kind in MAPS:
+        other = replace(product, kind=kind, maps=terms if kind == "terms" else {})
+        try:
+            check_product(other)
+        except PlanError:
+            continue
+        assert computes_the_product(other, generator), kind
+
+
+def general():
+    """Of kind "terms"."""
+    a = Pattern((2, 3), np.array([0, 2, 3]), np.array([0, 2, 1]))
+    b = Pattern((3, 2), np.array([0, 1, 3, 4]), np.array([0, 0, 1, 1]))
+    product = replace(multiply(a, b), kind="terms", maps={})
+    return replace(product, maps=term_list(a, b, product.pattern))
+
+
+def with_map(name, change):
+    product = general()
+    maps = {key: array.copy() for key, array in product.maps.items()}
+    maps[name] = change(maps[name])
+    return replace(product, maps=maps)
+
+
+def put(position, value):
+    def change(array):
+        array[position] = value
+        return array
+
+    return change
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (lambda: replace(general(), kind="all"), "kind 'all' is unknown"),
+        (lambda: replace(general(), b=Pattern.dense(2, 2)), r"A \(2, 3\) times B \(2, 2\)"),
+        (lambda: replace(general(), pattern=Pattern.dense(2, 3)), r"its shape is \(2, 3\), not \(2, 2\)"),
+        (lambda: replace(general(), maps={}), "maps of terms are .*term_ptr.*a_position.*b_position"),
+        (lambda: replace(general(), multiply_adds=3), "it has 4 multiply-adds, not 3"),
+        (lambda: with_map("a_position", lambda array: array[None]), "a_position is no row of integers"),
+        (lambda: with_map("term_ptr", put(0, 1)), "term_ptr does not run from 0 to 4"),
+        (lambda: with_map("term_ptr", put(1, 0)), "term_ptr does not increase"),
+        (lambda: with_map("a_position", lambda array: array[:3]), "a_position has 3 values, not 4"),
+        (lambda: with_map("b_position", put(0, 4)), "b_position holds positions outside 0 to 3"),
+        (lambda: with_map("a_position", put(0, -1)), "a_position holds positions outside 0 to 2"),
+        (lambda: with_map("a_position", put(0, 1)), "1 of its 4 terms are not those of its factors"),
+    ],
+)
+def test_what_does_not_fit_is_named(make, words):
+    with pytest.raises(BppsaError, match=words):
+        check_product(make())
+
+
+def test_a_row_that_is_missing_is_seen():
+    emptied = Pattern((2, 2), np.array([0, 2, 2]), np.array([0, 1]))
+    product = replace(general(), kind="row_wise", maps={}, pattern=emptied)
+    with pytest.raises(PlanError, match="do not have the structure of kind row_wise"):
+        check_product(product)
+
+
+def test_rows_that_are_not_full_are_seen():
+    """Of B, whose product with a full row is full all the same."""
+    product = multiply(Pattern.dense(1, 2), Pattern((2, 2), np.array([0, 1, 2]), np.array([1, 0])))
+    assert product.pattern == Pattern.dense(1, 2)
+    with pytest.raises(PlanError, match="do not have the structure of kind full_rows"):
+        check_product(replace(product, kind="full_rows", maps={}))

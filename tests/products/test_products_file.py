@@ -2,7 +2,6 @@
 
 import json
 
-import h5py
 import numpy as np
 import pytest
 import scipy.sparse
@@ -60,28 +59,6 @@ def saved(tmp_path_factory):
     down = np.arange(12)[::-1]
     bp.plan_product(a, a, scipy.sparse.coo_array((np.ones(12), (down, down)))).save(path)
     return path
-
-
-def test_layout(saved):
-    with h5py.File(saved) as file:
-        assert (file.attrs["format"], file.attrs["format_version"]) == ("bppsa-product", 2)
-        first, second, third = (file[f"factors/{k}"].attrs["pattern"] for k in range(3))
-        assert [list(group) for group in file["factors"].values()] == [[], [], ["order"]]
-        order = file["factors/2/order"][:]
-        assert file["factors/2"].attrs["values_shape"] == "[12]" and order.tolist() == list(range(12))[::-1]
-        assert first == second and {first, third} < set(file["patterns"])
-        assert json.loads(file.attrs["multiplications"]) == [[1, 2], [0, 3]]
-        assert file["products"].keys() == {f"{first}_{third}", f"{first}_{first}"}
-        assert file["one_sample"].keys() == {f"{first}_{third}"}
-        assert file["one_sample"][f"{first}_{third}"].attrs["kind"] == "terms"
-        assert file.userblock_size == 512
-
-
-def test_the_device_of_a_loaded_product(saved):
-    product = bp.PlannedProduct.load(saved, device="host")
-    assert product.pattern.shape == (12, 12)
-    with pytest.raises(bp.DeviceError, match="device 'abacus' was asked for"):
-        bp.PlannedProduct.load(saved, device="abacus")
 
 
 def test_single_bit_flips_are_all_caught(saved, tmp_path):

@@ -69,17 +69,6 @@ def test_indices_that_change_are_seen(form):
         product(a, a)
 
 
-def test_an_empty_matrix():
-    product = bp.plan_product(sp.csc_array((3, 0)), sp.coo_array((0, 2)))
-    assert product(sp.csc_array((3, 0)), np.ones(0)).shape == (0,)
-
-
-def test_no_matrix_gives_csr_array():
-    pattern = bp.Pattern.dense(2, 2)
-    product = bp.plan_product(pattern, sp.csc_matrix(np.ones((2, 2))))
-    assert type(product.to_scipy(np.ones(4))) is sp.csr_array
-
-
 CHILD = """
 import pathlib, sys
 import numpy as np

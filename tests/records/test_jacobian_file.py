@@ -49,15 +49,6 @@ def test_the_identity_holds_for_any_records(tmp_path, sizes, batch, density, com
     assert_same(load_jacobians(tmp_path / "a.h5"), given_records)
 
 
-def test_a_network_is_asked_for_its_records(tmp_path):
-    class Network:
-        def transposed_jacobians(self):
-            return list(records())
-
-    save_jacobians(tmp_path / "a.h5", Network())
-    assert_same(load_jacobians(tmp_path / "a.h5"), list(records()))
-
-
 def test_a_matrix_is_written_as_anndata_reads_it(tmp_path):
     record = make(2, (7, 5), 3)
     save_jacobians(tmp_path / "a.h5", [record.select(1)])
@@ -72,15 +63,6 @@ def test_a_matrix_is_written_as_anndata_reads_it(tmp_path):
     np.testing.assert_array_equal(matrix.toarray(), record.to_scipy(1).toarray())
     loaded = load_jacobians(tmp_path / "a.h5")[0]
     assert (loaded.sample, loaded.shared, loaded.batch) == (1, False, 1)
-
-
-def test_equal_patterns_are_stored_once(tmp_path):
-    wide = [make(0, (200, 200), 1, density=0.9, step=t) for t in range(5)]
-    save_jacobians(tmp_path / "a.h5", wide)
-    bytes_of_values = sum(record.data.nbytes for record in wide)
-    assert (tmp_path / "a.h5").stat().st_size < 1.5 * bytes_of_values
-    loaded = load_jacobians(tmp_path / "a.h5")
-    assert all(record.pattern is loaded[0].pattern for record in loaded)
 
 
 def test_a_record_gives_the_matrix_of_a_sample():
@@ -135,12 +117,6 @@ def test_a_record_checks_its_fields(fields, message):
     right = {"layer": 0, "name": "ReLU", "pattern": Pattern.diagonal(2), "data": np.zeros(2)}
     with pytest.raises(ShapeError, match=message):
         JacobianRecord(**{**right, **fields})
-
-
-@pytest.mark.parametrize("sample", [1.0, "1", True, None])
-def test_a_sample_is_an_integer(sample):
-    with pytest.raises(ShapeError, match=r"0 Conv2d got sample=.*: it takes an integer"):
-        make(0, (4, 5), 3).to_scipy(sample)
 
 
 def test_what_is_no_record_is_not_saved(tmp_path):

@@ -66,10 +66,6 @@ def test_steps_are_chosen_by_number(network, steps, expected):
     assert [record.step for record in network.where(layer=1, steps=steps)] == expected
 
 
-def test_the_inner_layer_is_in_the_name(network):
-    assert [record.inner for record in network[::5]] == [0, 0, 1, 1, 0, None]
-
-
 def test_chains_are_those_of_recurrent_layers(network):
     chains = network.chains()
     assert [(chain[0].label, len(chain)) for chain in chains] == [
@@ -126,13 +122,6 @@ def test_dense_are_the_matrices_by_time(layer, direction, monkeypatch):
     np.testing.assert_array_equal(bp.JacobianRecords(list(chain)[::-1]).dense(), found)
 
 
-def test_dense_keeps_the_dtype(network):
-    assert network.where(layer=1).dense().dtype == np.float64
-    net = bp.Sequential([bp.RNN(2, 3)], (4, 2), device="host")
-    net.forward(np.ones((1, 4, 2), np.float32))
-    assert net.transposed_jacobians().dense().dtype == np.float32
-
-
 def test_a_file_gives_the_same(network, tmp_path):
     bp.save_jacobians(tmp_path / "j.h5", network)
     loaded = bp.load_jacobians(tmp_path / "j.h5")
@@ -140,14 +129,6 @@ def test_a_file_gives_the_same(network, tmp_path):
     one, other = (records.where(inner=1, direction="backward") for records in (loaded, network))
     np.testing.assert_array_equal(one.dense(), other.dense())
     np.testing.assert_array_equal(bp.lyapunov_exponents(one), bp.lyapunov_exponents(other))
-
-
-def test_dense_says_what_it_takes(monkeypatch):
-    monkeypatch.setattr("bppsa_cupy.records.chain.free_host_memory", lambda: 575)
-    records = records_of(np.zeros((4, 1, 3, 3)))
-    with pytest.raises(bp.DeviceError, match=r"0 RNN l0 take 576 bytes, 575 are free: .*steps=range\(0, 2\)"):
-        records.dense()
-    assert records.sample(0)[:3].dense().shape == (3, 1, 3, 3)
 
 
 # ---- lengths ----
@@ -199,23 +180,11 @@ def test_steps_must_follow_each_other(look):
 def test_steps_must_be_alike(look):
     records = records_of(np.ones((2, 2, 2, 2)))
     wider = bp.JacobianRecord(0, "RNN l0", Pattern.dense(2, 2), np.ones((4, 3)), 2)
-    with pytest.raises(bp.ShapeError, match=r"data \(4, 2\), and '0 RNN l0 step 2' of \(2, 2\) and \(4, 3\)"):
+    with pytest.raises(bp.ShapeError, match=r"data \(4, 2\) .*'0 RNN l0 step 2' of \(2, 2\), \(4, 3\)"):
         look([*records, wider])
     ends = records_of(np.ones((3, 2, 2, 2)), lengths=np.array([3, 1]))
-    with pytest.raises(bp.ShapeError, match=r"lengths None of '0 RNN l0' and \[3 1\] of '0 RNN l0 step 2'"):
+    with pytest.raises(bp.ShapeError, match=r"lengths None, and '0 RNN l0 step 2' .* \[3 1\]"):
         look([*records, ends[2]])
     tall = bp.JacobianRecord(0, "RNN l0", Pattern.dense(3, 2), np.ones((6, 1)))
     with pytest.raises(bp.ShapeError, match=r"'0 RNN l0' of shape \(3, 2\): a state's Jacobian is square"):
         look([tall])
-
-
-def test_what_is_no_record_is_refused():
-    for look in (bp.lyapunov_exponents, bp.singular_values, bp.span_product, bp.log_gradient_norms):
-        for given in (None, 3, [np.eye(2)]):
-            with pytest.raises(bp.ShapeError, match=r"takes .*ecords"):
-                look(given)
-
-
-def test_one_record_is_a_chain_of_one_step():
-    record = records_of(np.full((1, 1, 1, 1), 0.5))[0]
-    np.testing.assert_array_equal(bp.lyapunov_exponents(record), [[np.log(0.5)]])

@@ -80,14 +80,6 @@ def test_every_kind_of_product(device, kind, batch):
     assert launched, "no product was computed"
 
 
-def test_one_sample_is_a_vector(rng):
-    matrix = scipy.sparse.random_array((4, 3), density=0.6, rng=rng)
-    gradient = rng.standard_normal(3)
-    first, second = bp.scan(gradient, [matrix.tocsr()])
-    assert np.array_equal(first, gradient)
-    np.testing.assert_allclose(second, matrix @ gradient, rtol=1e-14)
-
-
 def test_no_matrix_gives_the_gradient_alone(rng):
     gradient = rng.standard_normal((3, 2))
     (only,) = bp.scan(gradient, [])

@@ -9,8 +9,6 @@ from bppsa_cupy.devices import get_device
 from bppsa_cupy.devices.base import LARGE
 from bppsa_cupy.raw_kernels import KERNELS
 
-FLAGS = [(0, 0), (0, 1), (1, 0), (1, 1)]
-
 
 def random_pattern(rng, rows, columns, density):
     return Pattern.from_scipy(scipy.sparse.random_array((rows, columns), density=density, rng=rng))
@@ -35,13 +33,6 @@ def device():
     return get_device("host")
 
 
-def assert_product(a, a_data, b, b_data, c, c_data, batch, tolerance):
-    for sample in range(batch):
-        expected = dense(a, a_data, sample) @ dense(b, b_data, sample)
-        got = dense(c, c_data.reshape(-1, batch), sample)
-        np.testing.assert_allclose(got, expected, rtol=tolerance, atol=tolerance)
-
-
 @pytest.fixture
 def tolerance(dtype):
     return {"float32": 2e-5, "float64": 1e-13}[np.dtype(dtype).name]
@@ -64,33 +55,6 @@ def test_csr_spmv(device, dtype, rng, batch, tolerance, batched, affine, rows, c
     for sample in range(batch):
         expected = dense(matrix, data, sample) @ x[:, sample] + (addend[:, sample] if affine else 0)
         np.testing.assert_allclose(device.to_host(y)[:, sample], expected, rtol=tolerance, atol=tolerance)
-
-
-@pytest.mark.parametrize("kind", ["full rows", "general"])
-@pytest.mark.parametrize("flags", FLAGS)
-def test_product_of_rows(device, dtype, rng, batch, tolerance, flags, kind):
-    a = random_pattern(rng, 12, 15, 0.3)
-    b = random_pattern(rng, 15, 11, 0.2)
-    if kind == "full rows":
-        b = Pattern((15, 11), np.minimum(np.arange(16), 9) * 11, np.tile(np.arange(11), 9))
-    c = Pattern.from_scipy(a.to_scipy() @ b.to_scipy())
-    a_data, b_data = (values(rng, p.nnz, batch, f, dtype) for p, f in zip((a, b), flags, strict=True))
-    result = device.empty((c.nnz, batch), dtype)
-    a_indptr, a_indices, b_indptr, b_indices, c_indptr, c_indices = map(
-        device.upload_index, (a.indptr, a.indices, b.indptr, b.indices, c.indptr, c.indices)
-    )
-    x, y = device.asarray(a_data), device.asarray(b_data)
-    if kind == "full rows":
-        device.launch(
-            KERNELS["product_full_rows"], a_indptr, a_indices, x, b_indptr, y, c_indptr, result,
-            12, 15, a.nnz, b.nnz, c.nnz, batch, *flags,
-        )  # fmt: skip
-    else:
-        device.launch(
-            KERNELS["product_row_wise"], a_indptr, a_indices, x, b_indptr, b_indices, y, c_indptr, c_indices,
-            result, 12, 15, 11, a.nnz, b.nnz, c.nnz, batch, *flags,
-        )  # fmt: skip
-    assert_product(a, a_data, b, b_data, c, device.to_host(result), batch, tolerance)
 
 
 @pytest.mark.parametrize("batch", [16, 64])

@@ -106,7 +106,6 @@ def make_hdf5_formats(folder: Path) -> list[Format]:
 
     def read_plan(path: Path) -> None:
         plan = bp.Plan.load(path)
-        bp.Plan.outline(path)
         try:
             network.use(plan)
             for method in plan.schedules:

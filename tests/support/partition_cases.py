@@ -2,8 +2,8 @@
 
 from hypothesis import strategies as st
 
-from bppsa_cupy.plan import Partition, place
-from bppsa_cupy.plan.algorithms import blelloch, from_splits, hybrid, linear, with_input_gradient
+from bppsa_cupy.plan import Partition, Schedule, Step, place
+from bppsa_cupy.plan.algorithms import blelloch, hybrid, linear, with_input_gradient
 from bppsa_cupy.plan.schedule import up_sweep_levels
 
 
@@ -15,13 +15,30 @@ def partitions(draw, items, most_ranks=6):
     return Partition((0, *sorted(cuts), items))
 
 
+def from_splits(n, split_of):
+    """The schedule that computes v(2), …, v(n) and what they need, each as early as it can be."""
+    made = {(k, k + 1): (-1, None) for k in range(n + 1)}
+
+    def make(begin, end):
+        if (begin, end) not in made:
+            split = split_of(begin, end)
+            made[begin, end] = 1 + max(make(begin, split), make(split, end)), split
+        return made[begin, end][0]
+
+    for k in range(2, n + 1):
+        make(0, k)
+    steps = [
+        Step(level, b, split, e, "mm" if b else "mv") for (b, e), (level, split) in made.items() if split
+    ]
+    return Schedule.of("hybrid", n, sorted(steps))
+
+
 @st.composite
 def schedules(draw, n):
     """Of every kind: the serial scan, algorithm 1, every hybrid, and given splits anywhere."""
     kind = draw(st.sampled_from(["linear", "blelloch", "hybrid", "computed"]))
     if kind == "computed":
-        spans = [(i, j) for i in range(n + 1) for j in range(i + 2, n + 1)]
-        made = from_splits("hybrid", n, {(i, j): draw(st.integers(i + 1, j - 1)) for i, j in spans})
+        made = from_splits(n, lambda begin, end: draw(st.integers(begin + 1, end - 1)))
     elif kind == "hybrid":
         made = hybrid(n, draw(st.integers(0, up_sweep_levels(n))))
     else:

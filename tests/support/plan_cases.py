@@ -6,7 +6,7 @@ from symbolic_oracle import random_pattern, random_selection
 
 from bppsa_cupy.csr import Pattern
 from bppsa_cupy.errors import PlanError
-from bppsa_cupy.plan import Chain, Element, build_plan
+from bppsa_cupy.plan import Budget, Chain, Element, build_plan
 from bppsa_cupy.system.hdf5 import create
 
 
@@ -74,13 +74,14 @@ def random_chain(n, seed=0, largest=6):
     return Chain(tuple(elements))
 
 
-def plan_of(*chains, **options):
+def plan_of(*chains, batch_size=4, itemsize=4, workers=1, memory_limit=None, **options):
     """A plan of chains, with a network's description that names them."""
     network = {
         "input_shape": [1, 10, 10],
         "layers": [{"type": e.name, "shared": e.shared} for chain in chains for e in chain.elements],
     }
-    return build_plan(chains, network, "f" * 64, **{"batch_size": 4, **options})
+    budget = Budget(batch_size, itemsize, workers, memory_limit)
+    return build_plan(chains, network, budget, **options)
 
 
 def assert_equal_plans(one, two):

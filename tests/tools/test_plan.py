@@ -71,7 +71,7 @@ def test_any_plan_is_shown_and_drawn(capsys):
     shown = facts_of("show p.h5", capsys)
     whole = json.loads(json.dumps(report(Plan.load("p.h5"))))
     assert {name: shown[name] for name in whole} == whole
-    build_plan([], network={}, fingerprint="0" * 64).save("none.h5")
+    build_plan([], {}, Budget(1, 4)).save("none.h5")
     for words in ("draw none.h5 -o p.png", "draw p.h5 --chain 7 -o p.png", "draw p.h5 -o p.txt"):
         assert run(words) == 1
         error_line(capsys)
@@ -91,16 +91,6 @@ def test_a_term_of_another_entry_is_found(capsys):
     assert run("show broken.h5") == 0
     assert run("verify broken.h5") == 1
     assert "broken.h5: product " in error_line(capsys)
-
-
-def test_the_checksum_may_be_skipped(capsys):
-    plan_of(small_network()).save("p.h5")
-    with open("p.h5", "r+b") as file:
-        file.seek(40)
-        file.write(bytes([file.read(1)[0] ^ 1]))
-    assert run("show p.h5") == 1
-    assert "SHA-256" in error_line(capsys)
-    assert facts_of("show p.h5 --skip-checksum", capsys)["checksum"] is False
 
 
 def test_planned_products(capsys):
@@ -179,7 +169,7 @@ def test_build_show_and_draw_over_ranks(capsys):
     (chain,) = facts["chains"]
     sizes, serial = plan.chains[0].sizes, chain["schedules"][0]["over_ranks"]
     # v(4) goes from the last layers to the middle ones, v(7) from there to the first.
-    moved = 4 * (sizes.values_size((0, 5), 4) + sizes.values_size((0, 8), 4))
+    moved = 4 * (sizes.values_sizes(np.array([[0, 5], [0, 8]]), 4).sum())
     assert serial["sent"] == {"vectors": 2, "vector_bytes": moved, "matrices": 0, "matrix_bytes": 0}
     assert [(m["segment"], m["source"], m["target"]) for m in serial["messages"]] == [
         ([0, 5], 2, 1), ([0, 8], 1, 0),

@@ -27,9 +27,6 @@ from bppsa_cupy.tools.pictures.picture_file import check_picture
 from bppsa_cupy.tools.plans.report import print_product_report, print_report, product_report, report
 from bppsa_cupy.tools.plans.schedule_picture import draw_schedule
 
-#: `show` compares the SHA-256 of files up to this size unless told otherwise: an eighth of a second.
-CHECKED_BYTES = 2**28
-
 
 def run_build(arguments: argparse.Namespace) -> None:
     """Plan the network and write the file."""
@@ -51,18 +48,15 @@ def run_build(arguments: argparse.Namespace) -> None:
 
 
 def run_show(arguments: argparse.Namespace) -> None:
-    """Print what a plan or a planned product holds: sizes and schedules, no array is read."""
-    verify = arguments.checksum
-    if verify is None:
-        verify = not arguments.file.is_file() or arguments.file.stat().st_size <= CHECKED_BYTES
-    facts = {"file": str(arguments.file), "checksum": verify}
+    """Print what a plan or a planned product holds: sizes and schedules."""
+    facts = {"file": str(arguments.file)}
     print_facts = print_report
     try:
-        facts |= report(Plan.outline(arguments.file, verify=verify))
+        facts |= report(Plan.load(arguments.file))
     except PlanError:
         if not holds_product(arguments.file):
             raise
-        facts |= product_report(arguments.file, verify)
+        facts |= product_report(arguments.file)
         print_facts = print_product_report
     if arguments.json:
         print(json.dumps(facts))

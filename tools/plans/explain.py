@@ -11,7 +11,7 @@ from typing import Any
 
 from bppsa_cupy.plan import Budget, Chain, ChainPlan, Plan, Schedule
 from bppsa_cupy.plan.algorithms import blelloch, every_hybrid, linear
-from bppsa_cupy.plan.counts import multiply_adds, run_schedule, shortest, vjp_multiply_adds
+from bppsa_cupy.plan.counts import all_counts, run_schedule, shortest, vjp_multiply_adds
 from bppsa_cupy.plan.sizes import ChainSizes
 from bppsa_cupy.system.units import in_bytes, quantity
 from bppsa_cupy.tools import cli
@@ -112,7 +112,7 @@ def _facts(sizes: ChainSizes, schedule: Schedule, budget: Budget) -> dict[str, A
         "depth": schedule.depth,
         "mv": kinds["mv"],
         "mm": kinds["mm"],
-        "multiply_adds": int(multiply_adds(sizes, schedule, budget).sum()),
+        "multiply_adds": sum(counts.multiply_adds for counts in all_counts(sizes, schedule, budget)),
         "critical_path": run_schedule(sizes, schedule, unbounded)[1],
         "memory": budget.bytes(sizes, schedule),
     }

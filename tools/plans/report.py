@@ -18,11 +18,11 @@ from bppsa_cupy.plan import (
     Schedule,
     memory_plan,
     place,
-    rank_memory_plans,
+    rank_memory_plan,
 )
 from bppsa_cupy.plan.counts import StepCounts, all_counts, message_bytes, run_schedule
 from bppsa_cupy.plan.schedule import KIND, WORKER
-from bppsa_cupy.products.file import read_outline
+from bppsa_cupy.products.file import read_multiplications
 from bppsa_cupy.system.units import counted, in_bytes, quantity
 from bppsa_cupy.tools.lines import print_table
 
@@ -70,10 +70,9 @@ def _schedule_report(plan: Plan, chain: ChainPlan, schedule: Schedule) -> dict[s
         "levels": schedule.levels,
         "depth": schedule.depth,
         "multiply_adds": sum(step.multiply_adds for step in counts),
-        "bytes": sum(step.bytes for step in counts),
         "critical_path": run_schedule(chain.sizes, schedule, unbounded)[1],
         "value_bytes": values,
-        "index_bytes": max(chain.sizes.index_bytes(schedule), default=0),
+        "index_bytes": chain.sizes.index_bytes(schedule),
         "by_level": [_level_report(level, steps) for level, steps in enumerate(by_level)],
         "over_ranks": None if plan.partition is None else schedule_ranks(plan, chain, schedule.name),
     }
@@ -88,7 +87,6 @@ def _level_report(level: int, steps: list[StepCounts]) -> dict[str, Any]:
         "kinds": dict(sorted(Counter(s.kind for s in steps if s.step.kind == "mm").items())),
         "nnz": sum(step.nnz for step in steps if step.step.kind == "mm"),
         "multiply_adds": sum(step.multiply_adds for step in steps),
-        "bytes": sum(step.bytes for step in steps),
         "longest": max((step.multiply_adds for step in steps), default=0),
     }
 
@@ -96,8 +94,7 @@ def _level_report(level: int, steps: list[StepCounts]) -> dict[str, Any]:
 def print_report(facts: dict[str, Any]) -> None:
     """The report as tables."""
     layers = facts["network"].get("layers", [])
-    unchecked = "" if facts["checksum"] else " (SHA-256 not compared: --checksum, or verify)"
-    print(f"plan         {facts['file']}{unchecked}")
+    print(f"plan         {facts['file']}")
     print(f"fingerprint  {facts['fingerprint']}")
     print(
         f"network      {counted(len(layers), 'layer')}, input "
@@ -152,13 +149,12 @@ def _print_schedule(schedule: dict[str, Any]) -> None:
             quantity(level["nnz"]),
             quantity(level["multiply_adds"]),
             quantity(level["longest"]),
-            in_bytes(level["bytes"]),
             ", ".join(f"{n}×{kind}" if n > 1 else kind for kind, n in level["kinds"].items()),
         )
         for level in schedule["by_level"]
     ]
-    head = ("", "mv", "VJP", "mm", "nnz of mm", "multiply-adds", "longest step", "bytes", "kinds of mm")
-    print_table(head, rows, "<>>>>>>><")
+    head = ("", "mv", "VJP", "mm", "nnz of mm", "multiply-adds", "longest step", "kinds of mm")
+    print_table(head, rows, "<>>>>>><")
     if schedule["over_ranks"] is not None:
         print_ranks(schedule["over_ranks"])
 
@@ -182,9 +178,9 @@ def schedule_ranks(plan: Plan, chain: ChainPlan, name: str) -> dict[str, Any]:
     owners = chain.chain.owners(plan.partition)
     placement = place(chain.schedules[name], owners, plan.partition.ranks)
     amounts = message_bytes(chain.sizes, placement, plan.batch_size, plan.itemsize)
-    layouts = rank_memory_plans(chain.sizes, placement, plan.batch_size, plan.itemsize)
     rows = by_rank(placement, amounts)
-    for row, layout in zip(rows, layouts, strict=True):
+    for rank, row in enumerate(rows):
+        layout = rank_memory_plan(chain.sizes, placement, rank, plan.batch_size, plan.itemsize)
         row["value_bytes"] = layout.total_bytes
     messages = [
         {**message._asdict(), "segment": list(message.segment)} for message in placement.messages(amounts)
@@ -264,15 +260,20 @@ def sent_text(sent: dict[str, int]) -> str:
 # ---- planned products ----
 
 
-def product_report(path: Path, verify: bool) -> dict[str, Any]:
+def product_report(path: Path) -> dict[str, Any]:
     """The sizes in a product file as JSON holds them; multiply-adds are for one sample."""
-    factors, multiplications = read_outline(path, verify=verify)
+    factors, multiplications = read_multiplications(path)
     names = [f"factor {number}" for number in range(1, len(factors) + 1)]
     names += [f"product {number}" for number in range(1, len(multiplications) + 1)]
     return {
         "factors": [
-            {"shape": list(p.shape), "nnz": p.nnz, "sparsity": p.sparsity, "reordered": reordered}
-            for p, reordered in factors
+            {
+                "shape": list(f.pattern.shape),
+                "nnz": f.pattern.nnz,
+                "sparsity": f.pattern.sparsity,
+                "reordered": f.order is not None,
+            }
+            for f in factors
         ],
         "products": [
             {
@@ -291,8 +292,7 @@ def product_report(path: Path, verify: bool) -> dict[str, Any]:
 
 def print_product_report(facts: dict[str, Any]) -> None:
     """The report as tables."""
-    unchecked = "" if facts["checksum"] else " (SHA-256 not compared: --checksum, or verify)"
-    print(f"planned product  {facts['file']}{unchecked}\n")
+    print(f"planned product  {facts['file']}\n")
     rows = [
         (
             f"factor {number}",

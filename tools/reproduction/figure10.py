@@ -18,7 +18,7 @@ from bppsa_cupy.layers import LAYERS, Layer
 from bppsa_cupy.layers.residual import BRANCHES
 from bppsa_cupy.network.architecture import Architecture
 from bppsa_cupy.plan import Budget, Chain, Plan, Schedule
-from bppsa_cupy.plan.algorithms import blelloch, every_hybrid, linear, paper_hybrid
+from bppsa_cupy.plan.algorithms import blelloch, every_hybrid, hybrid_of_at_most, linear
 from bppsa_cupy.plan.counts import shortest
 from bppsa_cupy.plan.schedule import Step
 from bppsa_cupy.plan.sizes import ChainSizes
@@ -105,7 +105,7 @@ def _schedules(plan: Plan, position: int, sizes: ChainSizes) -> dict[str, Schedu
     named = {"linear": linear(n), "blelloch": blelloch(n)}
     if "hybrid" in plan.schedules:
         named["hybrid"] = replace(plan.schedule(position, "hybrid"), vjps=())
-    named[PAPER] = paper_hybrid(n)
+    named[PAPER] = hybrid_of_at_most(n, 3)
     unbounded = Budget(1, plan.itemsize, max(2, len(sizes.chain) ** 2))
     named[COMPUTED] = shortest(sizes, every_hybrid(n), unbounded)
     return named

@@ -10,6 +10,5 @@ from bppsa_cupy.plan.file.fields import (
     text,
     write_format,
 )
-from bppsa_cupy.plan.file.outline import PatternOutline, read_pattern_outlines, read_product_outline
-from bppsa_cupy.plan.file.plan_file import read_outline, read_plan, write_plan
+from bppsa_cupy.plan.file.plan_file import read_plan, write_plan
 from bppsa_cupy.plan.file.products import read_patterns, read_product, write_patterns, write_products

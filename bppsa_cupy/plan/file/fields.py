@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, TypeVar
+from typing import Any
 
 import h5py
 import numpy as np
 
 from bppsa_cupy.errors import BppsaError, PlanError, reason_of
 from bppsa_cupy.system.hdf5 import attribute, read_array, write_array
-
-T = TypeVar("T")
 
 
 @contextmanager
@@ -55,17 +53,6 @@ def numbered(file: h5py.File, name: str) -> list[h5py.Group]:
     if set(groups) != {str(index) for index in range(len(groups))}:
         raise PlanError(f"{file.filename}: /{name} holds {sorted(groups)}: they must be numbered from 0")
     return [groups[str(index)] for index in range(len(groups))]
-
-
-def product_patterns(group: h5py.Group, patterns: Mapping[str, T]) -> tuple[T, T, T]:
-    """The patterns, by their digests, of A, B and C of the product in `group`, /products/<a>_<b>."""
-    a, _, b = group.name.rpartition("/")[2].partition("_")
-    with naming(group.file.filename, f"product {a[:12]}_{b[:12]}"):
-        c = text(group, "pattern")
-        for digest in (a, b, c):
-            if digest not in patterns:
-                raise PlanError(f"pattern {digest[:12]} is missing")
-    return patterns[a], patterns[b], patterns[c]
 
 
 def integers(group: h5py.Group, name: str) -> np.ndarray:

@@ -15,17 +15,19 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import h5py
+import numpy as np
 
+from bppsa_cupy.csr import Pattern, index_dtype
 from bppsa_cupy.errors import PlanError
-from bppsa_cupy.plan.chain import Chain
+from bppsa_cupy.plan.chain import Chain, Element
 from bppsa_cupy.plan.chain_plan import ChainPlan
-from bppsa_cupy.plan.file.chains import read_chain, read_schedules, write_chain, write_schedule
 from bppsa_cupy.plan.file.fields import (
     check_format,
+    integers,
     json_attribute,
     members,
     naming,
@@ -36,12 +38,11 @@ from bppsa_cupy.plan.file.fields import (
     write_format,
     write_json,
 )
-from bppsa_cupy.plan.file.outline import read_pattern_outlines, read_product_outline
 from bppsa_cupy.plan.file.products import read_patterns, read_product, write_patterns, write_products
 from bppsa_cupy.plan.partition import Partition, place
 from bppsa_cupy.plan.product import Product
-from bppsa_cupy.plan.schedule import SCHEDULES, Schedule
-from bppsa_cupy.system.hdf5 import create, open_file
+from bppsa_cupy.plan.schedule import KINDS, SCHEDULES, Schedule
+from bppsa_cupy.system.hdf5 import create, open_file, read_array, write_array
 
 FORMAT = "bppsa-plan"
 FORMAT_VERSION = 3
@@ -81,51 +82,147 @@ def write_plan(path: str | os.PathLike[str], plan: Mapping[str, Any]) -> None:
                 write_schedule(group, str(index), chain.schedules[name])
 
 
+def write_chain(group: h5py.Group, chain: Chain) -> None:
+    """Write a chain into its group: each different matrix once, and for each element which one it is."""
+    kinds = [element.matrix for element in chain.elements]
+    positions = {kind: position for position, kind in enumerate(dict.fromkeys(kinds))}
+    names = ("pattern", "shared", "vjp_multiply_adds")
+    write_json(group, "matrices", [dict(zip(names, kind, strict=True)) for kind in positions])
+    write_array(group, "elements", np.array([positions[k] for k in kinds], np.int32), compress=True)
+    write_json(group, "names", [element.name for element in chain.elements])
+    write_array(group, "items", np.array([e.item for e in chain.elements], np.int32), compress=True)
+
+
+def write_schedule(group: h5py.Group, name: str, schedule: Schedule) -> None:
+    """Write a schedule as data set `name`."""
+    table = schedule.table.astype(index_dtype(schedule.table.max(initial=0)))
+    stored = write_array(group, name, table, compress=True)
+    stored.attrs["n"] = schedule.n
+    if schedule.levels is not None:
+        stored.attrs["levels"] = schedule.levels
+    if schedule.vjps:
+        stored.attrs["vjps"] = json.dumps(schedule.vjps)
+
+
 # ---- reading ----
 
 
-def read_plan(path: str | os.PathLike[str], *, verify: bool = True) -> dict[str, Any]:
+def read_plan(path: str | os.PathLike[str]) -> dict[str, Any]:
     """The fields of a Plan that `write_plan` wrote, by name.
-
-    verify   compare the SHA-256 of the file first; everything else is checked in any case
 
     Raises PlanError naming what is broken: a damaged, truncated or foreign file, another version, a
     pattern that is not its digest's, a map out of range, an illegal step.
     """
-    with open_file(path, verify=verify, error=PlanError) as file:
-        return _read(file, read_patterns, read_product)
+    with open_file(path, verify=True, error=PlanError) as file:
+        check_format(file, FORMAT, FORMAT_VERSION, "a plan", "build it again")
+        patterns = read_patterns(file)
+        made = [read_product(group, patterns) for _, group in members(file, "products")]
+        products = {(product.a.digest, product.b.digest): product for product in made}
+        chains = [read_chain(group, patterns) for group in numbered(file, "chains")]
+        schedules = {name: read_schedules(group, name) for name, group in members(file, "schedules")}
+        planned = _planned_chains(file.filename, chains, schedules, products)
+        numbers = {name: number(file, name) for name in NUMBERS}
+        if min(numbers.values()) < 1:
+            raise PlanError(f"{file.filename}: {numbers}: all must be at least 1")
+        network = read_json(file, "network", dict)
+        return {
+            "network": network,
+            "partition": _read_partition(file, network, planned, numbers["workers"]),
+            "fingerprint": text(file, "fingerprint"),
+            "chains": planned,
+            "left_out": json_attribute(file, "left_out", dict),
+            **numbers,
+        }
 
 
-def read_outline(path: str | os.PathLike[str], *, verify: bool = True) -> dict[str, Any]:
-    """The fields of a Plan by name, patterns and products by their sizes alone: `Plan.outline`."""
-    with open_file(path, verify=verify, error=PlanError) as file:
-        return _read(file, read_pattern_outlines, read_product_outline)
+def read_chain(group: h5py.Group, patterns: Mapping[str, Pattern]) -> Chain:
+    """The chain in a group. Raises PlanError naming what is broken."""
+    with naming(group.file.filename, f"chain {group.name.rpartition('/')[2]}"):
+        matrices = []
+        for k, item in enumerate(read_json(group, "matrices", list)):
+            kinds = [type(item.get(name)) for name in ("pattern", "shared")] if isinstance(item, dict) else []
+            if kinds != [str, bool]:
+                raise PlanError(f"matrix {k} lacks a pattern or whether it is shared")
+            if item["pattern"] not in patterns:
+                raise PlanError(f"pattern {item['pattern'][:12]} of matrix {k} is missing")
+            terms = item.get("vjp_multiply_adds")
+            if terms is not None and (type(terms) is not int or terms < 0):
+                raise PlanError(f"matrix {k} has {terms!r} VJP multiply-adds: it takes an integer from 0 on")
+            matrices.append((patterns[item["pattern"]], item["shared"], terms))
+        elements, names = integers(group, "elements"), read_json(group, "names", list)
+        if len(names) != elements.size or not all(isinstance(name, str) for name in names):
+            raise PlanError(f"{elements.size} elements have {len(names)} names: each takes one, a text")
+        if elements.min(initial=0) < 0 or elements.max(initial=-1) >= len(matrices):
+            raise PlanError(
+                f"elements are matrices {elements.min()} to {elements.max()}: there are 0 to "
+                f"{len(matrices) - 1}"
+            )
+        # Plans of before there were ranks have no items.
+        items = integers(group, "items") if "items" in group else np.zeros_like(elements)
+        if items.size != elements.size or items.min(initial=0) < 0:
+            raise PlanError(
+                f"{elements.size} elements have items {items.tolist()}: each takes one, from 0 on"
+            )
+        every = zip(names, (matrices[k] for k in elements.tolist()), items.tolist(), strict=True)
+        return Chain(tuple(Element(name, m[0], m[1], m[2], item) for name, m, item in every))
 
 
-def _read(
-    file: h5py.File,
-    read_patterns: Callable[[list[tuple[str, h5py.Group]]], dict[str, Any]],
-    read_product: Callable[[h5py.Group, dict[str, Any]], Any],
-) -> dict[str, Any]:
-    check_format(file, FORMAT, FORMAT_VERSION, "a plan", "build it again")
-    patterns = read_patterns(members(file, "patterns"))
-    made = [read_product(group, patterns) for _, group in members(file, "products")]
-    products = {(product.a.digest, product.b.digest): product for product in made}
-    chains = [read_chain(group, patterns) for group in numbered(file, "chains")]
-    schedules = {name: read_schedules(group, name) for name, group in members(file, "schedules")}
-    planned = _planned_chains(file.filename, chains, schedules, products)
-    numbers = {name: number(file, name) for name in NUMBERS}
-    if min(numbers.values()) < 1:
-        raise PlanError(f"{file.filename}: {numbers}: all must be at least 1")
-    network = read_json(file, "network", dict)
-    return {
-        "network": network,
-        "partition": _read_partition(file, network, planned, numbers["workers"]),
-        "fingerprint": text(file, "fingerprint"),
-        "chains": planned,
-        "left_out": json_attribute(file, "left_out", dict),
-        **numbers,
+def read_schedules(group: h5py.Group, name: str) -> list[Schedule]:
+    """The schedule called `name` of each chain. Raises PlanError naming what is broken."""
+    schedules = []
+    for index in range(len(group)):
+        with naming(group.file.filename, f"schedule {name} of chain {index}"):
+            table = read_array(group, str(index), kinds="i", ndim=2, error=PlanError)
+            if table.shape[1] != 6:
+                raise PlanError("a step is six integers")
+            stored = group[str(index)]
+            levels = number(stored, "levels") if "levels" in stored.attrs else None
+            vjps = tuple(json_attribute(stored, "vjps", list)) if "vjps" in stored.attrs else ()
+            if not all(type(k) is int and 1 <= k < 2**31 for k in vjps):
+                raise PlanError(f"VJPs cross {list(vjps)}: each is an element, an integer from 1 on")
+            schedule = Schedule(name, number(stored, "n"), table, levels, vjps)
+            check_schedule(schedule)
+            schedules.append(schedule)
+    return schedules
+
+
+def check_schedule(schedule: Schedule) -> None:
+    """Raise PlanError, naming the step, where a law of `Schedule` is broken (dead products are allowed)."""
+    n, makers = schedule.n, schedule.makers
+    level, begin, split, end, kind, worker = schedule.table.T
+    if not np.isin(kind, range(len(KINDS))).all():
+        raise PlanError(f"schedule {schedule.name}: the kind of a step, its fifth number, is 0 or 1")
+    position = np.arange(level.size)
+    twice = np.ones(level.size, bool)
+    twice[np.unique(schedule.out, axis=0, return_index=True)[1]] = False
+    is_input = np.stack([split - begin, end - split], 1) == 1
+    is_there = (makers < position[:, None]) & (level[makers] < level[:, None]) if level.size else is_input
+    faults = {
+        f"its segment is none of a scan over a_0, …, a_{n}": ~(
+            (0 <= begin) & (begin < split) & (split < end) & (end <= n + 1)
+        ),
+        "its kind does not fit its segment": kind != (begin != 0),
+        "levels must not decrease, nor workers be negative": (np.diff(level, prepend=0) < 0) | (worker < 0),
+        "its segment is there already": twice,
+        "an operand is not there before its level": ~np.where(makers < 0, is_input, is_there).all(1),
     }
+    crossed = np.array(schedule.vjps, np.int64)
+    if crossed.size and not (1 <= crossed[0] and crossed[-1] <= n and (np.diff(crossed) > 0).all()):
+        raise PlanError(
+            f"schedule {schedule.name} crosses {list(schedule.vjps)} by VJPs: of a_1, …, a_{n}, rising"
+        )
+    reads_crossed = is_input & np.isin(np.stack([begin, split], 1), crossed)
+    faults["it multiplies what is crossed by a VJP"] = (kind != 0) & reads_crossed.any(1)
+    broken = np.array(list(faults.values()))
+    if broken.any():
+        first = int(broken.any(0).argmax())
+        fault = list(faults)[int(broken[:, first].argmax())]
+        raise PlanError(f"schedule {schedule.name}: {schedule.step(first)} is not legal: {fault}")
+    made = np.unique(end[begin == 0])
+    gaps = np.flatnonzero(made != np.arange(2, made.size + 2))
+    missing = int(gaps[0] if gaps.size else made.size) + 2
+    if missing <= n:
+        raise PlanError(f"schedule {schedule.name} does not compute v({missing})")
 
 
 def _read_partition(

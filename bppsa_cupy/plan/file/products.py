@@ -13,7 +13,7 @@ import h5py
 
 from bppsa_cupy.csr import Pattern
 from bppsa_cupy.errors import PlanError
-from bppsa_cupy.plan.file.fields import integers, naming, number, product_patterns, text
+from bppsa_cupy.plan.file.fields import integers, members, naming, number, text
 from bppsa_cupy.plan.product import MAPS, Product, check_product
 from bppsa_cupy.system.hdf5 import write_array
 
@@ -47,14 +47,11 @@ def _write_product(group: h5py.Group, product: Product) -> None:
         write_array(group, name, array, compress=True)
 
 
-def read_patterns(groups: list[tuple[str, h5py.Group]]) -> dict[str, Pattern]:
-    """The patterns by digest, which each has to have.
-
-    Raises PlanError where it is another one.
-    """
+def read_patterns(file: h5py.File) -> dict[str, Pattern]:
+    """The patterns of a file by digest. Raises PlanError where a pattern has another digest."""
     patterns = {}
-    for name, group in groups:
-        with naming(group.file.filename, f"pattern {name[:12]}"):
+    for name, group in members(file, "patterns"):
+        with naming(file.filename, f"pattern {name[:12]}"):
             shape = number(group, "rows"), number(group, "columns")
             patterns[name] = Pattern(shape, integers(group, "indptr"), integers(group, "indices"))
             if patterns[name].digest != name:
@@ -63,13 +60,17 @@ def read_patterns(groups: list[tuple[str, h5py.Group]]) -> dict[str, Pattern]:
 
 
 def read_product(group: h5py.Group, patterns: dict[str, Pattern]) -> Product:
-    """The product in a group, checked. Raises PlanError naming what is broken."""
-    a, b, c = product_patterns(group, patterns)
-    with naming(group.file.filename, f"product {a.digest[:12]}_{b.digest[:12]}"):
-        kind = text(group, "kind")
+    """The product in a group, /products/<a>_<b>, checked. Raises PlanError naming what is broken."""
+    a, _, b = group.name.rpartition("/")[2].partition("_")
+    with naming(group.file.filename, f"product {a[:12]}_{b[:12]}"):
+        c, kind = text(group, "pattern"), text(group, "kind")
+        for digest in (a, b, c):
+            if digest not in patterns:
+                raise PlanError(f"pattern {digest[:12]} is missing")
         maps = {name: integers(group, name) for name in MAPS.get(kind, ())}
         for array in maps.values():
             array.flags.writeable = False
-        product = Product(a, b, c, kind, number(group, "multiply_adds"), maps)
+        terms = number(group, "multiply_adds")
+        product = Product(patterns[a], patterns[b], patterns[c], kind, terms, maps)
         check_product(product)
     return product

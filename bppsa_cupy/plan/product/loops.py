@@ -2,92 +2,14 @@
 
 Only patterns are accessed. A chunk of rows has its own workspace: a bit set of the columns in two
 stages, so that a row's columns come out sorted and an empty stretch of 4096 columns costs one look.
-The pattern of a convolution is block-Toeplitz: away from the border, rows of one channel differ by a shift
-of all columns. Such rows are found by hashes, compared in full, and worked out once.
 Within one call all index arrays have one dtype, int32 or int64.
 """
 
 import numpy as np
 from numba import prange
 
-from bppsa_cupy.plan.bit_sets import mix, population_count, trailing_zeros
+from bppsa_cupy.plan.bit_sets import population_count, trailing_zeros
 from bppsa_cupy.system.compiled import compiled
-
-
-@compiled(parallel=True)
-def shifted_row_keys(indptr, indices, keys):
-    """keys[i], out: a hash of row i's columns, the same for rows that differ by a shift alone."""
-    for i in prange(indptr.size - 1):
-        state = np.uint64(indptr[i + 1] - indptr[i])
-        for p in range(indptr[i] + 1, indptr[i + 1]):
-            state = mix(state, indices[p] - indices[p - 1])
-        keys[i] = state
-
-
-@compiled(parallel=True)
-def check_shifted_rows(indptr, indices, like):
-    """Set like[i] to i where row i is not row like[i] up to a shift."""
-    for i in prange(indptr.size - 1):
-        j = like[i]
-        equal = indptr[i + 1] - indptr[i] == indptr[j + 1] - indptr[j]
-        if equal and j != i:
-            back = indptr[j] - indptr[i]
-            for p in range(indptr[i] + 1, indptr[i + 1]):
-                if indices[p] - indices[p - 1] != indices[p + back] - indices[p + back - 1]:
-                    equal = False
-                    break
-        if not equal:
-            like[i] = i
-
-
-@compiled()
-def product_base(a_indptr, a_indices, b_first, i):
-    """The first column of the first row of B that row i of A meets and that is not empty, else -1."""
-    for p in range(a_indptr[i], a_indptr[i + 1]):
-        if b_first[a_indices[p]] >= 0:
-            return b_first[a_indices[p]]
-    return np.int64(-1)
-
-
-@compiled(parallel=True)
-def product_row_keys(a_indptr, a_indices, b_first, b_like, keys, bases):
-    """Of each row of A·B, out: `product_base`, and a hash that is the same for rows that meet like rows
-    of B at like distances.
-
-    b_first  first column of each row of B, -1 where it is empty
-    b_like   of each row of B, one that differs from it by a shift alone
-    """
-    for i in prange(a_indptr.size - 1):
-        base = product_base(a_indptr, a_indices, b_first, i)
-        state = np.uint64(0)
-        for p in range(a_indptr[i], a_indptr[i + 1]):
-            row = a_indices[p]
-            if b_first[row] >= 0:
-                state = mix(mix(state, b_like[row]), b_first[row] - base)
-        keys[i], bases[i] = state, base
-
-
-@compiled(parallel=True)
-def check_product_rows(a_indptr, a_indices, b_first, b_like, bases, like):
-    """Set like[i] to i where row i of A·B is not row like[i] up to a shift by the bases' distance."""
-    for i in prange(a_indptr.size - 1):
-        j = like[i]
-        p, q = a_indptr[i], a_indptr[j]
-        equal = True
-        while equal and j != i:
-            while p < a_indptr[i + 1] and b_first[a_indices[p]] < 0:
-                p += 1
-            while q < a_indptr[j + 1] and b_first[a_indices[q]] < 0:
-                q += 1
-            if p == a_indptr[i + 1] or q == a_indptr[j + 1]:
-                equal = p == a_indptr[i + 1] and q == a_indptr[j + 1]
-                break
-            one, other = a_indices[p], a_indices[q]
-            equal = b_like[one] == b_like[other] and b_first[one] - bases[i] == b_first[other] - bases[j]
-            p += 1
-            q += 1
-        if not equal:
-            like[i] = i
 
 
 @compiled()
@@ -117,19 +39,19 @@ def unite_row(a_indptr, a_indices, b_indptr, b_indices, b_bits, i, bits, touched
 
 @compiled(parallel=True)
 def product_rows(
-    a_indptr, a_indices, b_indptr, b_indices, b_bits, columns, chunks, which, lengths, starts, indices
+    a_indptr, a_indices, b_indptr, b_indices, b_bits, columns, chunks, lengths, starts, indices
 ):  # fmt: skip
-    """lengths[k], out: number of entries of row which[k] of A·B.
+    """lengths[i], out: number of entries of row i of A·B.
 
-    indices  out: the sorted columns of that row, from starts[k] on; nothing is written where it is empty
+    indices  out: the sorted columns of that row, from starts[i] on; nothing is written where it is empty
     """
     one = np.uint64(1)
     words = (columns + 63) // 64
     for chunk in prange(chunks):
         bits = np.zeros(words, np.uint64)
         touched = np.zeros((words + 63) // 64, np.uint64)
-        for k in range(which.size * chunk // chunks, which.size * (chunk + 1) // chunks):
-            unite_row(a_indptr, a_indices, b_indptr, b_indices, b_bits, which[k], bits, touched)
+        for i in range(lengths.size * chunk // chunks, lengths.size * (chunk + 1) // chunks):
+            unite_row(a_indptr, a_indices, b_indptr, b_indices, b_bits, i, bits, touched)
             length = np.uint64(0)
             for group in range(touched.size):
                 remaining = touched[group]
@@ -143,20 +65,10 @@ def product_rows(
                         length += population_count(these)
                         continue
                     while these:
-                        indices[np.uint64(starts[k]) + length] = word * np.uint64(64) + trailing_zeros(these)
+                        indices[np.uint64(starts[i]) + length] = word * np.uint64(64) + trailing_zeros(these)
                         length += one
                         these &= these - one
-            lengths[k] = length
-
-
-@compiled(parallel=True)
-def copy_rows(indptr, like, shifts, indices):
-    """indices, inout: row i becomes row like[i] plus shifts[i], where that is another row."""
-    for i in prange(indptr.size - 1):
-        if like[i] != i:
-            source = indptr[like[i]]
-            for k in range(indptr[i + 1] - indptr[i]):
-                indices[indptr[i] + k] = indices[source + k] + shifts[i]
+            lengths[i] = length
 
 
 @compiled(parallel=True)

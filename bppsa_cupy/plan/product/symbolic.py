@@ -6,7 +6,7 @@ This phase does not depend on values, dtype or batch, and uses no device.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numba
 import numpy as np
@@ -16,6 +16,9 @@ from bppsa_cupy.errors import ShapeError
 from bppsa_cupy.plan.bit_sets import set_bits
 from bppsa_cupy.plan.product import loops
 from bppsa_cupy.system.memory import check_host_memory
+
+if TYPE_CHECKING:
+    from bppsa_cupy.plan.sizes.counting import PatternSizes
 
 #: The kinds of product, in the order in which they are tried, and the maps each needs beyond the
 #: three patterns.
@@ -73,21 +76,8 @@ class Product:
         return sum(array.nbytes for array in self.maps.values())
 
 
-class Operand(Protocol):
-    """What the choice of a kind looks at: a Pattern, or the sizes of one that was never made."""
-
-    @property
-    def shape(self) -> tuple[int, int]: ...
-    @property
-    def nnz(self) -> int: ...
-    @property
-    def row_lengths(self) -> np.ndarray: ...
-    @property
-    def is_diagonal(self) -> bool: ...
-    @property
-    def is_selection(self) -> bool: ...
-    @property
-    def is_dense(self) -> bool: ...
+#: What the choice of a kind looks at: a pattern, or the sizes of one that was never made.
+Operand: TypeAlias = "Pattern | PatternSizes"
 
 
 def choose_kind(a: Operand, b: Operand, multiply_adds: int) -> str:
@@ -131,8 +121,8 @@ def map_bytes(a: Operand, b: Operand, kind: str, nnz: int, multiply_adds: int) -
 def multiply(a: Pattern, b: Pattern) -> Product:
     """The planned product of A (rows, inner) and B (inner, columns).
 
-    Time grows with the entries of A, B and C and with the multiply-adds of those rows of C that are no
-    shifted copies of others; memory with the entries, and for a term list with the multiply-adds.
+    Time grows with the entries of A, B and C and with the multiply-adds; memory with the entries, and for a
+    term list with the multiply-adds.
     Laws: the pattern is that of A·B with all values one; (A·B)·C and A·(B·C) have one pattern.
     Raises ShapeError where the inner sizes differ.
     """
@@ -230,13 +220,11 @@ def _new_indices(entries: int, rows: int, columns: int) -> np.ndarray:
 
 
 def _united_rows(a: Pattern, b: Pattern, multiply_adds: int) -> Pattern:
-    """The pattern of A·B of any structure, worked out for one of the rows that differ by a shift alone."""
+    """The pattern of A·B of any structure."""
     rows, columns = shape = a.shape[0], b.shape[1]
     dtype = map_dtype(a, b, 0)
     operands = [_input(array, dtype) for array in (a.indptr, a.indices, b.indptr, b.indices)]
     _, a_indices, b_indptr, b_indices = operands
-    like, bases = _like_rows(*operands)
-    which = np.flatnonzero(like == np.arange(rows))
     words = -(-columns // 64)
     # Uniting B's rows word by word, 8 words at a time, beats doing so entry by entry unless they are short.
     by_words = a_indices.size * words // 8 < multiply_adds
@@ -245,40 +233,12 @@ def _united_rows(a: Pattern, b: Pattern, multiply_adds: int) -> Pattern:
     if by_words:
         set_bits(b_indptr, b_indices, 0, columns, bits, np.empty(len(bits), np.bool_))
     sizes = (columns, CHUNKS * numba.get_num_threads())
-    lengths, nowhere = np.empty(which.size, np.int64), np.empty(0, np.int32)
-    loops.product_rows(*operands, bits, *sizes, which, lengths, which, nowhere)
-    of_rows = np.empty(rows, np.int64)
-    of_rows[which] = lengths
-    indptr = prefix_sums(of_rows[like])
+    lengths, nowhere = np.empty(rows, np.int64), np.empty(0, np.int32)
+    loops.product_rows(*operands, bits, *sizes, lengths, lengths, nowhere)
+    indptr = prefix_sums(lengths)
     indices = _new_indices(int(indptr[-1]), *shape)
-    loops.product_rows(*operands, bits, *sizes, which, lengths, indptr[which], indices)
-    loops.copy_rows(indptr, like, bases - bases[like], indices)
+    loops.product_rows(*operands, bits, *sizes, lengths, indptr, indices)
     return Pattern(shape, indptr, indices)
-
-
-def _like_rows(
-    a_indptr: np.ndarray, a_indices: np.ndarray, b_indptr: np.ndarray, b_indices: np.ndarray
-) -> tuple[np.ndarray, np.ndarray]:
-    """For each row of A·B one, itself or an earlier one, that it differs from by a shift of its columns
-    alone, and the column that the shift is reckoned from."""
-    keys = np.empty(b_indptr.size - 1, np.uint64)
-    loops.shifted_row_keys(b_indptr, b_indices, keys)
-    b_like = _first_of_key(keys)
-    loops.check_shifted_rows(b_indptr, b_indices, b_like)
-    filled = np.diff(b_indptr) > 0
-    b_first = np.full(keys.size, -1, np.int64)
-    b_first[filled] = b_indices[b_indptr[:-1][filled]]
-    keys, bases = np.empty(a_indptr.size - 1, np.uint64), np.empty(a_indptr.size - 1, np.int64)
-    loops.product_row_keys(a_indptr, a_indices, b_first, b_like, keys, bases)
-    like = _first_of_key(keys)
-    loops.check_product_rows(a_indptr, a_indices, b_first, b_like, bases, like)
-    return like, bases
-
-
-def _first_of_key(keys: np.ndarray) -> np.ndarray:
-    """(n,) int64: for each key the first position of an equal one."""
-    _, first, group = np.unique(keys, return_index=True, return_inverse=True)
-    return first[group]
 
 
 def _input(array: np.ndarray, dtype: Any) -> np.ndarray:

@@ -1,9 +1,9 @@
-"""What a chain's segments and steps take, whether they are planned or merely counted."""
+"""Sizes of a chain's segments and steps, whether they are planned or only counted."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Protocol, Self
+from typing import Self
 
 import numpy as np
 
@@ -11,30 +11,17 @@ from bppsa_cupy.csr import Pattern, index_dtype
 from bppsa_cupy.errors import PlanError
 from bppsa_cupy.plan.chain import Chain, Element
 from bppsa_cupy.plan.product import Product, check_shapes
-from bppsa_cupy.plan.schedule import KIND, LEVEL, Schedule, Segment, Step
-from bppsa_cupy.plan.sizes.counting import Counting, ProductSizes
-from bppsa_cupy.plan.sizes.pattern_sizes import PatternSizes
+from bppsa_cupy.plan.schedule import KIND, Schedule, Segment, Step
+from bppsa_cupy.plan.sizes.counting import Counting
 
 #: Values of one segment at most, a petabyte: bytes of all segments are added up in 64 bits.
 MOST_VALUES = 2**48
 
 
-class Source(Protocol):
-    """Where the sizes of a chain come from: `Counting` or `Planned`."""
-
-    def pattern(self, segment: Segment) -> Pattern | PatternSizes:
-        """The pattern of M(begin, end), or its sizes."""
-
-    def numbers(self, segments: np.ndarray) -> np.ndarray:
-        """(k,) a number for each of `segments` (k, 2), equal only where `pattern` gives equal ones."""
-
-    def product(self, step: Step) -> Product | ProductSizes:
-        """The product of an "mm" step, or its sizes."""
-
-
 class ChainSizes:
-    """Sizes of M(begin, end), 1 <= begin < end <= n + 1, and of the products that make them, in two forms:
-    counted, before anything is made, or read off what was planned (`planned`).
+    """Sizes of M(begin, end), 1 <= begin < end <= n + 1, and of the products that make them.
+
+    They are counted before anything is made, or read off what was planned (`planned`).
 
     segments  (k, 2), counted at once, which is quicker than one by one; any other may be asked for. Those
               that begin at 0 are vectors, and left out
@@ -45,7 +32,7 @@ class ChainSizes:
         self, chain: Chain, segments: np.ndarray | Sequence[Segment] = (), *, progress: bool = False
     ) -> None:
         self.chain = chain
-        self._source: Source = Counting(chain, segments, progress)
+        self._source: Counting | _Planned = Counting(chain, segments, progress)
 
     @classmethod
     def planned(
@@ -54,7 +41,7 @@ class ChainSizes:
         patterns: Mapping[Segment, Pattern],
         products: Mapping[tuple[str, str], Product],
     ) -> Self:
-        """The sizes of patterns and products that are there, or of their outlines; no array is looked at.
+        """The sizes of patterns and products that are there.
 
         patterns  of every segment that is computed
         products  by the digests of their factors
@@ -63,12 +50,6 @@ class ChainSizes:
         sizes = cls.__new__(cls)
         sizes.chain, sizes._source = chain, _Planned(patterns, products)
         return sizes
-
-    @property
-    def counting(self) -> Counting:
-        """What has been counted, where sizes are not of what was planned."""
-        assert isinstance(self._source, Counting)
-        return self._source
 
     def nnz(self, segment: Segment) -> int:
         """Entries of M(begin, end)."""
@@ -88,20 +69,11 @@ class ChainSizes:
         """The kind of an "mm" step's product."""
         return self._source.product(step).kind
 
-    def map_bytes(self, step: Step) -> int:
-        """Bytes of the maps of an "mm" step's product; 0 for the others."""
-        return self._source.product(step).map_bytes if step.kind == "mm" else 0
-
-    def values_size(self, segment: Segment, batch_size: int) -> int:
-        """Number of values a segment stores: (length, B), (nnz, B), or (nnz,) where it is shared."""
-        begin, end = segment
-        if begin == 0:
-            return self.chain.length(end) * batch_size
-        return self.nnz(segment) * (1 if self.chain.shared(begin, end) else batch_size)
-
     def values_sizes(self, segments: np.ndarray, batch_size: int) -> np.ndarray:
-        """(k,) `values_size` of each of `segments` (k, 2). Raises PlanError for a batch of which
-        one takes more than MOST_VALUES."""
+        """(k,) values that each of `segments` (k, 2) stores: (length, B), (nnz, B), or (nnz,) where shared.
+
+        Raises PlanError for a batch of which one takes more than MOST_VALUES.
+        """
         each = self.chain.lengths[segments[:, 1]]
         copies = np.ones(len(segments), bool)
         inner = segments[:, 0] > 0
@@ -117,31 +89,21 @@ class ChainSizes:
             )
         return np.where(copies, each * batch_size, each)
 
-    def pattern_bytes(self, segment: Segment) -> int:
-        """Bytes of the pattern of M(begin, end)."""
-        nnz, rows, columns = self.nnz(segment), self.chain.length(segment[1]), self.chain.length(segment[0])
-        return (nnz + rows + 1) * np.dtype(index_dtype(max(nnz, rows, columns))).itemsize
-
-    def index_bytes(self, schedule: Schedule) -> list[int]:
-        """Bytes of all integers the schedule needs, patterns and maps, added up by level, (depth,).
-
-        Equal patterns and equal products are counted once.
-        """
-        by_level = np.zeros(schedule.depth, np.int64)
-        level = schedule.table[:, LEVEL]
+    def index_bytes(self, schedule: Schedule) -> int:
+        """Bytes of all integers the schedule needs: each different pattern and product counts once."""
         segments = np.stack([schedule.left, schedule.right, schedule.out], 1)
         inner = segments[..., 0] > 0
         inner[schedule.crossed, 1] = False
         numbers = np.full(inner.shape, -1)
         numbers[inner] = self.pattern_numbers(segments[inner])
         _, first = np.unique(numbers[inner], return_index=True)
-        sizes = [self.pattern_bytes((begin, end)) for begin, end in segments[inner][first].tolist()]
-        np.add.at(by_level, np.broadcast_to(level[:, None], inner.shape)[inner][first], sizes)
+        total = 0
+        for begin, end in segments[inner][first].tolist():
+            nnz, rows, columns = self.nnz((begin, end)), self.chain.length(end), self.chain.length(begin)
+            total += (nnz + rows + 1) * np.dtype(index_dtype(max(nnz, rows, columns))).itemsize
         products = np.flatnonzero(schedule.table[:, KIND])
         _, first = np.unique(numbers[products, :2], axis=0, return_index=True)
-        sizes = [self.map_bytes(schedule.step(position)) for position in products[first]]
-        np.add.at(by_level, level[products[first]], sizes)
-        return np.cumsum(by_level).tolist()
+        return total + sum(self._source.product(schedule.step(k)).map_bytes for k in products[first])
 
 
 def count(a: Pattern, b: Pattern) -> tuple[int, int]:
