@@ -6,7 +6,7 @@ This phase does not depend on values, dtype or batch, and uses no device.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any
 
 import numba
 import numpy as np
@@ -16,9 +16,6 @@ from bppsa_cupy.errors import ShapeError
 from bppsa_cupy.plan.bit_sets import set_bits
 from bppsa_cupy.plan.product import loops
 from bppsa_cupy.system.memory import check_host_memory
-
-if TYPE_CHECKING:
-    from bppsa_cupy.plan.sizes.counting import PatternSizes
 
 #: The kinds of product, in the order in which they are tried, and the maps each needs beyond the
 #: three patterns.
@@ -76,8 +73,8 @@ class Product:
         return sum(array.nbytes for array in self.maps.values())
 
 
-#: What the choice of a kind looks at: a pattern, or the sizes of one that was never made.
-Operand: TypeAlias = "Pattern | PatternSizes"
+#: What the choice of a kind looks at: a Pattern, or the PatternSizes of one that was never made.
+Operand = Any
 
 
 def choose_kind(a: Operand, b: Operand, multiply_adds: int) -> str:
