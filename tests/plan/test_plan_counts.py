@@ -72,7 +72,9 @@ def assert_all_counted(chain):
             patterns[begin, end] = Pattern.from_scipy(product)
             step = Step(0, begin, end - 1, end, "mm")
             made = multiply(patterns[step.right], patterns[step.left])
-            assert (sizes.kind(step), sizes.multiply_adds(step)) == (made.kind, made.multiply_adds)
+            assert sizes.multiply_adds(step) == made.multiply_adds
+            # A product that is a diagonal by chance is known as one only when it is made.
+            assert sizes.kind(step) == made.kind or made.a.is_diagonal or made.b.is_diagonal
         pattern, counted = patterns[begin, end], sizes._source.pattern((begin, end))
         assert counted.shape == pattern.shape and counted.nnz == pattern.nnz == sizes.nnz((begin, end))
         np.testing.assert_array_equal(counted.row_lengths, pattern.row_lengths)
@@ -108,11 +110,12 @@ def test_words_of_a_diagonal_and_square_matrices(letters, seed):
 
 def test_powers_of_a_pattern_are_few_products():
     generator = np.random.default_rng(0)
-    chain = chain_of(random_pattern(generator, 20, 7, 0.3), *[random_pattern(generator, 20, 20, 0.2)] * 1000)
-    segments = np.stack(np.triu_indices(1001, 1), 1) + 1
+    pattern = random_pattern(generator, 20, 20, 0.2)
+    chain = chain_of(random_pattern(generator, 20, 7, 0.3), *[pattern] * 200)
+    segments = np.stack(np.triu_indices(201, 1), 1) + 1
     sizes = ChainSizes(chain, segments)
     assert sizes.pattern_numbers(segments).max() < 40, "powers that have filled in are one"
-    assert sizes.nnz((2, 1002)) == 400 and sizes.multiply_adds(Step(0, 2, 500, 1002, "mm")) == 8000
+    assert sizes.nnz((2, 202)) == 400 and sizes.multiply_adds(Step(0, 2, 100, 202, "mm")) == 8000
 
 
 def test_inner_sizes_must_agree():
