@@ -31,7 +31,7 @@ SEEDS = st.integers(0, 2**32 - 1)
 def assert_layout(plan, live, sizes, batch):
     """Every live segment has its values' place, and no two of one time overlap."""
     assert set(plan.offsets) == set(live)
-    segments = np.array(sorted(live)).reshape(-1, 2)
+    segments = np.array(sorted(live), np.int64).reshape(-1, 2)
     counts = sizes.values_sizes(segments, batch)
     for segment, count in zip(map(tuple, segments.tolist()), counts.tolist(), strict=True):
         offset, size = plan.offsets[segment]
