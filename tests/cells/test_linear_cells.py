@@ -73,7 +73,7 @@ def test_cells_and_layers_are_copied_and_pickled() -> None:
 STEPS = {
     "its step reads no former state": lambda x, u, s, p: {"h": x.o * p.q, "c": x.f + x.c},
     "its recurrent gates are none": lambda x, u, s, p: {"h": x.o, "c": s.c * x.f + u.c * p.q},
-    "its term is not finite": lambda x, u, s, p: {
+    "its term is nan": lambda x, u, s, p: {
         "h": x.o * p.q, "c": s.c * x.f + sympy.log(x.c),
     },
 }  # fmt: skip
