@@ -57,15 +57,6 @@ def test_a_pass_that_is_used_again_takes_no_memory(rng):
     assert y.shape == (3, 3)
 
 
-def test_plans_are_loaded_and_used(tmp_path, rng):
-    net = small()
-    net.plan(batch_size=2).save(tmp_path / "net.plan.h5")
-    net.use(bp.Plan.load(tmp_path / "net.plan.h5"))
-    gradient = np.ones_like(net.forward(rng.standard_normal((2, 1, 4, 4))))
-    net.backward(gradient, method="blelloch")
-    assert net.last_backward.method == "blelloch"
-
-
 def test_a_stale_pass_is_refused():
     net = small()
     y = net.forward(np.zeros((1, 1, 4, 4)))
