@@ -73,9 +73,7 @@ def subcommands(parser: argparse.ArgumentParser) -> Iterator[argparse.ArgumentPa
     """The parsers of the subcommands, those inside of others included."""
     for action in parser._actions:
         if isinstance(action, argparse._SubParsersAction):
-            summaries = {choice.dest: choice.help for choice in action._choices_actions}
-            for name, command in action.choices.items():
-                command.description = command.description or summaries.get(name) or ""
+            for command in action.choices.values():
                 yield command
                 yield from subcommands(command)
 
@@ -86,15 +84,11 @@ def tables(parser: argparse.ArgumentParser) -> Iterator[str]:
     for group in parser._action_groups:
         shown = [a for a in group._group_actions if a.dest not in (argparse.SUPPRESS, "help", "version")]
         if shown:
-            yield f"| {group.title} | |\n|---|---|\n"
+            yield f"| {(group.title or 'options').capitalize()} | |\n|---|---|\n"
         for action in shown:
             argument = formatter._format_action_invocation(action)
             text = formatter._expand_help(action) if action.help else ""
-            if action.choices is not None and not isinstance(action, argparse._SubParsersAction):
-                text += f" Choices: {', '.join(map(str, action.choices))}."
-            elif isinstance(action, argparse._SubParsersAction):
-                text = ", ".join(action.choices)
-            yield f"| {cell(f'`{argument}`')} | {cell(text)} |\n"
+            yield f"| `{argument}` | {cell(text)} |\n"
         yield "\n" * bool(shown)
 
 
