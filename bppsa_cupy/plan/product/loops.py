@@ -73,13 +73,15 @@ def product_rows(
 
 @compiled(parallel=True)
 def term_map(
-    a_indptr, a_indices, b_indptr, b_indices, columns, chunks,
+    a_indptr, a_indices, b_indptr, b_indices, sizes,
     indptr, indices, row_terms, term_ptr, a_position, b_position,
 ):  # fmt: skip
     """term_ptr (nnz + 1,) and the positions (terms,), out; term_ptr[nnz] is left to the caller.
 
+    sizes  columns of B, and chunks of rows
     The terms of an entry are in the order of A's row.
     """
+    columns, chunks = sizes
     rows = a_indptr.size - 1
     for chunk in prange(chunks):
         entry_of = np.empty(columns, np.int64)

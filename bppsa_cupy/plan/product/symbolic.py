@@ -158,8 +158,8 @@ def term_list(a: Pattern, b: Pattern, pattern: Pattern) -> dict[str, np.ndarray]
     term_ptr = np.empty(pattern.nnz + 1, dtype)
     term_ptr[-1] = multiply_adds
     a_position, b_position = np.empty(multiply_adds, dtype), np.empty(multiply_adds, dtype)
-    chunks = CHUNKS * numba.get_num_threads()
-    loops.term_map(*operands, b.shape[1], chunks, indptr, indices, starts, term_ptr, a_position, b_position)
+    sizes = b.shape[1], CHUNKS * numba.get_num_threads()
+    loops.term_map(*operands, sizes, indptr, indices, starts, term_ptr, a_position, b_position)
     maps = {"term_ptr": term_ptr, "a_position": a_position, "b_position": b_position}
     for array in maps.values():
         array.flags.writeable = False
