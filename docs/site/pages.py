@@ -51,7 +51,7 @@ def on_files(files: Files, config: MkDocsConfig) -> None:
 
 def on_page_markdown(markdown: str, **kwargs: Any) -> str:
     """Links to files of the root lead to their pages."""
-    return re.sub(r"\]\(((?:\.\./)+)\.\./([A-Z]+)\.md\)", lambda m: f"]({m[1]}{m[2].lower()}.md)", markdown)
+    return re.sub(r"\]\(((?:\.\./)+)\.\./([A-Z]+\.md)", lambda m: f"]({m[1]}{PAGES[m[2]]}", markdown)
 
 
 def command_page(parser: argparse.ArgumentParser) -> str:
