@@ -92,12 +92,6 @@ def sru(x: Any, u: Any, s: Any, p: Any) -> Any:
     return {"h": x.skip + sigmoid(x.r) * (c - x.skip), "c": c}
 
 
-def peephole_sru(x: Any, u: Any, s: Any, p: Any) -> Any:
-    """SRU whose gates read the former state, each by a weight a unit (Lei et al. 2018, equations 3 to 6)."""
-    c = x.c + sigmoid(x.f + p.vf * s.c) * (s.c - x.c)
-    return {"h": x.skip + sigmoid(x.r + p.vr * s.c) * (c - x.skip), "c": c}
-
-
 def qrnn(x: Any, u: Any, s: Any, p: Any) -> Any:
     """QRNN's fo-pooling (Bradbury et al. 2017, equation 4): c' = f c + (1 - f) tanh(x_z), h = σ(x_o) c'."""
     z = tanh(x.z)

@@ -25,7 +25,7 @@ from bppsa_cupy.layers import (
     RMSNorm,
 )
 from bppsa_cupy.layers.elementwise import Elementwise
-from bppsa_cupy.layers.matrix_context import MatrixContext
+from bppsa_cupy.layers.matrix_recurrent import MatrixContext
 from bppsa_cupy.network.architecture import Architecture
 from bppsa_cupy.network.backward import Backward, by_vjp
 from bppsa_cupy.network.buffers import BufferSet

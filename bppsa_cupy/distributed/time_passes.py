@@ -9,11 +9,9 @@ from typing import Any
 from bppsa_cupy.devices import Array, Device, Launch
 from bppsa_cupy.distributed.group import Group
 from bppsa_cupy.timescan import Stack, WalkSize, serial
-from bppsa_cupy.timescan.choice import MAXIMAL_STATE
 from bppsa_cupy.timescan.chunked import RERAN, WAYS, ChunkScan, Elsewhere
-from bppsa_cupy.timescan.direction import Direction
-from bppsa_cupy.timescan.stack import DirectionPass
-from bppsa_cupy.timescan.ways import key_of, shared_lack
+from bppsa_cupy.timescan.stack import Direction
+from bppsa_cupy.timescan.ways import MAXIMAL_STATE, key_of, shared_lack
 
 #: The tags of states that go forward in time, and of gradients that go back.
 STATES, GRADIENTS = 0, 1
@@ -248,7 +246,7 @@ class RankStack(Stack):
     def _forward_pass(self, direction: Direction, method: str, free: int) -> RelayedForward:
         return RelayedForward(self.device, direction, self._ranges)
 
-    def _order(self, passes: list[DirectionPass]) -> list[int]:
+    def _order(self, passes: list[Any]) -> list[int]:
         """Relayed passes whose turn comes first: the directions come from both ends of the ranks."""
         turns = [one.turn for one in passes if isinstance(one, RelayedForward | RelayedBackward)]
         if len(turns) < len(passes):  # by chunks all ranks go at once, and agree on each direction in turn

@@ -6,8 +6,7 @@ alive.
     records = bp.functional.jacobians(layer, parameters, x)
 """
 
-from bppsa_cupy.functional.analysis import jacobians
-from bppsa_cupy.functional.passes import Gradients, Saved, forward, vjp
+from bppsa_cupy.functional.passes import Gradients, Saved, forward, jacobians, vjp
 from bppsa_cupy.functional.pool import release_memory
 
 __all__ = ["Gradients", "Saved", "forward", "jacobians", "release_memory", "vjp"]

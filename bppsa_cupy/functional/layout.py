@@ -1,13 +1,17 @@
-"""One layer's pass in the caller's layout: what is given is checked, turned into the engine's, and run."""
+"""One layer's pass in the caller's layout: arguments are checked, turned into the engine's, and run."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
+import numpy as np
+
+from bppsa_cupy.arguments import as_instance
 from bppsa_cupy.devices import Array, Device
 from bppsa_cupy.errors import ShapeError
 from bppsa_cupy.layers import Context, Layer, Recurrent, Shape
-from bppsa_cupy.layers.recurrent_context import RecurrentContext
+from bppsa_cupy.layers.recurrent import RecurrentContext
 from bppsa_cupy.timescan.lengths import take_lengths
 
 
@@ -112,3 +116,44 @@ def put(device: Device, result: Array, wanted: Array) -> None:
     """Copy what a layer gave to where it is wanted, unless it was written there."""
     if result is not wanted and not device.xp.may_share_memory(result, wanted):
         wanted[...] = result
+
+
+def checked_parameters(
+    layer: Layer, dtype: Any, parameters: Mapping[str, Any], convert: Callable[[Any], Any]
+) -> dict[str, Any]:
+    """The layer's parameters, each as `convert` makes it an array. Raises ShapeError unless they are of the
+    layer's names and shapes and of the input's dtype, float32 or float64."""
+    if dtype not in (np.float32, np.float64):
+        raise ShapeError(f"{layer!r} got input of {dtype}: it takes float32 or float64")
+    shapes = layer.parameter_shapes()
+    as_instance("forward", "parameters", parameters, Mapping, "arrays by name")  # type: ignore[type-abstract]
+    if parameters.keys() != shapes.keys():
+        raise ShapeError(f"{layer!r} got the parameters {list(parameters)}: it takes {list(shapes)}")
+    own = {name: convert(parameters[name]) for name in shapes}
+    for name, array in own.items():
+        if tuple(array.shape) != shapes[name] or array.dtype != dtype:
+            raise ShapeError(
+                f"{layer!r} got {name} of {array.dtype} and shape {tuple(array.shape)}: with input of "
+                f"{dtype} it takes {dtype} of shape {shapes[name]}"
+            )
+    return own
+
+
+def checked_arrays(
+    layer: Layer,
+    device: Device,
+    dtype: np.dtype,
+    parameters: Mapping[str, Any],
+    buffers: Mapping[str, Any] | None,
+) -> tuple[dict[str, Array], dict[str, Array]]:
+    """Parameters and buffers on the device. Raises ShapeError."""
+    own = checked_parameters(layer, dtype, parameters, device.asarray)
+    initial = layer.initial_buffers()
+    given = initial if buffers is None else buffers
+    as_instance("forward", "buffers", given, Mapping, "arrays by name")  # type: ignore[type-abstract]
+    if given.keys() != initial.keys():
+        raise ShapeError(f"{layer!r} got the buffers {list(given)}: it takes {list(initial)}")
+    return own, {
+        name: device.asarray(given[name], dtype=np.int64 if value.dtype.kind == "i" else dtype)
+        for name, value in initial.items()
+    }

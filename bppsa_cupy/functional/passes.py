@@ -1,26 +1,36 @@
-"""`forward` and `vjp` of one layer."""
+"""`forward`, `vjp` and `jacobians` of one layer."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from bppsa_cupy.arguments import as_flag, as_instance, check_apart, is_one_of
+from bppsa_cupy.arguments import as_flag, as_instance, is_one_of
 from bppsa_cupy.devices import Array, Device, device_of, get_device
 from bppsa_cupy.errors import PassError, ShapeError
-from bppsa_cupy.functional.checks import checked_arrays, checked_out, place_states
-from bppsa_cupy.functional.layout import check_beside, enter, forward_whole, put, shapes_of
+from bppsa_cupy.functional.layout import (
+    check_beside,
+    checked_arrays,
+    enter,
+    forward_whole,
+    is_by_time,
+    put,
+    shapes_of,
+)
 from bppsa_cupy.functional.pool import Key, Pool, Slot, pool_of
-from bppsa_cupy.layers import Context, Layer, Recurrent
+from bppsa_cupy.layers import Context, Layer, MatrixRecurrent, Recurrent, Shape
 from bppsa_cupy.layers.arguments import as_bits
-from bppsa_cupy.layers.recurrent_context import RecurrentContext
+from bppsa_cupy.layers.layer_records import layer_records
+from bppsa_cupy.layers.matrix_recurrent import MatrixContext
+from bppsa_cupy.layers.recurrent import RecurrentContext
+from bppsa_cupy.records.records import JacobianRecords
 from bppsa_cupy.timescan.chunked import WAYS
 
 
 class Gradients(NamedTuple):
-    """What `vjp` gives, or where it writes.
+    """The gradients that `vjp` gives.
 
     parameters  by name; empty where they are not asked for
     input       of the input's shape; None where it is not asked for
@@ -87,7 +97,6 @@ def forward(
     buffers: Mapping[str, Any] | None = None,
     draw: tuple[int, int, int] = (0, 0, 0),
     keep: bool = True,
-    out: Array | None = None,
     device: str | Device | None = None,
 ) -> tuple[Array, Saved]:
     """The layer's output for x, and what its way back needs.
@@ -104,7 +113,6 @@ def forward(
                 them those of a new layer
     draw        three integers that a layer's random numbers follow from
     keep        whether `vjp` may follow; without it a recurrent layer keeps output and last states alone
-    out         where the output is written: C-contiguous, apart from all other arrays; a new one without it
     device      "cuda" or "host"; by default where x is
 
     Any number of passes may be alive, of equal or other shapes. Raises ShapeError naming what differs,
@@ -115,12 +123,9 @@ def forward(
     given = where.asarray(x)
     own, own_buffers = checked_arrays(layer, where, given.dtype, parameters, buffers)
     addresses = tuple(map(where.address, (*own.values(), *own_buffers.values())))
-    if out is not None:
-        beside = [where.asarray(part) for part in (*_parts(states), lengths) if part is not None]
-        check_apart("forward", "out", out, where.xp, [given, *own.values(), *own_buffers.values(), *beside])
     saved = begin(layer, where, given, addresses, lambda: (own, own_buffers), lengths, states, keep)
     saved.context.training, saved.context.draw = as_flag("forward", "training", training), draw
-    return run(saved, given, lengths, states, out, copied=layer.backward_reads if keep else ()), saved
+    return run(saved, given, lengths, states, copied=layer.backward_reads if keep else ()), saved
 
 
 def begin(
@@ -181,12 +186,12 @@ def run(
     x: Array,
     lengths: Any,
     states: Any,
-    out: Array | None,
+    out: Array | None = None,
     states_out: Any = None,
     copied: tuple[str, ...] = (),
 ) -> Array:
-    """The output of a pass that was begun with these; it and the states after the last step are written where
-    `out` and `states_out` lie, of a recurrent layer, or into new arrays.
+    """The output of a pass that was begun with these; it and a recurrent layer's states after the last step
+    are written into `out` and `states_out`, or into new arrays.
 
     copied  which of the caller's arrays the pass copies, since they may change before the backward pass
     """
@@ -194,10 +199,7 @@ def run(
     ctx, shapes = slot.ctx, slot.shapes
     device = ctx.device
     with device.naming_memory:
-        if out is None:
-            output = device.empty(shapes.output, ctx.dtype)
-        else:
-            output = checked_out(device, ctx.dtype, "the output", shapes.output, out)
+        output = device.empty(shapes.output, ctx.dtype) if out is None else out
         by_samples = output.swapaxes(0, 1) if shapes.output_by_time else output
         if "output" not in copied and (lengths is None or by_samples.flags.c_contiguous):
             ctx.placed["output"] = by_samples
@@ -207,7 +209,7 @@ def run(
             x = own
         if shapes.states:
             of_states = layer.state_dtype(ctx.dtype) if isinstance(layer, Recurrent) else ctx.dtype
-            saved.states = place_states(ctx, "states", shapes.states, of_states, states_out)
+            saved.states = _place_states(ctx, "states", shapes.states, of_states, states_out)
         entered = enter(layer, ctx, x, lengths, states, shapes.by_time)
         if "states" in copied:
             assert isinstance(ctx, RecurrentContext)
@@ -230,7 +232,6 @@ def vjp(
     parameter_gradients: bool = True,
     input_gradient: bool = True,
     method: str = "auto",
-    out: Gradients | None = None,
 ) -> Gradients:
     """The gradients of a pass by parameters, input and first states, from the one by the output.
 
@@ -239,8 +240,6 @@ def vjp(
     state_gradients  by the states after the last step, of their shape, an LSTM's (h, c); zeros without them
     parameter_gradients, input_gradient  what is asked for; the gradients by the states always are
     method           how a recurrent layer goes over time, as net.backward takes it
-    out              arrays to write into, C-contiguous, apart from each other and from what the pass reads;
-                     what is empty or None there is written into new ones
 
     Raises ShapeError naming both shapes or dtypes.
     """
@@ -258,17 +257,7 @@ def vjp(
     input_gradient = as_flag("vjp", "input_gradient", input_gradient)
     if state_gradients is not None and not isinstance(ctx, RecurrentContext):
         raise ShapeError(f"{saved.layer!r} got gradients by states: recurrent layers alone have some")
-    wanted = NEW if out is None else as_instance("vjp", "out", out, Gradients, "bp.functional.Gradients")
-    if out is not None:
-        read = [given, *ctx.parameters.values(), *ctx.saved.values(), *_parts(state_gradients)]
-        for array in (*wanted.parameters.values(), wanted.input, *_parts(wanted.states)):
-            check_apart("vjp", "out", array, ctx.device.xp, read)
-            read.append(array)
-    return go_back(saved, given, state_gradients, parameter_gradients, input_gradient, True, method, wanted)
-
-
-def _parts(states: Any) -> Sequence[Any]:
-    return states if isinstance(states, (tuple, list)) else (states,)
+    return go_back(saved, given, state_gradients, parameter_gradients, input_gradient, True, method)
 
 
 def go_back(
@@ -303,9 +292,9 @@ def go_back(
             if want_states:
                 assert isinstance(layer, Recurrent)
                 of_states = layer.state_dtype(dtype)
-                by_states = place_states(ctx, "state_gradients", shapes.states, of_states, out.states)
+                by_states = _place_states(ctx, "state_gradients", shapes.states, of_states, out.states)
         if want_input:
-            by_input = checked_out(device, dtype, "the input's gradient", slot.key[2], out.input)
+            by_input = device.empty(slot.key[2], dtype) if out.input is None else out.input
             by_samples = by_input.swapaxes(0, 1) if shapes.by_time else by_input
             if ctx.lengths is None or by_samples.flags.c_contiguous:
                 ctx.placed["input_gradient"] = by_samples
@@ -318,10 +307,71 @@ def go_back(
         if want_parameters:
             into = out.parameters
             for name, array in ctx.gradients.items():
-                if name in into:
-                    target = checked_out(device, dtype, name, array.shape, into[name])
-                else:
-                    target = device.empty(array.shape, dtype)
+                target = into[name] if name in into else device.empty(array.shape, dtype)
                 target[...] = array
                 by_parameters[name] = target
     return Gradients(by_parameters, by_input, by_states)
+
+
+def _place_states(ctx: Context, name: str, shapes: tuple[Shape, ...], dtype: np.dtype, given: Any) -> Any:
+    """Put arrays for states, or for gradients by them, in their place: the caller's, or new ones of these
+    shapes; returns one array, or a tuple."""
+    parts = given if isinstance(given, (tuple, list)) else (given,) * len(shapes)
+    arrays = []
+    for number, (part, shape) in enumerate(zip(parts, shapes, strict=True)):
+        array = ctx.device.empty(shape, dtype) if part is None else part
+        ctx.placed[f"{name}_{number}"] = array
+        arrays.append(array)
+    return arrays[0] if len(arrays) == 1 else tuple(arrays)
+
+
+def keep(saved: Saved, out: Mapping[str, Array]) -> None:
+    """Copy what the pass keeps into arrays of the layer's `kept_shapes`."""
+    ctx = saved.context
+    assert isinstance(ctx, MatrixContext) and ctx.stack is not None
+    for name, array in ctx.stack.kept().items():
+        out[name][...] = array
+
+
+def resume(saved: Saved, x: Array, lengths: Any, states: Any, kept: Mapping[str, Array]) -> None:
+    """Make a pass that was begun with these what it is after a forward pass that kept these arrays, which
+    are copied."""
+    layer, ctx = saved.layer, saved.context
+    assert isinstance(layer, MatrixRecurrent) and isinstance(ctx, MatrixContext)
+    layer.resume(ctx, enter(layer, ctx, x, lengths, states, is_by_time(layer)), kept)
+    saved.pool.measure(saved.slot)
+
+
+def jacobians(
+    layer: Layer,
+    parameters: Mapping[str, Any],
+    x: Any,
+    *,
+    lengths: Any = None,
+    states: Any = None,
+    buffers: Mapping[str, Any] | None = None,
+    index: int = 0,
+    path: str = "",
+    device: str | Device | None = None,
+) -> JacobianRecords:
+    """The transposed Jacobians of one layer at x, in evaluation mode: one record, and of a recurrent layer
+    one an inner layer, direction and step; none of a layer that only reshapes.
+
+    index, path  where the records say that the layer is
+    The other arguments, and the errors for them, are those of `forward`; PassError for a layer that couples
+    the samples of a batch.
+    """
+    _, saved = forward(
+        layer, parameters, x, lengths=lengths, states=states, training=False, buffers=buffers, device=device
+    )
+    ctx, batch = saved.context, saved.slot.shapes.batch
+    if layer.is_barrier(False) and not isinstance(layer, Recurrent):
+        raise PassError(
+            f"{layer!r} couples the samples of a batch, so that none has a Jacobian of its own: give "
+            "BatchNorm its running statistics, or take the layers of a Residual block one by one"
+        )
+    shape = tuple(saved.slot.key[2])
+    shape = (shape[0], shape[2]) if is_by_time(layer) else shape[1:]
+    operator = None if isinstance(layer, Recurrent) else layer.jacobian(shape)
+    with ctx.device.naming_memory:
+        return JacobianRecords(layer_records(layer, ctx, shape, operator, batch, index=index, path=path))

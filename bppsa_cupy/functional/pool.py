@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from bppsa_cupy.devices import Array
 from bppsa_cupy.functional.layout import Shapes
 from bppsa_cupy.layers import Context, Layer, Shape
-from bppsa_cupy.layers.recurrent_context import RecurrentContext
+from bppsa_cupy.layers.recurrent import RecurrentContext
 
 #: A layer's pool holds at most this many times what its passes have taken at once.
 SPARE = 2

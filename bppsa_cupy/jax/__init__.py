@@ -38,7 +38,6 @@ from bppsa_cupy.jax.linear_layers import (  # noqa: E402
     LinearCellLayer,
     MinGRU,
     MinLSTM,
-    PeepholeSRU,
 )
 from bppsa_cupy.jax.scan import linear_scan  # noqa: E402
 
@@ -55,7 +54,6 @@ __all__ = [
     "LinearCellLayer",
     "MinGRU",
     "MinLSTM",
-    "PeepholeSRU",
     "jacobians",
     "linear_scan",
 ]

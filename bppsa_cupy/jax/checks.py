@@ -12,8 +12,7 @@ import numpy as np
 
 from bppsa_cupy.arguments import as_instance
 from bppsa_cupy.errors import ShapeError
-from bppsa_cupy.functional.checks import checked_parameters
-from bppsa_cupy.functional.layout import taken_shape
+from bppsa_cupy.functional.layout import checked_parameters, taken_shape
 from bppsa_cupy.jax.parts import Given, named, sequence_axis
 from bppsa_cupy.layers import Recurrent
 from bppsa_cupy.timescan.lengths import check_lengths

@@ -9,14 +9,13 @@ import jax.numpy as jnp
 import numpy as np
 
 from bppsa_cupy import layers
-from bppsa_cupy.arguments import as_flag
 from bppsa_cupy.jax import cell_functions
 from bppsa_cupy.jax.layers import OverTime
 from bppsa_cupy.jax.parts import Given
 from bppsa_cupy.jax.scan import linear_scan
-from bppsa_cupy.layers import formulas
+from bppsa_cupy.layers.linear_recurrent import Library
 
-_LIBRARY = formulas.Library(
+_LIBRARY = Library(
     module=jnp,
     scan=linear_scan,
     concatenate=jnp.concatenate,
@@ -47,10 +46,9 @@ class LinearOverTime(OverTime):
 
     def _over(self, given: Given) -> tuple[jax.Array, Any]:
         layer, by_time = self.layer, not self.layer.batch_first
-        y, after = formulas.forward(
-            layer,
+        y, after = layer.forward_in(
             _LIBRARY,
-            formulas.cell_on(layer, _LIBRARY),
+            layer.cell_in(_LIBRARY),
             given.parameters,
             given.x.swapaxes(0, 1) if by_time else given.x,
             given.lengths,
@@ -81,23 +79,10 @@ class MinLSTM(LinearOverTime):
 
 
 class SRU(LinearOverTime):
-    """A simple recurrent unit: see `bp.SRU`. With v1=False this gives a `PeepholeSRU`."""
+    """A simple recurrent unit: see `bp.SRU`."""
 
     __slots__ = ()
     engine = layers.SRU
-
-    def __new__(cls, *arguments: Any, v1: bool = True, **options: Any) -> Any:
-        if not as_flag("SRU", "v1", v1):
-            return PeepholeSRU(*arguments, **options)
-        return super().__new__(cls)
-
-
-class PeepholeSRU(OverTime):
-    """A simple recurrent unit whose gates see the former state: see `bp.PeepholeSRU`. Derivatives are first
-    ones, in reverse mode."""
-
-    __slots__ = ()
-    engine = layers.PeepholeSRU
 
 
 class QRNN(LinearOverTime):

@@ -11,8 +11,7 @@ import numpy as np
 
 from bppsa_cupy.devices import Array, Device, get_device
 from bppsa_cupy.functional import Gradients, Saved
-from bppsa_cupy.functional.kept import keep, resume
-from bppsa_cupy.functional.passes import begin, run
+from bppsa_cupy.functional.passes import begin, keep, resume, run
 from bppsa_cupy.functional.passes import go_back as back_through
 from bppsa_cupy.jax.parts import Back, Found, Given, Results, Wanted
 from bppsa_cupy.layers import MatrixRecurrent

@@ -9,12 +9,6 @@ import numpy as np
 from bppsa_cupy.arguments import as_plain_array
 from bppsa_cupy.devices import Array, Device
 from bppsa_cupy.errors import ShapeError
-from bppsa_cupy.geometry import Pair
-
-
-def as_argument(pair: Pair) -> int | list[int]:
-    """A pair as the constructor's JSON argument: one integer where both sides agree."""
-    return pair[0] if pair[0] == pair[1] else list(pair)
 
 
 def as_mask(layer: str, mask: Any, shape: tuple[int, ...]) -> np.ndarray | None:

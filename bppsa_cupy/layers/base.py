@@ -169,6 +169,7 @@ class Layer(abc.ABC):
 
     Argument names, defaults and meaning are PyTorch's. Shapes in this interface leave the batch out.
 
+    arguments  the constructor's, which are attributes of the same names
     beside_geometry  arguments that choose how the layer is computed and not what: a network's description
              and fingerprint, by which plans and checkpoints are compared, leave them out
     takes_indices  whether the input is indices, of any integer dtype or whole numbers of the network's
@@ -181,14 +182,15 @@ class Layer(abc.ABC):
     `layers/__init__.py` and a line in the tests' cases.
     """
 
+    arguments: ClassVar[tuple[str, ...]] = ()
     beside_geometry: ClassVar[tuple[str, ...]] = ()
     takes_indices: ClassVar[bool] = False
     context: ClassVar[type[Context]] = Context
     backward_reads: ClassVar[tuple[str, ...]] = ()
 
-    @abc.abstractmethod
     def config(self) -> dict[str, Any]:
         """The constructor's arguments, as JSON holds them (masks are left out)."""
+        return {name: as_argument(getattr(self, name)) for name in self.arguments}
 
     @abc.abstractmethod
     def output_shape(self, input_shape: Shape) -> Shape:
@@ -296,6 +298,13 @@ class Layer(abc.ABC):
     def __repr__(self) -> str:
         arguments = ", ".join(f"{name}={value!r}" for name, value in self.config().items())
         return f"{type(self).__name__}({arguments})"
+
+
+def as_argument(value: Any) -> Any:
+    """An argument as JSON holds it: a pair as one number where both sides agree, else as a list."""
+    if isinstance(value, tuple) and len(value) == 2:
+        return value[0] if value[0] == value[1] else list(value)
+    return value
 
 
 def uniform_fan_in(generator: np.random.Generator, shape: Shape, fan_in: int) -> np.ndarray:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 import numpy as np
 
@@ -24,15 +23,13 @@ class CausalConv1d(Layer):
     (channels,). Griffin has one before its `RGLRU`.
     """
 
+    arguments = ("channels", "kernel_size", "bias")
     backward_reads = ("input",)
 
     def __init__(self, channels: int, kernel_size: int = 4, bias: bool = True) -> None:
         self.channels = as_integer("CausalConv1d", "channels", channels, 1)
         self.kernel_size = as_integer("CausalConv1d", "kernel_size", kernel_size, 1)
         self.bias = as_flag("CausalConv1d", "bias", bias)
-
-    def config(self) -> dict[str, Any]:
-        return {"channels": self.channels, "kernel_size": self.kernel_size, "bias": self.bias}
 
     @property
     def steps_alone(self) -> bool:

@@ -13,7 +13,7 @@ from bppsa_cupy.arguments import as_number
 from bppsa_cupy.devices import Array
 from bppsa_cupy.errors import ShapeError
 from bppsa_cupy.layers.base import Shape
-from bppsa_cupy.layers.linear_recurrent import Direction, LinearContext, LinearRecurrent
+from bppsa_cupy.layers.linear_recurrent import Direction, Library, LinearContext, LinearRecurrent
 
 #: Elements that are scaled and added at once on the host.
 SCALED_AT_ONCE = 1 << 15
@@ -32,10 +32,10 @@ class DiagonalRecurrent(LinearRecurrent):
 
     scale  s: 1, or 2 where each unit stands for itself and its conjugate
 
-    λ and γ are made of the layer's own parameters (`discretised`). Parameters a layer and direction: these,
-    (N,) each, B_re_l0 and B_im_l0 (N, I), C_re_l0 and C_im_l0 (F, N), D_l0 (F,). The state before the first
-    step and after the last is complex, (num_layers D, B, N). With two directions, or more inner layers, I is
-    D F beyond the first, and D_l1 is (F, I) then.
+    λ and γ are made of the layer's own parameters (`discretised`). Parameters per layer and direction: these,
+    (N,) each, B_re_l0 and B_im_l0 (N, F), C_re_l0 and C_im_l0 (F, N), D_l0 (F,). The state before the first
+    step and after the last is complex, (num_layers D, B, N). Two directions have one inner layer: each puts
+    out F features, and several such layers go into a network.
     """
 
     paired = True
@@ -44,6 +44,11 @@ class DiagonalRecurrent(LinearRecurrent):
 
     def __init__(self, input_size: int, hidden_size: int, num_layers: int = 1, **options: Any) -> None:
         super().__init__(input_size, hidden_size, num_layers, False, **options)
+        if self.num_layers > 1 and self.bidirectional:
+            raise ShapeError(
+                f"{type(self).__name__} got num_layers={num_layers} and bidirectional=True: two directions "
+                "have one inner layer; put several layers into a network"
+            )
 
     @abc.abstractmethod
     def discretised(self, xp: Any, own: Mapping[str, Array]) -> Discretised:
@@ -67,31 +72,24 @@ class DiagonalRecurrent(LinearRecurrent):
     def config(self) -> dict[str, Any]:
         return {name: value for name, value in super().config().items() if name != "bias"}
 
-    def _skip_shape(self, layer: int) -> Shape:
-        """D's: a number a feature, or a matrix where features in and out differ."""
-        inputs = self.inputs(layer)
-        return (self.input_size,) if inputs == self.input_size else (self.input_size, inputs)
-
     def parameter_shapes(self) -> dict[str, Shape]:
         shapes: dict[str, Shape] = {}
         N, F = self.hidden_size, self.input_size
         for walk in self.walks():
-            of, inputs = f"_{walk.name}", self.inputs(walk.layer)
-            shapes |= {name + of: (N,) for name in self.own_parameters}
-            shapes |= {f"B_re{of}": (N, inputs), f"B_im{of}": (N, inputs)}
-            shapes |= {f"C_re{of}": (F, N), f"C_im{of}": (F, N), f"D{of}": self._skip_shape(walk.layer)}
+            matrices = {"B_re": (N, F), "B_im": (N, F), "C_re": (F, N), "C_im": (F, N), "D": (F,)}
+            own: dict[str, Shape] = {**dict.fromkeys(self.own_parameters, (N,)), **matrices}
+            shapes |= {f"{name}_{walk.name}": shape for name, shape in own.items()}
         return shapes
 
     def initialize(self, generator: np.random.Generator) -> dict[str, np.ndarray]:
-        """The own parameters as the paper has them; B normal with variance 1 / (2 I), C with 1 / N, D with 1
-        (as a matrix 1 / I)."""
+        """The own parameters as the paper has them; B normal with variance 1 / (2 F), C with 1 / N, D with
+        1."""
         shapes = self.parameter_shapes()
         values: dict[str, np.ndarray] = {}
+        deviations = {"B": (2 * self.input_size) ** -0.5, "C": self.hidden_size**-0.5, "D": 1.0}
         for walk in self.walks():
-            of, inputs = f"_{walk.name}", self.inputs(walk.layer)
+            of = f"_{walk.name}"
             values |= {name + of: value for name, value in self.initial_own(generator).items()}
-            skip = 1.0 if len(shapes[f"D{of}"]) == 1 else inputs**-0.5
-            deviations = {"B": (2 * inputs) ** -0.5, "C": self.hidden_size**-0.5, "D": skip}
             for name in (f"B_re{of}", f"B_im{of}", f"C_re{of}", f"C_im{of}", f"D{of}"):
                 values[name] = deviations[name[0]] * generator.standard_normal(shapes[name])
         return {name: values[name] for name in shapes}
@@ -118,14 +116,12 @@ class DiagonalRecurrent(LinearRecurrent):
     def _inward(self, ctx: LinearContext, walk: Direction, made: Discretised) -> Array:
         """γ B as reals (2 N, I), of each row the real parts before the imaginary ones."""
         own, xp, gain = self._parameters(ctx, walk), ctx.device.xp, made.gain[:, None]
-        real, imaginary = own["B_re"], own["B_im"]
-        rows = ctx.buffer("inward", (len(real), 2, real.shape[1]))
-        xp.multiply(real, gain.real, out=rows[:, 0])
-        xp.multiply(imaginary, gain.real, out=rows[:, 1])
-        if gain.dtype.kind == "c":
-            rows[:, 0] -= imaginary * gain.imag
-            rows[:, 1] += real * gain.imag
-        return rows.reshape(-1, rows.shape[2])
+        rows = ctx.buffer("inward", (self.hidden_size, 2, self.input_size))
+        for place, (one, other) in enumerate((("B_re", "B_im"), ("B_im", "B_re"))):
+            xp.multiply(own[one], gain.real, out=rows[:, place])
+            if gain.dtype.kind == "c":
+                rows[:, place] += own[other] * (gain.imag if place else -gain.imag)
+        return rows.reshape(-1, self.input_size)
 
     def _outward(self, ctx: LinearContext, walk: Direction) -> Array:
         """s C as reals (F, 2 N) that the state's are multiplied by."""
@@ -150,12 +146,7 @@ class DiagonalRecurrent(LinearRecurrent):
         self.multiply(ctx, state, self._outward(ctx, walk), None, own)
         if own is not out:
             out[...] = own
-        if skip.ndim == 1:
-            self._add_scaled(ctx, x, skip, out)
-        else:
-            more = ctx.buffer("skipped", out.shape)
-            self.multiply(ctx, x, skip, None, more)
-            out += more
+        self._add_scaled(ctx, x, skip, out)
 
     @staticmethod
     def _add_scaled(ctx: LinearContext, rows: Array, scale: Array, out: Array) -> None:
@@ -197,12 +188,7 @@ class DiagonalRecurrent(LinearRecurrent):
         self.multiply_back(ctx, by_term, self._inward(ctx, walk, self._made(ctx, walk)), by)
         if by is not out:
             out += by
-        if skip.ndim == 1:
-            self._add_scaled(ctx, by_output, skip, out)
-        else:
-            more = ctx.buffer("by_skipped", out.shape)
-            self.multiply_back(ctx, by_output, skip, more)
-            out += more
+        self._add_scaled(ctx, by_output, skip, out)
 
     def _kept(self, ctx: LinearContext, walk: Direction) -> tuple[Array, Array]:
         """The gradients by the terms and by the output."""
@@ -216,7 +202,7 @@ class DiagonalRecurrent(LinearRecurrent):
         own, made = self._parameters(ctx, walk), self._made(ctx, walk)
         by_term, by_output = self._kept(ctx, walk)
         state = ctx.buffer(f"state_{walk.name}", (*ctx.rows, self.reals))
-        by_inward = ctx.buffer("by_inward", (self.hidden_size, 2, x.shape[2]))
+        by_inward = ctx.buffer("by_inward", (self.hidden_size, 2, self.input_size))
         by_outward = ctx.buffer("by_outward", (self.output_size, self.hidden_size, 2))
         self.multiply_sums(ctx, by_term, x, by_inward.reshape(self.reals, -1))
         self.multiply_sums(ctx, by_output, state, by_outward.reshape(self.output_size, -1))
@@ -226,7 +212,7 @@ class DiagonalRecurrent(LinearRecurrent):
         by = Discretised(by_factor, self._back_to_matrix(ctx, of, own, made.gain, by_inward))
         for name, value in self.own_gradients(xp, own, made, by).items():
             ctx.gradients[name + of][...] = value
-        self._back_to_skip(ctx, by_output, x, ctx.gradients["D" + of])
+        ctx.gradients["D" + of][...] = xp.einsum("btf,btf->f", by_output, x)
 
     def _back_to_matrix(
         self, ctx: LinearContext, of: str, own: Mapping[str, Array], gain: Array, by: Array
@@ -246,12 +232,15 @@ class DiagonalRecurrent(LinearRecurrent):
         ctx.gradients["B_im" + of] -= parts[0] * gain.imag[:, None]
         return by_real + 1j * (sums("B_re", parts[1]) - sums("B_im", parts[0]))
 
-    def _back_to_skip(self, ctx: LinearContext, by_output: Array, x: Array, by_skip: Array) -> None:
-        """Write the gradient by D."""
-        if by_skip.ndim == 1:
-            by_skip[...] = ctx.device.xp.einsum("btf,btf->f", by_output, x)
-        else:
-            self.multiply_sums(ctx, by_output, x, by_skip)
+    def direction_in(
+        self, library: Library, cell: Any, own: Any, walk: Direction, x: Any, lengths: Any, first: Any
+    ) -> tuple[Any, Any]:
+        made = self.discretised(library.module, own)
+        matrix = made.gain[:, None] * (own["B_re"] + 1j * own["B_im"])
+        term = x @ matrix.real.T + 1j * (x @ matrix.imag.T)
+        h = library.scan(made.factor, term, first, walk.reverse, lengths)
+        y = self.scale * (h.real @ own["C_re"].T - h.imag @ own["C_im"].T)
+        return y + x * own["D"], h
 
 
 class LRU(DiagonalRecurrent):

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from bppsa_cupy.arguments import as_integer
@@ -28,6 +26,7 @@ class Embedding(Layer):
     ShapeError, with the index, for one that is not from 0 to num_embeddings - 1.
     """
 
+    arguments = ("num_embeddings", "embedding_dim", "padding_idx")
     takes_indices = True
 
     def __init__(self, num_embeddings: int, embedding_dim: int, padding_idx: int | None = None) -> None:
@@ -38,13 +37,6 @@ class Embedding(Layer):
             least = -self.num_embeddings
             given = as_integer("Embedding", "padding_idx", padding_idx, least, self.num_embeddings - 1)
             self.padding_idx = given % self.num_embeddings
-
-    def config(self) -> dict[str, Any]:
-        return {
-            "num_embeddings": self.num_embeddings,
-            "embedding_dim": self.embedding_dim,
-            "padding_idx": self.padding_idx,
-        }
 
     def output_shape(self, input_shape: Shape) -> Shape:
         return (*input_shape, self.embedding_dim)

@@ -4,13 +4,19 @@ from __future__ import annotations
 
 import abc
 from collections.abc import Mapping
+from types import FunctionType
 from typing import Any
 
+import numpy as np
+
+from bppsa_cupy.arguments import as_integer, is_one_of
 from bppsa_cupy.devices import Array
+from bppsa_cupy.errors import ShapeError
 from bppsa_cupy.layers.base import Shape
-from bppsa_cupy.layers.linear_recurrent import Direction, LinearContext, LinearRecurrent
+from bppsa_cupy.layers.linear_recurrent import Direction, Library, LinearContext, LinearRecurrent
 from bppsa_cupy.raw_kernels.linear.form import LinearForm
 from bppsa_cupy.raw_kernels.linear.kernels import linear_kernels_of
+from bppsa_cupy.raw_kernels.linear_cells import LINEAR_FORMS
 
 
 class GatedRecurrent(LinearRecurrent):
@@ -71,31 +77,12 @@ class GatedRecurrent(LinearRecurrent):
             shapes |= {"seen" + of: 2 * self.inputs(walk.layer)} if self.window > 1 else {}
         return {name: (batch, steps, columns) for name, columns in shapes.items()}
 
-    # ---- products with W_ih, which a subclass may have in another form ----
-
-    def multiply_seen(
-        self, ctx: LinearContext, seen: Array, weight: Array, bias: Array | None, out: Array
-    ) -> None:
-        """out (B, T, rows) = W_ih seen + b."""
-        self.multiply(ctx, seen, weight, bias, out)
-
-    def multiply_back_seen(self, ctx: LinearContext, delta: Array, weight: Array, out: Array) -> None:
-        """out = W_ihᵀ delta, of the first rows of delta."""
-        self.multiply_back(ctx, delta, weight, out)
-
-    def multiply_sums_seen(
-        self, ctx: LinearContext, delta: Array, seen: Array, out: Array, by_rows: Array
-    ) -> None:
-        """The gradient by W_ih, and that by a bias of each of its rows."""
-        self.multiply_sums(ctx, delta, seen, out, by_rows)
-
     # ---- forward ----
 
     def terms(self, ctx: LinearContext, walk: Direction) -> tuple[Array, Array]:
         shape = *ctx.rows, self.hidden_size
         factor, term = self.factors(ctx, walk), ctx.buffer("term", shape)
-        projected = self._projected(ctx, walk)
-        self._project(ctx, walk, projected)
+        self._project(ctx, walk, self._projected(ctx, walk))
         self._launch(ctx, walk, "terms", factor, term)
         return factor, term
 
@@ -127,7 +114,7 @@ class GatedRecurrent(LinearRecurrent):
         own = projected
         if columns < projected.shape[2]:
             own = ctx.buffer("product", (*ctx.rows, columns))
-        self.multiply_seen(ctx, self._seen(ctx, walk), weight, self._bias(ctx, walk), own)
+        self.multiply(ctx, self._seen(ctx, walk), weight, self._bias(ctx, walk), own)
         if own is not projected:
             projected[:, :, :columns], projected[:, :, columns:] = own, ctx.inputs[walk.layer]
 
@@ -158,8 +145,33 @@ class GatedRecurrent(LinearRecurrent):
         seen[:, :, inputs:] = x
         return seen
 
-    def formula_gates(self, seen: Any, weight: Any) -> list[Any]:
-        """The gates that have weights, W_ih of what they see, in an array library's operations."""
+    def cell_in(self, library: Library) -> Any:
+        # The text of the cell's twins is plain Python: here in the library's names.
+        names = vars(library.functions)
+        functions = (self.cell.functions.terms, self.cell.functions.output)
+        return [one and FunctionType(one.__code__, names, one.__name__) for one in functions]
+
+    def direction_in(
+        self, library: Library, cell: Any, own: Any, walk: Direction, x: Any, lengths: Any, first: Any
+    ) -> tuple[Any, Any]:
+        H, seen, (terms, output) = self.hidden_size, x, cell
+        if self.window == 2:
+            none = library.zeros(x, (x.shape[0], 1, x.shape[2]))
+            parts = [x[:, 1:], none] if walk.reverse else [none, x[:, :-1]]
+            seen = library.concatenate([library.concatenate(parts, 1), x], 2)
+        gates = self.gates_in(seen, own["weight_ih"])
+        if self.skips(x.shape[2]):
+            gates = [*gates, x]
+        if self.bias:
+            for place, gate in enumerate(self.biased):
+                gates[gate] = gates[gate] + own["bias_ih"][place * H : (place + 1) * H]
+        unit = self.unit_values(library.module, own)
+        (factor,), (term,) = terms(gates, unit)
+        h = library.scan(factor, term, first, walk.reverse, lengths)
+        return (h if output is None else output(gates, (h,), unit)[0]), h
+
+    def gates_in(self, seen: Any, weight: Any) -> list[Any]:
+        """The gates that have weights, W_ih of what they see, in a library's operations."""
         H = self.hidden_size
         projected = seen @ weight.T
         return [projected[..., start : start + H] for start in range(0, projected.shape[-1], H)]
@@ -210,7 +222,7 @@ class GatedRecurrent(LinearRecurrent):
         weight, by = ctx.parameters[f"weight_ih_{walk.name}"], out
         if not first or self.window > 1:
             by = ctx.buffer("by_seen", (*ctx.rows, self.window * inputs))
-        self.multiply_back_seen(ctx, delta, weight, by)
+        self.multiply_back(ctx, delta, weight, by)
         if by is not out:
             out[...] = by[:, :, -inputs:] if first else out + by[:, :, -inputs:]
         if self.window > 1 and walk.reverse:
@@ -224,16 +236,241 @@ class GatedRecurrent(LinearRecurrent):
         xp, of, H = ctx.device.xp, f"_{walk.name}", self.hidden_size
         delta, by_rows = self._delta(ctx, walk), ctx.buffer("by_rows", (self.weighted(walk.layer),))
         seen, by_weight = self._seen(ctx, walk), ctx.gradients["weight_ih" + of]
-        self.multiply_sums_seen(ctx, delta, seen, by_weight, by_rows)
+        self.multiply_sums(ctx, delta, seen, by_weight, by_rows)
         if self.bias:
             own = ctx.gradients["bias_ih" + of]
-            own[...] = by_rows if own.size == by_rows.size else self._of_biased(by_rows)
+            if own.size != by_rows.size:
+                by_rows = by_rows.reshape(-1, H)[list(self.biased)].reshape(-1)
+            own[...] = by_rows
         if self.unit_parameters:
             by_units = xp.sum(delta[:, :, self.cell.gates * H :], axis=(0, 1)).reshape(-1, H)
             found = self.unit_gradients(xp, self._units_of(ctx, walk), list(by_units))
             for name, gradient in zip(self.unit_parameters, found, strict=True):
                 ctx.gradients[name + of][...] = gradient
 
-    def _of_biased(self, rows: Array) -> Array:
-        """Of numbers, one a row of W_ih, those of the gates that have a bias."""
-        return rows.reshape(-1, self.hidden_size)[list(self.biased)].reshape(-1)
+
+CANDIDATES = ("linear", "positive")
+
+
+class _Minimal(GatedRecurrent):
+    """What both share: the candidate, W_h x + b_h as it is ("linear"), or g of it ("positive"), g(x) being
+    x + 1/2 from 0 on and σ(x) below."""
+
+    _name: str
+
+    def __init__(
+        self, input_size: int, hidden_size: int, *arguments: Any, candidate: str = "linear", **options: Any
+    ) -> None:
+        super().__init__(input_size, hidden_size, *arguments, **options)
+        if not is_one_of(candidate, CANDIDATES):
+            takes = " or ".join(map(repr, CANDIDATES))
+            raise ShapeError(f"{type(self).__name__} got candidate={candidate!r}: it takes {takes}")
+        self.candidate = candidate
+
+    @property
+    def cell(self) -> LinearForm:
+        return LINEAR_FORMS[self._name + ("_positive" if self.candidate == "positive" else "")]
+
+    def config(self) -> dict[str, Any]:
+        return {**super().config(), "candidate": self.candidate}
+
+
+class MinGRU(_Minimal):
+    """minGRU (Feng et al. 2024, section 3.1): h_t = (1 - z_t) h_{t-1} + z_t h̃_t, z = σ(W_z x + b_z).
+
+    candidate  "linear", h̃ = W_h x + b_h, as in section 3.1; "positive", h̃ = g(W_h x + b_h), as in appendix
+               B.3 and in code that scans logarithms
+
+    The other arguments are those of `GatedRecurrent`. Parameters a layer and direction, gates stacked as h,
+    z: weight_ih_l0 (2 H, F), bias_ih_l0 (2 H,).
+    """
+
+    _name = "mingru"
+
+
+class MinLSTM(_Minimal):
+    """minLSTM (Feng et al. 2024, section 3.2): h_t = f'_t h_{t-1} + i'_t h̃_t, f' and i' being f = σ(W_f x +
+    b_f) and i = σ(W_i x + b_i) over their sum; W x + b below -85 counts as that.
+
+    Arguments are those of `MinGRU`. Parameters a layer and direction, gates stacked as f, i, h: weight_ih_l0
+    (3 H, F), bias_ih_l0 (3 H,).
+    """
+
+    _name = "minlstm"
+
+
+class SRU(GatedRecurrent):
+    """A simple recurrent unit (Lei et al. 2018) whose gates read the input alone, as `v1=True` of its code:
+    c_t = f c_{t-1} + (1 - f) W_c x, h_t = r c_t + (1 - r) x, f = σ(W_f x + b_f), r = σ(W_r x + b_r).
+
+    Arguments are those of `GatedRecurrent`. Parameters a layer and direction, gates stacked as c,
+    f, r: weight_ih_l0 (3 H, F), bias_ih_l0 (2 H,) of f and r. Where F is not H, weight_ih_l0 is (4 H, F), and
+    its last rows make of x what is added in its place. Its state is c.
+    """
+
+    cell = LINEAR_FORMS["sru"]
+    biased = (1, 2)
+
+    def skips(self, inputs: int) -> bool:
+        return inputs == self.hidden_size
+
+
+class QRNN(GatedRecurrent):
+    """A quasi-recurrent network's layer with fo-pooling (Bradbury et al. 2017, equation 4): c_t = f c_{t-1} +
+    (1 - f) z, h_t = o c_t, z = tanh(W_z x + b_z), f and o = σ(likewise).
+
+    window  steps that the gates see, 1 or 2: with 2, W x is W of the former input (of a direction's walk) and
+            the present one side by side, and the first step has zeros before it
+
+    The other arguments are those of `GatedRecurrent`. Parameters a layer and direction, gates stacked as z,
+    f, o: weight_ih_l0 (3 H, window F), bias_ih_l0 (3 H,). Its state is c.
+    """
+
+    cell = LINEAR_FORMS["qrnn"]
+
+    def __init__(
+        self, input_size: int, hidden_size: int, *arguments: Any, window: int = 1, **options: Any
+    ) -> None:
+        super().__init__(input_size, hidden_size, *arguments, **options)
+        self._window = as_integer("QRNN", "window", window, 1)
+        if self._window > 2:
+            raise ShapeError(f"QRNN got window={window}: it takes 1 or 2")
+
+    @property
+    def window(self) -> int:
+        return self._window
+
+    @property
+    def steps_alone(self) -> bool:
+        return super().steps_alone and self._window == 1
+
+    def config(self) -> dict[str, Any]:
+        return {**super().config(), "window": self.window}
+
+
+#: c of the paper: how strong the recurrence gate makes the decay.
+SHARPNESS = 8.0
+#: |a| of a fresh layer at an open gate, uniform by its square.
+LEAST_RADIUS, MOST_RADIUS = 0.9, 0.999
+
+
+class RGLRU(GatedRecurrent):
+    """The real-gated linear recurrent unit (De et al. 2024, section 2.4): h_t = a_t h_{t-1} + sqrt(1 - a_t²)
+    i_t x_t, a = exp(-8 softplus(Λ) r), r = σ(W_a x + b_a), i = σ(W_x x + b_x). The derivative of the root is
+    1000 at most (appendix A). It has as many units as the input has features.
+
+    heads  parts of the features; each gate's W is block-diagonal, a block a part
+
+    The other arguments are those of `GatedRecurrent`, without hidden_size; there is one inner layer of one
+    direction. Parameters: weight_ih_l0 (2 H, H / heads), of each row what lies in its block, W_a before W_x,
+    from the normal distribution with variance heads / H; bias_ih_l0 (2 H,), 0; a_param_l0 (H,), Λ, so that a²
+    at r = 1 / 8 is uniform in 0.9² to 0.999².
+    """
+
+    cell = LINEAR_FORMS["rglru"]
+    unit_parameters = ("a_param",)
+    biased = (0, 1)
+
+    def __init__(self, input_size: int, *, heads: int = 1, bias: bool = True, **options: Any) -> None:
+        super().__init__(input_size, input_size, bias=bias, **options)
+        self.heads = as_integer("RGLRU", "heads", heads, 1)
+        if self.hidden_size % self.heads:
+            raise ShapeError(
+                f"RGLRU got heads={heads} and input_size={input_size}: heads must divide the features"
+            )
+        if self.num_layers > 1 or self.bidirectional:
+            raise ShapeError(
+                f"RGLRU got num_layers={self.num_layers} and bidirectional={self.bidirectional}: it takes "
+                "one layer of one direction; put several in a network"
+            )
+
+    def config(self) -> dict[str, Any]:
+        config = {**super().config(), "heads": self.heads}
+        for name in ("hidden_size", "num_layers", "bidirectional"):
+            del config[name]
+        return config
+
+    def skips(self, inputs: int) -> bool:
+        return True
+
+    def parameter_shapes(self) -> dict[str, Shape]:
+        shapes = super().parameter_shapes()
+        return {**shapes, "weight_ih_l0": (2 * self.hidden_size, self.hidden_size // self.heads)}
+
+    def initialize(self, generator: np.random.Generator) -> dict[str, np.ndarray]:
+        shapes, values = self.parameter_shapes(), {}
+        deviation = (self.heads / self.hidden_size) ** 0.5
+        values["weight_ih_l0"] = deviation * generator.standard_normal(shapes["weight_ih_l0"])
+        if self.bias:
+            values["bias_ih_l0"] = np.zeros(shapes["bias_ih_l0"])
+        squares = generator.uniform(LEAST_RADIUS**2, MOST_RADIUS**2, self.hidden_size)
+        values["a_param_l0"] = np.log(np.expm1(-0.5 * np.log(squares)))
+        return values
+
+    # ---- Λ as the cell takes it ----
+
+    def unit_values(self, xp: Any, own: Mapping[str, Any]) -> list[Any]:
+        return [-SHARPNESS * _softplus(xp, own["a_param"])]
+
+    def unit_gradients(self, xp: Any, own: Mapping[str, Any], by: list[Any]) -> list[Any]:
+        return [-SHARPNESS * by[0] / (1 + xp.exp(-own["a_param"]))]
+
+    # ---- products of blocks ----
+
+    def gates_in(self, seen: Any, weight: Any) -> list[Any]:
+        size, found = self.hidden_size // self.heads, []
+        for gate in range(2):
+            blocks = weight[gate * self.hidden_size : (gate + 1) * self.hidden_size].reshape(-1, size, size)
+            parts = seen.reshape(*seen.shape[:-1], self.heads, 1, size) @ blocks.swapaxes(-1, -2)
+            found.append(parts.reshape(seen.shape))
+        return found
+
+    def multiply(
+        self, ctx: LinearContext, rows: Array, weight: Array, bias: Array | None, out: Array
+    ) -> None:
+        if self.heads == 1:
+            super().multiply(ctx, rows, weight, bias, out)
+            return
+        for features, gates in self._blocks():
+            part, own = ctx.buffer("part", (*ctx.rows, len(gates))), None if bias is None else bias[gates]
+            given = ctx.device.xp.ascontiguousarray(rows[:, :, features])
+            super().multiply(ctx, given, weight[gates], own, part)
+            out[:, :, gates] = part
+
+    def multiply_back(self, ctx: LinearContext, rows: Array, weight: Array, out: Array) -> None:
+        if self.heads == 1:
+            super().multiply_back(ctx, rows, weight, out)
+            return
+        for features, gates in self._blocks():
+            part = ctx.buffer("by_part", (*ctx.rows, features.stop - features.start))
+            given = ctx.device.xp.ascontiguousarray(rows[:, :, gates])
+            super().multiply_back(ctx, given, weight[gates], part)
+            out[:, :, features] = part
+
+    def multiply_sums(
+        self, ctx: LinearContext, rows: Array, others: Array, out: Array, sums_alone: Array | None = None
+    ) -> None:
+        if self.heads == 1:
+            super().multiply_sums(ctx, rows, others, out, sums_alone)
+            return
+        assert sums_alone is not None
+        xp = ctx.device.xp
+        for features, gates in self._blocks():
+            part, sums = (
+                ctx.buffer("sums_part", (len(gates), out.shape[1])),
+                ctx.buffer("part_sums", (len(gates),)),
+            )
+            given = xp.ascontiguousarray(rows[:, :, gates]), xp.ascontiguousarray(others[:, :, features])
+            super().multiply_sums(ctx, *given, part, sums)
+            out[gates], sums_alone[gates] = part, sums
+
+    def _blocks(self) -> list[tuple[slice, np.ndarray]]:
+        """The features of each head, and the rows of both gates that see them."""
+        H, size = self.hidden_size, self.hidden_size // self.heads
+        features = [np.arange(head * size, (head + 1) * size) for head in range(self.heads)]
+        return [(slice(int(own[0]), int(own[-1]) + 1), np.concatenate([own, own + H])) for own in features]
+
+
+def _softplus(xp: Any, x: Any) -> Any:
+    """log(1 + e^x), of numbers that do not overflow."""
+    return xp.log1p(xp.exp(-abs(x))) + (x + abs(x)) / 2

@@ -22,14 +22,13 @@ class Linear(Weighted):
           out of the Jacobian's pattern
     """
 
+    arguments = ("in_features", "out_features", "bias")
+
     def __init__(self, in_features: int, out_features: int, bias: bool = True, *, mask: Any = None) -> None:
         self.in_features = as_integer("Linear", "in_features", in_features, 1)
         self.out_features = as_integer("Linear", "out_features", out_features, 1)
         self.bias = as_flag("Linear", "bias", bias)
         self.mask = as_mask("Linear", mask, self.weight_shape)
-
-    def config(self) -> dict[str, Any]:
-        return {"in_features": self.in_features, "out_features": self.out_features, "bias": self.bias}
 
     def output_shape(self, input_shape: Shape) -> Shape:
         if not input_shape or input_shape[-1] != self.in_features:

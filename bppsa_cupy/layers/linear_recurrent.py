@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import abc
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from types import ModuleType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -12,11 +13,30 @@ import numpy as np
 from bppsa_cupy.csr import Pattern
 from bppsa_cupy.devices import Array
 from bppsa_cupy.layers.base import Shape, StepJacobians
-from bppsa_cupy.layers.recurrent import Recurrent
-from bppsa_cupy.layers.recurrent_context import RecurrentContext
+from bppsa_cupy.layers.recurrent import Recurrent, RecurrentContext
 from bppsa_cupy.timescan import products, suffix
 from bppsa_cupy.timescan.chunked import WAYS
 from bppsa_cupy.timescan.linear import LinearScan
+
+
+class Library(NamedTuple):
+    """What a layer's formulas need of PyTorch or JAX.
+
+    module     with exp, sin, cos, expm1, where
+    scan       (a, b, h0, reverse, lengths) -> h, its `linear_scan`
+    concatenate, stack  (arrays, axis)
+    zeros      (array, shape) of the array's dtype, where it is
+    steps      (array, T): 0 to T - 1, where the array is
+    functions  the module that has those of cells, by the names that twins have them by
+    """
+
+    module: Any
+    scan: Callable[..., Any]
+    concatenate: Callable[..., Any]
+    stack: Callable[..., Any]
+    zeros: Callable[..., Any]
+    steps: Callable[..., Any]
+    functions: ModuleType
 
 
 class Direction(NamedTuple):
@@ -225,19 +245,18 @@ class LinearRecurrent(Recurrent):
 
     # ---- products: a step of a sample is a row, which has the same bits wherever it lies ----
 
-    @staticmethod
-    def multiply(ctx: LinearContext, rows: Array, weight: Array, bias: Array | None, out: Array) -> None:
+    def multiply(
+        self, ctx: LinearContext, rows: Array, weight: Array, bias: Array | None, out: Array
+    ) -> None:
         """out = W rows + b: rows (B, T, I), W (O, I), b (O,) or None, out (B, T, O)."""
         products.project(ctx.device, _by_row(rows), weight, bias, _by_row(out))()
 
-    @staticmethod
-    def multiply_back(ctx: LinearContext, rows: Array, weight: Array, out: Array) -> None:
+    def multiply_back(self, ctx: LinearContext, rows: Array, weight: Array, out: Array) -> None:
         """out = Wᵀ rows, of the first O columns of (B, T, at least O): W (O, I), out (B, T, I)."""
         products.project(ctx.device, _by_row(rows), weight, None, _by_row(out), transposed=True)()
 
-    @staticmethod
     def multiply_sums(
-        ctx: LinearContext, rows: Array, others: Array, out: Array, sums_alone: Array | None = None
+        self, ctx: LinearContext, rows: Array, others: Array, out: Array, sums_alone: Array | None = None
     ) -> None:
         """Fill out (O, I) with the sums over samples and steps of rows times others: the first O columns of
         (B, T, at least O), and (B, T, I); and sums_alone (O,), where given, with those of the rows."""
@@ -416,6 +435,56 @@ class LinearRecurrent(Recurrent):
         if whole is not out:
             out[...] = whole
         return out
+
+    # ---- the same in the differentiable operations of PyTorch or JAX, around its linear scan ----
+
+    def cell_in(self, library: Library) -> Any:
+        """The functions of the layer's cell on a library's arrays; None where it has no cell."""
+        return None
+
+    @abc.abstractmethod
+    def direction_in(
+        self, library: Library, cell: Any, own: Any, walk: Direction, x: Any, lengths: Any, first: Any
+    ) -> tuple[Any, Any]:
+        """A direction's output and states, from its parameters by name, its input and its first state."""
+
+    def forward_in(
+        self, library: Library, cell: Any, parameters: Mapping[str, Any], x: Any, lengths: Any, state: Any
+    ) -> tuple[Any, Any]:
+        """The output of x (B, T, F) and the last states, (num_layers D, B, H), complex where the layer's are.
+
+        cell     as `cell_in` makes it
+        lengths  (B,) where samples end, or None
+        state    before the first step, or None for zeros
+        """
+        live, after, outputs = None, list[Any](), list[Any]()
+        if lengths is not None:
+            live = library.steps(x, x.shape[1])[None, :, None] < lengths[:, None, None]
+
+        def cleared(rows: Any) -> Any:
+            if live is None:
+                return rows
+            return library.module.where(live, rows, library.zeros(rows, rows.shape))
+
+        def last(rows: Any, reverse: bool) -> Any:
+            if reverse or lengths is None:
+                return rows[:, 0 if reverse else -1]
+            return rows[library.steps(rows, len(rows)), lengths - 1]
+
+        given = cleared(x)
+        for number in range(self.num_layers):
+            outputs = []
+            for walk in self.walks(number):
+                of = f"_{walk.name}"
+                own = {key.removesuffix(of): a for key, a in parameters.items() if key.endswith(of)}
+                first = None if state is None else state[walk.number]
+                y, h = self.direction_in(library, cell, own, walk, given, lengths, first)
+                outputs.append(cleared(y))
+                after.append(last(h, walk.reverse))
+            given = outputs[0] if len(outputs) == 1 else library.concatenate(outputs, 2)
+        if self.outputs == "last":
+            given = library.concatenate([last(y, bool(n)) for n, y in enumerate(outputs)], 1)
+        return given, library.stack(after, 0)
 
     # ---- analysis ----
 

@@ -1,10 +1,10 @@
-"""What RNN, GRU and LSTM share: parameters in PyTorch's order, and the passes over time."""
+"""Recurrent layers whose gates read the former state through W_hh: parameters, and the passes over time."""
 
 from __future__ import annotations
 
 import abc
-from collections.abc import Iterator, Mapping
-from functools import cached_property
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -15,22 +15,152 @@ from bppsa_cupy.devices import Array, Launch, rules
 from bppsa_cupy.errors import DeviceError, ShapeError
 from bppsa_cupy.jacobians.cell import CellJacobian
 from bppsa_cupy.layers.base import Shape, StepJacobians
-from bppsa_cupy.layers.matrix_context import MatrixContext
-from bppsa_cupy.layers.recurrent import Recurrent
-from bppsa_cupy.layers.recurrent_jacobians import step_jacobians
-from bppsa_cupy.layers.recurrent_states import as_given, get_states, set_states, state_buffers
+from bppsa_cupy.layers.recurrent import Recurrent, RecurrentContext
 from bppsa_cupy.raw_kernels.frames.form import CellForm
 from bppsa_cupy.timescan import (
     Stack,
-    StackPasses,
     StackSize,
     WalkSize,
     check_forward,
     choose_forward,
     kept_shapes,
+    output_gradients,
     stack_shapes,
+    state_gradients,
     suffix,
 )
+
+#: Batches and numbers of steps whose bound passes a context keeps, at most.
+MOST_STACKS = 4
+
+
+@dataclass
+class MatrixContext(RecurrentContext):
+    """Such a layer's part of a pass.
+
+    make_stack      makes the passes over time, from the arguments of Stack
+    stack           these, bound to buffers for the present batch and number of steps
+    at_once         by both, how many steps a pass without a way back takes at a time
+    stacks          those for the last few of both, by them, the one used last at the end: on the same
+                    buffers, so that an epoch's last batch costs no binding of launches and no new graphs
+    version         of the device's choices that they follow
+    whole           of the lengths that are set, samples and steps where all are whole, else None
+    """
+
+    make_stack: Callable[..., Stack] = field(default=Stack, repr=False)
+    stack: Stack | None = field(default=None, repr=False)
+    at_once: dict[tuple[int, int], int] = field(default_factory=dict, repr=False)
+    stacks: dict[tuple[int, int], Stack] = field(default_factory=dict, repr=False)
+    whole: tuple[int, int] | None = field(default=None, repr=False)
+    version: int = field(default=0, repr=False)
+
+    @property
+    def forward_ways(self) -> tuple[str, ...]:
+        return self.stack.forward_ways if self.stack is not None else ()
+
+    @property
+    def backward_ways(self) -> tuple[str, ...]:
+        return self.stack.backward_ways if self.stack is not None and self.went_back else ()
+
+    def rebind(self, parameters: dict[str, Array]) -> None:
+        """Take other parameters: the next pass binds its launches anew, on the same buffers."""
+        super().rebind(parameters)
+        self.unbind()
+
+    def unbind(self) -> None:
+        """Let the passes over time go, and the memory that is theirs alone; the buffers stay."""
+        self.stack = None
+        self.stacks.clear()
+
+    def recall(self, key: tuple[int, int]) -> bool:
+        """Make the stack of this batch and number of steps the present one, if it is kept."""
+        self.stack = self.stacks.pop(key, None)
+        if self.stack is None:
+            return False
+        self.stacks[key] = self.stack
+        return True
+
+    def keep(self, key: tuple[int, int], stack: Stack) -> None:
+        """Take a stack as the present one."""
+        self.stack = self.stacks[key] = stack
+        self.make_room()
+
+    def make_room(self) -> None:
+        """Drop stacks beyond MOST_STACKS, and others than the present one whose own memory is more than that
+        of the buffers: those first that were not used for longest."""
+        if len(self.stacks) == 1:
+            return
+        buffers = sum(array.nbytes for array in self._buffers.values())
+        while len(self.stacks) > 1:
+            first, *_, present = self.stacks
+            own = sum(stack.own_bytes for key, stack in self.stacks.items() if key != present)
+            if len(self.stacks) <= MOST_STACKS and own <= buffers:
+                break
+            del self.stacks[first]
+
+    def drop_others(self) -> bool:
+        """Drop all stacks but the present one; whether there were others."""
+        others = [key for key, stack in self.stacks.items() if stack is not self.stack]
+        for key in others:
+            del self.stacks[key]
+        return bool(others)
+
+
+def set_states(arrays: Iterable[Array], given: tuple[Array, ...] | None) -> None:
+    """Set arrays (S, B), one per direction, from PyTorch's layout; 0 for None."""
+    for number, array in enumerate(arrays):
+        if given is None:
+            array[...] = 0
+            continue
+        H = given[0].shape[2]
+        for component, values in enumerate(given):
+            array[component * H : (component + 1) * H].T[...] = values[number]
+
+
+def state_buffers(ctx: RecurrentContext, name: str, arrays: list[Array], H: int) -> tuple[Array, ...]:
+    """Buffers of the pass for arrays (S, B), one per direction, in PyTorch's layout."""
+    states, batch = arrays[0].shape
+    return tuple(ctx.buffer(f"{name}_{place}", (len(arrays), batch, H)) for place in range(states // H))
+
+
+def get_states(buffers: tuple[Array, ...], arrays: list[Array], H: int) -> None:
+    """Fill `state_buffers` from the arrays."""
+    for component, buffer in enumerate(buffers):
+        for number, array in enumerate(arrays):
+            buffer[number] = array[component * H : (component + 1) * H].T
+
+
+def as_given(buffers: tuple[Array, ...]) -> Any:
+    """States as PyTorch's layers give them: h, or (h, c)."""
+    return buffers[0] if len(buffers) == 1 else buffers
+
+
+def step_jacobians(ctx: MatrixContext, name: str, gradient: Array | None) -> Iterator[StepJacobians]:
+    """The transposed Jacobians of each inner layer and direction, at a pass that went forward.
+
+    name      of the layer's class
+    gradient  by the layer's output, of the last way back; None before one
+    """
+    assert ctx.stack is not None
+    device, passes, size = ctx.device, ctx.stack, ctx.stack.sizes.walk
+    jacobian = CellJacobian(size.cell, size.hidden, size.heads)
+    pattern = jacobian.pattern
+    for number, layer in enumerate(zip(*(stack.layers for stack in passes.stacks), strict=True)):
+        by_outputs = None
+        if passes.stacks == (passes,) and ctx.went_back and gradient is not None:
+            by_outputs = output_gradients(passes, number, gradient)
+        for place, groups in enumerate(zip(*layer, strict=True)):
+            norms, parts = None, []
+            for walk in (direction.walk for direction in groups):
+                parts.append(device.empty((walk.size.steps, pattern.nnz, walk.size.batch), ctx.dtype))
+                jacobian.fill(device, walk, parts[-1])
+            values = parts[0] if len(parts) == 1 else device.xp.concatenate(parts, axis=2)
+            if by_outputs is not None:
+                by_states = state_gradients(device, groups[0], by_outputs[place], pattern, values)
+                squares = (by_states.astype(np.float64) ** 2).sum(axis=(1, 2))
+                norms = np.sqrt(device.to_host(squares))
+            way = "backward" if groups[0].walk.reverse else "forward"
+            yield StepJacobians(f"{name} l{number}", way, pattern, values, norms)
 
 
 class MatrixRecurrent(Recurrent):
@@ -71,14 +201,9 @@ class MatrixRecurrent(Recurrent):
         """The names of what the cell learns a unit, beside the weights."""
         return ()
 
-    @cached_property
-    def components(self) -> tuple[int, ...]:
-        """The places among the cell's states of those that callers give and get."""
-        return tuple(range(self.cell.states))
-
     @property
     def state_count(self) -> int:
-        return len(self.components)
+        return self.cell.states
 
     @property
     def step_pattern(self) -> Pattern:
@@ -122,7 +247,7 @@ class MatrixRecurrent(Recurrent):
             y, states = self._output(ctx, x), self._state_buffers(ctx, "states", stack)
 
             def run() -> None:
-                set_states(stack.initial_states, ctx.initial, self.components)
+                set_states(stack.initial_states, ctx.initial)
                 stack.forward()
                 if self.outputs == "all":
                     stack.put(y)
@@ -140,7 +265,7 @@ class MatrixRecurrent(Recurrent):
         width = self.directions * self.hidden_size
         return ctx.buffer("output", (batch, steps, width) if self.outputs == "all" else (batch, width))
 
-    def _forward_in_parts(self, ctx: MatrixContext, x: Array, length: int) -> StackPasses:
+    def _forward_in_parts(self, ctx: MatrixContext, x: Array, length: int) -> Stack:
         """Go forward over so many steps at a time, each part from the state that the one before ended with,
         and write the output where it is of every step."""
         for first in range(0, x.shape[1], length):
@@ -151,25 +276,25 @@ class MatrixRecurrent(Recurrent):
                 for initial, final in zip(stack.initial_states, before.final_states, strict=True):
                     initial[...] = final
             else:
-                set_states(stack.initial_states, ctx.initial, self.components)
+                set_states(stack.initial_states, ctx.initial)
             stack.forward()
             if self.outputs == "all":
                 _put_part(ctx, stack, self._output(ctx, x)[:, first : first + length])
         return stack
 
-    def _put_last(self, stack: StackPasses, y: Array, states: tuple[Array, ...]) -> None:
+    def _put_last(self, stack: Stack, y: Array, states: tuple[Array, ...]) -> None:
         """Write the final states, and the output where it is that of the last step."""
         H = self.hidden_size
-        get_states(states, stack.final_states, H, self.components)
+        get_states(states, stack.final_states, H)
         if self.outputs != "all":
             for number, last in enumerate(stack.final_states[-self.directions :]):
                 y[:, number * H : (number + 1) * H] = last[:H].T
 
-    def _state_buffers(self, ctx: MatrixContext, name: str, stack: StackPasses) -> tuple[Array, ...]:
-        return state_buffers(ctx, name, stack.final_states, self.hidden_size, self.components)
+    def _state_buffers(self, ctx: MatrixContext, name: str, stack: Stack) -> tuple[Array, ...]:
+        return state_buffers(ctx, name, stack.final_states, self.hidden_size)
 
     @staticmethod
-    def _repeat(stack: StackPasses, name: str, arrays: tuple[Array, ...], run: Launch) -> None:
+    def _repeat(stack: Stack, name: str, arrays: tuple[Array, ...], run: Launch) -> None:
         """Make work on the stack and these arrays, which a device may keep as a graph."""
         if stack.graphs is None:
             run()
@@ -194,12 +319,11 @@ class MatrixRecurrent(Recurrent):
         """Put the context into the state that `forward(x)` left, from the arrays of `kept_shapes` that it
         kept."""
         stack = self._enter(ctx, x)
-        assert isinstance(stack, Stack)
-        set_states(stack.initial_states, ctx.initial, self.components)
+        set_states(stack.initial_states, ctx.initial)
         stack.recall(kept)
         ctx.saved["input"] = x
 
-    def _enter(self, ctx: MatrixContext, x: Array, first: int = 0) -> StackPasses:
+    def _enter(self, ctx: MatrixContext, x: Array, first: int = 0) -> Stack:
         """The stack, with input, lengths and parameters in it; of a part of the steps, of which the first
         is number `first`."""
         batch, steps = x.shape[:2]
@@ -209,7 +333,6 @@ class MatrixRecurrent(Recurrent):
         if whole is None or ctx.whole != whole:
             stack.lengths[...] = steps if ctx.lengths is None else (ctx.lengths - first).clip(0, steps)
         ctx.whole = whole
-        self.spread_parameters(ctx)
         stack.take(x)
         return stack
 
@@ -225,7 +348,7 @@ class MatrixRecurrent(Recurrent):
     def vjp(self, ctx: MatrixContext, gradient: Array) -> Array:
         return self._input_gradient(ctx, self._go_back(ctx, gradient))
 
-    def _go_back(self, ctx: MatrixContext, gradient: Array) -> StackPasses:
+    def _go_back(self, ctx: MatrixContext, gradient: Array) -> Stack:
         """The stack, gone back through time from the gradient by the output."""
         assert ctx.stack is not None
         stack, H = ctx.stack, self.hidden_size
@@ -233,7 +356,7 @@ class MatrixRecurrent(Recurrent):
         ctx.went_back = False
 
         def run() -> None:
-            set_states(stack.boundaries, ctx.final_gradient, self.components)
+            set_states(stack.boundaries, ctx.final_gradient)
             if self.outputs == "all":
                 stack.take_gradient(gradient)
             else:
@@ -242,7 +365,7 @@ class MatrixRecurrent(Recurrent):
                     by_output += gradient[:, number * H : (number + 1) * H]
             stack.backward(ctx.method)
             if states:
-                get_states(states, stack.state_gradients, H, self.components)
+                get_states(states, stack.state_gradients, H)
 
         arrays = (gradient, *states, *(ctx.final_gradient or ()))
         try:
@@ -257,29 +380,16 @@ class MatrixRecurrent(Recurrent):
             ctx.saved["state_gradients"] = as_given(states)
         return stack
 
-    def _weight_gradients(self, ctx: MatrixContext, stack: StackPasses) -> None:
+    def _weight_gradients(self, ctx: MatrixContext, stack: Stack) -> None:
         self._repeat(stack, "by weights", (), stack.weight_gradients)
-        self.gather_gradients(ctx)
 
-    def _input_gradient(self, ctx: MatrixContext, stack: StackPasses) -> Array:
+    def _input_gradient(self, ctx: MatrixContext, stack: Stack) -> Array:
         result = ctx.buffer("input_gradient", ctx.saved["input"].shape)
         self._repeat(stack, "by input", (result,), lambda: stack.input_gradient(result))
         return result
 
     def step_jacobians(self, ctx: MatrixContext, gradient: Array | None) -> Iterator[StepJacobians]:
         return step_jacobians(ctx, type(self).__name__, gradient)
-
-    # ---- what the passes over time take as parameters, where those of the layer are fewer ----
-
-    def walked(self, ctx: MatrixContext, arrays: Mapping[str, Array], what: str) -> Mapping[str, Array]:
-        """Of the layer's parameters, or the gradients by them, those that passes over time are bound to."""
-        return arrays
-
-    def spread_parameters(self, ctx: MatrixContext) -> None:
-        """Fill what `walked` gave of the parameters, before a pass."""
-
-    def gather_gradients(self, ctx: MatrixContext) -> None:
-        """Fill the layer's gradients from the arrays that `walked` gave, after a backward pass."""
 
     # ---- buffers ----
 
@@ -298,7 +408,7 @@ class MatrixRecurrent(Recurrent):
         (T, rows, B), by time, samples innermost."""
         return kept_shapes(self._stack_size(batch, steps, 0))
 
-    def _make_stack(self, ctx: MatrixContext, batch: int, steps: int) -> StackPasses:
+    def _make_stack(self, ctx: MatrixContext, batch: int, steps: int) -> Stack:
         """The bound passes for this batch and number of steps, made where none are kept of them."""
         key = batch, steps
         if ctx.version != ctx.device.choices.version:
@@ -319,15 +429,14 @@ class MatrixRecurrent(Recurrent):
         assert ctx.stack is not None
         return ctx.stack
 
-    def _bind_stack(self, ctx: MatrixContext, sizes: StackSize, shapes: dict[str, Shape]) -> StackPasses:
+    def _bind_stack(self, ctx: MatrixContext, sizes: StackSize, shapes: dict[str, Shape]) -> Stack:
         taken = ctx.missing_bytes(shapes)
         if taken <= ctx.device.free_memory():  # else reserve says so
             check_forward(ctx.device, sizes, self.forward_method, taken)
         buffers = ctx.reserve(shapes)
         buffers["lengths"], ctx.whole = ctx.buffer("lengths", (sizes.walk.batch,), np.int64), None
-        parameters = self.walked(ctx, ctx.parameters, "parameters")
-        gradients = self.walked(ctx, ctx.gradients, "gradients")
-        return ctx.make_stack(ctx.device, sizes, buffers, parameters, gradients, self.forward_method)
+        arrays = buffers, ctx.parameters, ctx.gradients
+        return ctx.make_stack(ctx.device, sizes, *arrays, self.forward_method)
 
 
 def _part(ctx: MatrixContext, x: Array, first: int, length: int) -> Array:
@@ -336,7 +445,7 @@ def _part(ctx: MatrixContext, x: Array, first: int, length: int) -> Array:
     return part if part.strides[0] < part.strides[1] else ctx.device.xp.ascontiguousarray(part)
 
 
-def _put_part(ctx: MatrixContext, stack: StackPasses, y: Array) -> None:
+def _put_part(ctx: MatrixContext, stack: Stack, y: Array) -> None:
     """Write the output of a stack to a part of the steps of sequences."""
     if y.flags.c_contiguous or y.strides[0] < y.strides[1]:
         stack.put(y)

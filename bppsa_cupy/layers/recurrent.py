@@ -1,9 +1,11 @@
-"""What all recurrent layers share: PyTorch's arguments, shapes, and states."""
+"""What all recurrent layers share: arguments, checks of states, and a pass."""
 
 from __future__ import annotations
 
 import abc
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -12,9 +14,64 @@ from bppsa_cupy.arguments import as_flag, as_integer, as_number, is_one_of
 from bppsa_cupy.conversion import of_dtype
 from bppsa_cupy.csr import Pattern
 from bppsa_cupy.devices import Array
-from bppsa_cupy.errors import ShapeError
-from bppsa_cupy.layers.base import Layer, Shape, uniform_fan_in
-from bppsa_cupy.layers.recurrent_context import RecurrentContext
+from bppsa_cupy.errors import DeviceError, ShapeError
+from bppsa_cupy.layers.base import Context, Layer, Shape, uniform_fan_in
+
+
+@dataclass
+class RecurrentContext(Context):
+    """A recurrent layer's part of a pass.
+
+    initial         the state before the first step, in PyTorch's shape: (h,) or (h, c), or None
+    final_gradient  the gradient by the final state, likewise
+    want_states     whether the way back gives the gradients by the initial state
+    went_back       whether it went back since its forward pass
+    """
+
+    initial: tuple[Array, ...] | None = None
+    final_gradient: tuple[Array, ...] | None = None
+    want_states: bool = True
+    went_back: bool = False
+
+    @property
+    def forward_ways(self) -> tuple[str, ...]:
+        """How the pass went over time, and why: a line an inner layer and direction."""
+        return ()
+
+    @property
+    def backward_ways(self) -> tuple[str, ...]:
+        """How it went back, likewise; empty before it did."""
+        return ()
+
+    def let_go(self) -> None:
+        super().let_go()
+        self.initial = self.final_gradient = self.lengths = None
+
+    def rebind(self, parameters: dict[str, Array]) -> None:
+        """Take other parameters, on the same buffers."""
+        self.parameters = parameters
+
+    def missing_bytes(self, shapes: Mapping[str, Shape]) -> int:
+        """Bytes that a `reserve` of these would take from the device."""
+        return self.dtype.itemsize * sum(
+            math.prod(shape)
+            for name, shape in shapes.items()
+            if name not in self._buffers or self._buffers[name].size < math.prod(shape)
+        )
+
+    def reserve(self, shapes: Mapping[str, Shape]) -> dict[str, Array]:
+        """A `buffer` for each name and shape.
+
+        Raises DeviceError with the bytes needed and free, before anything is allocated.
+        """
+        needed = self.missing_bytes(shapes)
+        if needed and needed > (free := self.device.free_memory()):
+            raise DeviceError(
+                f"{self.device.name}: a pass takes {needed} more bytes, {free} are free: use a smaller "
+                "batch, or shorter sequences"
+            )
+        return {name: self.buffer(name, shape) for name, shape in shapes.items()}
+
 
 #: What a recurrent layer puts out.
 OUTPUTS = ("all", "last")
@@ -40,6 +97,10 @@ class Recurrent(Layer):
     barrier to the scan over layers, and is crossed by a scan over time.
     """
 
+    arguments = (
+        "input_size", "hidden_size", "num_layers", "bias", "batch_first", "dropout", "bidirectional",
+        "outputs", "forward_method",
+    )  # fmt: skip
     context = RecurrentContext
     beside_geometry = ("forward_method",)
     forward_methods: tuple[str, ...]
@@ -99,19 +160,6 @@ class Recurrent(Layer):
     def directions(self) -> int:
         """D: 2 where bidirectional, else 1."""
         return 2 if self.bidirectional else 1
-
-    def config(self) -> dict[str, Any]:
-        return {
-            "input_size": self.input_size,
-            "hidden_size": self.hidden_size,
-            "num_layers": self.num_layers,
-            "bias": self.bias,
-            "batch_first": self.batch_first,
-            "dropout": self.dropout,
-            "bidirectional": self.bidirectional,
-            "outputs": self.outputs,
-            "forward_method": self.forward_method,
-        }
 
     def output_shape(self, input_shape: Shape) -> Shape:
         if len(input_shape) != 2 or input_shape[1] != self.input_size:

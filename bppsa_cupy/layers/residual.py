@@ -1,4 +1,4 @@
-"""Residual blocks (He et al. 2016)."""
+"""Residual blocks (He et al. 2016), and the walk through every layer of a stack and of the blocks in it."""
 
 from __future__ import annotations
 
@@ -242,3 +242,41 @@ def inner_draw(draw: tuple[int, int, int], branch: str, index: int) -> tuple[int
     two layers of a network share one."""
     key, number, passes = draw
     return key, crc32(f"{number}.{branch}.{index}".encode()), passes
+
+
+@dataclass(slots=True)
+class Place:
+    """A layer in a network.
+
+    path   "3", or inside of a block "3.body.0"
+    stack  the layers it is one of, and its `index` there
+    ctx    its part of a pass; None where the walk is of no pass
+    """
+
+    path: str
+    stack: LayerStack
+    index: int
+    ctx: Context | None
+
+    @property
+    def layer(self) -> Layer:
+        return self.stack.layers[self.index]
+
+    @property
+    def output_shape(self) -> Shape:
+        return self.stack.shapes[self.index + 1]
+
+
+def walk(stack: LayerStack, contexts: Sequence[Context] | None = None, path: str = "") -> Iterator[Place]:
+    """The layers in order, a block before those inside of it.
+
+    contexts  of a pass; a block that the pass did not come to has nothing inside
+    """
+    for index, layer in enumerate(stack.layers):
+        ctx = None if contexts is None else contexts[index]
+        yield Place(f"{path}{index}", stack, index, ctx)
+        if (ctx is None or isinstance(ctx, ResidualContext)) and isinstance(layer, Residual):
+            inner = {} if ctx is None else ctx.inner
+            for branch, inside in layer.stacks(stack.shapes[index]).items():
+                if ctx is None or branch in inner:
+                    yield from walk(inside, inner.get(branch), f"{path}{index}.{branch}.")

@@ -10,8 +10,7 @@ import numpy as np
 from bppsa_cupy.arguments import as_instance
 from bppsa_cupy.errors import ShapeError
 from bppsa_cupy.layers import Conv2d, Layer, Linear, Residual
-from bppsa_cupy.layers.batch_norm import BatchNorm
-from bppsa_cupy.layers.normalization import Normalization
+from bppsa_cupy.layers.norms import BatchNorm, Normalization
 from bppsa_cupy.layers.stack import LayerStack
 from bppsa_cupy.network.sequential import Sequential
 

@@ -11,9 +11,8 @@ import numpy as np
 from bppsa_cupy.devices import Array, Device
 from bppsa_cupy.errors import PassError
 from bppsa_cupy.layers import Context, Layer
-from bppsa_cupy.layers.recurrent_context import RecurrentContext
-from bppsa_cupy.layers.residual import ResidualContext
-from bppsa_cupy.layers.walk import walk
+from bppsa_cupy.layers.recurrent import RecurrentContext
+from bppsa_cupy.layers.residual import ResidualContext, walk
 from bppsa_cupy.network.architecture import Architecture
 from bppsa_cupy.network.parameters import ParameterSet
 from bppsa_cupy.network.sections import Section

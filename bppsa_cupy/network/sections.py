@@ -11,8 +11,8 @@ from bppsa_cupy.errors import PlanMismatchError
 from bppsa_cupy.jacobians.base import TransposedJacobian
 from bppsa_cupy.layers import Layer, Residual
 from bppsa_cupy.layers.base import Shape
+from bppsa_cupy.layers.residual import walk
 from bppsa_cupy.layers.stack import LayerStack
-from bppsa_cupy.layers.walk import walk
 from bppsa_cupy.plan import Chain, Element
 
 

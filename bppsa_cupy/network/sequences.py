@@ -8,7 +8,7 @@ from typing import Any
 from bppsa_cupy.devices import Array
 from bppsa_cupy.errors import ShapeError
 from bppsa_cupy.layers import Recurrent
-from bppsa_cupy.layers.recurrent_context import RecurrentContext
+from bppsa_cupy.layers.recurrent import RecurrentContext
 from bppsa_cupy.network.passes import Pass
 from bppsa_cupy.timescan.lengths import take_lengths
 

@@ -9,8 +9,8 @@ from typing import Any
 from bppsa_cupy.devices import Array
 from bppsa_cupy.errors import ShapeError
 from bppsa_cupy.layers import Context
-from bppsa_cupy.layers.recurrent_context import RecurrentContext
-from bppsa_cupy.layers.walk import walk
+from bppsa_cupy.layers.recurrent import RecurrentContext
+from bppsa_cupy.layers.residual import walk
 from bppsa_cupy.network.architecture import Architecture
 from bppsa_cupy.network.forward import draw, take_input
 

@@ -8,8 +8,8 @@ from functools import cached_property
 
 from bppsa_cupy.layers import Layer, Recurrent, Residual
 from bppsa_cupy.layers.base import Shape
+from bppsa_cupy.layers.residual import walk
 from bppsa_cupy.layers.stack import LayerStack
-from bppsa_cupy.layers.walk import walk
 from bppsa_cupy.layers.weighted import Weighted
 
 

@@ -9,7 +9,7 @@ from typing import Any
 from bppsa_cupy.arguments import as_flag, as_instance, as_integer
 from bppsa_cupy.distributed import Group
 from bppsa_cupy.errors import BppsaError, DistributedError
-from bppsa_cupy.layers.batch_norm import BatchNorm
+from bppsa_cupy.layers.norms import BatchNorm
 from bppsa_cupy.network.sequential import Sequential
 from bppsa_cupy.pipeline.execution import Execution
 from bppsa_cupy.pipeline.items import Item

@@ -18,9 +18,8 @@ from bppsa_cupy.errors import DeviceError
 from bppsa_cupy.raw_kernels import KERNELS
 from bppsa_cupy.raw_kernels.frames.twins import kernels_of
 from bppsa_cupy.timescan import serial
-from bppsa_cupy.timescan.choice import choose_walk
 from bppsa_cupy.timescan.walk import Walk
-from bppsa_cupy.timescan.ways import scratch_backward
+from bppsa_cupy.timescan.ways import choose_walk, scratch_backward
 
 #: Which way over time a method of net.backward asks for.
 WAYS = {"auto": "auto", "bp": "serial", "linear": "serial", "blelloch": "chunked", "hybrid": "chunked"}

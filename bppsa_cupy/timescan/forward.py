@@ -1,16 +1,333 @@
-"""How a walk goes forward in time: serially, or all chunks at once, of an affine cell exactly, of others by
-Newton's iteration."""
+"""How a walk goes forward in time: serially, by chunks where its step is affine, or by Newton's iteration.
+
+Newton's iteration finds all states at once. The unknowns are the states at the boundaries of chunks. An
+iteration walks every chunk from its assumed state, all chunks at once, and sees by how much its end misses
+the state assumed for the next one. The products of the chunks' Jacobians say how those ends move with the
+assumed states, so the linearised correction is an affine scan over the chunks, forward in time:
+step_k = mismatch_k + M_kᵀ step_{k-1}. With chunks of one step this is DEER (Lim et al. 2024). Longer chunks
+need fewer iterations and a smaller scan, since nothing is linearised inside a chunk (multiple shooting).
+
+Damping as in Gonzalez et al. 2024: where the mismatch grows, the Jacobians are scaled down; at scale 0
+the iteration is Picard's. Whatever the scale, each iteration makes at least one more chunk exact: a state
+assumed after a chunk becomes that chunk's end, plus what earlier corrections make of it.
+
+A mismatch says little of the states' error, which is the mismatches carried on by the products of Jacobians.
+The undamped correction is that error, to first order, so the correction is what must be small. Then comes the
+proof: chunks are walked again, each from the end of the one before, until no state at a boundary changes.
+Every chunk then starts from what the chunk before it gave, as in the serial pass. Where the dynamics
+contract, a walk or two do. Where rounding never settles, the states are taken only if it can be told to stay
+far below the tolerance, carried on by the same products; else the serial pass is.
+
+An affine step's Jacobian holds no state, so the first iteration leads to the true states from any assumed
+ones: chunks are walked from zeros once, corrected, and walked again.
+"""
 
 from __future__ import annotations
 
-from bppsa_cupy.devices import Device, Launch
+from dataclasses import dataclass, replace
+from itertools import count
+
+import numpy as np
+
+from bppsa_cupy.devices import Array, Device, Launch
 from bppsa_cupy.errors import DeviceError
+from bppsa_cupy.raw_kernels import KERNELS
 from bppsa_cupy.timescan import serial
-from bppsa_cupy.timescan.affine import AffineForward
-from bppsa_cupy.timescan.choice import choose_walk
-from bppsa_cupy.timescan.newton import NewtonForward
-from bppsa_cupy.timescan.sizes import StackSize, WalkSize
-from bppsa_cupy.timescan.walk import Walk
+from bppsa_cupy.timescan.chunked import bind_reduce
+from bppsa_cupy.timescan.walk import StackSize, Walk, WalkSize
+from bppsa_cupy.timescan.ways import choose_walk
+
+#: Iterations after which the serial pass is taken; and what a state's error may be, in units of the dtype's
+#: rounding times the state's size.
+MAXIMAL_ITERATIONS = 16
+TOLERANCE = 16.0
+#: Walks in which the boundaries are to settle, or of short chunks as many as take so many steps.
+SETTLING_WALKS, SETTLING_STEPS = 32, 64
+#: By how much the tolerance must exceed what becomes of a rounding, where boundaries do not settle.
+MARGIN = 64.0
+
+
+@dataclass(frozen=True)
+class NewtonReport:
+    """What an iteration came to.
+
+    converged   whether every error is within the tolerance; if not, the serial pass gave the states
+    iterations  Newton's steps; the walks in which boundaries settle come on top
+    error       of the states, the largest of all boundaries and samples, each by the size of its own state: 0
+                where every boundary is, to the bit, the end of the chunk before it
+    tolerance   what it had to reach
+    chunks      that were walked at once
+    diagonal    whether the diagonal alone of each chunk's product was taken
+    """
+
+    converged: bool
+    iterations: int
+    error: float
+    tolerance: float
+    chunks: int
+    diagonal: bool = False
+
+    def __str__(self) -> str:
+        name = "quasi-newton" if self.diagonal else "newton"
+        end = "converged" if self.converged else "did not converge: run serially"
+        return (
+            f"{name} over {self.chunks} chunks: {end}, {self.iterations} iterations, error "
+            f"{self.error:.2g} (tolerance {self.tolerance:.2g})"
+        )
+
+
+class NewtonForward:
+    """A forward pass of one walk, bound to its arrays: calling it fills `state`, `gates` and `final`.
+
+    chunk       steps a chunk; at least 1
+    diagonal    quasi-Newton: the diagonal alone of each chunk's product is taken
+    tolerance   a state's error by its size; by default 16 roundings
+    iterations  the most there may be
+
+    Promised: each chunk begins with the very state in which the one before it ends, as in the serial pass.
+    With a tolerance far above rounding, boundaries that do not settle may differ from the serial pass's by
+    that tolerance times the state's largest element (h and c of an LSTM apart). Where neither is reached,
+    and where values leave the range, the serial pass is run. `report` is of the latest call.
+    """
+
+    def __init__(
+        self,
+        device: Device,
+        walk: Walk,
+        chunk: int,
+        *,
+        diagonal: bool = False,
+        tolerance: float | None = None,
+        iterations: int = MAXIMAL_ITERATIONS,
+    ) -> None:
+        self._device, self._walk = device, walk
+        self._chunk, self._chunks = chunk, walk.size.chunks(chunk)
+        self._diagonal, self._iterations = diagonal, iterations
+        self._tolerance = (
+            TOLERANCE * float(np.finfo(walk.state.dtype).eps) if tolerance is None else tolerance
+        )
+        self._serial = serial.forward(device, walk)
+        self.report: NewtonReport | None = None
+        if self._chunks > 1:
+            self._bind()
+
+    def _bind(self) -> None:
+        """The same walk with chunks as samples: K B samples of `chunk` steps, sample (k, b) at k B + b."""
+        device, walk, chunk, chunks = self._device, self._walk, self._chunk, self._chunks
+        dtype, rows, batch = walk.state.dtype, walk.state.shape[1], chunks * walk.size.batch
+        size = replace(walk.size, steps=chunk, batch=batch)
+        self._pieces = replace(
+            walk, size=size, reverse=False, lengths=self._lengths(),
+            initial=device.empty_walk((rows, batch), dtype),
+            projected=device.empty_walk((chunk, walk.projected.shape[1], batch), dtype),
+            state=device.empty_walk((chunk, rows, batch), dtype),
+            gates=device.empty_walk((chunk, walk.gates.shape[1], batch), dtype),
+            final=device.empty_walk((rows, batch), dtype),
+        )  # fmt: skip
+        maps = device.empty((size.walks, size.state, size.state), dtype)
+        exponents = device.empty((size.walks, size.state), np.int32)
+        self._maps = maps
+        self._mismatch = device.arrange(device.zeros((chunks, rows, walk.size.batch), dtype))
+        self._step = device.empty_walk((chunks, rows, walk.size.batch), dtype)
+        none = device.empty(0, dtype)
+        self._walk_pieces = serial.forward_in_blocks(device, self._pieces)
+        self._reduce = bind_reduce(device, self._pieces, None, chunk, 0, maps, exponents, none)
+        self._corrections = {
+            damping: device.bind(
+                KERNELS["newton_scan"], maps, exponents, self._mismatch, self._step, chunks,
+                *walk.size.boundary_scalars, damping,
+            )
+            for damping in (1.0, 0.5, 0.0)
+        }  # fmt: skip
+        starts, ends = self._pieces.initial, self._pieces.final
+        states, hidden, batch = walk.size.cell.states, walk.size.hidden, walk.size.batch
+        self._found = device.empty((2, states, batch), dtype)
+        self._miss = device.bind(
+            KERNELS["newton_mismatch"], starts, ends, self._mismatch, chunks, rows, batch
+        )
+        self._judge = device.bind(
+            KERNELS["newton_errors"], ends, self._mismatch, self._step, self._found, chunks, states, hidden,
+            batch, self._tolerance, float(np.finfo(dtype).tiny),
+        )  # fmt: skip
+        self._advance = device.bind(
+            KERNELS["newton_advance"], ends, self._mismatch, self._step, starts, chunks, rows, batch
+        )
+        self._linearise = device.sequence(
+            [self._walk_pieces, self._miss, self._reduce, self._corrections[1.0], self._judge]
+        )
+
+    @property
+    def description(self) -> str:
+        """What the latest call ran."""
+        return str(self.report)
+
+    def _lengths(self) -> Array:
+        """Steps of each chunk at which its sample is not padded; the padded ones are at its end.
+
+        The padded steps of a reversed walk come first, so its steps are shifted: see `_in_steps`.
+        """
+        walk, xp = self._walk, self._device.xp
+        begins = xp.arange(self._chunks, dtype=np.int64)[:, None] * self._chunk
+        return xp.ascontiguousarray(xp.clip(walk.lengths[None, :] - begins, 0, self._chunk).reshape(-1))
+
+    def _piecewise(self, values: Array) -> Array:
+        """(T, rows, B) by time -> (K, chunk, rows, B) by step, a copy; zeros after the last step."""
+        walk, xp = self._walk, self._device.xp
+        result = xp.zeros((self._chunks * self._chunk, *values.shape[1:]), values.dtype)
+        result[: walk.size.steps] = self._in_steps(values)
+        return result.reshape(self._chunks, self._chunk, *values.shape[1:])
+
+    def _in_steps(self, values: Array) -> Array:
+        """`values` by time as seen in the order of each sample's steps; its own inverse.
+
+        A reversed walk passes its padded steps first, where nothing happens: they are moved after the
+        others, so that step s of sample b is time lengths[b] - 1 - s.
+        """
+        walk, xp = self._walk, self._device.xp
+        if not walk.reverse:
+            return values
+        steps = xp.arange(walk.size.steps, dtype=np.int64)[:, None]
+        times = xp.where(steps < walk.lengths[None, :], walk.lengths[None, :] - 1 - steps, steps)
+        return xp.take_along_axis(values, times[:, None, :], axis=0)
+
+    def __call__(self) -> None:
+        if self._chunks < 2:
+            self._serial()
+            self.report = NewtonReport(True, 0, 0.0, self._tolerance, 1, self._diagonal)
+            return
+        with np.errstate(over="ignore", invalid="ignore"):  # where the serial pass is taken
+            self.report = self._iterate()
+        if self.report.converged:
+            self._put()
+        else:
+            self._serial()
+
+    def _begin(self) -> tuple[Array, Array]:
+        """Copy lengths and input into chunks and set the states before all chunks but the first to 0; returns
+        the states before and after each chunk, (K, rows, B)."""
+        walk, pieces = self._walk, self._pieces
+        rows, batch, chunks = walk.state.shape[1], walk.size.batch, self._chunks
+        pieces.lengths[...] = self._lengths()
+        pieces.projected.reshape(self._chunk, -1, chunks, batch)[...] = self._piecewise(
+            walk.projected
+        ).transpose(1, 2, 0, 3)
+        starts, ends = (
+            a.reshape(rows, chunks, batch).transpose(1, 0, 2) for a in (pieces.initial, pieces.final)
+        )
+        starts[...] = 0
+        starts[0] = walk.initial
+        return starts, ends
+
+    def _iterate(self) -> NewtonReport:
+        xp, chunks = self._device.xp, self._chunks
+        starts, ends = self._begin()
+        damping, least, error = 1.0, float("inf"), float("inf")
+        for iteration in count(1):
+            self._linearise()
+            error, mismatch = self._errors()
+            # The first walk tells of the states that were guessed, not of any correction.
+            if mismatch == 0 or (error <= self._tolerance and iteration > 1):
+                left = self._left(starts, ends, error)
+                converged = left <= self._tolerance
+                return NewtonReport(
+                    converged, iteration, left if converged else error, self._tolerance, chunks,
+                    self._diagonal,
+                )  # fmt: skip
+            if iteration >= self._iterations or mismatch != mismatch:
+                break
+            damping = 1.0 if mismatch < least else 0.5 if damping == 1.0 else 0.0
+            least = min(least, mismatch)
+            if self._diagonal:
+                self._maps *= xp.eye(self._maps.shape[-1], dtype=self._maps.dtype)
+            if self._diagonal or damping != 1.0:
+                self._corrections[damping]()
+            self._advance()
+        return NewtonReport(False, iteration, error, self._tolerance, chunks, self._diagonal)
+
+    def _left(self, starts: Array, ends: Array, error: float) -> float:
+        """The error left in the states, relative to their size, once the correction is within the tolerance:
+        0 where the boundaries no longer move, else the correction plus how far rounding may have grown;
+        infinite where that is beyond the tolerance."""
+        xp, walks = self._device.xp, max(SETTLING_WALKS, -(-SETTLING_STEPS // self._chunk))
+        for _ in range(walks):
+            moved = xp.stack([xp.max(xp.abs(ends[:-1] - starts[1:]))])
+            if self._device.to_host(moved)[0] == 0:
+                return 0.0
+            starts[1:] = ends[:-1]
+            self._walk_pieces()
+        self._reduce()
+        shape = self._chunks, self._walk.size.cell.states, self._walk.size.hidden, self._walk.size.batch
+        sizes = xp.max(xp.abs(ends).reshape(shape), 2)  # of each state vector at each boundary
+        signs = xp.asarray(np.random.default_rng(0).choice([-2.0, 2.0], self._mismatch.shape))
+        roundings = signs * np.finfo(self._mismatch.dtype).eps * xp.repeat(sizes, self._walk.size.hidden, 1)
+        self._mismatch[...] = roundings.reshape(self._mismatch.shape)
+        self._mismatch[-1] = 0
+        self._corrections[1.0]()
+        self._judge()
+        rounding, _ = self._errors()
+        self._miss()
+        self._corrections[1.0]()
+        self._judge()
+        error = max(error, self._errors()[0])
+        left = 2 * error + MARGIN * rounding
+        return left if left <= self._tolerance else float("inf")
+
+    def _errors(self) -> tuple[float, float]:
+        """The largest undamped correction by the size of its state, NaN where one is not finite; and the
+        largest mismatch by the size of its sample's largest state, NaN where a state is. Waits for the
+        device."""
+        error, mismatch = self._device.to_host(self._found).reshape(2, -1).max(1)
+        return float(error) * self._tolerance, float(mismatch)
+
+    def _put(self) -> None:
+        """The chunks' states and gates where the serial pass would leave them."""
+        walk, pieces = self._walk, self._pieces
+        batch, chunks = walk.size.batch, self._chunks
+        for ours, theirs in ((walk.state, pieces.state), (walk.gates, pieces.gates)):
+            rows = ours.shape[1]
+            by_step = theirs.reshape(self._chunk, rows, chunks, batch).transpose(2, 0, 1, 3)
+            by_step = by_step.reshape(chunks * self._chunk, rows, batch)[: walk.size.steps]
+            ours[...] = self._in_steps(by_step)
+        if walk.reverse:  # the padded steps come before the others: their state is the initial one
+            times = self._device.xp.arange(walk.size.steps)[:, None, None]
+            walk.state[...] = self._device.xp.where(times < walk.lengths, walk.state, walk.initial)
+        walk.final[...] = pieces.final.reshape(-1, chunks, batch)[:, -1]
+
+
+class AffineForward(NewtonForward):
+    """A forward pass of one walk by chunks, bound to its arrays: calling it fills `state`, `gates` and
+    `final`.
+
+    Law: the states are those of the serial pass up to rounding. Where one before a chunk is not finite, as
+    where a product left the range, the serial pass is run; `description` says so of the latest call.
+    """
+
+    _is_finite = True
+
+    def __call__(self) -> None:
+        self._is_finite = True
+        if self._chunks < 2:
+            self._serial()
+            return
+        xp = self._device.xp
+        with np.errstate(over="ignore", invalid="ignore"):  # where the serial pass is taken
+            starts, _ = self._begin()
+            for launch in (self._walk_pieces, self._miss, self._reduce, self._corrections[1.0]):
+                launch()
+            starts[1:] = self._step[:-1]
+            found = xp.stack([xp.isfinite(starts).all()])
+            self._is_finite = bool(self._device.to_host(found)[0])
+            if self._is_finite:
+                self._walk_pieces()
+                self._put()
+            else:
+                self._serial()
+
+    @property
+    def description(self) -> str:
+        """What the latest call ran."""
+        again = "" if self._is_finite else "; a state was not finite: run serially"
+        return f"chunked, {self._chunks} chunks of {self._chunk}{again}"
 
 
 class TimeForward:

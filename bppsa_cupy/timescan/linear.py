@@ -12,7 +12,7 @@ import numpy as np
 from bppsa_cupy.devices import Array, Device, rules
 from bppsa_cupy.devices.autotune import rounded
 from bppsa_cupy.raw_kernels import KERNELS
-from bppsa_cupy.timescan.choice import Choice
+from bppsa_cupy.timescan.ways import Choice
 
 #: Chunks of a scan that a caller asks for, and the fewest steps of a chunk.
 MOST_CHUNKED = 16

@@ -21,8 +21,7 @@ from bppsa_cupy.raw_kernels.sequences import (
     staged_count,
     tiles,
 )
-from bppsa_cupy.timescan.sizes import WalkSize
-from bppsa_cupy.timescan.walk import Walk, Weights
+from bppsa_cupy.timescan.walk import Walk, WalkSize, Weights
 
 #: Steps times samples that one partial sum of a weight's gradient has at least: a host's thread is worth more
 #: of them than a GPU's block.
@@ -64,19 +63,9 @@ def project(
     if way == "matmul":
         return _project_by_matmul(device, values[:, :inputs], weight.T if transposed else weight, bias, out)
     return device.bind(
-        sequence_project,
-        values,
-        weight,
-        weight.reshape(-1)[:0] if bias is None else bias,
-        out,
-        steps,
-        values.shape[1],
-        inputs,
-        outputs,
-        batch,
-        transposed,
-        bias is not None,
-    )
+        sequence_project, values, weight, weight.reshape(-1)[:0] if bias is None else bias, out, steps,
+        values.shape[1], inputs, outputs, batch, transposed, bias is not None,
+    )  # fmt: skip
 
 
 def _way(
@@ -226,25 +215,10 @@ def weight_gradient(
     if parts > 1 or bias is None:
         biases = workspace[parts * rows * columns :][: parts * rows].reshape(parts, rows)
     launch = device.bind(
-        sequence_weight_gradient,
-        delta,
-        values,
-        workspace[:0] if initial is None else initial,
-        weights,
-        biases,
-        steps,
-        delta_rows,
-        first,
-        rows,
-        1 if heads == 1 else rows // columns,
-        heads,
-        values.shape[1],
-        columns,
-        batch,
-        parts,
-        initial is not None,
-        reverse,
-    )
+        sequence_weight_gradient, delta, values, workspace[:0] if initial is None else initial, weights,
+        biases, steps, delta_rows, first, rows, 1 if heads == 1 else rows // columns, heads, values.shape[1],
+        columns, batch, parts, initial is not None, reverse,
+    )  # fmt: skip
     if parts == 1:
         return launch
 

@@ -1,5 +1,10 @@
 """The serial passes over time, forward and inside each chunk backward: one fused kernel each, or of a whole
-sequence of wide states one launch of clusters, or a launch a step."""
+sequence of wide states one launch of clusters, or a launch per step.
+
+A step waits for every unit of the one before, so no launch can hold two of them unless its blocks wait for
+one another. Launches per step are for weights beyond what one block can hold; they are bound when a pass
+first runs, and made as graphs of many of them.
+"""
 
 from __future__ import annotations
 
@@ -14,9 +19,7 @@ from bppsa_cupy.errors import DeviceError
 from bppsa_cupy.raw_kernels.frames.clusters import cluster_kernel
 from bppsa_cupy.raw_kernels.frames.twins import kernels_of
 from bppsa_cupy.raw_kernels.kernel import Kernel, Layout
-from bppsa_cupy.timescan import by_steps
-from bppsa_cupy.timescan.sizes import WalkSize
-from bppsa_cupy.timescan.walk import Walk
+from bppsa_cupy.timescan.walk import Walk, WalkSize
 from bppsa_cupy.timescan.ways import (
     best_layout,
     scratch_backward,
@@ -24,6 +27,94 @@ from bppsa_cupy.timescan.ways import (
     serial_ways,
     walk_scalars,
 )
+
+#: Launches of a graph, at most: making one takes some 20 µs a launch.
+LAUNCHES = 500
+
+
+class BySteps:
+    """A pass of one walk: `first`, then the launches of `count` steps, then `last`.
+
+    bind  binds the launch of a step by its number
+    """
+
+    def __init__(
+        self, device: Device, first: Launch, count: int, bind: Callable[[int], Launch], last: Launch
+    ) -> None:
+        self._device, self._count, self._bind = device, count, bind
+        self._first, self._last = first, last
+        self._graphs: list[Launch] | None = None
+
+    def __call__(self) -> None:
+        if self._graphs is None:
+            launches = [self._bind(step) for step in range(self._count)]
+            self._graphs = [
+                self._device.sequence(launches[begin : begin + LAUNCHES])
+                for begin in range(0, self._count, LAUNCHES)
+            ]
+        self._first()
+        for graph in self._graphs:
+            graph()
+        self._last()
+
+
+def forward_by_steps(device: Device, walk: Walk) -> BySteps:
+    """A call that fills `walk.state`, `walk.gates` and `walk.final`."""
+    kernel, steps = kernels_of(walk.size.cell)["forward_step"], walk.size.steps
+
+    def bind(step: int) -> Launch:
+        t = walk.time(step)
+        return device.bind(
+            kernel, walk.projected[t], walk.weight_hh, walk.bias_hh, walk.unit, walk.before(step),
+            walk.lengths, walk.state[t], walk.gates[t], t, *walk.size.scalars[1:],
+        )  # fmt: skip
+
+    def last() -> None:
+        device.memory_of(walk.final)[...] = device.memory_of(walk.before(steps))
+
+    return BySteps(device, lambda: None, steps, bind, last)
+
+
+def backward_by_steps(
+    device: Device, walk: Walk, gradient: Array | None, boundary: Array, delta: Array, entering: Array
+) -> BySteps:
+    """A call that goes back through all steps.
+
+    gradient  (T, H, B), by the output of every step; None where there is none
+    boundary  (P H, B), by the state after the last step
+    delta     out, (T, cell.deltas * H, B)
+    entering  out, (P H, B), by the state before the first step
+
+    A launch begins with what W_hh hands on of the step after. One more ends the pass: of a time at which
+    every sample is padded, so that it does that alone.
+    """
+    size, dtype, batch = walk.size, walk.state.dtype, walk.size.batch
+    kernel, steps, cell = kernels_of(size.cell)["backward_step"], size.steps, size.cell
+    by_unit = device.empty((size.heads, size.units, cell.sums * size.units), dtype)
+    none = device.arrange(device.zeros((cell.deltas * size.hidden, batch), dtype))
+    unused = [device.empty_walk((rows * size.hidden, batch), dtype) for rows in (cell.deltas, cell.kept)]
+    carried = [device.empty_walk((cell.states * size.hidden, batch), dtype) for _ in range(2)]
+
+    def first() -> None:
+        by_unit[...] = walk.weight_hh.swapaxes(1, 2)
+
+    def bind(number: int) -> Launch:
+        step = steps - 1 - number
+        later = delta[walk.time(step + 1)] if number else none
+        given = carried[number % 2] if number else boundary
+        if step < 0:
+            return device.bind(
+                kernel, walk.initial, unused[1], walk.initial, by_unit, walk.unit, walk.or_none(None), later,
+                given, walk.lengths, unused[0], entering, steps, *size.scalars[1:], False,
+            )  # fmt: skip
+        t = walk.time(step)
+        return device.bind(
+            kernel, walk.state[t], walk.gates[t], walk.before(step), by_unit, walk.unit,
+            walk.or_none(None if gradient is None else gradient[t]), later, given, walk.lengths, delta[t],
+            carried[(number + 1) % 2], t, *size.scalars[1:], gradient is not None,
+        )  # fmt: skip
+
+    return BySteps(device, first, steps + 1, bind, lambda: None)
 
 
 class InClusters:
@@ -62,7 +153,7 @@ def told(launch: Launch) -> str:
     """What a description of a serial pass says of its launches."""
     if isinstance(launch, InClusters):
         return f", by clusters of {launch.blocks} blocks" if launch.blocks else told(launch.launch)
-    return ", a launch a step" if isinstance(launch, by_steps.BySteps) else ""
+    return ", a launch a step" if isinstance(launch, BySteps) else ""
 
 
 def forward(device: Device, walk: Walk, way: str | None = None) -> Launch:
@@ -73,7 +164,7 @@ def forward(device: Device, walk: Walk, way: str | None = None) -> Launch:
     if way is None:
         way = serial_way(device, walk.size, "forward", partial(forward, device))
     by = partial(forward_in_blocks, device, walk)
-    return _by_way(device, walk.size, "forward", way, by, partial(by_steps.forward, device, walk))
+    return _by_way(device, walk.size, "forward", way, by, partial(forward_by_steps, device, walk))
 
 
 def _by_way(
@@ -100,19 +191,10 @@ def _by_way(
 def forward_in_blocks(device: Device, walk: Walk, kernel: Kernel | None = None) -> Launch:
     """The same by one launch, a block for each of some samples, or by a `kernel` of clusters."""
     return device.bind(
-        kernel or kernels_of(walk.size.cell)["forward"],
-        walk.projected,
-        walk.weight_hh,
-        walk.bias_hh,
-        walk.unit,
-        walk.initial,
-        walk.lengths,
-        walk.state,
-        walk.gates,
-        walk.final,
-        *walk.size.scalars,
+        kernel or kernels_of(walk.size.cell)["forward"], walk.projected, walk.weight_hh, walk.bias_hh,
+        walk.unit, walk.initial, walk.lengths, walk.state, walk.gates, walk.final, *walk.size.scalars,
         walk.reverse,
-    )
+    )  # fmt: skip
 
 
 def backward(
@@ -145,7 +227,7 @@ def backward(
 
     if way is None:
         way = serial_way(device, walk.size, "backward", scratch)
-    each_step = partial(by_steps.backward, device, walk, gradient, boundary, delta, entering)
+    each_step = partial(backward_by_steps, device, walk, gradient, boundary, delta, entering)
     return _by_way(device, walk.size, "backward", way, in_blocks, each_step)
 
 
@@ -163,20 +245,8 @@ def backward_in_blocks(
     """The same by one launch, a block for each of some samples, or by a `kernel` of clusters; where there is
     a `wanted`, (1) int32 on the device, and it is 0 when the launch runs, nothing is done."""
     return device.bind(
-        kernel or kernels_of(walk.size.cell)["backward"],
-        walk.state,
-        walk.gates,
-        walk.initial,
-        *walk.weights,
-        walk.or_none(gradient),
-        boundary,
-        walk.lengths,
-        device.empty(0, np.int32) if wanted is None else wanted,
-        delta,
-        entering,
-        *walk.size.scalars,
-        chunk,
-        gradient is not None,
-        walk.reverse,
-        wanted is not None,
-    )
+        kernel or kernels_of(walk.size.cell)["backward"], walk.state, walk.gates, walk.initial,
+        *walk.weights, walk.or_none(gradient), boundary, walk.lengths,
+        device.empty(0, np.int32) if wanted is None else wanted, delta, entering, *walk.size.scalars, chunk,
+        gradient is not None, walk.reverse, wanted is not None,
+    )  # fmt: skip

@@ -1,116 +1,233 @@
-"""All inner layers and directions of one recurrent layer, for one batch size and number of steps."""
+"""All inner layers and directions of one recurrent layer, for one batch size and number of steps.
+
+Sequences of the caller are (B, T, columns), C-contiguous, or views of (T, B, columns) where no sample ends
+early; those inside are (T, rows, B).
+"""
 
 from __future__ import annotations
 
-import abc
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Protocol
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
 
+from bppsa_cupy.csr import Pattern
 from bppsa_cupy.devices import Array, Device, Launch
 from bppsa_cupy.devices.base import Graphs
+from bppsa_cupy.raw_kernels import KERNELS
 from bppsa_cupy.raw_kernels.frames.form import CellForm
+from bppsa_cupy.raw_kernels.sequences import sequence_gather, sequence_scatter
 from bppsa_cupy.timescan import products
 from bppsa_cupy.timescan.chunked import TimeScan
-from bppsa_cupy.timescan.direction import Direction, make_directions
-from bppsa_cupy.timescan.exchange import Gather, Scatter
 from bppsa_cupy.timescan.forward import TimeForward
-from bppsa_cupy.timescan.sizes import StackSize
+from bppsa_cupy.timescan.walk import StackSize, Walk, Weights
 
 
-class DirectionPass(Protocol):
-    """A pass of one direction over time, bound to its arrays."""
+@dataclass(frozen=True, eq=False)
+class Direction:
+    """One direction of one inner layer; arrays are by time, and lie in memory as `Device.arrange` has them.
 
-    def __call__(self) -> None: ...
-
-    @property
-    def description(self) -> str:
-        """What the latest call ran, and why."""
-
-
-class StackPasses(abc.ABC):
-    """The passes of a recurrent layer, as the layer calls them; nothing is allocated in one.
-
-    lengths      (B,) int64, where each sample ends
-    ends_early   whether a sample may end before the last step; set with `lengths`
-    initial_states, boundaries  (S, B), one a direction, in PyTorch's order: the states before the first step,
-                 and the gradients by those after the last one
-    final_states, state_gradients  (S, B), likewise: the states after the last step of the latest `forward`,
-                 and the gradients by the initial states of the latest `backward`
-
-    A caller fills `lengths` and the initial states, and the input by `take`; then `forward`; then, for the
-    way back, the boundaries and the gradient by the output; `backward`; `weight_gradients` and
-    `input_gradient` in either order, or neither. Sequences of the caller's are those of `exchange`.
+    name         "l0", "l0_reverse", "l1", ...
+    walk         its passes over time
+    values       (T, I, B), the inner layer's input (of the first I rows)
+    parameters, gradients  those of PyTorch's names, shared with the network
+    by_output    (T, H, B), the gradient by every step's output; None where there is none
+    boundary     (P H, B), the gradient by the state after the last step
+    delta        (T, cell.deltas * H, B), the gradient by the projected input, the separate gates' recurrent
+                 sums and the unit parameters
+    entering     (P H, B), the gradient by the state before the first step
+    by_input     (T, I, B), what the direction makes of the gradient by the inner layer's input
     """
 
-    device: Device
-    sizes: StackSize
-    lengths: Array
-    ends_early: bool
-    initial_states: list[Array]
-    boundaries: list[Array]
-    final_states: list[Array]
-    state_gradients: list[Array]
-    #: What the device keeps of its passes (`Device.repeat`); None where they wait for something, as
-    #: iterations for their error and ranks for one another.
-    graphs: Graphs | None = None
-
-    @property
-    @abc.abstractmethod
-    def stacks(self) -> Sequence[Stack]:
-        """The stacks of the groups of samples."""
-
-    @abc.abstractmethod
-    def take(self, x: Array) -> None:
-        """Take the input, (B, T, F); what lies after a sample's end becomes 0."""
-
-    @abc.abstractmethod
-    def forward(self) -> None:
-        """Every state of every inner layer and direction."""
-
-    @abc.abstractmethod
-    def put(self, out: Array) -> None:
-        """Write the last inner layer's output of every step, (B, T, D H); 0 after a sample's end."""
-
-    @abc.abstractmethod
-    def take_gradient(self, gradient: Array) -> None:
-        """Take the gradient by the output of every step, (B, T, D H)."""
-
-    @abc.abstractmethod
-    def backward(self, method: str = "auto") -> None:
-        """Every delta, and the gradients by the initial states, by a method of net.backward."""
-
-    @abc.abstractmethod
-    def input_gradient(self, out: Array) -> None:
-        """Write the gradient by the input, (B, T, F), of the last `backward`."""
-
-    @abc.abstractmethod
-    def weight_gradients(self) -> None:
-        """Write the gradients by all weights and biases, of the last `backward`."""
-
-    @property
-    @abc.abstractmethod
-    def forward_ways(self) -> tuple[str, ...]:
-        """How each inner layer and direction last went forward, and why."""
-
-    @property
-    @abc.abstractmethod
-    def backward_ways(self) -> tuple[str, ...]:
-        """How each inner layer and direction last went back, and why."""
-
-    @property
-    def own_bytes(self) -> int:
-        """Bytes that its passes over time take beside the buffers."""
-        return sum(stack.pass_bytes for stack in self.stacks)
+    name: str
+    walk: Walk
+    values: Array
+    parameters: Weights
+    gradients: Weights
+    by_output: Array | None
+    boundary: Array
+    delta: Array
+    entering: Array
+    by_input: Array
 
 
-class Stack(StackPasses):
-    """Bound launches of a recurrent layer on buffers of `stack_shapes`.
+def suffix(layer: int, direction: int) -> str:
+    """PyTorch's: "_l0", "_l0_reverse", "_l1", ..."""
+    return f"_l{layer}" + ("_reverse" if direction else "")
 
-    buffers        those of `stack_shapes`, and `lengths` (B,) int64
+
+def stack_shapes(sizes: StackSize, device: Device) -> dict[str, tuple[int, ...]]:
+    """Every buffer that `make_directions` takes but `lengths`, by name; all are of the network's dtype."""
+    size, cell = sizes.walk, sizes.walk.cell
+    T, B, H, S = size.steps, size.batch, size.hidden, cell.states * size.hidden
+    heads, units = size.heads, size.units
+    widths = {units, *map(sizes.inputs_of, range(sizes.layers))}
+    shapes: dict[str, tuple[int, ...]] = {
+        "input": (T, sizes.inputs, B),
+        "projected": (T, cell.gates * H, B),
+        "sums": (
+            max(
+                *(products.workspace_size(device, T, B, cell.gates * H, width) for width in widths),
+                *(products.gradients_size(device, size, width) for width in widths),
+            ),
+        ),
+    }
+    for direction in range(sizes.directions):
+        shapes[f"by_input{direction}"] = (T, sizes.inputs, B)
+        if sizes.every_step or sizes.layers > 1:
+            shapes[f"by_output{direction}"] = (T, H, B)
+            if sizes.directions > 1 and sizes.layers > 1:
+                shapes[f"by_joined{direction}"] = (T, sizes.directions * H, B)
+        for layer in range(sizes.layers):
+            own: dict[str, tuple[int, ...]] = {
+                "unit": (heads, cell.parameters * units),
+                "delta": (T, cell.deltas * H, B),
+                **dict.fromkeys(("initial", "final", "boundary", "entering"), (S, B)),
+            }
+            if heads > 1 or not cell.sums:
+                own["head_weights"] = (heads, cell.sums * units, units)
+            if heads > 1 or not (sizes.bias and cell.sums):
+                own["head_biases"] = (heads, cell.sums * units)
+            shapes |= {name + suffix(layer, direction): shape for name, shape in own.items()}
+    if sizes.directions > 1:
+        for layer in range(1, sizes.layers):
+            shapes[f"joined_l{layer}"] = (T, sizes.directions * H, B)
+    return shapes | kept_shapes(sizes)
+
+
+def kept_shapes(sizes: StackSize) -> dict[str, tuple[int, ...]]:
+    """The buffers that a forward pass fills and the way back reads, by name: states and gates of each inner
+    layer and direction. With input, lengths, first states and parameters they are all it needs."""
+    size, cell = sizes.walk, sizes.walk.cell
+    rows = {"state": cell.states * size.hidden, "gates": cell.kept * size.hidden}
+    return {
+        name + suffix(layer, direction): (size.steps, count, size.batch)
+        for layer in range(sizes.layers)
+        for direction in range(sizes.directions)
+        for name, count in rows.items()
+    }
+
+
+def make_directions(
+    device: Device,
+    sizes: StackSize,
+    buffers: Mapping[str, Array],
+    parameters: Mapping[str, Array],
+    gradients: Mapping[str, Array],
+) -> list[list[Direction]]:
+    """The directions of each inner layer; arguments are those of a `Stack`."""
+
+    def arranged(name: str) -> Array:
+        return device.arrange(buffers[name])
+
+    def make(layer: int, direction: int) -> Direction:
+        both = sizes.directions > 1
+        of, last = suffix(layer, direction), layer == sizes.layers - 1
+        cell = sizes.walk.cell
+        in_place = sizes.walk.heads == 1 and cell.sums > 0
+        if not (sizes.bias and cell.sums):
+            buffers[f"head_biases{of}"][...] = 0
+        own_bias = in_place and sizes.bias
+        bias_hh = parameters[f"bias_hh{of}"][None] if own_bias else buffers[f"head_biases{of}"]
+        walk = Walk(
+            size=sizes.walk, reverse=direction == 1,
+            weight_hh=parameters[f"weight_hh{of}"][None] if in_place else buffers[f"head_weights{of}"],
+            bias_hh=bias_hh,
+            unit=buffers[f"unit{of}"], lengths=buffers["lengths"], initial=arranged(f"initial{of}"),
+            projected=arranged("projected"), state=arranged(f"state{of}"), gates=arranged(f"gates{of}"),
+            final=arranged(f"final{of}"),
+        )  # fmt: skip
+        inputs, by_input = "input", f"by_input{direction}"
+        if layer:
+            inputs = f"joined_l{layer}" if both else f"state_l{layer - 1}"
+            by_input = f"by_joined{direction}" if both else f"by_output{direction}"
+        return Direction(
+            name=of[1:], walk=walk, values=arranged(inputs),
+            parameters=_weights(parameters, of, sizes.unit), gradients=_weights(gradients, of, sizes.unit),
+            by_output=arranged(f"by_output{direction}") if sizes.every_step or not last else None,
+            boundary=arranged(f"boundary{of}"), delta=arranged(f"delta{of}"),
+            entering=arranged(f"entering{of}"), by_input=arranged(by_input),
+        )  # fmt: skip
+
+    return [[make(layer, d) for d in range(sizes.directions)] for layer in range(sizes.layers)]
+
+
+def _weights(arrays: Mapping[str, Array], of: str, unit: tuple[str, ...]) -> Weights:
+    return Weights(
+        weight_ih=arrays[f"weight_ih{of}"],
+        weight_hh=arrays.get(f"weight_hh{of}"),
+        bias_ih=arrays.get(f"bias_ih{of}"),
+        bias_hh=arrays.get(f"bias_hh{of}"),
+        unit=tuple(arrays[f"{name}{of}"] for name in unit),
+    )
+
+
+class Exchange:
+    """A call that takes columns of the caller's sequences into `inside`, or writes them from there; 0 after a
+    sample's end.
+
+    lengths  (B,) int64, where each sample ends
+    inside   (T, rows, B), of which the first `rows` belong to the caller's columns from `first` on
+    out      whether the caller's are written
+
+    A call is told whether samples may end early. Where none does, a single one is copied, which takes half as
+    long as a small launch. Nothing is checked again while the caller's shape and dtype stay the same.
+    """
+
+    def __init__(
+        self, device: Device, lengths: Array, inside: Array, rows: int, first: int = 0, out: bool = False
+    ) -> None:
+        self._device, self._lengths, self._inside, self._rows = device, lengths, inside, rows
+        self._first, self._out, self._alone = first, out, inside.shape[2] == 1
+        self._known: Any = None
+        self._launch: Callable[..., None]  # of what is known
+
+    def __call__(self, outside: Array, ends_early: bool) -> None:
+        by_sample, by_step, _ = outside.strides
+        if by_sample < by_step or (self._alone and not ends_early):
+            memory, columns = self._device.memory_of, slice(self._first, self._first + self._rows)
+            theirs = memory(outside[:, :, columns].transpose(1, 2, 0))
+            ours = memory(self._inside[:, : self._rows])
+            source, target = (ours, theirs) if self._out else (theirs, ours)
+            target[...] = source
+            return
+        known = outside.shape, outside.dtype
+        if known != self._known or not outside.flags.c_contiguous:
+            inside, lengths, (steps, rows, batch) = self._inside, self._lengths, self._inside.shape
+            if self._out:
+                kernel, arguments = (
+                    sequence_scatter,
+                    (inside, lengths, outside, steps, rows, self._rows, batch),
+                )
+            else:
+                kernel, arguments = sequence_gather, (outside, lengths, inside, steps, rows, batch)
+            columns = outside.shape[2], self._first
+            self._launch = self._device.bind_open(kernel, ("outside",), *arguments, *columns)
+            self._known = known
+        self._launch(outside)
+
+
+class Stack:
+    """Bound launches of a recurrent layer on buffers of `stack_shapes`; nothing is allocated in a pass.
+
+    buffers      those of `stack_shapes`, and `lengths` (B,) int64, where each sample ends
     parameters, gradients  by PyTorch's names ("weight_ih_l0")
     forward_method  of the passes over time: "auto", "serial", "newton" or "quasi-newton"
-    layers         the directions of each inner layer; `directions` has all of them, in PyTorch's order
+    layers       the directions of each inner layer; `directions` has all of them, in PyTorch's order
+    ends_early   whether a sample may end before the last step; set with `lengths`
+    initial_states, boundaries  (S, B), one per direction: the states before the first step, and the gradients
+                 by those after the last one
+    final_states, state_gradients  (S, B), likewise: the states after the last step of the latest `forward`,
+                 and the gradients by the initial states of the latest `backward`
+    graphs       launches that the device keeps (`Device.repeat`); None where passes wait for something, as
+                 iterations for their error and ranks for one another
+
+    A caller fills `lengths` and the initial states, and the input by `take`; then `forward`; then, for the
+    backward pass, the boundaries and the gradient by the output; `backward`; `weight_gradients` and
+    `input_gradient` in either order, or neither.
     """
+
+    ends_early: bool
+    graphs: Graphs | None = None
 
     def __init__(
         self,
@@ -131,24 +248,29 @@ class Stack(StackPasses):
         self._workspace = buffers["sums"]
         first, last = self.directions[0], self.layers[-1]
         H, inputs, lengths = sizes.walk.hidden, sizes.inputs, self.lengths
-        self._take_input = Gather(device, lengths, first.values)
-        self._put_output = [Scatter(device, lengths, d.walk.state, H, n * H) for n, d in enumerate(last)]
-        self._take_gradient = [
-            Gather(device, lengths, d.by_output, n * H) for n, d in enumerate(last) if d.by_output is not None
+        self._take_input = Exchange(device, lengths, first.values, inputs)
+        self._put_output = [
+            Exchange(device, lengths, d.walk.state, H, n * H, out=True) for n, d in enumerate(last)
         ]
-        self._put_gradient = Scatter(device, lengths, first.by_input, inputs)
-        self._forwards: list[DirectionPass] = []
+        self._take_gradient = [
+            Exchange(device, lengths, d.by_output, H, n * H)
+            for n, d in enumerate(last)
+            if d.by_output is not None
+        ]
+        self._put_gradient = Exchange(device, lengths, first.by_input, inputs, out=True)
+        self._forwards: list[Any] = []
         self._joins: list[Launch] = []
         self._forward = self._bind_forward(forward_method, self._free_for_each())
         self.graphs = None if any(getattr(one, "iterates", True) for one in self._forwards) else {}
         self._method: str | None = None
-        self._scans: list[DirectionPass] = []
+        self._scans: list[Any] = []
         self._backward: list[Launch] = []
         self._weights: list[Launch] | None = None
         self._to_input: list[Launch] | None = None
 
     @property
     def stacks(self) -> Sequence[Stack]:
+        """The stacks of the groups of samples."""
         return (self,)  # made per call: a reference kept here is a cycle, which only the collector frees
 
     def _free_for_each(self) -> int:
@@ -158,9 +280,11 @@ class Stack(StackPasses):
     # ---- forward ----
 
     def take(self, x: Array) -> None:
+        """Take the input, (B, T, F); after a sample's end it becomes 0."""
         self._take_input(x, self.ends_early)
 
     def forward(self) -> None:
+        """Compute every state of every inner layer and direction."""
         for launch in self._forward:
             launch()
 
@@ -179,6 +303,7 @@ class Stack(StackPasses):
             join()
 
     def put(self, out: Array) -> None:
+        """Write the last inner layer's output of every step, (B, T, D H); 0 after a sample's end."""
         for put in self._put_output:
             put(out, self.ends_early)
 
@@ -198,11 +323,11 @@ class Stack(StackPasses):
                 launches.append(passes[place])
         return launches
 
-    def _forward_pass(self, direction: Direction, method: str, free: int) -> DirectionPass:
+    def _forward_pass(self, direction: Direction, method: str, free: int) -> Any:
         """The pass of one direction from its first step to its last."""
         return TimeForward(self.device, direction.walk, method, free)
 
-    def _order(self, passes: list[DirectionPass]) -> list[int]:
+    def _order(self, passes: list[Any]) -> list[int]:
         """The order in which those of an inner layer's directions are made."""
         return list(range(len(passes)))
 
@@ -244,12 +369,14 @@ class Stack(StackPasses):
 
     @property
     def forward_ways(self) -> tuple[str, ...]:
+        """How each inner layer and direction last went forward, and why."""
         pairs = zip(self.directions, self._forwards, strict=True)
         return tuple(f"{direction.name}: {forward.description}" for direction, forward in pairs)
 
     # ---- backward ----
 
     def take_gradient(self, gradient: Array) -> None:
+        """Take the gradient by the output of every step, (B, T, D H)."""
         for take in self._take_gradient:
             take(gradient, self.ends_early)
 
@@ -266,21 +393,24 @@ class Stack(StackPasses):
             self._method = method
 
     def backward(self, method: str = "auto") -> None:
+        """Compute every delta and the gradients by the initial states, by a method of net.backward."""
         self.bind_backward(method)
         for launch in self._backward:
             launch()
 
-    def _backward_pass(self, d: Direction, method: str, free: int) -> DirectionPass:
+    def _backward_pass(self, d: Direction, method: str, free: int) -> Any:
         """The pass of one direction from its last step to its first."""
         return TimeScan(self.device, d.walk, d.by_output, d.boundary, d.delta, d.entering, method, free=free)
 
     @property
-    def pass_bytes(self) -> int:
+    def own_bytes(self) -> int:
         """Bytes that its passes over time take beside the buffers."""
-        return sum(getattr(one, "nbytes", 0) for one in (*self._forwards, *self._scans))
+        passes = (one for stack in self.stacks for one in (*stack._forwards, *stack._scans))
+        return sum(getattr(one, "nbytes", 0) for one in passes)
 
     @property
     def backward_ways(self) -> tuple[str, ...]:
+        """How each inner layer and direction last went back, and why."""
         pairs = zip(self.directions, self._scans, strict=True)
         return tuple(f"{direction.name}: {scan.description}" for direction, scan in pairs)
 
@@ -318,6 +448,7 @@ class Stack(StackPasses):
         return launches
 
     def input_gradient(self, out: Array) -> None:
+        """Write the gradient by the input, (B, T, F), of the last `backward`."""
         if self._to_input is None:
             self._to_input = self._bind_to_input(0)
         for launch in self._to_input:
@@ -325,6 +456,7 @@ class Stack(StackPasses):
         self._put_gradient(out, self.ends_early)
 
     def weight_gradients(self) -> None:
+        """Write the gradients by all weights and biases, of the last `backward`."""
         if self._weights is None:
             self._weights = [launch for d in self.directions for launch in self._bind_weights(d)]
         for launch in self._weights:
@@ -374,3 +506,59 @@ def recurrent_rows(cell: CellForm, hidden: int) -> Iterator[tuple[int, slice]]:
         if end == cell.sums or sources[end] != sources[end - 1] + 1:
             yield sources[begin] * hidden, slice(begin * hidden, end * hidden)
             begin = end
+
+
+def output_gradients(stack: Stack, layer: int, gradient: Array) -> list[Array | None]:
+    """The gradient by the output of every step, (T, H, B), for each direction of an inner layer, from the
+    stack's last backward pass; None where only the last state has a gradient.
+
+    gradient  by the recurrent layer's output, (B, T, D H) or (B, D H)
+    """
+    device, sizes = stack.device, stack.sizes
+    H, D = sizes.walk.hidden, sizes.directions
+    own = stack.layers[layer]
+    if layer + 1 == sizes.layers:
+        if not sizes.every_step:
+            return [None] * D
+        shape = own[0].walk.state[:, :H].shape
+        taken: list[Array | None] = []
+        for number in range(D):
+            inside = device.empty_walk(shape, gradient.dtype)
+            Exchange(device, stack.lengths, inside, H, number * H)(gradient, stack.ends_early)
+            taken.append(inside)
+        return taken
+    total = None
+    for above in stack.layers[layer + 1]:
+        part = device.empty_walk((above.delta.shape[0], D * H, above.delta.shape[2]), above.delta.dtype)
+        products.project(device, above.delta, above.parameters.weight_ih, None, part, transposed=True)()
+        total = part if total is None else total + part
+    assert total is not None
+    return [device.xp.ascontiguousarray(total[:, n * H : (n + 1) * H]) for n in range(D)]
+
+
+def state_gradients(
+    device: Device, direction: Direction, by_output: Array | None, pattern: Pattern, values: Array
+) -> Array:
+    """(T, S, B) the gradient by the state after every step, by time.
+
+    by_output  (T, H, B), by the output of every step, or None
+    values     (T, nnz, B), the transposed Jacobians, of `pattern`
+    """
+    (steps, nnz, batch), size = values.shape, pattern.shape[0]
+    indptr, indices = (device.upload_index(array) for array in (pattern.indptr, pattern.indices))
+    result = device.empty((steps, size, batch), values.dtype)
+    nothing = values.reshape(-1)[:0]
+    order = range(steps) if direction.walk.reverse else range(steps - 1, -1, -1)
+    later = None
+    for time in order:
+        if later is None:
+            result[time] = direction.boundary
+        else:
+            device.launch(
+                KERNELS["csr_spmv"], indptr, indices, values[later], result[later], nothing, result[time],
+                size, size, nnz, batch, True, False,
+            )  # fmt: skip
+        if by_output is not None:
+            result[time, : by_output.shape[1]] += by_output[time]
+        later = time
+    return result

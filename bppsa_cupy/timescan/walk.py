@@ -1,11 +1,101 @@
-"""One direction of one inner layer, as the scans over time see it: sizes and arrays."""
+"""Sizes of the passes of recurrent layers, and one direction of one inner layer as scans over time see it."""
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from dataclasses import dataclass
+from functools import cached_property
 
 from bppsa_cupy.devices import Array
-from bppsa_cupy.timescan.sizes import WalkSize
+from bppsa_cupy.raw_kernels.frames.form import CellForm
+
+
+@dataclass(frozen=True)
+class WalkSize:
+    """Sizes of a walk over time: the cell, T, B, H, the bytes of a value, and the heads: the blocks on W_hh's
+    diagonal, beside which it is 0. To the kernels a head is one more sample, with weights of its own."""
+
+    cell: CellForm
+    steps: int
+    batch: int
+    hidden: int
+    itemsize: int
+    heads: int = 1
+
+    @cached_property
+    def units(self) -> int:
+        """Hidden units of a head."""
+        return self.hidden // self.heads
+
+    @cached_property
+    def walks(self) -> int:
+        """Heads times samples."""
+        return self.heads * self.batch
+
+    @cached_property
+    def state(self) -> int:
+        """S, the elements of the state of one sample and head."""
+        return self.cell.states * self.units
+
+    @cached_property
+    def scalars(self) -> tuple[int, int, int, int, int]:
+        """T, the units of a head, heads, samples and walks, as kernels take them."""
+        return self.steps, self.units, self.heads, self.batch, self.walks
+
+    @cached_property
+    def boundary_scalars(self) -> tuple[int, int, int, int]:
+        """P, the units of a head, heads and samples, as scans over boundaries take them."""
+        return self.cell.states, self.units, self.heads, self.batch
+
+    def chunks(self, chunk: int) -> int:
+        """How many chunks of `chunk` steps there are, the last of which may be shorter."""
+        return -(-self.steps // chunk)
+
+    def chunk_bytes(self, chunk: int) -> int:
+        """Bytes a chunked pass back takes beside the arrays a serial one has: maps, exponents, offsets,
+        boundaries."""
+        chunks, size = self.chunks(chunk), self.state
+        maps = (chunks - 1) * self.walks * size
+        return (maps * size + maps + 2 * chunks * size * self.walks) * self.itemsize + maps * 4
+
+    def fitting_chunk(self, free: int) -> int | None:
+        """The shortest chunk length whose pass back takes at most `free` bytes; None where none does."""
+        longer = bisect_left(range(1, self.steps + 1), True, key=lambda c: self.chunk_bytes(c) <= free)
+        return longer + 1 if longer < self.steps else None
+
+    def newton_bytes(self, chunk: int) -> int:
+        """Bytes Newton's iteration takes beside the walk's own arrays: the walk by chunks, maps and
+        corrections."""
+        cell, chunks, size = self.cell, self.chunks(chunk), self.state
+        # The input is copied once more on its way into chunks.
+        rows = 2 * cell.gates * self.units + size + cell.kept * self.units
+        values = chunks * self.walks * (chunk * rows + size * size + 8 * size)
+        return values * self.itemsize + 4 * chunks * self.walks * size
+
+
+@dataclass(frozen=True)
+class StackSize:
+    """Sizes of a stack: those of each walk, F, inner layers, directions, whether there are biases,
+    whether every step is put out or the last state alone, and the names of the cell's unit parameters."""
+
+    walk: WalkSize
+    inputs: int
+    layers: int
+    directions: int
+    bias: bool
+    every_step: bool
+    unit: tuple[str, ...] = ()
+
+    @property
+    def step_bytes(self) -> int:
+        """Bytes of a step's input, projections, states and kept rows, of all samples."""
+        cell, walk = self.walk.cell, self.walk
+        rows = cell.gates + self.layers * (cell.states + cell.kept)
+        return (self.inputs + rows * walk.hidden) * walk.batch * walk.itemsize
+
+    def inputs_of(self, layer: int) -> int:
+        """Features of an inner layer's input."""
+        return self.directions * self.walk.hidden if layer else self.inputs
 
 
 @dataclass(frozen=True, eq=False)

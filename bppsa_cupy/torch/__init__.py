@@ -24,7 +24,6 @@ from bppsa_cupy.torch.linear_layers import (  # noqa: E402
     LinearCellLayer,
     MinGRU,
     MinLSTM,
-    PeepholeSRU,
 )
 from bppsa_cupy.torch.modules import GRU, LSTM, RNN, CellLayer  # noqa: E402
 from bppsa_cupy.torch.pruned import PrunedConv2d, PrunedLinear  # noqa: E402
@@ -45,7 +44,6 @@ __all__ = [
     "MinGRU",
     "MinLSTM",
     "ModuleReport",
-    "PeepholeSRU",
     "PrunedConv2d",
     "PrunedLinear",
     "Recurrence",

@@ -10,17 +10,14 @@ import torch
 from torch.nn.utils.rnn import PackedSequence
 
 from bppsa_cupy import layers
-from bppsa_cupy.arguments import as_flag
 from bppsa_cupy.errors import ShapeError
-from bppsa_cupy.layers import formulas
+from bppsa_cupy.layers.linear_recurrent import Library
 from bppsa_cupy.torch import cell_functions, checks
-from bppsa_cupy.torch.autograd import run
-from bppsa_cupy.torch.engine_layer import mode_of
 from bppsa_cupy.torch.graphs import is_proxy, record_call
 from bppsa_cupy.torch.packs import repack, unpack
 from bppsa_cupy.torch.scan import linear_scan
 
-_LIBRARY = formulas.Library(
+_LIBRARY = Library(
     module=torch,
     scan=linear_scan,
     concatenate=torch.cat,
@@ -39,12 +36,12 @@ class LinearOverTime(torch.nn.Module):
     Derivatives are of any order, forward mode excepted, and `torch.compile` takes the module.
     """
 
-    engine: ClassVar[Callable[..., layers.Recurrent]]
+    engine: ClassVar[Callable[..., layers.LinearRecurrent]]
 
     def __init__(self, *arguments: Any, device: Any = None, dtype: Any = None, **options: Any) -> None:
         super().__init__()
         self.layer = self.engine(*arguments, **options)
-        self._cell = formulas.cell_on(self.layer, _LIBRARY)
+        self._cell = self.layer.cell_in(_LIBRARY)
         shapes = self.layer.parameter_shapes()
         self._names = tuple(shapes)
         for name, shape in shapes.items():
@@ -62,7 +59,7 @@ class LinearOverTime(torch.nn.Module):
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)
-        self._cell = formulas.cell_on(self.layer, _LIBRARY)
+        self._cell = self.layer.cell_in(_LIBRARY)
 
     def reset_parameters(self) -> None:
         """Draw all parameters anew."""
@@ -94,13 +91,8 @@ class LinearOverTime(torch.nn.Module):
             return y.squeeze(axis if self.layer.outputs == "all" else 0), after.squeeze(1)
         x = input.transpose(0, 1) if axis else input
         checks.check_states(self, states, x.shape[0])
-        y, after = self._over(parameters, x, None, hx)
+        y, after = self.layer.forward_in(_LIBRARY, self._cell, parameters, x, None, hx)
         return y.transpose(0, 1) if axis and y.dim() == 3 else y, after
-
-    def _over(self, parameters: Mapping[str, Any], x: Any, lengths: Any, hx: Any) -> tuple[Any, Any]:
-        """Output and last states of x (B, T, F)."""
-        assert isinstance(self.layer, layers.LinearRecurrent)
-        return formulas.forward(self.layer, _LIBRARY, self._cell, parameters, x, lengths, hx)
 
     def _check(self, x: Any, states: list[torch.Tensor], parameters: Mapping[str, torch.Tensor]) -> None:
         real = [torch.view_as_real(state) if state.is_complex() else state for state in states]
@@ -112,7 +104,7 @@ class LinearOverTime(torch.nn.Module):
         checks.check_states(self, [] if hx is None else [hx], x.shape[0])
         order, back = pack.sorted_indices, pack.unsorted_indices
         first = hx if hx is None or order is None else hx.index_select(1, order)
-        y, after = self._over(parameters, x, lengths.to(x.device), first)
+        y, after = self.layer.forward_in(_LIBRARY, self._cell, parameters, x, lengths.to(x.device), first)
         after = after if back is None else after.index_select(1, back)
         return (repack(y, lengths, pack) if y.dim() == 3 else y if back is None else y[back]), after
 
@@ -172,40 +164,9 @@ class MinLSTM(LinearOverTime):
 
 
 class SRU(LinearOverTime):
-    """A simple recurrent unit: see `bp.SRU`. With v1=False this gives a `PeepholeSRU`."""
+    """A simple recurrent unit: see `bp.SRU`."""
 
     engine = layers.SRU
-
-    def __new__(cls, *arguments: Any, v1: bool = True, **options: Any) -> Any:
-        if not as_flag("SRU", "v1", v1):
-            return PeepholeSRU(*arguments, **options)
-        return super().__new__(cls)
-
-
-class PeepholeSRU(LinearOverTime):
-    """A simple recurrent unit whose gates see the former state: see `bp.PeepholeSRU`."""
-
-    engine = layers.PeepholeSRU
-
-    def _over(self, parameters: Mapping[str, Any], x: Any, lengths: Any, hx: Any) -> tuple[Any, Any]:
-        layer = self.layer
-        assert isinstance(layer, layers.PeepholeSRU)
-        H, directions = layer.hidden_size, layer.directions
-        c = x.new_zeros(layer.num_layers * directions, x.shape[0], H) if hx is None else hx
-        mode = mode_of(layer.definition, layer.forward_method)
-        arguments = mode, layer.input_size, H, layer.num_layers, layer.bias, True, layer.bidirectional
-        # To the cell, the input that is added is a gate as others are, through the identity.
-        whole, none, one = [], x.new_zeros(H), torch.eye(H, dtype=x.dtype, device=x.device)
-        for name, parameter in parameters.items():
-            if name.startswith("bias_ih"):
-                parameter = torch.cat([none, parameter, none])
-            elif parameter.shape[0] == 3 * H:
-                parameter = torch.cat([parameter, one])
-            whole.append(parameter)
-        y, _, after = run(arguments, x, lengths, [torch.zeros_like(c), c], whole)
-        if layer.outputs == "last":
-            y = formulas.ends(_LIBRARY, y.chunk(directions, 2), lengths)
-        return y, after
 
 
 class QRNN(LinearOverTime):

@@ -12,7 +12,7 @@ import torch
 from bppsa_cupy.devices import Array, Device
 from bppsa_cupy.functional import Saved
 from bppsa_cupy.functional import passes as functional
-from bppsa_cupy.functional.checks import checked_arrays
+from bppsa_cupy.functional.layout import checked_arrays
 from bppsa_cupy.torch.arrays import array_of, host, on_gpu_of, on_host
 from bppsa_cupy.torch.engine_layer import EngineLayer
 from bppsa_cupy.torch.graphs import hide_from_dynamo
@@ -55,7 +55,7 @@ def _forward_on(
     first = tuple(map(array_of, states)) if states else None
     layer, _, pool = engine
     saved = functional.begin(layer, device, given, tuple(addresses), arrays, ends, first, keep, pool)
-    y = functional.run(saved, given, ends, first, None)
+    y = functional.run(saved, given, ends, first)
     after = saved.states
     return [to_tensor(y), *map(to_tensor, after if isinstance(after, tuple) else (after,))], saved
 

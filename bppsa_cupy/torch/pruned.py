@@ -252,7 +252,7 @@ def _forward_on(
     addresses = weight.data_ptr(), None if bias is None else bias.data_ptr()
     arrays = partial(_arrays, weight, bias)
     saved = functional.begin(layer, device, given, addresses, arrays, None, None, True, pool)
-    return to_tensor(functional.run(saved, given, None, None, None)), saved
+    return to_tensor(functional.run(saved, given, None, None)), saved
 
 
 def _arrays(weight: Any, bias: Any) -> tuple[dict[str, Array], dict[str, Array]]:

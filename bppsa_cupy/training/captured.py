@@ -19,7 +19,7 @@ from bppsa_cupy.devices.cuda import CudaDevice, Replay
 from bppsa_cupy.distributed import BatchSequential
 from bppsa_cupy.errors import BppsaError, DeviceError
 from bppsa_cupy.layers.embedding import Embedding
-from bppsa_cupy.layers.walk import walk
+from bppsa_cupy.layers.residual import walk
 from bppsa_cupy.layers.weighted import Weighted
 from bppsa_cupy.network.backward import METHODS
 from bppsa_cupy.network.forward import take_input

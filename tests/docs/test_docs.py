@@ -136,11 +136,10 @@ def test_the_operator_of_the_guide_passes_the_tests(tmp_path):
     for name, old, new in (
         (
             "bppsa_cupy/layers/__init__.py",
-            "from bppsa_cupy.layers.tanh",
+            "from bppsa_cupy.layers.residual",
             "from bppsa_cupy.layers.softsign import Softsign\n",
         ),
-        ("bppsa_cupy/layers/__init__.py", "        Tanh,\n", "        Softsign,\n"),
-        ("bppsa_cupy/layers/__init__.py", '    "Tanh",', '    "Softsign",\n'),
+        ("bppsa_cupy/layers/__init__.py", '    "SiLU",', '    "Softsign",\n'),
         (cases, "    Tanh,", "    Softsign,\n"),
         (cases, '    same("Sigmoid"', '    same("Softsign", Softsign, (4, 9), 1),\n'),
         ("tests/support/kernel_cases.py", '"relu_fill"', '"softsign_fill", '),

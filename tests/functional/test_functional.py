@@ -61,7 +61,6 @@ OTHERS = {
     "MinGRU": (lambda: bp.MinGRU(3, 4, 2), (5, 3)),
     "MinLSTM": (lambda: bp.MinLSTM(3, 4, bidirectional=True), (5, 3)),
     "SRU": (lambda: bp.SRU(3, 4), (5, 3)),
-    "PeepholeSRU": (lambda: bp.PeepholeSRU(3, 4), (5, 3)),
     "QRNN": (lambda: bp.QRNN(3, 4, window=2), (5, 3)),
     "RGLRU": (lambda: bp.RGLRU(4), (5, 4)),
     "LRU": (lambda: bp.LRU(3, 4), (5, 3)),
@@ -149,24 +148,6 @@ def test_sequences_have_states_lengths_and_either_layout(
     assert len(saved.forward_ways) == len(saved.backward_ways) == 4
 
 
-def test_heads_and_last_states_in_either_layout(rng: np.random.Generator) -> None:
-    for options in ({"heads": 2}, {"outputs": "last"}):
-        first, second = (bp.GRU(3, 4, 2, batch_first=order, **options) for order in (True, False))
-        parameters, _ = values_of(first, rng)
-        x = rng.standard_normal((4, 7, 3))
-        (y, saved), (turned, other) = (
-            forward(first, parameters, x),
-            forward(second, parameters, x.swapaxes(0, 1)),
-        )
-        every_step = "outputs" not in options
-        g = rng.standard_normal(y.shape)
-        gradients = vjp(saved, g)
-        assert np.array_equal(turned.swapaxes(0, 1) if every_step else turned, y)
-        others = vjp(other, g.swapaxes(0, 1) if every_step else g)
-        assert np.array_equal(others.input.swapaxes(0, 1), gradients.input)
-        assert all(np.array_equal(others.parameters[n], a) for n, a in gradients.parameters.items())
-
-
 def test_passes_live_side_by_side_and_go_back_more_than_once(rng: np.random.Generator) -> None:
     layer, parameters, x, g = sequences(True, rng)
     alone = []
@@ -182,40 +163,6 @@ def test_passes_live_side_by_side_and_go_back_more_than_once(rng: np.random.Gene
             assert np.array_equal(y, expected) and np.array_equal(saved.states, states)
             assert np.array_equal(again.input, gradients.input)
             assert all(np.array_equal(again.parameters[n], a) for n, a in gradients.parameters.items())
-
-
-def test_what_is_handed_out_is_the_callers(rng: np.random.Generator) -> None:
-    layer, parameters, x, g = sequences(False, rng)
-    y, saved = forward(layer, parameters, x)
-    states, gradients = saved.states, vjp(saved, g)
-    handed = [y, *states, gradients.input, *gradients.states, *gradients.parameters.values()]
-    copies = [np.array(array) for array in handed]
-    del saved
-    for scale in (3.0, -1.0):
-        _, other = forward(layer, parameters, scale * x)
-        vjp(other, scale * g)
-    assert all(map(np.array_equal, handed, copies))
-
-
-@pytest.mark.parametrize("batch_first", [True, False])
-def test_results_are_written_where_the_caller_says(batch_first: bool, rng: np.random.Generator) -> None:
-    layer, parameters, x, g = sequences(batch_first, rng)
-    y, saved = forward(layer, parameters, x)
-    expected = vjp(saved, g)
-    out = Gradients(
-        {name: np.full_like(array, np.nan) for name, array in parameters.items()},
-        np.full_like(x, np.nan),
-        tuple(np.full((4, 4, 5), np.nan) for _ in range(2)),
-    )
-    into = np.full_like(y, np.nan)
-    result, saved = forward(layer, parameters, x, out=into)
-    assert result is into and np.array_equal(into, y)
-    gradients = vjp(saved, g, out=out)
-    assert gradients.input is out.input and np.array_equal(out.input, expected.input)
-    assert np.array_equal(out.states, expected.states)
-    for name, array in out.parameters.items():
-        assert gradients.parameters[name] is array
-        assert np.array_equal(array, expected.parameters[name])
 
 
 def test_parts_of_the_gradients_may_be_left_out(rng: np.random.Generator) -> None:
@@ -284,51 +231,31 @@ def call(x=X, g=None, layer=None, without=None, **options):
     return y if g is None else vjp(saved, **g)
 
 
-ERRORS = [
-    (lambda: call(X.astype("f2")), r"GRU.* got input of float16: it takes float32 or float64"),
-    (lambda: call(X.astype("f4")), r"weight_ih_l0 of float64 and shape .* with input of float32 it takes fl"),
-    (lambda: call(X[0]), r"lacks the batch: it takes \(B, T, 3\); x\[None\]"),
-    (
-        lambda: call(X[0], layer=bp.GRU(3, 4, batch_first=False)),
-        r"it takes \(T, B, 3\); x\[:, None\] is a batch of one",
-    ),
+#: A call that is refused, and what its message names.
+REFUSED = [
+    (lambda: call(X.astype("f2")), "GRU", "float16", "float32"),
+    (lambda: call(X.astype("f4")), "weight_ih_l0 of float64", "float32"),
+    (lambda: call(X[0]), "(B, T, 3)", "x[None]"),
+    (lambda: call(X[0], layer=bp.GRU(3, 4, batch_first=False)), "(T, B, 3)", "x[:, None]"),
     (lambda: call(X[:0]), "B must be at least 1"),
-    (lambda: call(X[:, :, :2]), r"takes sequences \(T, 3\)"),
-    (lambda: call(without="bias_hh_l0"), r"parameters \['weight_ih_l0', .*\]: it takes \[.*'bias_hh_l0'\]"),
-    (lambda: call(X, lengths=[6, 1]), "sample 0 has length 6"),
+    (lambda: call(X[:, :, :2]), "(T, 3)"),
+    (lambda: call(without="bias_hh_l0"), "['weight_ih_l0',", "'bias_hh_l0'"),
+    (lambda: call(X, lengths=[6, 1]), "sample 0", "6"),
+    (lambda: call(X, states=np.zeros((1, 3, 4))), "(1, 3, 4)", "(1, 2, 4)"),
+    (lambda: call(X, g={"gradient": X}), "(2, 5, 3)", "(2, 5, 4)"),
+    (lambda: call(X, g={"gradient": np.zeros((2, 5, 4)), "method": "x"}), "method='x'", "'auto'"),
+    (lambda: call(X[0], layer=bp.Linear(3, 2), states=X), "state", "recurrent"),
     (
-        lambda: call(X, states=np.zeros((1, 3, 4))),
-        r"\(1, 3, 4\): it takes float64 of shape \(1, 2, 4\)",
+        lambda: call(X[0], layer=bp.Linear(3, 2), g={"gradient": np.zeros((5, 2)), "state_gradients": X}),
+        "gradients by states", "recurrent",
     ),
-    (lambda: call(X, out=np.zeros((2, 5, 3))), r"out for the output of .*\(2, 5, 3\): .*\(2, 5, 4\)"),
-    (lambda: call(X, out=np.ma.zeros((2, 5, 4))), "forward got out for the output as a masked array"),
-    (
-        lambda: call(X, g={"gradient": X}),
-        r"gradient of float64 and shape \(2, 5, 3\): the output is fl",
-    ),
-    (
-        lambda: call(X, g={"gradient": np.zeros((2, 5, 4)), "method": "x"}),
-        "method='x': it takes 'auto'",
-    ),
-    (lambda: call(np.zeros((2, 3)), layer=bp.Linear(3, 2), states=X), "recurrent layers alone take them"),
-    (
-        lambda: call(
-            np.zeros((2, 3)), layer=bp.Linear(3, 2), g={"gradient": np.zeros((2, 2)), "state_gradients": X}
-        ),
-        "gradients by states: recurrent layers alone",
-    ),
-    (
-        lambda: call(X, g={"gradient": np.zeros((2, 5, 4)), "out": Gradients({}, None, (None, None))}),
-        r"out has 2 arrays for states: it takes 1",
-    ),
-    (lambda: call(X, buffers={"mean": X}), r"the buffers \['mean'\]: it takes \[\]"),
-    (lambda: forward("gru", {}, X), "forward got layer of str"),
-    (lambda: call(X, training=np.zeros(2)), "forward got training=.*: it takes True or False"),
-    (lambda: vjp("saved", X), "vjp got saved of str"),
-]
+    (lambda: call(X, buffers={"mean": X}), "['mean']", "[]"),
+]  # fmt: skip
 
 
-@pytest.mark.parametrize("make, message", ERRORS, ids=[message for _, message in ERRORS])
-def test_errors(make, message) -> None:
-    with pytest.raises(bp.ShapeError, match=message):
+@pytest.mark.parametrize("row", REFUSED, ids=[" ".join(row[1:]) for row in REFUSED])
+def test_refused(row) -> None:
+    make, *named = row
+    with pytest.raises(bp.ShapeError) as raised:
         make()
+    assert all(name in str(raised.value) for name in named), str(raised.value)

@@ -8,8 +8,7 @@ import pytest
 import bppsa_cupy as bp
 from bppsa_cupy.devices import Device
 from bppsa_cupy.functional import forward, vjp
-from bppsa_cupy.functional.kept import keep, resume
-from bppsa_cupy.functional.passes import begin
+from bppsa_cupy.functional.passes import begin, keep, resume
 
 
 @pytest.mark.parametrize("ragged", [False, True])

@@ -27,29 +27,6 @@ class Case(NamedTuple):
     outputs: tuple[str, ...] = ("out",)
 
 
-def pass_of(layer: bp.Layer, x: np.ndarray) -> dict[str, Case]:
-    """The forward and the backward pass of a layer."""
-    parameters = layer.initialize(np.random.default_rng(1))
-
-    def forward(x: Any, out: Any = None, **parameters: Any) -> Any:
-        return bp.functional.forward(layer, parameters, x, out=out)[0]
-
-    y = forward(x, **parameters)
-
-    def vjp(gradient: Any, by_input: Any = None, by_parameter: Any = None, **parameters: Any) -> Any:
-        _, saved = bp.functional.forward(layer, parameters, x)
-        name = next(iter(parameters), "")
-        into = {} if by_parameter is None else {name: by_parameter}
-        by = bp.functional.vjp(saved, gradient, out=bp.functional.Gradients(into, by_input))
-        return (by.input, by.parameters[name]) if parameters else by.input
-
-    name, outputs = type(layer).__name__, ("by_input", "by_parameter")[: 1 + bool(parameters)]
-    return {
-        f"forward of {name}": Case(forward, {"x": x, **parameters}),
-        f"vjp of {name}": Case(vjp, {"gradient": GRADIENT.reshape(y.shape), **parameters}, outputs),
-    }
-
-
 def scan(a: Any, b: Any, h0: Any, out: Any = None, **options: Any) -> Any:
     return bp.linear_scan(a, b, h0, out=out, **options)
 
@@ -75,11 +52,6 @@ CASES = {
         {"left": MATRIX.data.copy(), "right": MATRIX.data.copy()},
     ),
 }
-for layer in (
-    bp.Linear(4, 4), bp.ReLU(), bp.CausalConv1d(4), bp.MinGRU(4, 4), bp.SRU(4, 4), bp.QRNN(4, 4),
-    bp.LRU(4, 4), bp.GRU(4, 4),
-):  # fmt: skip
-    CASES |= pass_of(layer, A)
 PAIRS = [(name, output) for name, case in CASES.items() for output in case.outputs]
 
 

@@ -81,7 +81,6 @@ def saved():
         (lambda: bp.Cell("c", gates=["h"], states=2, step=int), "a cell got states of int: .*states=.'h'."),
         (lambda: bp.Cell.built_in(["gru"]), "there is no built-in cell"),
         (lambda: vjp(saved(), GRADIENT[:2], input_gradient=np.ones(2)), "vjp got input_gradient=array"),
-        (lambda: vjp(saved(), GRADIENT[:2], out=3), "vjp got out of int: it takes bp.functional.Gradients"),
         (lambda: batches(GRADIENT, 2), "batches got split of ndarray: it takes a Split"),
         (lambda: batches(SPLIT, 2, augment=np.ones(2)), "the augmentation array"),
         (lambda: plan_scan(np.ones(2)), "plan_scan got chain of ndarray: it takes one of make_chain"),
@@ -89,10 +88,6 @@ def saved():
         (lambda: load(b"digits"), "load got source=b'digits': it takes a path"),
         (lambda: forward(NET.layers[0], 3, GRADIENT), "forward got parameters of int"),
         (lambda: forward(NET.layers[0], PARAMETERS, GRADIENT.T, buffers="x"), "forward got buffers of str"),
-        (
-            lambda: forward(NET.layers[0], PARAMETERS, GRADIENT.T, out=(0, 0)),
-            "forward got out for .* of tuple",
-        ),
         (lambda: forward(NET.layers[0], PARAMETERS, GRADIENT.T, device=np.ones(2)), "device array"),
     ],
 )

@@ -1,7 +1,5 @@
 """Dropout: PyTorch's meaning, numbers that follow from seed, layer and pass, one mask forward and back."""
 
-import copy
-
 import numpy as np
 import pytest
 import torch
@@ -108,44 +106,3 @@ def test_masks_follow_from_seed_layer_and_pass():
     assert not (masks_of(network(seed=2))[0] == first).all()
     twice = bp.Sequential([bp.Dropout(0.4), bp.Dropout(0.4)], (3, 50), device="host", seed=1)
     assert 0.5 < (masks_of(twice)[0] == 0).mean() < 0.75, "two layers drop different elements"
-
-
-def test_evaluation_leaves_the_masks_of_training_alone():
-    net, other = network(), network()
-    expected = masks_of(other, 2)
-    before = masks_of(net)
-    net.eval()
-    assert masks_of(net)[0].all()
-    net.train()
-    np.testing.assert_array_equal([*before, *masks_of(net)], expected)
-
-
-def test_copies_go_on_alike():
-    net = network()
-    masks_of(net)
-    again = copy.deepcopy(net)
-    np.testing.assert_array_equal(masks_of(net), masks_of(again))
-    assert net.random_state == again.random_state == {"key": net.random_state["key"], "passes": 2}
-
-
-@pytest.mark.parametrize("training", [True, False])
-def test_scans_agree_with_back_propagation(training, rng):
-    layers = [bp.Linear(6, 8), bp.Dropout(0.3), bp.ReLU(), bp.Linear(8, 5), bp.Dropout(), bp.Linear(5, 3)]
-    net = bp.Sequential(layers, (6,), dtype="float64", device="host")
-    net.use(net.plan(batch_size=4))
-    net.training = training
-    y = net.forward(rng.standard_normal((4, 6)))
-    gradient = rng.standard_normal(y.shape)
-    net.backward(gradient, method="bp")
-    expected = {name: np.array(array) for name, array in net.gradients.items()}
-    for method in ("linear", "blelloch", "hybrid"):
-        net.backward(gradient, method=method)
-        for name, array in net.gradients.items():
-            np.testing.assert_allclose(array, expected[name], rtol=1e-12, atol=1e-14)
-    assert [record.name for record in net.transposed_jacobians()].count("Dropout") == 2
-
-
-@pytest.mark.parametrize("p", [-0.1, 1.5, float("nan"), "half", None])
-def test_other_probabilities_are_named(p):
-    with pytest.raises(bp.ShapeError, match=r"Dropout got p=.*a probability from 0 to 1"):
-        bp.Dropout(p)

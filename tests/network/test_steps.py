@@ -13,7 +13,6 @@ LAYERS = (
     "GRU",
     "LSTM",
     "PeepholeLSTM",
-    "PeepholeSRU",
     "MinGRU",
     "MinLSTM",
     "SRU",

@@ -7,8 +7,6 @@ from dataclasses import replace
 import numpy as np
 from timescan_cases import on_host
 
-from bppsa_cupy.devices.host import HostDevice
-
 
 def blank(device, walk):
     """The same walk with arrays of its own to fill."""
@@ -29,25 +27,3 @@ def assert_same_walk(ours, theirs, tolerance):
         inside = np.arange(ours.size.steps)[:, None, None] < on_host(ours.lengths)
         actual, expected = on_host(ours.gates) * inside, on_host(theirs.gates) * inside
         np.testing.assert_allclose(actual, expected, rtol=0, atol=tolerance)
-
-
-class Watching(HostDevice):
-    """The host; `corrections` has the damping of each of Newton's corrections, and whether the last chunk's
-    end was taken to miss anything; `maps` what they go by."""
-
-    def __init__(self):
-        super().__init__()
-        self.corrections, self.maps = [], []
-
-    def _prepare(self, kernel, variant, shape, arguments):
-        launch = super()._prepare(kernel, variant, shape, arguments)
-        if kernel.name != "newton_scan":
-            return launch
-        maps, _, mismatch, *_, damping = arguments
-
-        def call():
-            self.corrections.append((float(damping), bool(mismatch[-1].any())))
-            self.maps.append(maps.copy())
-            launch()
-
-        return call

@@ -11,7 +11,7 @@ from timescan_cases import make_walk
 from bppsa_cupy.devices import get_device
 from bppsa_cupy.raw_kernels.cells import FORMS
 from bppsa_cupy.timescan import Walk, serial
-from bppsa_cupy.timescan.newton import MAXIMAL_ITERATIONS, NewtonForward, NewtonReport
+from bppsa_cupy.timescan.forward import MAXIMAL_ITERATIONS, NewtonForward, NewtonReport
 
 
 class Drawn(NamedTuple):

@@ -129,25 +129,3 @@ PARTLY = {
     ),
 }
 AFFINE = ("turning", "averages")
-
-
-def sru_by_torch(layer, leaves, x, lengths, first):
-    """SRU by equations 3 to 6 of Lei et al. 2018: outputs, and the last states of c."""
-    H, after = layer.hidden_size, []
-    for number in range(layer.num_layers):
-        sides = []
-        for direction, end in enumerate(("", "_reverse")[: layer.directions]):
-            own = {n: leaves[f"{n}_l{number}{end}"] for n in ("weight_ih", "bias_ih", "vf", "vr")}
-            c, side = first[number * layer.directions + direction], [None] * x.shape[1]
-            for t in reversed(range(x.shape[1])) if direction else range(x.shape[1]):
-                made = (x[:, t] @ own["weight_ih"].T).split(H, 1)
-                skip = made[3] if len(made) > 3 else x[:, t]
-                f = torch.sigmoid(made[1] + own["bias_ih"][:H] + own["vf"] * c)
-                r = torch.sigmoid(made[2] + own["bias_ih"][H:] + own["vr"] * c)
-                inside = (t < lengths)[:, None]
-                c = torch.where(inside, f * c + (1 - f) * made[0], c)
-                side[t] = torch.where(inside, r * c + (1 - r) * skip, torch.zeros_like(c))
-            sides.append(torch.stack(side, 1))
-            after.append(c)
-        x = torch.cat(sides, 2)
-    return x, torch.stack(after)

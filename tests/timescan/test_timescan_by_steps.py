@@ -12,11 +12,10 @@ from timescan_cases import CELLS, placed
 from tolerances import assert_close
 from unit_cells import PARTLY
 
-import bppsa_cupy as bp
 from bppsa_cupy.devices import Device, get_device
 from bppsa_cupy.devices.cuda import CudaDevice
 from bppsa_cupy.raw_kernels.cells import FORMS
-from bppsa_cupy.timescan import Walk, WalkSize, by_steps, serial
+from bppsa_cupy.timescan import Walk, WalkSize, serial
 from bppsa_cupy.timescan.ways import serial_ways
 
 #: cell, H, heads, T, B, reverse, ragged, per_step
@@ -95,9 +94,9 @@ def test_it_gives_what_the_host_gives(
     cell = FORMS[name]
     size = WalkSize(cell, steps, batch, hidden, 4, heads)
     ours, passes = run(cuda, cell, size, reverse, ragged, per_step)
-    assert all(isinstance(one, by_steps.BySteps) for one in passes)
+    assert all(isinstance(one, serial.BySteps) for one in passes)
     wanted, others = run(get_device("host"), cell, size, reverse, ragged, per_step)
-    assert not any(isinstance(one, by_steps.BySteps) for one in others)
+    assert not any(isinstance(one, serial.BySteps) for one in others)
     for what, ours_of, wanted_of in zip(
         ("state", "gates", "final", "delta", "entering"), ours, wanted, strict=True
     ):
@@ -107,7 +106,7 @@ def test_it_gives_what_the_host_gives(
 
 
 def test_steps_lie_in_graphs_of_many(stub: CudaDevice, monkeypatch):
-    monkeypatch.setattr(by_steps, "LAUNCHES", 3)
+    monkeypatch.setattr(serial, "LAUNCHES", 3)
     before = len(cupy_stub_streams.Graph.made)
     cell = CELLS["tanh"]
     run(stub, cell, WalkSize(cell, 6, 1, 300, 4), False, False, False)
@@ -115,38 +114,6 @@ def test_steps_lie_in_graphs_of_many(stub: CudaDevice, monkeypatch):
     # 3 and 3 forward; 3, 3 and the end back, a launch of its own. Each waits for the one before it alone.
     assert [len(graph.nodes) for graph in graphs] == [3, 3, 3, 3]
     assert all(graph.edges == [(0, 1), (1, 2)] for graph in graphs)
-
-
-def test_a_wide_layer_says_that_a_step_is_a_launch(stub: CudaDevice, rng):
-    layers = [bp.RNN(3, 300), bp.Linear(300, 2)]
-    found = {}
-    for device in (stub, get_device("host")):
-        net = bp.Sequential(layers, input_shape=(4, 3), seed=0, device=device)
-        x = np.random.default_rng(0).standard_normal((2, 4, 3)).astype(np.float32)
-        y = net.forward(x)
-        net.backward(device.asarray(np.ones(y.shape, np.float32)), method="bp")
-        found[device.name] = {name: device.to_host(g) for name, g in net.gradients.items()}
-        ways = net.last_pass.layers[0].forward_ways[0], net.last_backward.backward_ways[0]
-        assert all((", a launch a step" in way) == (device is stub) for way in ways), ways
-    for name, gradient in found["host"].items():
-        assert_close(found["cuda"][name], gradient, length=2000, what=name)
-
-
-@pytest.mark.parametrize("layer", [bp.GRU(3, 100), pytest.param(bp.LSTM(3, 70), marks=pytest.mark.long)])
-def test_a_layer_that_a_block_holds_is_one_launch(layer, stub: CudaDevice):
-    found = {}
-    for device in (stub, get_device("host")):
-        layers = [layer, bp.Linear(layer.hidden_size, 2)]
-        net = bp.Sequential(layers, input_shape=(3, 3), seed=0, device=device)
-        y = net.forward(np.random.default_rng(0).standard_normal((2, 3, 3)).astype(np.float32))
-        net.backward(device.asarray(np.ones(y.shape, np.float32)), method="bp")
-        found[device.name] = {name: device.to_host(g) for name, g in net.gradients.items()}
-        ways = net.last_pass.layers[0].forward_ways[0], net.last_backward.backward_ways[0]
-        assert not any("a launch a step" in way for way in ways), ways
-    cell = type(layer).__name__.lower()
-    assert stub.launched[f"{cell}_forward"] == stub.launched[f"{cell}_backward"] == 1
-    for name, gradient in found["host"].items():
-        assert_close(found["cuda"][name], gradient, length=2000, what=name)
 
 
 def size_of(cell: str, hidden: int, batch: int = 16, itemsize: int = 4, heads: int = 1) -> WalkSize:
@@ -175,10 +142,9 @@ def test_cells_with_some_recurrent_gates_go_by_a_launch_a_step_too(name: str, em
         gradient = placed(device, rng.standard_normal((steps, 9, batch)).astype(np.float32))
         boundary = placed(device, rng.standard_normal(walk.initial.shape).astype(np.float32))
         delta = device.empty_walk((steps, cell.deltas * 9, batch), np.float32)
-        entering, way = device.empty_walk(boundary.shape, np.float32), by_steps if by_step else serial
-        way.forward(device, walk)()
-        chunk = () if by_step else (steps,)
-        way.backward(device, walk, gradient, boundary, *chunk, delta, entering)()
+        entering, way = device.empty_walk(boundary.shape, np.float32), "steps" if by_step else None
+        serial.forward(device, walk, way)()
+        serial.backward(device, walk, gradient, boundary, steps, delta, entering, way)()
         found.append((walk.state, walk.gates, walk.final, delta, entering))
     for ours, theirs in zip(*found, strict=True):
         assert_close(ours, theirs, length=64 * 9)

@@ -113,11 +113,3 @@ def test_a_launch_that_is_refused_is_made_another_way(
     assert not any("clusters" in way for way in ways), ways
     for name, expected in passes(get_device("host"))[0].items():
         assert_close(ours[name], expected, length=2000, what=name)
-
-
-def test_a_part_of_a_gpu_without_such_clusters_goes_another_way(
-    stub: CudaDevice, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    install_driver(monkeypatch, tmp_path, multiprocessors=14)
-    assert ways.best_layout(stub, size_of("gru", 512), "forward", 16) is None
-    assert not any("clusters" in way for way in passes(stub)[1])

@@ -12,7 +12,7 @@ from timescan_runs import run
 from tolerances import assert_close
 
 from bppsa_cupy.timescan.chunked import TimeScan
-from bppsa_cupy.timescan.newton import NewtonForward
+from bppsa_cupy.timescan.forward import NewtonForward
 
 
 @pytest.mark.parametrize("cell", ["tanh", "gru"])
@@ -54,25 +54,3 @@ def test_a_way_back_by_chunks_waits_for_nothing_and_falls_back_by_itself(cell, s
                 assert_close(stub.to_host(ours), theirs, 100)
         stub.synchronize()
         assert scan.reran == broken == ("run again serially" in scan.description)
-
-
-def test_an_iteration_is_a_graph_a_copy_and_a_launch(stub, monkeypatch):
-    calls = []
-    elementwise = cupy_stub.ndarray.__array_ufunc__
-    monkeypatch.setattr(
-        cupy_stub.ndarray,
-        "__array_ufunc__",
-        lambda *given, **options: calls.append(given[1]) or elementwise(*given, **options),
-    )
-    walk = make_walk(stub, CELLS["tanh"], 40, 6, 2, dtype="float32", radius=8.0)
-    counted = []
-    for iterations in (2, 4):
-        newton = NewtonForward(stub, blank(stub, walk), 4, iterations=iterations)
-        stub.launched.clear()
-        calls.clear()
-        newton()
-        assert newton.report.iterations == iterations and not newton.report.converged
-        assert stub.launched["newton_errors"] == stub.launched["newton_mismatch"] == iterations
-        assert stub.launched["newton_advance"] == iterations - 1
-        counted.append(len(calls))
-    assert counted[0] == counted[1]

@@ -1,13 +1,8 @@
 """Products over whole sequences: partial sums of weights' gradients, and matmul in place of kernels."""
 
-import math
-from types import SimpleNamespace
-
 import numpy as np
 import pytest
 from cupy_fixtures import no_device_is_kept, stub  # noqa: F401  fixtures
-from hypothesis import example, given
-from hypothesis import strategies as st
 from timescan_cases import placed
 
 import bppsa_cupy as bp
@@ -15,36 +10,6 @@ from bppsa_cupy.devices import get_device, rules
 from bppsa_cupy.timescan import products
 
 HOST = get_device("host")
-SIZES = st.integers(1, 5000), st.integers(1, 600), st.integers(1, 3000), st.integers(1, 3000)
-
-
-@given(*SIZES)
-@example(5000, 600, 1, 1)
-def test_a_hosts_partial_sums_are_as_many_as_have_enough_to_do(steps, batch, rows, columns):
-    """2¹¹ terms, eight times as many as columns, and 2²⁰ multiply-adds: each one where it has room."""
-
-    def fits(number):
-        terms = steps * batch / number
-        work = math.floor(2**20 / (rows * columns))
-        return number <= steps and terms >= 2**11 and terms >= 8 * columns and terms >= work
-
-    expected = max([1, *filter(fits, range(1, 9))])
-    assert products.partial_sums(HOST, steps, batch, rows, columns) == expected
-    size = products.workspace_size(HOST, steps, batch, rows, columns)
-    assert size == expected * (rows * columns + rows)
-
-
-@given(*SIZES, st.integers(1, 200))
-def test_a_gpus_partial_sums_keep_it_busy(steps, batch, rows, columns, workers):
-    gpu = SimpleNamespace(xp=None, workers=workers, name="cuda", shared_bytes=1)
-    tiles = math.ceil(rows / 32) * math.ceil((columns + 1) / 32)
-    most = max(16, math.ceil(4 * workers / tiles))
-    fits = [n for n in range(1, most + 1) if n <= steps and steps * batch >= 128 * n]
-    parts = products.partial_sums(gpu, steps, batch, rows, columns)
-    assert parts == max(fits, default=1)
-    for fewer in {rows, rows // 2, rows // 32 * 32}:  # some rows' gradient fits where that of all does
-        size = products.workspace_size(gpu, steps, batch, rows, columns)
-        assert products.partial_sums(gpu, steps, batch, fewer, columns) * fewer * (columns + 1) <= size
 
 
 @pytest.mark.parametrize(

@@ -8,14 +8,13 @@ import sympy
 from marks import some
 from timescan_cases import placed
 from timescan_runs import run
-from unit_cells import AFFINE, UNITS
+from unit_cells import UNITS
 
 import bppsa_cupy as bp
 from bppsa_cupy.devices import Device
 from bppsa_cupy.raw_kernels.frames.form import CellForm
 from bppsa_cupy.timescan import Walk, WalkSize, serial
-from bppsa_cupy.timescan.affine import AffineForward
-from bppsa_cupy.timescan.newton import NewtonForward
+from bppsa_cupy.timescan.forward import AffineForward, NewtonForward
 
 #: One whose Jacobian is made of fixed numbers, in two states of which one is handed on as it was.
 FIXED = bp.Cell(
@@ -78,7 +77,3 @@ def test_every_chunk_length_gives_the_serial_pass(
             assert (scan.choice.method == "chunked") == (chunk < steps)
             for ours, theirs in zip(found, wanted, strict=True):
                 np.testing.assert_allclose(ours, theirs, rtol=1e-12, atol=1e-12)
-
-
-def test_names_of_affine_cells_are_these() -> None:
-    assert {name for name, (cell, _) in UNITS.items() if cell.form.affine} == set(AFFINE)

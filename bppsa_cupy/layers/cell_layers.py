@@ -1,4 +1,4 @@
-"""CellLayer: a recurrent layer of any cell; and those of built-in cells with W_hh that PyTorch has not."""
+"""RNN, GRU and LSTM; CellLayer, of any cell; and the layers of built-in cells that PyTorch has not."""
 
 from __future__ import annotations
 
@@ -6,16 +6,118 @@ from typing import Any
 
 import numpy as np
 
-from bppsa_cupy.arguments import as_instance
+from bppsa_cupy.arguments import as_instance, as_number, is_one_of
 from bppsa_cupy.cells import Cell, ctrnn
 from bppsa_cupy.errors import ShapeError
 from bppsa_cupy.layers.gated_recurrent import GatedRecurrent
 from bppsa_cupy.layers.matrix_recurrent import MatrixRecurrent
+from bppsa_cupy.layers.recurrent import Recurrent
+from bppsa_cupy.raw_kernels.cells import FORMS
 from bppsa_cupy.raw_kernels.frames.form import CellForm
 from bppsa_cupy.raw_kernels.linear.form import LinearForm
 
+NONLINEARITIES = {"tanh": FORMS["rnn_tanh"], "relu": FORMS["rnn_relu"]}
 
-class CellLayer(MatrixRecurrent):
+
+class RNN(MatrixRecurrent):
+    """h_t = f(W_ih x_t + b_ih + W_hh h_{t-1} + b_hh), f being tanh or ReLU.
+
+    Arguments beside `nonlinearity` are those of `MatrixRecurrent`. Parameters a layer and direction, as
+    PyTorch names them: weight_ih_l0 (H, F), weight_hh_l0 (H, H), bias_ih_l0 and bias_hh_l0 (H,).
+    """
+
+    def __init__(
+        self,
+        input_size: int,
+        hidden_size: int,
+        num_layers: int = 1,
+        nonlinearity: str = "tanh",
+        bias: bool = True,
+        batch_first: bool = True,
+        dropout: float = 0.0,
+        bidirectional: bool = False,
+        *,
+        outputs: str = "all",
+        forward_method: str = "auto",
+        heads: int = 1,
+    ) -> None:
+        super().__init__(
+            input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional,
+            outputs=outputs, forward_method=forward_method, heads=heads,
+        )  # fmt: skip
+        if not is_one_of(nonlinearity, NONLINEARITIES):
+            raise ShapeError(f"RNN got nonlinearity={nonlinearity!r}: it takes 'tanh' or 'relu'")
+        self.nonlinearity = nonlinearity
+
+    @property
+    def cell(self) -> CellForm:
+        return NONLINEARITIES[self.nonlinearity]
+
+    def config(self) -> dict[str, Any]:
+        return {**super().config(), "nonlinearity": self.nonlinearity}
+
+
+class GRU(MatrixRecurrent):
+    """Gated recurrent units (paper, appendix E), in PyTorch's form: r, z = σ(W_i x + b_i + W_h h + b_h),
+    n = tanh(W_in x + b_in + r (W_hn h + b_hn)), h' = (1 - z) n + z h.
+
+    Arguments are those of `MatrixRecurrent`. Parameters a layer and direction, gates stacked as r, z, n:
+    weight_ih_l0 (3 H, F), weight_hh_l0 (3 H, H), bias_ih_l0 and bias_hh_l0 (3 H,).
+    """
+
+    cell = FORMS["gru"]
+
+
+class LSTM(MatrixRecurrent):
+    """Long short-term memory: i, f, o = σ(W_i x + b_i + W_h h + b_h), g = tanh(likewise),
+    c' = f c + i g, h' = o tanh(c').
+
+    Arguments are those of `MatrixRecurrent`; proj_size may be 0 alone. Parameters a layer and direction,
+    gates stacked as i, f, g, o: weight_ih_l0 (4 H, F), weight_hh_l0 (4 H, H), bias_ih_l0 and bias_hh_l0
+    (4 H,). Its state is the pair (h, c).
+    """
+
+    cell = FORMS["lstm"]
+
+    def __init__(
+        self,
+        input_size: int,
+        hidden_size: int,
+        num_layers: int = 1,
+        bias: bool = True,
+        batch_first: bool = True,
+        dropout: float = 0.0,
+        bidirectional: bool = False,
+        proj_size: int = 0,
+        *,
+        outputs: str = "all",
+        forward_method: str = "auto",
+        heads: int = 1,
+    ) -> None:
+        super().__init__(
+            input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional,
+            outputs=outputs, forward_method=forward_method, heads=heads,
+        )  # fmt: skip
+        as_number("LSTM", "proj_size", proj_size, lambda size: size == 0, "0 alone")
+
+    def config(self) -> dict[str, Any]:
+        return {**super().config(), "proj_size": 0}
+
+
+class _OfCell(Recurrent):
+    """A recurrent layer of a `definition`, a `bp.Cell`."""
+
+    definition: Cell
+
+    @property
+    def unit_parameters(self) -> tuple[str, ...]:
+        return self.definition.parameters
+
+    def config(self) -> dict[str, Any]:
+        return {"cell": self.definition.name, "digest": self.definition.digest, **super().config()}
+
+
+class CellLayer(_OfCell, MatrixRecurrent):
     """A recurrent layer whose unit does what `cell`, a `bp.Cell`, says.
 
     The other arguments are those of `MatrixRecurrent`. Parameters a layer and direction, gates stacked in the
@@ -52,15 +154,8 @@ class CellLayer(MatrixRecurrent):
     def cell(self) -> CellForm:
         return self.definition.form
 
-    @property
-    def unit_parameters(self) -> tuple[str, ...]:
-        return self.definition.parameters
 
-    def config(self) -> dict[str, Any]:
-        return {"cell": self.definition.name, "digest": self.definition.digest, **super().config()}
-
-
-class LinearCellLayer(GatedRecurrent):
+class LinearCellLayer(_OfCell, GatedRecurrent):
     """A recurrent layer whose unit does what `cell`, a linear `bp.Cell`, says: one exact scan each way.
 
     The other arguments are those of `GatedRecurrent`. Parameters a layer and direction, gates stacked in the
@@ -80,13 +175,6 @@ class LinearCellLayer(GatedRecurrent):
     def cell(self) -> LinearForm:
         assert self.definition.linear_form is not None
         return self.definition.linear_form
-
-    @property
-    def unit_parameters(self) -> tuple[str, ...]:
-        return self.definition.parameters
-
-    def config(self) -> dict[str, Any]:
-        return {"cell": self.definition.name, "digest": self.definition.digest, **super().config()}
 
 
 class CTRNN(CellLayer):

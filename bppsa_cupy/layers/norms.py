@@ -1,0 +1,377 @@
+"""Layers that normalise: BatchNorm1d, BatchNorm2d, FrozenBatchNorm2d and RMSNorm."""
+
+from __future__ import annotations
+
+import abc
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from bppsa_cupy.arguments import as_flag, as_integer, as_list, as_positive, as_probability
+from bppsa_cupy.devices import Array
+from bppsa_cupy.errors import ShapeError
+from bppsa_cupy.jacobians.diagonal import BatchNormJacobian
+from bppsa_cupy.jacobians.rms_norm import RMSNormJacobian
+from bppsa_cupy.layers.arguments import check_images
+from bppsa_cupy.layers.base import Context, Layer, Shape
+from bppsa_cupy.raw_kernels.norms import (
+    batch_norm_forward,
+    batch_norm_statistics,
+    batch_norm_vjp,
+    batch_norm_weight_gradient,
+    rms_norm_forward,
+    rms_norm_vjp,
+)
+
+
+class Normalization(Layer):
+    """A layer over (channels, ...) whose mean and variance are a channel's.
+
+    A pass keeps `mean` and `inverse_std`, (channels,), 1 / sqrt(variance + eps), and `scale`, γ times that.
+    By fixed statistics the layer is linear in its input, with a diagonal Jacobian of shared values.
+    """
+
+    num_features: int
+    eps: float
+
+    def output_shape(self, input_shape: Shape) -> Shape:
+        self.check_shape(input_shape)
+        return input_shape
+
+    def check_shape(self, input_shape: Shape) -> None:
+        """Raise ShapeError unless the layer takes this input."""
+        raise NotImplementedError
+
+    def jacobian(self, input_shape: Shape) -> BatchNormJacobian:
+        """That by fixed statistics."""
+        return BatchNormJacobian(input_shape[0], math.prod(input_shape[1:]))
+
+    def vjp_multiply_adds(self, input_shape: Shape) -> int:
+        return math.prod(input_shape)
+
+    def fix(self, ctx: Context, mean: Array, variance: Array) -> None:
+        """Take these statistics, (channels,), for the pass; copies."""
+        xp = ctx.device.xp
+        center, inverse = self._kept(ctx, "mean"), self._kept(ctx, "inverse_std")
+        center[...] = mean
+        xp.add(variance, self.eps, out=inverse)
+        xp.sqrt(inverse, out=inverse)
+        xp.divide(1, inverse, out=inverse)
+        ctx.saved.update(mean=center, inverse_std=inverse)
+
+    def normalize(self, ctx: Context, x: Array, affine: tuple[Array, Array] | None) -> Array:
+        """The output by the pass's statistics; `affine` is (γ, β), each (channels,), or None for 1 and 0."""
+        y, scale = ctx.buffer("output", x.shape), self._kept(ctx, "scale")
+        mean, inverse = ctx.saved["mean"], ctx.saved["inverse_std"]
+        scale[...] = inverse if affine is None else inverse * affine[0]
+        weight, bias = affine or (mean[:0], mean[:0])
+        ctx.device.launch(
+            batch_norm_forward, x, mean, inverse, weight, bias, y, *sizes(x), affine is not None
+        )
+        ctx.saved.update(input=x, output=y, scale=scale)
+        return y
+
+    def through_input(
+        self, ctx: Context, gradient: Array, weight: Array | None, sums: tuple[Array, Array] | None
+    ) -> Array:
+        """The gradient by the input. `sums` are, where the statistics are those of the batch, the channels'
+        sums of the gradient times the normalised input, and of the gradient."""
+        result = ctx.buffer("input_gradient", gradient.shape)
+        x, mean, inverse = (ctx.saved[name] for name in ("input", "mean", "inverse_std"))
+        none = mean[:0]
+        by_weight, by_bias = sums or (none, none)
+        ctx.device.launch(
+            batch_norm_vjp, x, gradient, mean, inverse, none if weight is None else weight, by_weight,
+            by_bias, result, *sizes(x), weight is not None, sums is not None,
+        )  # fmt: skip
+        return result
+
+    def _kept(self, ctx: Context, name: str) -> Array:
+        return ctx.buffer(name, (self.num_features,))
+
+
+def sizes(x: Any) -> tuple[int, int, int]:
+    """Batch, channels and positions of (B, channels, ...)."""
+    return x.shape[0], x.shape[1], math.prod(x.shape[2:])
+
+
+class BatchNorm(Normalization, abc.ABC):
+    """Normalises each channel over batch and positions; arguments, buffers and their updates are PyTorch's.
+
+    weight γ, bias β (num_features,), where `affine`. Buffers, where `track_running_stats`: running_mean,
+    running_var (num_features,), num_batches_tracked ().
+
+    In training mode the statistics are the batch's, the variance divided by N, the values a channel; the
+    running ones move towards them by `momentum`, the variance divided by N - 1 there, or are their means over
+    all batches where momentum is None. The transposed Jacobian, γ/σ·(I - 11ᵀ/N - x̂x̂ᵀ/N) a channel, couples
+    the samples, and so the layer is a barrier, crossed by its VJP. In evaluation mode the statistics are the
+    running ones and the layer is a diagonal element of the scan; without them it is as in training.
+
+    Raises ShapeError for arguments that do not fit, and for a batch of one value a channel that is to be
+    normalised by its own statistics.
+    """
+
+    arguments = ("num_features", "eps", "momentum", "affine", "track_running_stats")
+    backward_reads = ("input",)
+
+    def __init__(
+        self,
+        num_features: int,
+        eps: float = 1e-5,
+        momentum: float | None = 0.1,
+        affine: bool = True,
+        track_running_stats: bool = True,
+    ) -> None:
+        kind = type(self).__name__
+        self.num_features = as_integer(kind, "num_features", num_features, 1)
+        self.name = f"{kind}({self.num_features})"
+        self.eps = as_positive(self.name, "eps", eps)
+        self.momentum = None if momentum is None else as_probability(self.name, "momentum", momentum)
+        self.affine = as_flag(self.name, "affine", affine)
+        self.track_running_stats = as_flag(self.name, "track_running_stats", track_running_stats)
+
+    def is_barrier(self, training: bool) -> bool:
+        return training or not self.track_running_stats
+
+    def parameter_shapes(self) -> dict[str, Shape]:
+        shape = (self.num_features,)
+        return {"weight": shape, "bias": shape} if self.affine else {}
+
+    def initialize(self, generator: np.random.Generator) -> dict[str, np.ndarray]:
+        values = {"weight": np.ones(self.num_features), "bias": np.zeros(self.num_features)}
+        return values if self.affine else {}
+
+    def initial_buffers(self) -> dict[str, np.ndarray]:
+        if not self.track_running_stats:
+            return {}
+        return {
+            "running_mean": np.zeros(self.num_features),
+            "running_var": np.ones(self.num_features),
+            "num_batches_tracked": np.zeros((), np.int64),
+        }
+
+    def forward(self, ctx: Context, x: Array) -> Array:
+        coupled = self.is_barrier(ctx.training)
+        if not coupled:
+            self.fix(ctx, ctx.module_buffers["running_mean"], ctx.module_buffers["running_var"])
+        elif _count(ctx, x) == 1:
+            raise ShapeError(
+                f"{self.name} got input of shape {tuple(x.shape)}, one value a channel: it takes more than "
+                "one where it normalises by the batch's own statistics, as in training"
+            )
+        else:
+            self._take_statistics(ctx, x)
+        ctx.saved["coupled"] = coupled
+        parameters = ctx.parameters
+        return self.normalize(ctx, x, (parameters["weight"], parameters["bias"]) if self.affine else None)
+
+    def _take_statistics(self, ctx: Context, x: Array) -> None:
+        """Take the batch's statistics for the pass, and let the running ones follow them."""
+        mean, inverse = self._kept(ctx, "mean"), self._kept(ctx, "inverse_std")
+        running, tracked = ctx.module_buffers, ctx.training and self.track_running_stats
+        count = ctx.buffer("uncounted", (0,), np.int64)
+        if tracked:
+            count = running["num_batches_tracked"].reshape(1)
+            count += 1
+        following = [running[name] if tracked else mean[:0] for name in ("running_mean", "running_var")]
+        if ctx.shared_batch is not None:
+            self._share_statistics(ctx, x, mean, inverse, following if tracked else [], count)
+        else:
+            ctx.device.launch(
+                batch_norm_statistics, x, count, mean, inverse, *following, *sizes(x), tracked,
+                self.eps, -1.0 if self.momentum is None else self.momentum,
+            )  # fmt: skip
+        ctx.saved.update(mean=mean, inverse_std=inverse)
+
+    def _share_statistics(
+        self, ctx: Context, x: Array, mean: Array, inverse: Array, running: Sequence[Array], batches: Array
+    ) -> None:
+        """What the kernel takes of one batch, of a batch whose parts ranks have."""
+        xp, shared, count = ctx.device.xp, ctx.shared_batch, _count(ctx, x)
+        assert shared is not None
+        planes = x.reshape(sizes(x))
+        mean[...] = planes.sum(axis=(0, 2))
+        shared.sum(mean)
+        mean /= count
+        squares = shared.sum(xp.square(planes - mean[:, None]).sum(axis=(0, 2)))
+        inverse[...] = 1 / xp.sqrt(squares / count + self.eps)
+        share = (1 / batches).astype(x.dtype) if self.momentum is None else self.momentum
+        for array, value in zip(running, (mean, squares / (count - 1)), strict=False):
+            array[...] = (1 - share) * array + share * value
+
+    def vjp(self, ctx: Context, gradient: Array) -> Array:
+        sums = self._sums(ctx, gradient, self._scratch(ctx)) if ctx.saved["coupled"] else None
+        return self._through_input(ctx, gradient, sums)
+
+    def _through_input(self, ctx: Context, gradient: Array, sums: tuple[Array, Array] | None) -> Array:
+        """`through_input` by the sums over what is here, which are those of a whole batch's first where
+        ranks share one."""
+        if sums is not None and ctx.shared_batch is not None:
+            both = ctx.shared_batch.sum(ctx.device.xp.concatenate(sums))
+            # The kernel divides by the values that are here.
+            both *= gradient.size / self.num_features / _count(ctx, gradient)
+            sums = both[: self.num_features], both[self.num_features :]
+        return self.through_input(ctx, gradient, ctx.parameters.get("weight"), sums)
+
+    def parameter_gradients(self, ctx: Context, gradient: Array) -> None:
+        if self.affine:
+            self._sums(ctx, gradient, (ctx.gradients["weight"], ctx.gradients["bias"]))
+
+    def backward(self, ctx: Context, gradient: Array, want_input: bool) -> Array | None:
+        if not self.affine or not ctx.saved["coupled"]:
+            return super().backward(ctx, gradient, want_input)
+        sums = self._sums(ctx, gradient, (ctx.gradients["weight"], ctx.gradients["bias"]))
+        return self._through_input(ctx, gradient, sums) if want_input else None
+
+    def _sums(self, ctx: Context, gradient: Array, into: tuple[Array, Array]) -> tuple[Array, Array]:
+        """The channels' sums that are the gradients by γ and β."""
+        x, mean, inverse = (ctx.saved[name] for name in ("input", "mean", "inverse_std"))
+        ctx.device.launch(batch_norm_weight_gradient, x, gradient, mean, inverse, *into, *sizes(x))
+        return into
+
+    def _scratch(self, ctx: Context) -> tuple[Array, Array]:
+        return self._kept(ctx, "products"), self._kept(ctx, "sums")
+
+
+def _count(ctx: Context, x: Array) -> int:
+    """The values a channel of which the statistics are."""
+    batch, _, positions = sizes(x)
+    return positions * (batch if ctx.shared_batch is None else ctx.shared_batch.samples)
+
+
+class BatchNorm1d(BatchNorm):
+    """Batch normalisation of (num_features,), or of (num_features, L) over batch and L."""
+
+    def check_shape(self, input_shape: Shape) -> None:
+        if len(input_shape) not in (1, 2) or input_shape[0] != self.num_features or None in input_shape:
+            raise ShapeError(
+                f"{self.name} got input {input_shape}: it takes ({self.num_features},) or "
+                f"({self.num_features}, L)"
+            )
+
+
+class BatchNorm2d(BatchNorm):
+    """Batch normalisation of images (num_features, height, width) over batch, height and width."""
+
+    def check_shape(self, input_shape: Shape) -> None:
+        check_images(self.name, input_shape, self.num_features)
+
+
+class FrozenBatchNorm2d(Normalization):
+    """Batch normalisation of images (num_features, height, width) whose statistics, γ and β are fixed, as
+    torchvision's: all are buffers, `weight`, `bias`, `running_mean` and `running_var`, (num_features,).
+
+    In both modes it is a diagonal element of the scan. A BatchNorm2d's arrays load into it, but for
+    num_batches_tracked.
+    """
+
+    arguments = ("num_features", "eps")
+
+    def __init__(self, num_features: int, eps: float = 1e-5) -> None:
+        self.num_features = as_integer("FrozenBatchNorm2d", "num_features", num_features, 1)
+        self.name = f"FrozenBatchNorm2d({self.num_features})"
+        self.eps = as_positive(self.name, "eps", eps)
+
+    def check_shape(self, input_shape: Shape) -> None:
+        check_images(self.name, input_shape, self.num_features)
+
+    def initial_buffers(self) -> dict[str, np.ndarray]:
+        ones, zeros = np.ones(self.num_features), np.zeros(self.num_features)
+        return {"weight": ones, "bias": zeros, "running_mean": zeros, "running_var": ones}
+
+    def forward(self, ctx: Context, x: Array) -> Array:
+        buffers = ctx.module_buffers
+        self.fix(ctx, buffers["running_mean"], buffers["running_var"])
+        weight = ctx.saved["weight"] = self._kept(ctx, "weight")
+        weight[...] = buffers["weight"]
+        return self.normalize(ctx, x, (weight, buffers["bias"]))
+
+    def vjp(self, ctx: Context, gradient: Array) -> Array:
+        return self.through_input(ctx, gradient, ctx.saved["weight"], None)
+
+
+class RMSNorm(Layer):
+    """y = x / sqrt(mean(x²) + eps) times a weight, the mean over the last axes (Zhang and Sennrich 2019).
+
+    normalized_shape    sizes of these axes, or one size; the weight has that shape and begins at 1
+    eps                 None for the least step from 1 of the dtype
+    elementwise_affine  whether there is a weight
+    """
+
+    backward_reads = ("input",)
+
+    def __init__(
+        self, normalized_shape: Any, eps: float | None = None, elementwise_affine: bool = True
+    ) -> None:
+        sizes = [normalized_shape] if hasattr(normalized_shape, "__index__") else normalized_shape
+        takes = "a size, or a list of sizes"
+        given = as_list("RMSNorm", "normalized_shape", sizes, takes)
+        self.normalized_shape = tuple(as_integer("RMSNorm", "normalized_shape", size, 1) for size in given)
+        if not self.normalized_shape:
+            raise ShapeError("RMSNorm got normalized_shape=[]: it takes a size, or a list of sizes")
+        self.eps = None if eps is None else as_positive("RMSNorm", "eps", eps)
+        self.elementwise_affine = as_flag("RMSNorm", "elementwise_affine", elementwise_affine)
+
+    def config(self) -> dict[str, Any]:
+        return {
+            "normalized_shape": list(self.normalized_shape),
+            "eps": self.eps,
+            "elementwise_affine": self.elementwise_affine,
+        }
+
+    @property
+    def width(self) -> int:
+        """Values that are normalised together."""
+        return math.prod(self.normalized_shape)
+
+    def output_shape(self, input_shape: Shape) -> Shape:
+        if tuple(input_shape[-len(self.normalized_shape) :]) != self.normalized_shape:
+            raise ShapeError(
+                f"RMSNorm({list(self.normalized_shape)}) got input {input_shape}: its last sizes must be "
+                f"{self.normalized_shape}"
+            )
+        return input_shape
+
+    def parameter_shapes(self) -> dict[str, Shape]:
+        return {"weight": self.normalized_shape} if self.elementwise_affine else {}
+
+    def initialize(self, generator: np.random.Generator) -> dict[str, np.ndarray]:
+        return {name: np.ones(shape) for name, shape in self.parameter_shapes().items()}
+
+    def jacobian(self, input_shape: Shape) -> RMSNormJacobian:
+        return RMSNormJacobian(self.width, math.prod(input_shape) // self.width)
+
+    def vjp_multiply_adds(self, input_shape: Shape) -> int:
+        return 4 * math.prod(input_shape)
+
+    def forward(self, ctx: Context, x: Array) -> Array:
+        x, rows = ctx.device.xp.ascontiguousarray(x), x.size // self.width
+        y, inverse = ctx.buffer("output", x.shape), ctx.buffer("inverse", (rows,))
+        eps = float(np.finfo(ctx.dtype).eps) if self.eps is None else self.eps
+        ctx.device.launch(
+            rms_norm_forward, x, self._weight(ctx, inverse), y, inverse, rows, self.width, eps,
+            self.elementwise_affine,
+        )  # fmt: skip
+        ctx.saved.update(input=x, output=y, inverse=inverse)
+        return y
+
+    def _weight(self, ctx: Context, like: Array) -> Array:
+        """The weight, or nothing."""
+        return ctx.parameters["weight"].reshape(-1) if self.elementwise_affine else like[:0]
+
+    def vjp(self, ctx: Context, gradient: Array) -> Array:
+        result, inverse = ctx.buffer("input_gradient", gradient.shape), ctx.saved["inverse"]
+        ctx.device.launch(
+            rms_norm_vjp, gradient, ctx.saved["input"], self._weight(ctx, inverse), inverse, result,
+            inverse.size, self.width, self.elementwise_affine,
+        )  # fmt: skip
+        return result
+
+    def parameter_gradients(self, ctx: Context, gradient: Array) -> None:
+        if self.elementwise_affine:
+            xp, inverse = ctx.device.xp, ctx.saved["inverse"]
+            rows = ctx.saved["input"].reshape(-1, self.width) * inverse[:, None]
+            rows *= gradient.reshape(-1, self.width)
+            xp.sum(rows, axis=0, out=ctx.gradients["weight"].reshape(-1))
