@@ -193,15 +193,14 @@ class Exchange:
         known = outside.shape, outside.dtype
         if known != self._known or not outside.flags.c_contiguous:
             inside, lengths, (steps, rows, batch) = self._inside, self._lengths, self._inside.shape
+            given: tuple[Any, ...]
             if self._out:
-                kernel, arguments = (
-                    sequence_scatter,
-                    (inside, lengths, outside, steps, rows, self._rows, batch),
-                )
+                kernel = sequence_scatter
+                given = inside, lengths, outside, steps, rows, self._rows, batch
             else:
-                kernel, arguments = sequence_gather, (outside, lengths, inside, steps, rows, batch)
-            columns = outside.shape[2], self._first
-            self._launch = self._device.bind_open(kernel, ("outside",), *arguments, *columns)
+                kernel, given = sequence_gather, (outside, lengths, inside, steps, rows, batch)
+            ends = outside.shape[2], self._first
+            self._launch = self._device.bind_open(kernel, ("outside",), *given, *ends)
             self._known = known
         self._launch(outside)
 

@@ -7,7 +7,7 @@ from unittest import mock
 import numpy as np
 from group_cases import raises
 from mpi import play
-from unit_cells import PARTLY
+from unit_cells import PARTLY, UNITS
 
 import bppsa_cupy as bp
 from bppsa_cupy.devices import get_device
@@ -100,10 +100,10 @@ def case_outputs_at_every_step(group: Group) -> None:
     x = np.random.default_rng(0).standard_normal((2, 31, 3))
 
     def make():
-        cells = [
+        cells = [  # gates that are not recurrent
             bp.CellLayer(PARTLY["partly"][0], 4, 4),
-            bp.PeepholeSRU(4, 4),
-        ]  # gates that are not recurrent
+            bp.CellLayer(UNITS["turning"][0], 4, 4),
+        ]
         layers = [bp.GRU(3, 5), bp.Linear(5, 4), bp.Tanh(), *cells, bp.LSTM(4, 3), bp.Linear(3, 2)]
         return network(layers, 3)
 
