@@ -9,6 +9,7 @@ import numpy as np
 from bppsa_cupy.arguments import as_instance, as_number, is_one_of
 from bppsa_cupy.cells import Cell, ctrnn
 from bppsa_cupy.errors import ShapeError
+from bppsa_cupy.layers.base import Shape
 from bppsa_cupy.layers.gated_recurrent import GatedRecurrent
 from bppsa_cupy.layers.matrix_recurrent import MatrixRecurrent
 from bppsa_cupy.layers.recurrent import Recurrent
@@ -153,6 +154,19 @@ class CellLayer(_OfCell, MatrixRecurrent):
     @property
     def cell(self) -> CellForm:
         return self.definition.form
+
+
+class ProjectedCellLayer(CellLayer):
+    """A `CellLayer` of one inner layer and direction whose input is the projected input, (B, T, G H)."""
+
+    projects = False
+
+    def __init__(self, cell: Cell, hidden_size: int, **options: Any) -> None:
+        super().__init__(cell, len(cell.gates) * hidden_size, hidden_size, **options)
+
+    def parameter_shapes(self) -> dict[str, Shape]:
+        shapes = super().parameter_shapes()
+        return {name: shape for name, shape in shapes.items() if "_ih" not in name}
 
 
 class LinearCellLayer(_OfCell, GatedRecurrent):

@@ -178,6 +178,8 @@ class MatrixRecurrent(Recurrent):
     """
 
     context = MatrixContext
+    #: Whether the input is multiplied by W_ih; else it is the projected input.
+    projects = True
     forward_methods: tuple[str, ...] = ("auto", "serial", "newton", "quasi-newton")
 
     def __init__(
@@ -400,7 +402,7 @@ class MatrixRecurrent(Recurrent):
     def _stack_size(self, batch: int, steps: int, itemsize: int) -> StackSize:
         return StackSize(
             self.walk_size(steps, batch, itemsize), self.input_size, self.num_layers, self.directions,
-            self.bias, self.outputs == "all", self.unit_parameters,
+            self.bias, self.outputs == "all", self.unit_parameters, self.projects,
         )  # fmt: skip
 
     def kept_shapes(self, batch: int, steps: int) -> dict[str, Shape]:

@@ -120,6 +120,7 @@ def gradients(
     values     (T, rows, B), of which the layer's input are the first rows
     workspace  flat, of at least `gradients_size` elements
     """
+    assert by.weight_ih is not None
     size, cell, inputs = walk.size, walk.size.cell, by.weight_ih.shape[1]
     rows, columns = cell.deltas * size.hidden, size.hidden + inputs
     place = padded(rows) * padded(columns + 1)

@@ -62,7 +62,7 @@ def stack_shapes(sizes: StackSize, device: Device) -> dict[str, tuple[int, ...]]
     heads, units = size.heads, size.units
     widths = {units, *map(sizes.inputs_of, range(sizes.layers))}
     shapes: dict[str, tuple[int, ...]] = {
-        "input": (T, sizes.inputs, B),
+        **({"input": (T, sizes.inputs, B)} if sizes.projects else {}),
         "projected": (T, cell.gates * H, B),
         "sums": (
             max(
@@ -72,7 +72,8 @@ def stack_shapes(sizes: StackSize, device: Device) -> dict[str, tuple[int, ...]]
         ),
     }
     for direction in range(sizes.directions):
-        shapes[f"by_input{direction}"] = (T, sizes.inputs, B)
+        if sizes.projects:
+            shapes[f"by_input{direction}"] = (T, sizes.inputs, B)
         if sizes.every_step or sizes.layers > 1:
             shapes[f"by_output{direction}"] = (T, H, B)
             if sizes.directions > 1 and sizes.layers > 1:
@@ -136,7 +137,9 @@ def make_directions(
             projected=arranged("projected"), state=arranged(f"state{of}"), gates=arranged(f"gates{of}"),
             final=arranged(f"final{of}"),
         )  # fmt: skip
-        inputs, by_input = "input", f"by_input{direction}"
+        inputs, by_input = (
+            ("input", f"by_input{direction}") if sizes.projects else ("projected", f"delta{of}")
+        )
         if layer:
             inputs = f"joined_l{layer}" if both else f"state_l{layer - 1}"
             by_input = f"by_joined{direction}" if both else f"by_output{direction}"
@@ -153,7 +156,7 @@ def make_directions(
 
 def _weights(arrays: Mapping[str, Array], of: str, unit: tuple[str, ...]) -> Weights:
     return Weights(
-        weight_ih=arrays[f"weight_ih{of}"],
+        weight_ih=arrays.get(f"weight_ih{of}"),
         weight_hh=arrays.get(f"weight_hh{of}"),
         bias_ih=arrays.get(f"bias_ih{of}"),
         bias_hh=arrays.get(f"bias_hh{of}"),
@@ -317,7 +320,9 @@ class Stack:
             for place in self._order(passes):
                 d = layer[place]
                 given, out = d.parameters, d.walk.projected
-                launches.append(products.project(self.device, d.values, given.weight_ih, given.bias_ih, out))
+                if given.weight_ih is not None:
+                    weights = given.weight_ih, given.bias_ih
+                    launches.append(products.project(self.device, d.values, *weights, out))
                 launches += self._bind_heads(d)
                 launches.append(passes[place])
         return launches
@@ -431,6 +436,7 @@ class Stack:
         launches = [
             products.project(self.device, d.delta, d.parameters.weight_ih, None, d.by_input, transposed=True)
             for d in directions
+            if d.parameters.weight_ih is not None
         ]
         if len(directions) == 1:
             return launches
@@ -464,7 +470,9 @@ class Stack:
     def _bind_weights(self, d: Direction) -> list[Launch]:
         device, space, walk, by = self.device, self._workspace, d.walk, d.gradients
         size, cell = walk.size, walk.size.cell
-        if products.gradients_size(device, size, by.weight_ih.shape[1]):
+        if by.weight_ih is None:
+            launches = list(self._bind_recurrent_weights(d))
+        elif products.gradients_size(device, size, by.weight_ih.shape[1]):
             launches = [products.gradients(device, walk, d.delta, d.values, space, by)]
         else:
             launches = [

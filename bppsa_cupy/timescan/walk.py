@@ -76,7 +76,8 @@ class WalkSize:
 @dataclass(frozen=True)
 class StackSize:
     """Sizes of a stack: those of each walk, F, inner layers, directions, whether there are biases,
-    whether every step is put out or the last state alone, and the names of the cell's unit parameters."""
+    whether every step is put out or the last state alone, the names of the cell's unit parameters, and
+    whether the input is projected by W_ih, or the caller gives the projected input."""
 
     walk: WalkSize
     inputs: int
@@ -85,6 +86,7 @@ class StackSize:
     bias: bool
     every_step: bool
     unit: tuple[str, ...] = ()
+    projects: bool = True
 
     @property
     def step_bytes(self) -> int:
@@ -151,14 +153,15 @@ class Walk:
 class Weights:
     """Parameters of one direction of one inner layer, or the gradients by them; biases are None without.
 
-    weight_ih           (G H, I), I being the features of the inner layer's input
+    weight_ih           (G H, I), I being the features of the inner layer's input; None where the input is
+                        the projected one
     weight_hh           (R H, h), of R recurrent gates, h being the units of a head: of each unit, the weights
                         of its own head's; None without such gates
     bias_ih, bias_hh    (G H,) and (R H,)
     unit                the cell's unit parameters, (H,) each
     """
 
-    weight_ih: Array
+    weight_ih: Array | None
     weight_hh: Array | None
     bias_ih: Array | None
     bias_hh: Array | None

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 from bppsa_cupy.cells import Cell
 from bppsa_cupy.functional.pool import Pool, pool_of
 from bppsa_cupy.layers import GRU, LSTM, RNN, CellLayer, MatrixRecurrent
+from bppsa_cupy.layers.cell_layers import ProjectedCellLayer
 
 #: Cells that modules were made of, by digest: a module's text names its cell by it.
 _cells: dict[str, Cell] = {}
@@ -19,9 +20,15 @@ def mode_of(cell: Cell, forward_method: str = "auto") -> str:
     return f"cell:{cell.digest}:{forward_method}"
 
 
+def projected_mode_of(cell: Cell) -> str:
+    """The mode of a layer of this cell whose input is the projected input."""
+    _cells[cell.digest] = cell
+    return f"projected:{cell.digest}"
+
+
 #: What a module's layer is made of: mode, input_size, hidden_size, num_layers, bias, batch_first,
-#: bidirectional. The mode is torch.nn's ("RNN_TANH", "GRU", …) or `mode_of` a cell. A graph holds them as a
-#: text, joined by "|".
+#: bidirectional. The mode is torch.nn's ("RNN_TANH", "GRU", …), or `mode_of` or `projected_mode_of` a cell.
+#: A graph holds them as a text, joined by "|".
 Arguments = tuple[str, int, int, int, bool, bool, bool]
 
 
@@ -51,6 +58,8 @@ def engine_layer_of(
     if mode.startswith("cell:"):
         _, digest, method = mode.split(":")
         layer = CellLayer(_cells[digest], *sizes, forward_method=method, **options)
+    elif mode.startswith("projected:"):
+        layer = ProjectedCellLayer(_cells[mode.partition(":")[2]], hidden_size, **options)
     elif mode.startswith("RNN_"):
         layer = RNN(*sizes, nonlinearity=mode.removeprefix("RNN_").lower(), **options)
     else:

@@ -11,7 +11,7 @@ import torch
 from bppsa_cupy.errors import ShapeError
 from bppsa_cupy.torch.autograd import run
 from bppsa_cupy.torch.checks import DTYPES
-from bppsa_cupy.torch.engine_layer import mode_of
+from bppsa_cupy.torch.engine_layer import projected_mode_of
 from bppsa_cupy.torch.step_graph import NoKernelError, StepGraph
 
 #: Steps of a first call that the loop computes too.
@@ -234,10 +234,6 @@ def _pass_of(
     graph: StepGraph, tensors: dict[str, torch.Tensor], x: Any, states: Sequence[Any], extras: Sequence[Any]
 ) -> tuple[torch.Tensor, list[torch.Tensor]]:
     gates, parameters = graph.prepare(list(tensors.values()), x, extras)
-    cell, H = graph.cell, graph.hidden
-    identity = torch.eye(gates.shape[-1], dtype=gates.dtype, device=gates.device)
-    weight, bias, *unit = parameters
-    rows = [identity, weight, gates.new_zeros(len(identity)), bias, *unit]
-    arguments = (mode_of(cell), gates.shape[-1], H, 1, True, False, False)
-    y, *after = run(arguments, gates, None, [state[None] for state in states], rows)
+    arguments = (projected_mode_of(graph.cell), gates.shape[-1], graph.hidden, 1, True, False, False)
+    y, *after = run(arguments, gates, None, [state[None] for state in states], parameters)
     return y, [state[0] for state in after]

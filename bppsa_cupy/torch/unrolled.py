@@ -53,12 +53,14 @@ def _walk(
 ) -> tuple[torch.Tensor, Sequence[torch.Tensor]]:
     """The outputs (T, B, H) of one inner layer in one direction over x (T, B, F), and its last states."""
     gates, sums, rest = layer.cell.gates, layer.cell.sums, list(parameters)
-    weight_ih, weight_hh = rest.pop(0), rest.pop(0) if sums else None
-    bias_ih, bias_hh = rest.pop(0) if layer.bias else None, rest.pop(0) if layer.bias and sums else None
+    weight_ih = rest.pop(0) if layer.projects else None
+    weight_hh = rest.pop(0) if sums else None
+    bias_ih = rest.pop(0) if layer.bias and layer.projects else None
+    bias_hh = rest.pop(0) if layer.bias and sums else None
     steps, batch = x.shape[:2]
     state = first or [x.new_zeros(batch, layer.hidden_size)] * layer.cell.states
     ends = None if lengths is None else lengths.to(x.device).unsqueeze(1)
-    projected = linear(x, weight_ih, bias_ih).chunk(gates, -1)
+    projected = (x if weight_ih is None else linear(x, weight_ih, bias_ih)).chunk(gates, -1)
     outputs = []
     for t in reversed(range(steps)) if is_backwards else range(steps):
         recurrent = () if weight_hh is None else linear(state[0], weight_hh, bias_hh).chunk(sums, -1)

@@ -188,6 +188,18 @@ def test_a_step_that_counts_its_calls_is_noticed() -> None:
     assert module.reason
 
 
+def test_derivatives_of_derivatives() -> None:
+    step = Step(peephole, 4).double()
+    x, h, c = (torch.randn(*shape, H, dtype=torch.float64) for shape in ((2, B), (B,), (B,)))
+    x = x[..., :F].clone().requires_grad_()
+    found = []
+    for module in (ours.recurrence(step), step):
+        y = module(x, h, c)[0][-1] if module is not step else step(x[1], *step(x[0], h, c))[0]
+        (by_x,) = torch.autograd.grad(y.square().sum(), x, create_graph=True)
+        found.append(list(torch.autograd.grad(by_x.square().sum(), [x, step.W, step.p])))
+    assert_same(*found)
+
+
 def test_cells_of_pytorch_begin_with_zeros() -> None:
     cell, x = torch.nn.LSTMCell(F, H), torch.randn(T, B, F)
     module = ours.recurrence(cell)
