@@ -457,7 +457,9 @@ class LinearRecurrent(Recurrent):
         lengths  (B,) where samples end, or None
         state    before the first step, or None for zeros
         """
-        live, after, outputs = None, list[Any](), list[Any]()
+        live = None
+        after: list[Any] = []
+        outputs: list[Any] = []
         if lengths is not None:
             live = library.steps(x, x.shape[1])[None, :, None] < lengths[:, None, None]
 

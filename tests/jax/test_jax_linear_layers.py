@@ -30,7 +30,8 @@ def test_passes_are_the_engines(name: str) -> None:
     with jax.enable_x64(True):
         rng, options, sizes = np.random.default_rng(0), FUNCTIONS[name], (4,)
         if name != "RGLRU":
-            sizes, options = (3, 4, 2), {"bidirectional": True, **options}
+            inner = 1 if name in ("LRU", "DiagonalSSM") else 2
+            sizes, options = (3, 4, inner), {"bidirectional": True, **options}
         layer, function = getattr(bp, name)(*sizes, **options), getattr(bj, name)(*sizes, **options)
         params = function.init(jax.random.key(0), jnp.float64)
         x, lengths = rng.standard_normal((2, 9, layer.input_size)), np.array([9, 4])

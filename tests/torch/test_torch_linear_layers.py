@@ -29,7 +29,8 @@ def test_passes_are_the_engines(name: str, outputs: str) -> None:
     rng, options = np.random.default_rng(0), {"outputs": outputs, **MODULES[name]}
     sizes: tuple = (4,)
     if name != "RGLRU":
-        sizes, options = (3, 4, 2), {"bidirectional": True, **options}
+        inner = 1 if name in ("LRU", "DiagonalSSM") else 2
+        sizes, options = (3, 4, inner), {"bidirectional": True, **options}
     layer = getattr(bp, name)(*sizes, **options)
     parameters, x = layer.initialize(rng), rng.standard_normal((2, 9, layer.input_size))
     walks = layer.num_layers * layer.directions
