@@ -10,6 +10,7 @@ from chain_cases import network_records
 from record_cases import assert_same, make
 
 import bppsa_cupy as bp
+from bppsa_cupy.tools.jacobians import main
 
 
 @pytest.fixture(scope="module")
@@ -85,6 +86,21 @@ def test_views_copy_no_values(tmp_path):
         bp.save_jacobians(tmp_path / name, wide, anndata=anndata)
     sizes = [(tmp_path / name).stat().st_size for name in ("plain.h5", "views.h5")]
     assert sizes[1] - sizes[0] < 8 * 4000 < wide[0].data.nbytes / 8
+
+
+def test_a_dump_is_read_step_by_step(tmp_path, monkeypatch, read_elem):
+    monkeypatch.chdir(tmp_path)
+    rng = np.random.default_rng(0)
+    inputs = rng.standard_normal((8, 5, 2)).astype(np.float32)
+    np.savez("data.npz", x=inputs, y=np.arange(8) % 2)
+    options = "--data data.npz --batch-size 3 --hidden-size 4 --device host --anndata -o j.h5".split()
+    assert main(["dump", "rnn", *options]) == 0
+    dense = bp.load_jacobians("j.h5").where(layer=0).dense()
+    with h5py.File("j.h5") as file:
+        for step in range(5):
+            for sample in range(3):
+                matrix = read_elem(file[f"000_RNN_l0_forward_{step:06d}/samples/{sample}"])
+                np.testing.assert_array_equal(matrix.toarray(), dense[step, sample])
 
 
 def test_the_flag_is_checked(tmp_path):
