@@ -40,7 +40,7 @@ class Formatter(argparse.RawDescriptionHelpFormatter):
 
     def _get_help_string(self, action: argparse.Action) -> str | None:
         text, default = action.help, action.default
-        if text is None or "Default" in text or default is None or default is False:
+        if text is None or "Default" in text or default in (None, False, argparse.SUPPRESS):
             return text
         shown = " ".join(map(str, default)) if isinstance(default, (list, tuple)) else default
         return f"{text} Default: {shown}.".replace("%", "%%")
