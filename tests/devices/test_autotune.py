@@ -150,7 +150,7 @@ def test_a_formula_yields_to_a_checkpoint() -> None:
 
 def test_a_recurrent_layer_goes_the_measured_way(tuning: CudaDevice, monkeypatch: pytest.MonkeyPatch) -> None:
     """Passes over scratch arrays leave the network's own as they are."""
-    by_steps = serial.by_steps.forward
+    by_steps = serial.forward_by_steps
 
     def slowly(device: CudaDevice, walk):
         launch = by_steps(device, walk)
@@ -162,7 +162,7 @@ def test_a_recurrent_layer_goes_the_measured_way(tuning: CudaDevice, monkeypatch
 
         return run
 
-    monkeypatch.setattr(serial.by_steps, "forward", slowly)
+    monkeypatch.setattr(serial, "forward_by_steps", slowly)
     found = []
     for device in (tuning, get_device("host")):
         net = bp.Sequential([bp.RNN(2, 300)], (3, 2), seed=0, device=device)
