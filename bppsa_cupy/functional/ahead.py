@@ -85,6 +85,7 @@ class Compiler:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
+            env={**os.environ, "PYTHONSAFEPATH": "1"},  # modules of the working folder are not its own
         )
         assert self.process.stdin is not None and self.process.stdout is not None
         self._requests, self._answers = self.process.stdin, self.process.stdout

@@ -158,6 +158,21 @@ def test_pytorch_computes_until_kernels_are_compiled(tmp_path: Path) -> None:
         assert len(program(tmp_path, how, **variables)) == 1
 
 
+def test_the_process_that_compiles_ends_with_the_program(tmp_path: Path) -> None:
+    code = (
+        "import torch, bppsa_cupy.torch as ours\n"
+        "from bppsa_cupy.torch import handover\n"
+        "ours.GRU(3, 4)(torch.zeros(40, 8, 3))\n"
+        "print(handover._compiler.process.pid)"
+    )
+    environment = {name: value for name, value in os.environ.items() if name != "BPPSA_WAIT"}
+    environment["XDG_CACHE_HOME"] = str(tmp_path)
+    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    with pytest.raises(ProcessLookupError):
+        os.kill(int(done.stdout), 0)
+
+
 @pytest.mark.long
 @pytest.mark.parametrize("how, variables", [("wait", {}), ("go on", {"BPPSA_WAIT": "1"})])
 def test_a_program_may_wait(how: str, variables: dict[str, str], tmp_path: Path) -> None:
