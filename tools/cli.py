@@ -40,7 +40,8 @@ class Formatter(argparse.RawDescriptionHelpFormatter):
 
     def _get_help_string(self, action: argparse.Action) -> str | None:
         text, default = action.help, action.default
-        if text is None or "Default" in text or default in (None, False, argparse.SUPPRESS):
+        is_shown = default is not None and default is not False and default is not argparse.SUPPRESS
+        if text is None or "Default" in text or not is_shown:
             return text
         shown = " ".join(map(str, default)) if isinstance(default, (list, tuple)) else default
         return f"{text} Default: {shown}.".replace("%", "%%")
