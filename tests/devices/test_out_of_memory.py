@@ -33,12 +33,16 @@ def images() -> list[bp.Layer]:
     ]  # fmt: skip
 
 
+def newton() -> list[bp.Layer]:
+    return [bp.RNN(2, 3, forward_method="newton", outputs="last"), bp.Linear(3, 3)]
+
+
 #: Layers, their input shape and the method.
 CASES: dict[str, tuple[Callable[[], list[bp.Layer]], tuple[int, ...], str]] = {
     "images, bp": (images, (1, 6, 6), "bp"),
     "images, blelloch": (images, (1, 6, 6), "blelloch"),
-    "GRU, by chunks": (lambda: [bp.GRU(2, 3), bp.Linear(3, 3)], (6, 2), "blelloch"),
-    "RNN, Newton": (lambda: [bp.RNN(2, 3, forward_method="newton"), bp.Linear(3, 3)], (6, 2), "bp"),
+    "GRU, by chunks": (lambda: [bp.GRU(2, 3, outputs="last"), bp.Linear(3, 3)], (6, 2), "blelloch"),
+    "RNN, Newton": (newton, (6, 2), "bp"),
 }
 
 
