@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from bppsa_cupy.functional import passes
-from bppsa_cupy.layers import GRU, LSTM, RNN, Recurrent
+from bppsa_cupy.layers import GRU, LSTM, RNN
 
 
 class PassKind(NamedTuple):
@@ -42,6 +42,13 @@ class PassKind(NamedTuple):
     gradients: bool
 
 
+def layer_named(mode: str, *sizes: Any, **options: Any) -> RNN | GRU | LSTM:
+    """The layer of a mode, as PyTorch names them; sizes and options are those of the layer."""
+    if mode.startswith("RNN_"):
+        return RNN(*sizes, nonlinearity=mode.removeprefix("RNN_").lower(), **options)
+    return GRU(*sizes, **options) if mode == "GRU" else LSTM(*sizes, **options)
+
+
 def run_pass(kind: PassKind) -> None:
     """Run a pass of zeros, and its backward pass where gradients are needed."""
     options: dict[str, Any] = {
@@ -49,11 +56,7 @@ def run_pass(kind: PassKind) -> None:
         "batch_first": kind.batch_first,
         "bidirectional": kind.bidirectional,
     }
-    layer: Recurrent
-    if kind.mode.startswith("RNN_"):
-        layer = RNN(*kind.sizes, nonlinearity=kind.mode.removeprefix("RNN_").lower(), **options)
-    else:
-        layer = {"GRU": GRU, "LSTM": LSTM}[kind.mode](*kind.sizes, **options)
+    layer = layer_named(kind.mode, *kind.sizes, **options)
     features, hidden, layers = kind.sizes
     shape = (kind.batch, kind.steps) if kind.batch_first else (kind.steps, kind.batch)
     parameters = {name: np.zeros(shape, kind.dtype) for name, shape in layer.parameter_shapes().items()}

@@ -6,8 +6,9 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 from bppsa_cupy.cells import Cell
+from bppsa_cupy.functional.ahead import layer_named
 from bppsa_cupy.functional.pool import Pool, pool_of
-from bppsa_cupy.layers import GRU, LSTM, RNN, CellLayer, MatrixRecurrent
+from bppsa_cupy.layers import CellLayer, MatrixRecurrent
 from bppsa_cupy.layers.cell_layers import ProjectedCellLayer
 
 #: Cells that modules were made of, by digest: a module's text names its cell by it.
@@ -60,10 +61,8 @@ def engine_layer_of(
         layer = CellLayer(_cells[digest], *sizes, forward_method=method, **options)
     elif mode.startswith("projected:"):
         layer = ProjectedCellLayer(_cells[mode.partition(":")[2]], hidden_size, **options)
-    elif mode.startswith("RNN_"):
-        layer = RNN(*sizes, nonlinearity=mode.removeprefix("RNN_").lower(), **options)
     else:
-        layer = {"GRU": GRU, "LSTM": LSTM}[mode](*sizes, **options)
+        layer = layer_named(mode, *sizes, **options)
     return EngineLayer(layer, tuple(layer.parameter_shapes()), pool_of(layer))
 
 

@@ -65,7 +65,7 @@ def goes_to_pytorch(module: Any, x: Any, hx: Any) -> bool:
 def is_faster(mode: str, hidden: int, steps: int, batch: int, gradients: bool) -> bool:
     """Whether PyTorch's operator is the faster one for a layer of these sizes on the CPU.
 
-    Measured with AVX2 on one thread and two. Bounds of steps and samples are powers of two, as `_decisions`
+    Measured for LSTM with AVX2 on one thread. Bounds of steps and samples are powers of two, as `_decisions`
     has them.
     """
     if steps == 1:

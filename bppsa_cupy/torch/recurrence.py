@@ -89,16 +89,15 @@ class Recurrence(torch.nn.Module):
 
     def _call(self, x: Any, rest: Sequence[Any]) -> tuple[Any, ...]:
         """The states after a step."""
-        given = (x, tuple(rest)) if isinstance(self.step, torch.nn.LSTMCell) else (x, *rest)
-        after = self.step(*given)
-        return tuple(after) if isinstance(after, (tuple, list)) else (after,)
+        return self._function({}, x, *rest)
 
     def _function(self, tensors: dict[str, torch.Tensor], x: Any, *rest: Any) -> tuple[Any, ...]:
-        """`_call` with other tensors in place of the step's."""
-        if not tensors:
-            return self._call(x, rest)
-        given = (x, tuple(rest)) if isinstance(self.step, torch.nn.LSTMCell) else (x, *rest)
-        after = torch.func.functional_call(self.step, tensors, given)
+        """`_call` with other tensors, where there are any, in place of the step's."""
+        arguments = (x, tuple(rest)) if isinstance(self.step, torch.nn.LSTMCell) else (x, *rest)
+        if tensors:
+            after = torch.func.functional_call(self.step, tensors, arguments)
+        else:
+            after = self.step(*arguments)
         return tuple(after) if isinstance(after, (tuple, list)) else (after,)
 
     def _count(self, x: torch.Tensor, rest: Sequence[Any]) -> int:

@@ -49,8 +49,8 @@ def with_resets(
     if states:
         goes_on = first & ~resets[samples, 0]
         by_row = [last if module.bidirectional and row % 2 else goes_on for row in range(len(states[0]))]
-        kept = torch.stack(by_row)[..., None]
-        states = [torch.where(kept, state[:, samples], 0) for state in states]
+        carries = torch.stack(by_row)[..., None]
+        states = [torch.where(carries, state[:, samples], 0) for state in states]
     output, after = call(pack, (states[0] if len(states) == 1 else tuple(states)) if states else None)
     y, _ = pad_packed_sequence(output, batch_first=True)
     number = begins.flatten().cumsum(0) - 1
