@@ -45,7 +45,8 @@ class PassKind(NamedTuple):
 def layer_named(mode: str, *sizes: Any, **options: Any) -> RNN | GRU | LSTM:
     """The layer of a mode, as PyTorch names them; sizes and options are those of the layer."""
     if mode.startswith("RNN_"):
-        return RNN(*sizes, nonlinearity=mode.removeprefix("RNN_").lower(), **options)
+        options["nonlinearity"] = mode.removeprefix("RNN_").lower()
+        return RNN(*sizes, **options)
     return GRU(*sizes, **options) if mode == "GRU" else LSTM(*sizes, **options)
 
 
