@@ -23,6 +23,10 @@ import bppsa_cupy as bp
 assert Path(bp.__file__).is_relative_to(sys.prefix), bp.__file__
 assert bp.__version__ == version("bppsa-cupy")
 
+from bppsa_cupy.raw_kernels import KERNELS
+from bppsa_cupy.raw_kernels.kernel import Variant
+assert all("__global__" in kernel.source(Variant()) for kernel in KERNELS.values())
+
 layers = [bp.Conv2d(1, 4, 3), bp.Tanh(), bp.Flatten(), bp.Linear(144, 10)]
 net = bp.Sequential(layers, input_shape=(1, 8, 8), dtype="float64")
 net.use(net.plan(batch_size=4))

@@ -83,10 +83,3 @@ def test_a_wrong_gradient_is_told_with_its_way(
     monkeypatch.setattr(cell_check, "Sequential", Wrong)
     with pytest.raises(bp.CellError, match=message):
         bp.check_cell(bp.Cell.built_in("rnn_tanh"), "host")
-
-
-def test_what_is_no_cell_or_device_is_refused() -> None:
-    with pytest.raises(bp.BppsaError, match=r"check_cell got cell of str: it takes a bp\.Cell"):
-        bp.check_cell("gru")
-    with pytest.raises(bp.DeviceError, match="device 'tpu' was asked for"):
-        bp.check_cell(SLOW, "tpu")

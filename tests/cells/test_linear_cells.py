@@ -122,12 +122,3 @@ def test_gates_are_recurrent_by_name() -> None:
         cell_of(step, recurrent=["q"])
     with pytest.raises(bp.CellError, match=r"reads u\.c, but its recurrent gates are o"):
         cell_of(step, recurrent=["o"])
-
-
-def test_what_takes_no_linear_cell_says_so() -> None:
-    with pytest.raises(bp.CellError, match=r"is a linear one, .*: this takes others"):
-        bp.check_cell(cell_of())
-    with pytest.raises(bp.ShapeError, match="which is no linear cell: take"):
-        bp.LinearCellLayer(bp.Cell.built_in("gru"), 3, 4)
-    with pytest.raises(bp.ShapeError, match="which is a linear one: take LinearCellLayer"):
-        bt.CellLayer(cell_of(), 3, 4)

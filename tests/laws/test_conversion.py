@@ -1,4 +1,4 @@
-"""Input of another kind is converted where nothing is lost, which is said once; else refused by name."""
+"""Input of another kind is converted where nothing is lost, which is said once."""
 
 import warnings
 
@@ -45,16 +45,6 @@ def test_float32_goes_into_a_float64_network():
     x = np.random.default_rng(0).standard_normal((2, 1, 4, 4)).astype("f4")
     y = once(lambda: net("float64")(x), "input from float32 to float64")
     assert y.dtype == "f8" and np.array_equal(y, net("float64")(x.astype("f8")))
-
-
-@pytest.mark.parametrize(
-    "x", [np.full((1, 1, 4, 4), 0.1), np.full((1, 1, 4, 4), 2**24 + 1), np.full((1, 1, 4, 4), 1e300)]
-)
-def test_what_would_lose_digits_is_refused(x):
-    with pytest.raises(
-        bp.ShapeError, match=rf"takes input of float32 and got {x.dtype}.*x.astype\('float32'\)"
-    ):
-        net()(x)
 
 
 def test_lists_take_the_dtype_of_the_network():

@@ -1,4 +1,4 @@
-"""Patterns: what is no pattern is refused by name, before anything is cast."""
+"""Patterns: the integers that they take, and what they make of SciPy's matrices."""
 
 import numpy as np
 import pytest
@@ -10,65 +10,6 @@ import bppsa_cupy as bp
 
 ROWS, COLUMNS = 2, 3
 INDPTR, INDICES = [0, 1, 3], [2, 0, 1]
-
-WRONG = {
-    "index beyond int32": ((2, 3), INDPTR, [2**32, 0, 1], "indices run from 0 to 4294967296"),
-    "index that is no integer": ((2, 3), INDPTR, [1.7, 0, 1], "indices of float64: it takes integers"),
-    "pointer that is no integer": ((2, 3), [0.0, 1.0, 3.0], INDICES, "indptr of float64"),
-    "pointer beyond int64": ((2, 3), np.array([0, 2**63 + 1, 3], np.uint64), INDICES, "indptr decreases"),
-    "unsigned pointer that decreases": ((2, 3), np.array([0, 4, 3], np.uint64), INDICES, "indptr decreases"),
-    "pointers of other rows": ((2, 3), [0, 3], INDICES, r"2 rows got indptr of shape \(2,\)"),
-    "indices of two axes": (
-        (2, 3),
-        INDPTR,
-        [INDICES],
-        r"shape \(1, 3\): it takes \(3,\) and \(nnz,\)",
-    ),
-    "first pointer above 0": ((2, 3), [1, 1, 3], INDICES, "indptr runs from 1 to 3: it must run from 0"),
-    "last pointer below nnz": ((2, 3), [0, 1, 2], INDICES, "from 0 to 2: .* the number of indices, 3"),
-    "index that is the width": ((2, 3), INDPTR, [3, 0, 1], "indices run from 0 to 3: a matrix of 3 columns"),
-    "an index twice in a row": ((2, 3), INDPTR, [2, 1, 1], "must increase strictly inside a row"),
-    "negative index": ((2, 3), INDPTR, [-1, 0, 1], "indices run from -1"),
-    "text": ((2, 3), INDPTR, ["2", "0", "1"], "indices of <U1"),
-    "masked indices": ((2, 3), INDPTR, np.ma.array(INDICES, mask=[1, 0, 0]), "indices as a masked array"),
-    "three sizes": ((2, 3, 1), INDPTR, INDICES, r"takes \(rows, columns\)"),
-    "a size alone": (2, INDPTR, INDICES, r"takes \(rows, columns\)"),
-    "negative size": ((2, -3), INDPTR, INDICES, "columns=-3"),
-    "size that is no integer": ((2, 3.5), INDPTR, INDICES, "columns=3.5"),
-    "bools": ((2, 3), INDPTR, [True, False, True], "indices of bool"),
-}
-
-
-@pytest.mark.parametrize(
-    "make, message",
-    [
-        (lambda: bp.Pattern.dense("2", 3), "rows='2': it takes an integer of at least 0"),
-        (lambda: bp.Pattern.dense(2, 1.5), "columns=1.5"),
-        (lambda: bp.Pattern.diagonal(2.5), "rows=2.5"),
-        (lambda: bp.Pattern.diagonal(-1), "rows=-1"),
-        (lambda: bp.Pattern.diagonal(2**62), f"rows={2**62}: it takes an integer of at least 0 and at most"),
-        (lambda: bp.Pattern.dense(2**62, 0), f"got {2**62} rows and 0 columns: it takes {2**59} entries"),
-        (
-            lambda: bp.Pattern.dense(2**31, 2**31),
-            f"{2**31} rows and {2**31} columns: it takes {2**59} entries",
-        ),
-        (
-            lambda: bp.Pattern.from_scipy((None,)),
-            "from_scipy got a matrix of tuple: it takes a sparse matrix",
-        ),
-        (lambda: bp.Pattern.diagonal(2).to_scipy([1.0]), r"data of shape \(1,\): it takes \(2,\)"),
-        (lambda: bp.Pattern.diagonal(2).to_scipy(["1", "2"]), "data of <U1: it takes numbers"),
-    ],
-)
-def test_sizes_and_data_of_another_kind_are_refused(make, message):
-    with pytest.raises(bp.ShapeError, match=message):
-        make()
-
-
-@pytest.mark.parametrize("shape, indptr, indices, message", WRONG.values(), ids=WRONG)
-def test_what_is_no_pattern_is_refused_by_name(shape, indptr, indices, message):
-    with pytest.raises(bp.ShapeError, match=message):
-        bp.Pattern(shape, indptr, indices)
 
 
 @given(st.sampled_from([np.int8, np.uint8, np.int16, np.int32, np.uint32, np.int64, np.uint64]))

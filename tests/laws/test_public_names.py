@@ -1,6 +1,8 @@
 """The package's names, imported when they are first used: those that type checkers read, and no others."""
 
 import ast
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -34,3 +36,10 @@ def test_a_name_that_is_not_there():
         bp.Sequental  # noqa: B018
     with pytest.raises(ImportError, match="cannot import name 'Conv4d'"):
         from bppsa_cupy import Conv4d  # noqa: F401
+
+
+@pytest.mark.parametrize("folder", ["jacobians", "raw_kernels"])
+def test_a_mapped_folder_is_refused_as_a_top_level_package(folder):
+    command, checkout = [sys.executable, "-c", f"import {folder}"], Path(__file__).parents[2]
+    result = subprocess.run(command, cwd=checkout, capture_output=True, encoding="utf-8")
+    assert result.returncode == 1 and f"ImportError: import bppsa_cupy.{folder}" in result.stderr

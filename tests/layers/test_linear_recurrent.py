@@ -192,18 +192,3 @@ def test_records_of_complex_units_are_blocks_of_their_factor(kind: Any) -> None:
     np.testing.assert_array_equal(records[3].to_scipy(1).toarray(), np.eye(8))
     exponents = np.sort(bp.lyapunov_exponents(records[:2], count=8)[0])
     np.testing.assert_allclose(exponents, np.sort(np.repeat(np.log(np.abs(made.factor)), 2)), rtol=1e-9)
-
-
-def test_settings_that_are_not_taken_are_refused() -> None:
-    net = bp.Sequential([bp.LRU(3, 4)], input_shape=(5, 3), dtype="float64", device="host")
-    for call, named in (
-        (lambda: bp.QRNN(3, 4, window=3), "window=3"),
-        (lambda: bp.MinGRU(3, 4, candidate="log"), "candidate='log'"),
-        (lambda: bp.MinGRU(3, 4, forward_method="newton"), "forward_method='newton'"),
-        (lambda: bp.LRU(3, 4, r_min=0.9, r_max=0.5), r"r_min=0\.9 and r_max=0\.5"),
-        (lambda: bp.RGLRU(6, heads=4), "heads=4 and input_size=6"),
-        (lambda: bp.LRU(3, 4, 2, bidirectional=True), "num_layers=2 and bidirectional=True"),
-        (lambda: net.forward(np.ones((1, 5, 3)), states=np.ones((1, 2, 4))), "float64 .* complex128"),
-    ):
-        with pytest.raises(bp.ShapeError, match=named):
-            call()

@@ -154,45 +154,6 @@ def test_positions_beyond_two_to_the_31_are_reached(tmp_path):
     assert y[0, -3:].tolist() == [2, 4, 6] and not y[0, :-3].any()
 
 
-@pytest.mark.parametrize(
-    "gradient, jacobians, options, error, message",
-    [
-        (np.zeros(3), [np.eye(3)], {}, bp.ShapeError, "J_1 is a ndarray: scan takes sparse"),
-        (np.zeros(2), [scipy.sparse.eye_array(3)], {}, bp.ShapeError, "2 rows and J_1 3 columns"),
-        (np.zeros(3, int), [scipy.sparse.eye_array(3)], {}, bp.ShapeError, "gradient of int64"),
-        (np.zeros((3, 1, 1)), [], {}, bp.ShapeError, r"it takes float32 or float64 of shape \(d,\)"),
-        (np.zeros(3), [scipy.sparse.eye_array(3)], {"method": "bp"}, bp.PlanError, "a scan takes linear"),
-        (np.zeros(3), [scipy.sparse.eye_array(3)], {"injections": []}, bp.ShapeError, "0 injections for 1"),
-        (np.zeros(3), [scipy.sparse.eye_array(3)], {"injections": [np.zeros(2)]}, bp.ShapeError,
-         "injection 1 has shape"),
-        (np.zeros((3, 2)), [(Pattern.diagonal(3), np.zeros((3, 4)))], {}, bp.ShapeError, "J_1 got values"),
-        (np.zeros(3), [scipy.sparse.eye_array(3), scipy.sparse.eye_array(4)], {}, bp.ShapeError,
-         "they must be equal"),
-        (np.zeros(2), [(Pattern.diagonal(2), np.array(["1", "2"]))], {}, bp.ShapeError,
-         "scan got the values of J_1 of <U1: it takes numbers"),
-        (np.zeros(2), [(Pattern.diagonal(2), np.array([1, 2], object))], {}, bp.ShapeError, "J_1 of object"),
-        (np.zeros(2), [(Pattern.diagonal(2), None)], {}, bp.ShapeError, "the values of J_1 that cannot be"),
-        (np.zeros(2), [(Pattern.diagonal(2), [1, [2]])], {}, bp.ShapeError, "J_1 that cannot be taken"),
-        (np.zeros(2), [(Pattern.diagonal(2), np.ma.masked_array([1, 2], [0, 1]))], {}, bp.ShapeError,
-         "the values of J_1 as a masked array"),
-        (np.zeros(2), [scipy.sparse.eye_array(2, dtype=complex)], {}, bp.ShapeError, "give the real part"),
-        (np.zeros(2), [scipy.sparse.eye_array(2, dtype=complex)], {"input_gradient": False}, bp.ShapeError,
-         "the values of J_1 of complex128: it takes real numbers"),
-        (np.zeros(2), [(Pattern.diagonal(2), [1, 2], [1, 2])], {}, bp.ShapeError, "J_1 is a tuple"),
-        (np.zeros(2), [([1, 2], [1, 2])], {}, bp.ShapeError, "J_1 is a tuple"),
-        (np.ma.masked_array([1.0, 2], [0, 1]), [], {}, bp.ShapeError, "as a masked array"),
-        (np.zeros(2), [scipy.sparse.eye_array(2)], {"injections": [np.array(["1", "2"])]}, bp.ShapeError,
-         "injection 1 of <U1"),
-        (np.zeros(2), [scipy.sparse.eye_array(2)], {"input_gradient": "no"}, bp.ShapeError,
-         "scan got input_gradient='no': it takes True or False"),
-        (np.zeros(2), [scipy.sparse.eye_array(2)], {"plan": "p.h5"}, bp.PlanError, "scan got a plan of str"),
-    ],
-)  # fmt: skip
-def test_refusals(gradient, jacobians, options, error, message):
-    with pytest.raises(error, match=message):
-        bp.scan(gradient, jacobians, **options)
-
-
 def test_values_and_injections_come_as_lists_and_by_dlpack():
     pattern, expected = Pattern.diagonal(2), [1, 2]
     for values, injected in (([1, 2], [3.0, 4.0]), (torch.tensor([1, 2]), torch.tensor([3.0, 4.0]))):
@@ -210,11 +171,6 @@ def test_unsorted_matrices_with_duplicates_are_taken_and_stay_as_they_are(make):
     np.testing.assert_array_equal(result, [402, 40])
     assert matrix.nnz == before[1]
     np.testing.assert_array_equal(matrix.data, before[0])
-
-
-def test_a_plan_of_what_is_no_chain_is_refused():
-    with pytest.raises(bp.PlanError, match="plan_scan got chain of int: it takes one of make_chain"):
-        plan_scan(3)
 
 
 def test_a_plan_of_another_chain_is_refused(rng):

@@ -169,30 +169,6 @@ def test_rows_for_all_and_arrays_of_other_libraries(rng: np.random.Generator) ->
     np.testing.assert_allclose(bp.linear_scan(a, every_other), whole)
 
 
-#: Arguments that are refused, and what the message names.
-REFUSED = [
-    ({"b": np.zeros((2, 3))}, "(2, 3)", "float32"),
-    ({"b": np.zeros((2, 4, 3), int)}, "int64", "float64"),
-    ({"a": np.zeros((3, 4, 3))}, "(3, 4, 3)", "(2 or 1, 4 or 1, 3)"),
-    ({"a": np.zeros(3, np.float32)}, "float32", "float64"),
-    ({"h0": np.zeros(3)}, "(3,)", "(2, 3)"),
-    ({"lengths": [5, 1]}, "sample 0", "5"),
-    ({"resets": np.zeros(4)}, "float64", "bools"),
-    ({"resets": np.zeros((3, 4), bool)}, "(3, 4)", "(2, 4)"),
-    ({"method": "newton"}, "method='newton'", "'chunked'"),
-    ({"chunk": 0}, "chunk=0"),
-    ({"reverse": "yes"}, "reverse='yes'"),
-]
-
-
-@pytest.mark.parametrize("row", REFUSED, ids=[" ".join(row[1:]) for row in REFUSED])
-def test_refused(row) -> None:
-    arguments, *named = row
-    with pytest.raises(bp.BppsaError) as raised:
-        bp.linear_scan(**{"a": np.zeros((2, 4, 3)), "b": np.zeros((2, 4, 3)), **arguments})
-    assert all(name in str(raised.value) for name in named), str(raised.value)
-
-
 @pytest.mark.parametrize(
     ("dtype", "batch", "steps"), some_rows((np.complex128, 3, 5000), long=[(np.float32, 1, 18_000)])
 )
