@@ -161,16 +161,8 @@ def _add_pipeline(parser: argparse.ArgumentParser) -> None:
         help="Micro-batches of a batch, for schedules that have them. Default: 1.",
     )  # fmt: skip
     group.add_argument(
-        "--predict", action="store_true", default=None,
-        help="Run stale forward passes with weights that sgd's momentum predicts.",
-    )  # fmt: skip
-    group.add_argument(
         "--non-pipelined-after", type=cli.positive, metavar="N",
         help="Continue without the pipeline after N steps (hybrid training). Default: never.",
-    )  # fmt: skip
-    group.add_argument(
-        "--trace", type=Path, metavar="FILE",
-        help="JSON file of when each action ran, for ui.perfetto.dev. Default: none.",
     )  # fmt: skip
 
 

@@ -13,9 +13,8 @@ from bppsa_cupy.data import Dataset, load
 from bppsa_cupy.distributed import Group
 from bppsa_cupy.errors import BppsaError, CheckpointError, PlanError
 from bppsa_cupy.network.sequential import Sequential
-from bppsa_cupy.pipeline import Pipeline, Trace
+from bppsa_cupy.pipeline import Pipeline
 from bppsa_cupy.plan import Partition, Plan
-from bppsa_cupy.system.files import check_writable
 from bppsa_cupy.tools import cli, ranks
 from bppsa_cupy.tools.models import make_network, placed, set_masks
 from bppsa_cupy.tools.pictures.picture_file import check_picture, picture
@@ -36,10 +35,10 @@ DEFAULTS = {
     "adamw": {"lr": 0.01, "weight_decay": 0.01},
 }
 #: Options of a pipeline, which --ppv makes.
-PIPELINE = ("pipeline", "micro_batches", "predict", "non_pipelined_after", "trace")
+PIPELINE = ("pipeline", "micro_batches", "non_pipelined_after")
 #: Options that belong together: they are the checkpoint's where none of them, or the first, is another.
 MODEL = ("model", "input_shape", "classes", *cli.RECURRENT_OPTIONS)
-STORED_PIPELINE = ("ppv", *(name for name in PIPELINE if name != "trace"))
+STORED_PIPELINE = ("ppv", *PIPELINE)
 END = ("epochs", "iterations")
 FILES = ("plan", "log")
 USUAL = {"dtype": "float32", "seed": 0, "batch_size": 64, "method": "auto"}
@@ -93,8 +92,6 @@ def run(arguments: argparse.Namespace) -> None:
             print(f"from step {checkpoint.step} of {arguments.resume}", flush=True)
     started = time.perf_counter()
     history = train(pipeline or network, dataset, optimizer, settings, resume=arguments.resume)
-    if pipeline is not None and arguments.trace is not None:
-        save_trace(pipeline, arguments.trace)
     if not network.writes:
         return
     _print_summary(history, time.perf_counter() - started)
@@ -262,23 +259,12 @@ def make_pipeline(arguments: argparse.Namespace, network: Sequential, group: Gro
     for name in ("ranks", "plan", "clip"):
         if getattr(arguments, name) is not None:
             raise BppsaError(f"--{name} cannot be combined with --ppv")
-    if arguments.trace is not None:
-        check_writable(arguments.trace)
-        given["trace"] = Trace()
     result = Pipeline(network, placed(network, arguments.ppv), given.pop("pipeline", "stale"), group, **given)
     if result.network.writes:
         how = "simulated by one process" if group is None else f"on {group.size} ranks"
         stages = "; ".join(result.placement.describe(stage) for stage in range(result.stages))
         print(f"pipeline {result.schedule} {how}: stages with layers {stages}", flush=True)
     return result
-
-
-def save_trace(pipeline: Pipeline, path: Path) -> None:
-    """Write what all ranks did; collective."""
-    assert pipeline.trace is not None
-    trace = pipeline.trace if pipeline.group is None else pipeline.trace.gathered(pipeline.group)
-    if pipeline.network.writes and trace.rows:  # none where training had ended before
-        trace.save(path)
 
 
 # ---- resuming ----

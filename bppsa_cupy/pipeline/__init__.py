@@ -4,14 +4,12 @@ Networks, 2020), and other schedules beside it."""
 from bppsa_cupy.pipeline.placement import Placement, balanced_ppv
 from bppsa_cupy.pipeline.run import Pipeline
 from bppsa_cupy.pipeline.schedules import SCHEDULES, PipelineSchedule, make_schedule
-from bppsa_cupy.pipeline.trace import Trace
 
 __all__ = [
     "SCHEDULES",
     "Pipeline",
     "PipelineSchedule",
     "Placement",
-    "Trace",
     "balanced_ppv",
     "make_schedule",
 ]

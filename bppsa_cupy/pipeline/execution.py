@@ -1,11 +1,14 @@
-"""The actions of a schedule at work: passes, links, updates and the rows of the steps."""
+"""The actions of a schedule at work: passes, messages, updates and the rows of the steps."""
 
 from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import nullcontext
+from collections import defaultdict, deque
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, field
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -13,183 +16,247 @@ import numpy as np
 from bppsa_cupy.data import Batch
 from bppsa_cupy.data.labels import counted_labels
 from bppsa_cupy.devices import Array, Device
-from bppsa_cupy.distributed import Group
+from bppsa_cupy.distributed import Group, Handle
 from bppsa_cupy.network.sequential import Sequential
-from bppsa_cupy.pipeline.links import Awaited, Links, LocalLinks, RankLinks
 from bppsa_cupy.pipeline.placement import Placement
 from bppsa_cupy.pipeline.schedules import BACKWARD, FORWARD, UPDATE, Action, PipelineSchedule
 from bppsa_cupy.pipeline.stage import Parcel, Stage, StagePass
-from bppsa_cupy.pipeline.trace import Trace
-from bppsa_cupy.pipeline.weights import Stash, predicted
 from bppsa_cupy.timescan.lengths import take_lengths
 from bppsa_cupy.training.losses import cross_entropy
 from bppsa_cupy.training.steps import Row, Work, not_finite
 
 #: What a step that is not finite suggests.
-CURE = "take fewer cuts, a lower learning rate, the schedule stale-1f1b or predicted weights"
+CURE = "take fewer cuts, a lower learning rate or the schedule stale-1f1b"
+#: Tags of ranks: reports; and from here on those of the arrays of activations and of gradients, in turn.
+REPORTS, FIRST = 2, 3
 
 #: Waits for an array that is on its way to the host.
 Fetched = Callable[[], np.ndarray]
+#: A parcel's kind, the stage that takes it, its batch and micro-batch.
+Key = tuple[int, int, int, int]
+#: An action, its batch being the number of the step from 1 over all epochs; when it began, when its input was
+#: there, and when it ended: seconds of one clock for all ranks of a machine.
+TraceRow = tuple[Action, float, float, float]
 
 
-class _StageState:
-    """A stage with what it keeps from one run to the next.
+@dataclass
+class Stash:
+    """Copies of a stage's parameters at the updates that its passes alive went forward with.
 
-    own   where its parameters and gradients lie in `flat`
-    free  passes that are not alive
-    sum   of micro-batches' gradients
+    values   the stage's part of the network's parameters
+    updates  made so far
     """
 
-    def __init__(self, stage: Stage, own: slice) -> None:
-        self.stage, self.own = stage, own
+    values: Array
+    updates: int = 0
+    _versions: dict[int, int] = field(default_factory=dict)
+    _copies: dict[int, Array] = field(default_factory=dict)
+    _free: list[Array] = field(default_factory=list)
+
+    def forward(self, batch: int) -> None:
+        """Note that a batch goes forward with the present values."""
+        self._versions[batch] = self.updates
+
+    @contextmanager
+    def back(self, batch: int) -> Iterator[None]:
+        """Let the parameters have, for a while, the values that a batch went forward with."""
+        copy = self._copies.get(self._versions.pop(batch))
+        if copy is None:
+            yield
+            return
+        present = self._copy()
+        self.values[...] = copy
+        yield
+        self.values[...] = present
+        self._free.append(present)
+
+    def update(self) -> None:
+        """Copy the present values, which an update follows, if a pass needs them; drop what none needs."""
+        needed = set(self._versions.values())
+        for version in [version for version in self._copies if version not in needed]:
+            self._free.append(self._copies.pop(version))
+        if self.updates in needed:
+            self._copies[self.updates] = self._copy()
+        self.updates += 1
+
+    def _copy(self) -> Array:
+        copy = self._free.pop() if self._free else self.values.copy()
+        copy[...] = self.values
+        return copy
+
+
+class StagePart:
+    """A stage of this process, with what it keeps from one run to the next.
+
+    own       where its parameters and gradients lie in `flat`
+    free      passes that are not alive
+    sum       of micro-batches' gradients
+    received  the arrays that gradients are received into
+    """
+
+    def __init__(self, placement: Placement, number: int, network: Sequential) -> None:
+        parameters = network.parameters
+        arrays = parameters.arrays, network.gradients.arrays, parameters.masks, network.buffers
+        self.stage = Stage(placement, number, network.device, network.dtype, *arrays)
+        self.own = parameters.layout.part_of(placement.parameter_names[number])
         self.free: list[StagePass] = []
         self.sum: Array | None = None
-        self._summed = 0
+        self.summed = 0
         self.stash: Stash | None = None
-
-    def begin(self) -> None:
-        """Forget what a run that was broken off has left."""
-        self._summed = 0
+        self.received: dict[int, Array] = {}
 
     def add_gradients(self, flat: Array) -> None:
         """Add a micro-batch's gradients to the sum."""
         if self.sum is None:
             self.sum = flat[self.own].copy()
-        elif self._summed:
+        elif self.summed:
             self.sum += flat[self.own]
         else:
             self.sum[...] = flat[self.own]
-        self._summed += 1
+        self.summed += 1
 
-    def take_sum(self, flat: Array) -> None:
-        """Let the gradients be the sum, which begins anew."""
-        flat[self.own] = self.sum
-        self._summed = 0
+
+class Local:
+    """What the stages of one process hand to each other."""
+
+    def __init__(self) -> None:
+        self._parcels: dict[Key, Parcel] = {}
+        self._reports: dict[tuple[int, int], np.ndarray] = {}
+
+    def put(self, kind: int, target: int, key: tuple[int, int], parcel: Parcel) -> None:
+        """Hand a parcel to stage `target`. Its arrays may be written after it where `kind` is BACKWARD, and
+        after the pass's backward action where it is FORWARD."""
+        if kind == BACKWARD:
+            parcel = tuple(array.copy() for array in parcel)
+        self._parcels[(kind, target, *key)] = parcel
+
+    def take(self, kind: int, stage: int, key: tuple[int, int], into: Callable[[], Parcel]) -> Parcel:
+        """What was put for a stage. Between ranks it fills the arrays that `into` gives, and waits."""
+        return self._parcels.pop((kind, stage, *key))
+
+    def report(self, stage: int, batch: int, values: np.ndarray) -> None:
+        """Tell the stage before of a batch: (2,) float64, its loss and whether an update was blocked."""
+        self._reports[stage, batch] = values
+
+    def told(self, stage: int, batch: int) -> np.ndarray:
+        """What the next stage has told of a batch."""
+        return self._reports.pop((stage + 1, batch))
+
+    def finish(self) -> None:
+        """Return when all that was put has been taken."""
+
+
+class Ranks(Local):
+    """The same between ranks of a group, rank r with stage r. Sends do not wait."""
+
+    def __init__(self, group: Group) -> None:
+        self._group = group
+        self._sending: deque[tuple[Array, Handle]] = deque()
+        self._free: dict[tuple[int, ...], list[Array]] = defaultdict(list)
+
+    def put(self, kind: int, target: int, key: tuple[int, int], parcel: Parcel) -> None:
+        for index, array in enumerate(parcel):
+            if kind == BACKWARD:
+                array = self._copied(array)
+            handle = self._group.isend(
+                self._group.device.xp.ascontiguousarray(array), target, _tag(kind, index)
+            )
+            if kind == BACKWARD:
+                self._sending.append((array, handle))
+
+    def _copied(self, array: Array) -> Array:
+        """A copy in a buffer whose last message is through."""
+        while self._sending and self._sending[0][1].test():
+            buffer, _ = self._sending.popleft()
+            self._free[buffer.shape].append(buffer)
+        free = self._free[array.shape]
+        copy = free.pop() if free else self._group.device.empty(array.shape, array.dtype)
+        copy[...] = array
+        return copy
+
+    def take(self, kind: int, stage: int, key: tuple[int, int], into: Callable[[], Parcel]) -> Parcel:
+        parcel = into()
+        for index, array in enumerate(parcel):
+            self._group.receive(array, stage - 1 if kind == FORWARD else stage + 1, _tag(kind, index))
+        return parcel
+
+    def report(self, stage: int, batch: int, values: np.ndarray) -> None:
+        self._group.isend(values, stage - 1, REPORTS)
+
+    def told(self, stage: int, batch: int) -> np.ndarray:
+        values = np.empty(2)
+        self._group.receive(values, stage + 1, REPORTS)
+        return values
+
+    def finish(self) -> None:
+        self._group.finish()
+
+
+def _tag(kind: int, index: int) -> int:
+    return FIRST + 2 * index + kind
 
 
 class _Alive(NamedTuple):
-    """A pass between its forward and its backward action, and what entered the stage."""
+    """A pass between its forward and its backward action, with the step's number of time steps."""
 
     current: StagePass
-    given: Parcel
+    steps: int
 
 
-class Execution:
-    """Runs schedules on the stages that this process has: all of them, or one rank's.
+class Run:
+    """One run of a schedule on the stages that this process has: all of them, or one rank's.
 
-    network  whose parameters, gradients and buffers the stages work on
-    stages   those of this process
-    whole    whether the last run left everything as a whole number of steps does: see `_Run.close`
+    parts  by stage
+    trace  takes a row of each action; None for no trace
     """
 
     def __init__(
         self,
-        placement: Placement,
         network: Sequential,
-        stages: range,
+        placement: Placement,
+        parts: dict[int, StagePart],
         group: Group | None,
-        trace: Trace | None,
+        trace: list[TraceRow] | None,
     ) -> None:
-        self.network, self._group, self._trace = network, group, trace
-        self.placement, self.stages = placement, stages
-        self._last, self.whole = len(placement.stages) - 1, True
-        arrays = (
-            network.parameters.arrays,
-            network.gradients.arrays,
-            network.parameters.masks,
-            network.buffers,
-        )
-        self.parts = {
-            stage: _StageState(
-                Stage(placement, stage, network.device, network.dtype, *arrays),
-                network.parameters.layout.part_of(placement.parameter_names[stage]),
-            )
-            for stage in stages
-        }
-
-    def run(self, schedule: PipelineSchedule, work: Work, predict: bool) -> Iterator[Row]:
-        """Run all actions on the batches of `work`; its rows, which come when the first of this process's
-        stages has been updated, a step late. Without stale weights the updates of a step come together."""
-        named, first = self.network.device.naming_memory, self.stages.start
-        self.network.parameters.apply_masks()
-        self.whole = True
-        with named:
-            run = _Run(self, schedule, work, predict)
-        rank = None if self._group is None else self._group.rank
-        held: list[Action] = []
-        try:
-            for action in schedule.actions(rank):
-                with named:
-                    if action.kind != UPDATE:
-                        run.pass_through(action)
-                        continue
-                    held.append(action)
-                    if not schedule.kind.overlaps and len(held) < len(self.parts):
-                        continue
-                    run.update(sorted(held, key=lambda update: -update.stage))
-                told = action.batch and any(update.stage == first for update in held)
-                held.clear()
-                if told:
-                    yield run.rows.take(action.batch - 1)
-            with named:
-                run.end()
-        finally:
-            self.whole = run.close()
-        if work.sizes:
-            yield run.rows.take(len(work.sizes) - 1)
-
-
-class _Run:
-    """One run of a schedule."""
-
-    def __init__(self, execution: Execution, schedule: PipelineSchedule, work: Work, predict: bool) -> None:
-        self._execution, self._schedule, self._work = execution, schedule, work
-        network = self._network = execution.network
-        self._parts, self._last = execution.parts, execution._last
-        self._predict = predict
-        self._missed = {stage: schedule.missed_updates(stage) for stage in self._parts} if predict else {}
-        self._passes = network.random_state["passes"]
+        self._network, self._placement, self._parts, self._trace = network, placement, parts, trace
+        self._first, self._last = min(parts), len(placement.stages) - 1
+        self._links = Local() if group is None or group.size == 1 else Ranks(group)
+        self._rank = None if group is None else group.rank
         self._batches: dict[int, Batch] = {}
         self._read = 0
         self._alive: dict[tuple[int, int, int], _Alive] = {}
-        self._updates = dict.fromkeys(self._parts, 0)
-        self._kept: int | None = None  # the updates at which buffers were kept
-        self._ended = False
+
+    def rows(self, schedule: PipelineSchedule, work: Work) -> Iterator[Row]:
+        """Run all actions on the batches of `work`; its rows, which come when the first of this process's
+        stages has been updated, a step late."""
+        network, named = self._network, self._network.device.naming_memory
+        self._schedule, self._work = schedule, work
+        self._rows = _Rows(work, self._links, self._first, self._last)
+        network.parameters.apply_masks()
         for part in self._parts.values():
-            part.begin()
+            part.summed = 0
             part.stash = Stash(network.parameters.flat[part.own]) if schedule.kind.stashes else None
-        self._links: Links = LocalLinks()
-        if execution._group is not None and execution._group.size > 1:
-            self._links = RankLinks(execution._group, network.dtype, self._awaited(execution._group.rank))
-        self.rows = _Rows(work, self._links, execution.stages.start, self._last)
-
-    # ---- actions ----
-
-    def pass_through(self, action: Action) -> None:
-        """Run an action that is no update."""
-        begun = self._ready = time.perf_counter()
-        (self._forward if action.kind == FORWARD else self._backward)(action)
-        self._trace(action, begun)
-
-    def update(self, actions: Sequence[Action]) -> None:
-        """Run updates of one batch."""
-        begun = self._ready = time.perf_counter()
-        for action in actions:
-            self._update(action)
-            self._updates[action.stage] += 1
-            self._trace(action, begun)
-            begun = self._ready = time.perf_counter()
-        for action in actions:
-            self._updated(action.stage, action.batch)
-
-    def _trace(self, action: Action, begun: float) -> None:
-        """Tell the trace, if there is one, of an action that has ended."""
-        if (trace := self._execution._trace) is not None:
-            self._network.device.synchronize()
-            told = action._replace(batch=self._work.first + action.batch)
-            trace.add(told, begun, self._ready, time.perf_counter())
-
-    # ---- batches ----
+        run = {FORWARD: self._forward, BACKWARD: self._backward, UPDATE: self._update}
+        for action in schedule.actions(self._rank):
+            with named:
+                begun = self._ready = time.perf_counter()
+                run[action.kind](action)
+                if self._trace is not None:
+                    network.device.synchronize()
+                    told = action._replace(batch=work.first + action.batch)
+                    self._trace.append((told, begun, self._ready, time.perf_counter()))
+            if action.kind == UPDATE and action.stage == self._first and action.batch:
+                yield self._rows.take(action.batch - 1)
+        count = len(work.sizes)
+        with named:
+            for stage in sorted(self._parts, reverse=True):
+                if count:
+                    self._rows.tell(stage, count - 1)
+            self._links.finish()
+        work.optimizer.settle()
+        network.random_state["passes"] += count
+        if count:
+            yield self._rows.take(count - 1)
 
     def _batch(self, number: int) -> Batch:
         """A batch, read when an action first needs it."""
@@ -198,134 +265,79 @@ class _Run:
             self._read += 1
         return self._batches[number]
 
-    def _samples(self, batch: int, micro: int) -> slice:
-        """The samples of a micro-batch."""
-        return _samples_of(self._work.sizes[batch], self._schedule.micro, micro)
+    def _into(self, arrays: dict[int, Array], boundary: int, size: int, steps: int) -> Parcel:
+        """The arrays, of those that are held, that what passes a boundary is received into."""
+        shapes = self._placement.boundaries[boundary].of_batch(size, steps)
+        for index, shape in enumerate(shapes):
+            if index not in arrays or arrays[index].shape != shape:
+                arrays[index] = self._network.device.empty(shape, self._network.dtype)
+        return tuple(arrays.values())
 
     def _forward(self, action: Action) -> None:
         stage, key = action.stage, (action.batch, action.micro)
-        batch, samples = self._batch(action.batch), self._samples(*key)
-        if samples.start == samples.stop:
+        batch = self._batch(action.batch)
+        samples = _samples_of(self._work.sizes[action.batch], self._schedule.micro, action.micro)
+        size, steps = samples.stop - samples.start, batch.inputs.shape[1]
+        if not size:
             return
         part, device = self._parts[stage], self._network.device
-        if not self._alive and set(self._updates.values()) == {action.batch} != {self._kept}:
-            self._network.buffers.keep()
-            self._kept = action.batch
+        current = part.free.pop() if part.free else part.stage.new_pass()
         if stage == 0:
             given: Parcel = (device.asarray(np.ascontiguousarray(batch.inputs[samples])),)
         else:
-            given = self._links.take(FORWARD, stage, key)
+            into = partial(self._into, current.received, stage, size, steps)
+            given = self._links.take(FORWARD, stage, key, into)
         self._ready = time.perf_counter()
-        current = part.free.pop() if part.free else part.stage.new_pass()
         lengths = None
         if batch.lengths is not None:
-            size = samples.stop - samples.start
-            lengths = take_lengths(device, batch.lengths[samples], size, batch.inputs.shape[1])
-        draw = self._network.random_state["key"], self._passes + action.batch, action.micro
+            lengths = take_lengths(device, batch.lengths[samples], size, steps)
+        state = self._network.random_state
         if part.stash is not None:
             part.stash.forward(action.batch)
-        missed = int(self._missed[stage][action.batch]) if self._predict else 0
-        if missed:
-            self._work.set_rate(self._work.first + action.batch)
-        weights = (
-            predicted(self._network.parameters, self._work.optimizer, part.own, missed)
-            if missed
-            else nullcontext()
-        )
-        with weights:
-            made = part.stage.forward(current, given, draw, lengths, self._work.settings.method)
-        self._alive[(stage, *key)] = _Alive(current, given)
-        if stage == self._last:
-            current.gradient = self._loss(made[0], batch, samples, action.batch)
-        else:
-            self._links.put(FORWARD, stage, key, made)
-
-    def _loss(self, scores: Array, batch: Batch, samples: slice, number: int) -> Array:
-        """The gradient of a batch's loss by the scores of a micro-batch, whose part of it is noted."""
-        smoothing, device = self._work.settings.label_smoothing, self._network.device
-        loss, gradient = _loss_of(scores, batch, samples, smoothing, device)
-        self.rows.add_loss(number, device.fetch(loss))
-        return gradient
+        draw = state["key"], state["passes"] + action.batch, action.micro
+        made = part.stage.forward(current, given, draw, lengths, self._work.settings.method)
+        self._alive[(stage, *key)] = _Alive(current, steps)
+        if stage < self._last:
+            self._links.put(FORWARD, stage + 1, key, made)
+            return
+        smoothing = self._work.settings.label_smoothing
+        loss, current.gradient = _loss_of(made[0], batch, samples, smoothing, device)
+        self._rows.add_loss(action.batch, device.fetch(loss))
 
     def _backward(self, action: Action) -> None:
         stage, key = action.stage, (action.batch, action.micro)
-        alive = self._alive.get((stage, *key))
+        alive = self._alive.pop((stage, *key), None)
         if alive is None:  # a micro-batch of no sample
             return
-        part, current = self._parts[stage], alive.current
+        part, (current, steps) = self._parts[stage], alive
         if stage == self._last:
             assert current.gradient is not None
             given: Parcel = (current.gradient,)
         else:
-            given = self._links.take(BACKWARD, stage, key)
+            into = partial(self._into, part.received, stage + 1, current.batch, steps)
+            given = self._links.take(BACKWARD, stage, key, into)
         self._ready = time.perf_counter()
-        weights = nullcontext() if part.stash is None else part.stash.back(action.batch)
-        with weights:
-            part.stage.backward(current, given, lambda parcel: self._links.put(BACKWARD, stage, key, parcel))
-        del self._alive[(stage, *key)]
-        if stage < self._last:
-            self._links.done(BACKWARD, stage, given)
-        if stage > 0:
-            self._links.done(FORWARD, stage, alive.given)
+        with nullcontext() if part.stash is None else part.stash.back(action.batch):
+            part.stage.backward(
+                current, given, lambda parcel: self._links.put(BACKWARD, stage - 1, key, parcel)
+            )
         current.gradient = None
         part.free.append(current)
         if self._schedule.micro > 1:
             part.add_gradients(self._network.gradients.flat)
 
     def _update(self, action: Action) -> None:
-        """Update a stage."""
-        part, gradients = self._parts[action.stage], self._network.gradients
+        part, gradients, optimizer = self._parts[action.stage], self._network.gradients, self._work.optimizer
         if self._schedule.micro > 1:
-            part.take_sum(gradients.flat)
+            gradients.flat[part.own] = part.sum
+            part.summed = 0
         if part.stash is not None:
             part.stash.update()
-        self.rows.set_rate(action.batch)
-        self._work.optimizer.step(gradients, part.own)
-
-    def _updated(self, stage: int, batch: int) -> None:
-        """What follows a stage's update."""
-        self.rows.updated(stage, batch, self._work.optimizer.fetch_blocked(self._parts[stage].own))
-        if stage == self._execution.stages.start:
-            del self._batches[batch]
-
-    def end(self) -> None:
-        """End the run, after its last action."""
-        if self._work.sizes:
-            for stage in reversed(self._execution.stages):
-                self.rows.tell(stage, len(self._work.sizes) - 1)
-        self._links.finish()
-        self._ended = True
-
-    def close(self) -> bool:
-        """Count the steps that all stages of this process have made, also where the run was broken off.
-
-        Returns whether every stage has made the same steps, and running statistics are those after the last
-        of them: they are set back where a copy was kept."""
-        even = self._work.optimizer.settle([part.own for part in self._parts.values()])
-        updates = set(self._updates.values())
-        self._network.random_state["passes"] += min(updates)
-        if len(updates) > 1 or not even:
-            return False
-        if self._execution._group is not None:  # of other ranks nothing is known here, but at the end
-            return self._ended
-        if updates == {self._kept}:
-            self._network.buffers.restore()
-            return True
-        return not self._alive
-
-    def _awaited(self, rank: int) -> Iterator[Awaited]:
-        """What others send to this rank, of each in the order in which it sends."""
-        boundaries = self._execution.placement.boundaries
-        steps = self._batch(0).inputs.shape[1] if self._work.sizes else None
-        for action in self._schedule.actions():
-            if action.kind not in (FORWARD, BACKWARD):
-                continue
-            target = action.stage + (1 if action.kind == FORWARD else -1)
-            samples, key = self._samples(action.batch, action.micro), (action.batch, action.micro)
-            size = samples.stop - samples.start
-            if size and 0 <= target <= self._last and target in self._parts:
-                shapes = boundaries[max(target, action.stage)].of_batch(size, steps)
-                yield Awaited(action.stage, action.kind, target, key, shapes)
+        self._rows.set_rate(action.batch)
+        optimizer.step(gradients, part.own)
+        self._rows.updated(action.stage, action.batch, optimizer.fetch_blocked(part.own))
+        if action.stage == self._first:
+            del self._batches[action.batch]
 
 
 class _Rows:
@@ -335,9 +347,9 @@ class _Rows:
     first, last  the first stage of this process, and the last of all
     """
 
-    def __init__(self, work: Work, links: Links, first: int, last: int) -> None:
+    def __init__(self, work: Work, links: Local, first: int, last: int) -> None:
         self._work, self._links, self._first, self._last = work, links, first, last
-        self._losses: dict[int, list[Fetched]] = {}
+        self._losses: dict[int, list[Fetched]] = defaultdict(list)
         self._blocked: dict[tuple[int, int], Fetched] = {}
         self._rates: dict[int, float | None] = {}
         self._rows: dict[int, Row] = {}
@@ -348,7 +360,7 @@ class _Rows:
 
     def add_loss(self, batch: int, loss: Fetched) -> None:
         """Note a micro-batch's part of the loss of a batch."""
-        self._losses.setdefault(batch, []).append(loss)
+        self._losses[batch].append(loss)
 
     def updated(self, stage: int, batch: int, blocked: Fetched) -> None:
         """Note that a stage was updated by a batch, and tell of the batch before it."""

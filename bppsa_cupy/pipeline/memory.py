@@ -10,8 +10,7 @@ from bppsa_cupy.layers.base import Shape
 from bppsa_cupy.layers.elementwise import Elementwise
 from bppsa_cupy.layers.residual import Place, walk
 from bppsa_cupy.layers.stack import LayerStack
-from bppsa_cupy.pipeline.items import Item
-from bppsa_cupy.pipeline.placement import Placement
+from bppsa_cupy.pipeline.placement import Item, Placement
 from bppsa_cupy.pipeline.schedules import SCHEDULES, live_passes, staleness
 
 

@@ -3,23 +3,31 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NoReturn
 
-from bppsa_cupy.arguments import as_flag, as_instance, as_integer
+from bppsa_cupy.arguments import as_instance, as_integer
+from bppsa_cupy.devices import Array
 from bppsa_cupy.distributed import Group
+from bppsa_cupy.distributed.parameters import RankBuffers, RankParameters
+from bppsa_cupy.distributed.shared import SharedSequential
 from bppsa_cupy.errors import BppsaError, DistributedError
-from bppsa_cupy.layers.norms import BatchNorm
+from bppsa_cupy.layers import Context
+from bppsa_cupy.network.backward import Backward
+from bppsa_cupy.network.forward import take_input
+from bppsa_cupy.network.passes import Pass
 from bppsa_cupy.network.sequential import Sequential
-from bppsa_cupy.pipeline.execution import Execution
-from bppsa_cupy.pipeline.items import Item
-from bppsa_cupy.pipeline.network import StageSequential
+from bppsa_cupy.pipeline.execution import Run, StagePart, TraceRow
 from bppsa_cupy.pipeline.placement import Placement
 from bppsa_cupy.pipeline.schedules import SCHEDULES, check_schedule, make_schedule
-from bppsa_cupy.pipeline.trace import Trace
+from bppsa_cupy.pipeline.stage import Stage
+from bppsa_cupy.timescan.lengths import take_lengths
 from bppsa_cupy.training.optimizer import Optimizer
 from bppsa_cupy.training.settings import Settings
 from bppsa_cupy.training.steps import Row, Work
+
+#: The tag of activations of forward passes outside of a schedule.
+RELAY = 1
 
 
 class Pipeline:
@@ -35,17 +43,13 @@ class Pipeline:
                process, with the same values
     micro_batches  of a batch, for schedules that have them: they differ by one sample at most, and weigh by
                their size
-    predict    whether forward passes with stale weights take W − lr · s · velocity in place of the weights
-               W, s their staleness; for SGD with momentum
     non_pipelined_after  steps after which training goes on by the schedule "none" (the paper's section 4,
                hybrid training); None for no such end
-    trace      a Trace that gets the time of every action
+    trace      a list, which gets a row of every action: see `execution.TraceRow`
 
-    Each epoch, and each change of the schedule, begins and ends with an empty pipeline. Where an error, such
-    as a device out of memory, breaks a run off in one process, schedules that end each batch with an empty
-    pipeline leave parameters, buffers, random state and the optimizer's state as the last whole step did. By
-    the others ("stale", "stale-1f1b", "pipedream") stages are at different steps then, and training raises
-    BppsaError until a state was loaded into network and optimizer.
+    Each epoch, and each change of the schedule, begins and ends with an empty pipeline. Where an error breaks
+    a run off, stages may be at different steps. The pipeline then raises BppsaError: make another one, and
+    load a checkpoint.
 
     Raises BppsaError for arguments that do not fit, and DistributedError where there are not as many ranks;
     with a group it is collective.
@@ -59,21 +63,16 @@ class Pipeline:
         group: Group | None = None,
         *,
         micro_batches: int = 1,
-        predict: bool = False,
         non_pipelined_after: int | None = None,
-        trace: Trace | None = None,
+        trace: list[TraceRow] | None = None,
     ) -> None:
         as_instance("Pipeline", "a network", net, Sequential, "a Sequential", error=BppsaError)
-        for name, value, kind in (("group", group, Group), ("trace", trace, Trace)):
+        for name, value, kind in (("group", group, Group), ("trace", trace, list)):
             if value is not None:
                 as_instance("Pipeline", name, value, kind, f"a {kind.__name__}, or None", error=BppsaError)
         check_schedule(schedule, micro_batches)
         self.placement = Placement(net, ppv)
         self.schedule, self.micro_batches = schedule, micro_batches
-        self.predict = as_flag("Pipeline", "predict", predict, error=BppsaError)
-        if self.predict and not SCHEDULES[schedule].stale:
-            takes = ", ".join(name for name, kind in SCHEDULES.items() if kind.stale)
-            raise BppsaError(f"predict is of schedules with stale weights, {takes}: {schedule!r} has none")
         self.non_pipelined_after = non_pipelined_after
         if non_pipelined_after is not None:
             as_integer("Pipeline", "non_pipelined_after", non_pipelined_after, 0, error=BppsaError)
@@ -86,13 +85,12 @@ class Pipeline:
                     f"{group.size} ranks: start {self.stages}, one a stage, or give {group.size - 1} cuts"
                 )
             self.network = StageSequential(net, group, self.placement)
-        self._execution = self._new_execution()
-        self._broken_at: int | None = None
+        self._parts = self._new_parts()
+        self._is_running = False
 
-    def _new_execution(self) -> Execution:
-        group = self.group
-        own = range(self.stages) if group is None else range(group.rank, group.rank + 1)
-        return Execution(self.placement, self.network, own, group, self.trace)
+    def _new_parts(self) -> dict[int, StagePart]:
+        stages = range(self.stages) if self.group is None else [self.group.rank]
+        return {stage: StagePart(self.placement, stage, self.network) for stage in stages}
 
     @property
     def stages(self) -> int:
@@ -115,18 +113,15 @@ class Pipeline:
                 f"{self.micro_batches} micro-batches of a batch of {batch_size} were asked for: a batch "
                 "holds a sample each at least"
             )
-        if self.predict:
-            optimizer.predict(1, slice(0, 0))
-        normalizes = self.network.writes and any(map(_normalizes, self._items()))
-        if self.micro_batches > 1 and normalizes:
+        normalizes = any(
+            name.endswith("num_batches_tracked") for name in self.placement.architecture.state_names
+        )
+        if self.micro_batches > 1 and normalizes and self.network.writes:
             warnings.warn(
                 f"{self.schedule} with BatchNorm: its statistics are those of a micro-batch, "
                 f"{batch_size / self.micro_batches:.4g} samples, and not of the batch",
                 stacklevel=4,  # where `train` was called
             )
-
-    def _items(self) -> Iterator[Item]:
-        return (item for items in self.placement.stages for item in items)
 
     def schedule_at(self, step: int) -> str:
         """The name of the schedule that the step after `step` goes by."""
@@ -138,7 +133,11 @@ class Pipeline:
         return last if after is None or step >= after else min(last, after)
 
     def steps(self, work: Work) -> Iterator[Row]:
-        self._check_whole(work.optimizer)
+        if self._is_running:
+            raise BppsaError(
+                "the pipeline was broken off between whole steps: make another bp.Pipeline, and load a "
+                "checkpoint into network and optimizer"
+            )
         name = self.schedule_at(work.first - 1)
         micro = self.micro_batches if SCHEDULES[name].micro else 1
         schedule = make_schedule(name, self.stages, len(work.sizes), micro)
@@ -148,38 +147,19 @@ class Pipeline:
         self.network.train()
         if self.network.architecture is not self.placement.architecture:  # the masks are others
             self.placement = Placement(self.network, self.placement.ppv)
-            self._execution = self._new_execution()
-        rows = self._execution.run(schedule, work, self.predict and SCHEDULES[name].stale)
-        return self._noting_breaks(rows)
-
-    def _noting_breaks(self, rows: Iterator[Row]) -> Iterator[Row]:
-        """The rows; a run that ends between whole steps is noted."""
-        execution = self._execution
-        try:
-            yield from rows
-        finally:
-            self._broken_at = None if execution.whole else self.network.parameters.version
-
-    def _check_whole(self, optimizer: Optimizer) -> None:
-        """Raise BppsaError where a run was broken off and neither parameters nor state were set since."""
-        if self._broken_at is None:
-            return
-        if optimizer.uneven or self._broken_at == self.network.parameters.version:
-            raise BppsaError(
-                "the pipeline was broken off between whole steps: load a checkpoint, or "
-                "a state into network and optimizer (load_state_dict), or make another bp.Pipeline to go on "
-                "with the values as they are"
-            )
+            self._parts = self._new_parts()
+        self._is_running = True
+        yield from Run(self.network, self.placement, self._parts, self.group, self.trace).rows(schedule, work)
+        self._is_running = False
 
     def _what_runs(self, name: str) -> dict[str, Any]:
         """As `what_ran`."""
         how = "simulated by one process" if self.group is None else f"on {self.stages} ranks"
         kind, parts, stages = SCHEDULES[name], self.micro_batches, f"{self.stages} stages"
         micro = f" of {parts} micro-batches" if kind.micro and parts > 1 else ""
-        predicted = ", with predicted weights" if self.predict and kind.stale else ""
         return {
             "method": "bp",
-            "reason": f"pipeline {name}{micro}, ppv {self.placement.ppv}, {stages} {how}{predicted}",
+            "reason": f"pipeline {name}{micro}, ppv {self.placement.ppv}, {stages} {how}",
             "schedules": [],
             "forward_ways": [],
             "backward_ways": [],
@@ -187,8 +167,74 @@ class Pipeline:
         }
 
 
-def _normalizes(item: Item) -> bool:
-    """Whether an item holds batch normalisation, also inside of a block."""
-    return any(name.endswith("running_mean") for name in item.buffer_names) or isinstance(
-        item.layer, BatchNorm
-    )
+class StageSequential(SharedSequential):
+    """A network of which this rank has one stage; made by `Pipeline`.
+
+    Every rank calls `forward`, `state_dict`, `load_state_dict` and the optimizer's `state_dict` with the same
+    arguments, in the same order. `parameters`, `gradients` and `buffers` are those of the stage, by the
+    names of the whole network; `state_dict` is whole. `forward` is for evaluation: the output is given to
+    all ranks, and no pass is kept; the pipeline's own passes go back. Raises what `SharedSequential` raises.
+    """
+
+    def __init__(self, network: Sequential, group: Group, placement: Placement) -> None:
+        shapes, dtype = network.architecture.parameter_shapes(), network.dtype
+        owners = {
+            name: stage
+            for names in (placement.parameter_names, placement.buffer_names)
+            for stage, own in enumerate(names)
+            for name in own
+        }
+        parameters, gradients = (RankParameters(group, dtype, shapes, owners) for _ in range(2))
+        buffers = RankBuffers(group, dtype, network.architecture.initial_buffers(), owners)
+        super().__init__(network, group, parameters, gradients, buffers, Backward(), ppv=placement.ppv)
+        self.placement = placement
+        arrays = parameters.arrays, gradients.arrays, parameters.masks, buffers
+        self._stage = Stage(placement, group.rank, self.device, dtype, *arrays)
+        self._evaluation = self._stage.new_pass()
+
+    def forward(
+        self, x: Any, lengths: Any = None, states: Any = None, *, into: Pass | None = None, keep: bool = True
+    ) -> Array:
+        if self.training or states is not None:
+            raise DistributedError(
+                "forward of a pipelined network is for evaluation, from states of 0: call eval() before it; "
+                "training is bppsa_cupy.training.loop.train of the pipeline"
+            )
+        with self.device.naming_memory:
+            return self._evaluated(x, lengths)
+
+    def _evaluated(self, x: Any, lengths: Any) -> Array:
+        group, xp = self.group, self.device.xp
+        given = take_input("the network", self.device, self.dtype, x, self.architecture.check_input)
+        batch, steps = len(given), given.shape[1]
+        self.parameters.apply_masks()
+        group.finish()
+        taken = None if lengths is None else take_lengths(self.device, lengths, batch, steps)
+        number, last, made = group.rank, group.size - 1, (given,)
+        if number > 0:
+            shapes = self.placement.boundaries[number].of_batch(batch, steps)
+            made = tuple(self.device.empty(shape, self.dtype) for shape in shapes)
+            for array in made:
+                group.receive(array, number - 1, RELAY)
+        made = self._stage.forward(self._evaluation, made, lengths=taken, training=False)
+        made = tuple(map(xp.ascontiguousarray, made))
+        if number < last:
+            for array in made:
+                group.isend(array, number + 1, RELAY)
+            shape = (steps if size is None else size for size in self.output_shape)
+            made = (self.device.empty((batch, *shape), self.dtype),)
+        group.broadcast(made[0], last)
+        return made[0]
+
+    def backward(self, *_: Any, **__: Any) -> NoReturn:
+        raise DistributedError(
+            "a pipelined network goes back inside of training alone: load its state_dict() into a Sequential"
+        )
+
+    def set_masks(self, masks: Mapping[str, Any]) -> NoReturn:
+        raise DistributedError(
+            "a pipelined network keeps the masks it was made with: set others before bp.Pipeline"
+        )
+
+    def _contexts(self) -> list[Context]:
+        return []

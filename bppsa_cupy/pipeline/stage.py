@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 from zlib import crc32
@@ -16,8 +16,7 @@ from bppsa_cupy.layers import Context
 from bppsa_cupy.layers.base import Scratch
 from bppsa_cupy.layers.residual import inner_draw
 from bppsa_cupy.layers.stack import LayerStack, backward_input_first, forward_through
-from bppsa_cupy.pipeline.items import Item
-from bppsa_cupy.pipeline.placement import Placement
+from bppsa_cupy.pipeline.placement import Item, Placement
 
 #: What passes a boundary: an activation, or a gradient, and one a residual block that is cut there.
 Parcel = tuple[Array, ...]
@@ -32,11 +31,13 @@ class StagePass:
     contexts  by item: of its layer; of a block's end first one of its own, then those of its shortcut
     gradient  by the stage's output, of the last stage alone, which the loss gives
     batch     samples
+    received  the arrays that the stage's input is received into
     """
 
     contexts: list[list[Context]]
     gradient: Array | None = None
     batch: int = 0
+    received: dict[int, Array] = field(default_factory=dict)
 
 
 @dataclass

@@ -1,4 +1,4 @@
-"""Checkpoints: the state of training in one sealed HDF5 file."""
+"""Checkpoints: the state of training, taken, set, and in one sealed HDF5 file."""
 
 from __future__ import annotations
 
@@ -12,13 +12,17 @@ import h5py
 import numpy as np
 
 from bppsa_cupy.arguments import as_integer
+from bppsa_cupy.data import Dataset, number_of_batches
 from bppsa_cupy.errors import CheckpointError
+from bppsa_cupy.network.sequential import Sequential
 from bppsa_cupy.plan.compare import differences
 from bppsa_cupy.system.hdf5 import attribute, create, open_file, read_array, write_array
+from bppsa_cupy.training.optimizer import Optimizer
+from bppsa_cupy.training.settings import Settings
 
 FORMAT, VERSION = "bppsa-checkpoint", 1
-#: Attributes that files of older versions may lack.
-LATER = ("recipe", "data", "options", "choices")
+#: The fields that a file holds as attributes of JSON.
+VALUES = ("network", "optimizer", "random_state", "recipe", "data", "options", "choices")
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,12 +78,7 @@ def save_checkpoint(path: str | os.PathLike[str], checkpoint: Checkpoint) -> Non
         "masks": checkpoint.masks,
         "optimizer": optimizer.pop("arrays", {}),
     }
-    values = {
-        "network": checkpoint.network,
-        "optimizer": optimizer,
-        "random_state": checkpoint.random_state,
-        **{name: getattr(checkpoint, name) for name in LATER},
-    }
+    values = {name: getattr(checkpoint, name) for name in VALUES} | {"optimizer": optimizer}
     with create(path, error=CheckpointError) as file:
         file.attrs.update(format=FORMAT, format_version=VERSION, dtype=checkpoint.dtype)
         file.attrs.update(epoch=checkpoint.epoch, step=checkpoint.step)
@@ -106,8 +105,7 @@ def load_checkpoint(path: str | os.PathLike[str]) -> Checkpoint:
             raise CheckpointError(
                 f"{path} has the format {kind!r}, version {version}: it must be {FORMAT!r}, version {VERSION}"
             )
-        values = {name: _from_json(file, name) for name in ("network", "optimizer", "random_state")}
-        values.update((name, _from_json(file, name)) for name in LATER if name in file.attrs)
+        values = {name: _from_json(file, name) for name in VALUES}
         arrays = {name: _arrays(file, name) for name in ("parameters", "masks", "optimizer")}
         if values["optimizer"]:
             values["optimizer"]["arrays"] = arrays["optimizer"]
@@ -154,3 +152,88 @@ def _from_json(file: h5py.File, name: str) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise CheckpointError(f"{file.filename}: attribute {name!r} must be a JSON object")
     return value
+
+
+# ---- taken of a training, and set in one ----
+
+
+def snapshot(
+    network: Sequential,
+    optimizer: Optimizer,
+    settings: Settings,
+    dataset: Dataset,
+    step: int,
+    per_epoch: int,
+) -> Checkpoint:
+    """The state of training after `step` steps."""
+    return Checkpoint(
+        network=network.describe(),
+        dtype=network.dtype.name,
+        parameters=network.state_dict(),
+        masks=network.masks,
+        optimizer=optimizer.state_dict(),
+        random_state={
+            "seed": settings.seed, "batch_size": settings.batch_size, "network": dict(network.random_state)
+        },
+        recipe=settings.recipe(per_epoch),
+        data={"name": dataset.name, "digest": dataset.digest, "source": dataset.source},
+        options=settings.options(),
+        choices=dict(network.device.choices.used),
+        epoch=step // per_epoch,
+        step=step,
+    )  # fmt: skip
+
+
+def restore(
+    network: Sequential, optimizer: Optimizer, checkpoint: Checkpoint, settings: Settings, dataset: Dataset
+) -> int:
+    """Set network and optimizer from `checkpoint` and return its step.
+
+    Raises CheckpointError, naming what differs, unless network, optimizer with its hyper-parameters, data,
+    seed, batch size and recipe are those it was trained with; sets nothing then.
+    """
+    masks_move = settings.sparsity is not None  # those of the step that training goes on from
+    checkpoint.check(
+        network.described_with_masks(checkpoint.masks) if masks_move else network.describe(),
+        network.dtype.name,
+    )
+    optimizer.check_state_dict(checkpoint.optimizer)
+    recipe = settings.recipe(number_of_batches(dataset.train, settings.batch_size))
+    data, order = checkpoint.data, checkpoint.random_state
+    pairs = {
+        "data": (_data(data.get("name"), data.get("digest")), _data(dataset.name, dataset.digest)),
+        "seed": (order.get("seed"), settings.seed),
+        "batch_size": (order.get("batch_size"), settings.batch_size),
+        **{name: (checkpoint.recipe.get(name), recipe.get(name)) for name in {**checkpoint.recipe, **recipe}},
+        **optimizer.differing_hyperparameters(checkpoint.optimizer),
+    }
+    for name, (theirs, ours) in pairs.items():
+        if theirs != ours:
+            raise CheckpointError(
+                f"the checkpoint was trained with {name} {theirs} and {name} {ours} is asked for: resuming "
+                "goes on with the checkpoint's; give the same, or train anew"
+            )
+    for name, array in checkpoint.parameters.items():
+        if not np.isfinite(array).all():
+            raise CheckpointError(
+                f"the checkpoint's {name} holds NaN or infinity: resume from an earlier one"
+            )
+    numbers = order.get("network", {})
+    if not isinstance(numbers, dict) or not numbers.keys() <= network.random_state.keys():
+        raise CheckpointError(
+            f"the checkpoint's random numbers follow from {numbers!r}, the network's from its "
+            f"{' and '.join(network.random_state)}: it is no checkpoint of training"
+        )
+    for name, value in numbers.items():
+        as_integer("the checkpoint", name, value, 0, error=CheckpointError)
+    if masks_move:
+        network.set_masks(checkpoint.masks)
+    network.load_state_dict(checkpoint.parameters)
+    optimizer.load_state_dict(checkpoint.optimizer)
+    network.random_state.update(numbers)
+    network.device.choices.adopt(checkpoint.choices)
+    return checkpoint.step
+
+
+def _data(name: Any, digest: Any) -> str:
+    return f"{name} (SHA-256 {str(digest)[:12]}…)"

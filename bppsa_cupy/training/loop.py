@@ -2,32 +2,34 @@
 
 from __future__ import annotations
 
+import io
+import json
 import math
+import os
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 from tqdm import tqdm
 
 from bppsa_cupy.arguments import as_instance, as_path
 from bppsa_cupy.data import Dataset, Split, batches, number_of_batches
-from bppsa_cupy.data.ahead import ahead
 from bppsa_cupy.data.labels import counted_labels
 from bppsa_cupy.errors import BppsaError, CheckpointError, DataError, NonFiniteError
 from bppsa_cupy.network.sequential import Sequential
 from bppsa_cupy.raw_kernels import KERNELS
-from bppsa_cupy.system.files import check_writable
-from bppsa_cupy.training.checkpoint import save_checkpoint
-from bppsa_cupy.training.log import TrainingLog
+from bppsa_cupy.system.files import check_writable, write_failure, write_text
+from bppsa_cupy.system.memory import check_thread_room
+from bppsa_cupy.training.checkpoint import load_checkpoint, restore, save_checkpoint, snapshot
 from bppsa_cupy.training.losses import cross_entropy
 from bppsa_cupy.training.optimizer import Optimizer
 from bppsa_cupy.training.settings import Settings
 from bppsa_cupy.training.sparsity import check_sparsity
-from bppsa_cupy.training.state import restore_from, snapshot
 from bppsa_cupy.training.steps import History, Row, Runner, Serial, Work, not_finite
 
 
@@ -74,44 +76,134 @@ def train(
         check_writable(settings.checkpoint, error=CheckpointError)
     step, good, wanted, ended = 0, resume, False, False
     if resume is not None:
-        step = restore_from(network, optimizer, resume, settings, dataset)
+        checkpoint = load_checkpoint(resume)
+        try:
+            step = restore(network, optimizer, checkpoint, settings, dataset)
+        except BppsaError as error:
+            raise CheckpointError(f"{resume}: {error}") from error
     per_epoch = number_of_batches(dataset.train, settings.batch_size)
     last = settings.last_step(per_epoch)
     history = History()
     shown = settings.progress and network.writes
     # None: on a terminal alone.
     bar = tqdm(total=last, initial=step, unit="step", disable=None if shown else True, dynamic_ncols=True)
-    own_log = TrainingLog(settings.log if network.writes else None, step)
-    with own_log as log, bar, _telling_of(lambda: good), _rates_kept(optimizer):
-        while step < last and not ended:
-            end = min(last, (step // per_epoch + 1) * per_epoch)
-            stop = runner.stop(step, end)
-            work = _work(network, dataset.train, optimizer, settings, step, stop, history)
-            for row in runner.steps(work):
-                bar.update()
-                bar.set_postfix(loss=f"{row['loss']:.4f}", refresh=False)
-                if row["step"] == end and dataset.test is not None:
-                    loss, accuracy = evaluate(network, dataset.test, settings.batch_size)
-                    if not math.isfinite(loss):
-                        raise not_finite(f"the test loss is {loss} after", stop)
-                    row.update(test_loss=loss, test_accuracy=accuracy)
-                if shown and row["step"] == end:
-                    bar.write(_told(row))
-                    sys.stdout.flush()
-                history.rows.append(row)
-                # Batches of an epoch do not grow, so the first row's step is the one that was noted last.
-                log.write(row if log.begun else {**row, "ran": history.ran})
-                wanted |= any([callback(network, row) is True for callback in settings.callbacks])
-            step = stop
-            if settings.checkpoint is not None and step == end:
-                if not _is_finite(network):
-                    raise not_finite("a parameter or buffer is not finite after", step)
-                state = snapshot(network, optimizer, settings, dataset, step, per_epoch)
-                if network.writes:
-                    save_checkpoint(settings.checkpoint, state)
-                good = settings.checkpoint
-            ended = step == end and network.on_any_rank(wanted)
+    factor = optimizer.lr_factor
+    try:
+        with TrainingLog(settings.log if network.writes else None, step) as log, bar:
+            while step < last and not ended:
+                end = min(last, (step // per_epoch + 1) * per_epoch)
+                stop = runner.stop(step, end)
+                work = _work(network, dataset.train, optimizer, settings, step, stop, history)
+                for row in runner.steps(work):
+                    bar.update()
+                    bar.set_postfix(loss=f"{row['loss']:.4f}", refresh=False)
+                    if row["step"] == end and dataset.test is not None:
+                        loss, accuracy = evaluate(network, dataset.test, settings.batch_size)
+                        if not math.isfinite(loss):
+                            raise not_finite(f"the test loss is {loss} after", stop)
+                        row.update(test_loss=loss, test_accuracy=accuracy)
+                    if shown and row["step"] == end:
+                        bar.write(_told(row))
+                        sys.stdout.flush()
+                    history.rows.append(row)
+                    # Batches of an epoch do not grow, so the first row's step is the one that was noted last.
+                    log.write(row if log.begun else {**row, "ran": history.ran})
+                    wanted |= any([callback(network, row) is True for callback in settings.callbacks])
+                step = stop
+                if settings.checkpoint is not None and step == end:
+                    if not _is_finite(network):
+                        raise not_finite("a parameter or buffer is not finite after", step)
+                    state = snapshot(network, optimizer, settings, dataset, step, per_epoch)
+                    if network.writes:
+                        save_checkpoint(settings.checkpoint, state)
+                    good = settings.checkpoint
+                ended = step == end and network.on_any_rank(wanted)
+    except NonFiniteError as error:
+        if good is None:
+            raise
+        raise NonFiniteError(f"{error}; the last good checkpoint is {good}") from error
+    finally:
+        optimizer.lr_factor = factor
     return history
+
+
+class TrainingLog:
+    """The log of training: a text file of one JSON object a row, each written when it is known.
+
+    path  None for no log; an older log is replaced by the first row, so that a run that makes no step leaves
+          it as it was
+    step  the step a resumed run goes on from: the older log's rows up to it are kept
+
+    Raises BppsaError naming the path where it cannot be written.
+    """
+
+    def __init__(self, path: Path | None, step: int = 0) -> None:
+        self._path = path
+        self._file: io.FileIO | None = None
+        self._kept: list[str] = []
+        if path is not None and (path.is_file() or not path.exists()):
+            check_writable(path)
+            if step and path.is_file():
+                self._kept = _rows_up_to(path, step)
+
+    @property
+    def begun(self) -> bool:
+        """Whether the log holds a row before the next one; also where there is no log."""
+        return self._path is None or self._file is not None or bool(self._kept)
+
+    def write(self, row: Row) -> None:
+        """Add a row."""
+        if self._path is None:
+            return
+        try:
+            if self._file is None:
+                if self._kept:
+                    write_text(self._path, "".join(self._kept))
+                self._file = io.FileIO(self._path, "a" if self._kept else "w")
+            self._file.write(json.dumps(row, allow_nan=False).encode() + b"\n")
+        except OSError as cause:
+            raise BppsaError(write_failure(self._path, cause)) from cause
+
+    def __enter__(self) -> TrainingLog:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._file is not None:
+            self._file.close()
+
+
+def _rows_up_to(path: Path, step: int) -> list[str]:
+    """The lines of a log's rows up to `step`; a last line that was cut short is dropped. Raises DataError
+    for a line that is no row."""
+    try:
+        lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError as cause:
+        raise DataError(f"log {path} cannot be read ({os.strerror(cause.errno or 0)})") from cause
+    kept = []
+    for number, line in enumerate(lines, 1):
+        try:
+            if json.loads(line)["step"] <= step:
+                kept.append(line + "\n")
+        except (ValueError, KeyError, TypeError) as cause:
+            if number < len(lines):
+                raise DataError(
+                    f"line {number} of log {path} is no row with a step: give another --log"
+                ) from cause
+    return kept
+
+
+Item = TypeVar("Item")
+
+
+def ahead(source: Iterator[Item]) -> Iterator[Item]:
+    """The items of `source`, none of them None, in their order: a thread makes the next one while the caller
+    has this one, and none further. Raises MemoryError where the address space has no room for a thread."""
+    check_thread_room()
+    with ThreadPoolExecutor(1, thread_name_prefix="ahead") as thread:
+        coming = thread.submit(next, source, None)
+        while (item := coming.result()) is not None:
+            coming = thread.submit(next, source, None)
+            yield item
 
 
 def _told(row: Row) -> str:
@@ -135,47 +227,12 @@ def _work(
     per_epoch = number_of_batches(split, size)
     epoch, done = divmod(start, per_epoch)
     source = batches(
-        split,
-        size,
-        seed=settings.seed,
-        epoch=epoch,
-        start=done,
-        dtype=network.dtype,
-        augment=settings.augment,
-        samples=network.own_samples,
-    )
+        split, size, seed=settings.seed, epoch=epoch, start=done, dtype=network.dtype,
+        augment=settings.augment, samples=network.own_samples,
+    )  # fmt: skip
     sizes = [min(size, len(split) - number * size) for number in range(done, done + stop - start)]
-    return Work(
-        batches=ahead(islice(source, stop - start)),
-        sizes=sizes,
-        first=start + 1,
-        epoch=epoch,
-        per_epoch=per_epoch,
-        optimizer=optimizer,
-        settings=settings,
-        history=history,
-    )
-
-
-@contextmanager
-def _telling_of(good: Callable[[], Path | None]) -> Iterator[None]:
-    """Add to a NonFiniteError the checkpoint that `good()` gives: one this run has loaded or written."""
-    try:
-        yield
-    except NonFiniteError as error:
-        if good() is None:
-            raise
-        raise NonFiniteError(f"{error}; the last good checkpoint is {good()}") from error
-
-
-@contextmanager
-def _rates_kept(optimizer: Optimizer) -> Iterator[None]:
-    """After the block, what multiplies the rates is what it was before: a schedule is of one training."""
-    factor = optimizer.lr_factor
-    try:
-        yield
-    finally:
-        optimizer.lr_factor = factor
+    coming = ahead(islice(source, stop - start))
+    return Work(coming, sizes, start + 1, epoch, per_epoch, optimizer, settings, history)
 
 
 def _is_finite(network: Sequential) -> bool:
@@ -193,26 +250,22 @@ def _is_finite(network: Sequential) -> bool:
 def evaluate(network: Sequential, split: Split, batch_size: int) -> tuple[float, float]:
     """Mean loss and accuracy of `network` on `split`, in evaluation mode; labels by step are those
     that count."""
+    total, right, count, current = 0.0, 0, 0, None
+    read = batches(split, batch_size, shuffle=False, dtype=network.dtype, samples=network.own_samples)
     was_training = network.training
     network.eval()
     try:
-        return _evaluate(network, split, batch_size)
+        for batch in ahead(read):
+            labels, lengths = batch.labels, batch.label_lengths
+            scores = network.forward(batch.inputs, into=current, lengths=batch.lengths, keep=False)
+            current = network.last_pass
+            loss, _ = cross_entropy(scores, labels, lengths=lengths, device=network.device)
+            counted = counted_labels(labels, lengths)
+            real = int(np.count_nonzero(counted))
+            total, count = total + float(loss) * real, count + real
+            right += int((network.device.to_host(scores).argmax(-1) == labels)[counted].sum())
     finally:
         network.training = was_training
-
-
-def _evaluate(network: Sequential, split: Split, batch_size: int) -> tuple[float, float]:
-    total, right, count, current = 0.0, 0, 0, None
-    read = batches(split, batch_size, shuffle=False, dtype=network.dtype, samples=network.own_samples)
-    for batch in ahead(read):
-        labels, lengths = batch.labels, batch.label_lengths
-        scores = network.forward(batch.inputs, into=current, lengths=batch.lengths, keep=False)
-        current = network.last_pass
-        loss, _ = cross_entropy(scores, labels, lengths=lengths, device=network.device)
-        counted = counted_labels(labels, lengths)
-        real = int(np.count_nonzero(counted))
-        total, count = total + float(loss) * real, count + real
-        right += int((network.device.to_host(scores).argmax(-1) == labels)[counted].sum())
     return total / count, right / count
 
 

@@ -5,26 +5,27 @@ from __future__ import annotations
 import abc
 import math
 import operator
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from bppsa_cupy.arguments import as_instance, as_number
+from bppsa_cupy.arguments import as_instance, as_integer, as_list, as_number, as_plain_array
 from bppsa_cupy.devices import Array, Launch
 from bppsa_cupy.errors import BppsaError, CheckpointError
-from bppsa_cupy.network.layout import Layout
+from bppsa_cupy.network.layout import ALIGNMENT, Layout
 from bppsa_cupy.network.parameters import ParameterSet
 from bppsa_cupy.raw_kernels import KERNELS
 from bppsa_cupy.raw_kernels.kernel import Kernel
-from bppsa_cupy.training.continuing import check_arrays, check_kind
-from bppsa_cupy.training.groups import Group, group_of_units, read_groups
+
+#: One group: its parameters' names under "params", and the hyper-parameters that differ from the optimizer's.
+Group = dict[str, Any]
+#: A group's number is a byte, and 0 is of the parameters in no group.
+MOST_GROUPS = 255
 
 
-@dataclass(frozen=True, eq=False)
-class Progress:
+class Progress(NamedTuple):
     """How far updates are.
 
     flag   (1,) int32 on the device: whether the last one was not applied, since a gradient was not finite
@@ -42,14 +43,12 @@ class Optimizer(abc.ABC):
     a wait, and `blocked` tells of it. What the parameters' masks hold at 0 stays 0: state that is
     older than the masks, such as momentum, is masked before the first step with them.
 
-    groups     parameters with hyper-parameters of their own, as PyTorch's param_groups: dicts of "params"
-               (names of parameters or layers: `read_groups`) and what differs, as {"params": ["4", "6.bias"],
-               "lr": 0.1}; the optimizer's own hyper-parameters serve what is in none
+    groups     parameters with hyper-parameters of their own, as PyTorch's param_groups: dicts of "params" and
+               what differs, as {"params": ["4", "6.bias"], "lr": 0.1}; a layer's index stands for all its
+               parameters, and the optimizer's own hyper-parameters serve what is in no group
     table      on the device, what the kernel reads: every group's settings, then `lr_factor`
     numbers    the values of `table`
     lr_factor  what every learning rate is multiplied by, 1 unless a schedule sets it; not in `state_dict`
-    uneven     whether updates by parts ended at different steps, as of a pipeline that was broken off: the
-               state is that of no one step, until another one is loaded
 
     A subclass has its hyper-parameters as attributes, which may be set between steps, before it calls this
     `__init__`. Raises BppsaError where a value or a group does not fit.
@@ -64,7 +63,7 @@ class Optimizer(abc.ABC):
                 f"{type(self).__name__} got {type(parameters).__name__}: it takes a network's parameters, "
                 "net.parameters"
             )
-        self.parameters, self.lr_factor, self.uneven = parameters, 1.0, False
+        self.parameters, self.lr_factor = parameters, 1.0
         self.table: Array = None
         self.numbers: list[float] = []
         self._common = operator.attrgetter(*self.hyperparameters)
@@ -199,10 +198,54 @@ class Optimizer(abc.ABC):
         self.groups, self._units = self._grouped(self.groups)
 
     def _grouped(self, groups: Sequence[Mapping[str, Any]]) -> tuple[list[Group], Array]:
-        """These groups as they are kept, and the group of each unit on the device."""
-        read = read_groups(self.parameters, groups, self.hyperparameters)
-        units, self._unit = group_of_units(self.parameters, read)
-        return read, self.parameters.device.asarray(units)
+        """These groups as they are kept, and on the device the group of each unit of `flat`, uint8: 0 without
+        a group, k + 1 in groups[k]. Arrays begin at whole units, so that a unit is in one group."""
+        parameters, read = self.parameters, self._read_groups(groups)
+        self._unit = ALIGNMENT // parameters.dtype.itemsize
+        numbers = np.zeros(parameters.layout.size, np.uint8)
+        for number, group in enumerate(read, 1):
+            for name in group["params"]:
+                if name in parameters:
+                    parameters.layout.view(numbers, name)[...] = number
+        return read, parameters.device.asarray(np.ascontiguousarray(numbers[:: self._unit]))
+
+    def _read_groups(self, groups: Sequence[Mapping[str, Any]]) -> list[Group]:
+        """`groups` with "params" as lists of whole names in the parameters' order, values as JSON holds them.
+        Raises BppsaError naming the group for a place that does not exist or is in two groups, and for an
+        unknown hyper-parameter."""
+        groups = as_list("an optimizer", "groups", groups, "a list of dicts with 'params'", error=BppsaError)
+        if len(groups) > MOST_GROUPS:
+            raise BppsaError(
+                f"{len(groups)} groups of parameters were given: at most {MOST_GROUPS} are taken"
+            )
+        ranks = self.parameters.ranks
+        names = list(self.parameters if ranks is None else ranks.names)
+        owner: dict[str, int] = {}
+        result: list[Group] = []
+        for index, group in enumerate(groups):
+            if not isinstance(group, Mapping) or "params" not in group:
+                raise BppsaError(
+                    f"group {index} is {group!r}: it must be a dict with 'params', as PyTorch's are"
+                )
+            if unknown := [name for name in group if name not in ("params", *self.hyperparameters)]:
+                raise BppsaError(
+                    f"group {index} gives {unknown[0]!r}: the optimizer has {', '.join(self.hyperparameters)}"
+                )
+            places = [group["params"]] if isinstance(group["params"], (str, int)) else group["params"]
+            takes = "a name, or a list of them, of parameters or layers"
+            for place in map(str, as_list(f"group {index}", "params", places, takes, error=BppsaError)):
+                found = [name for name in names if name == place or name.startswith(f"{place}.")]
+                if not found:
+                    known = ", ".join(names) or "none"
+                    raise BppsaError(f"group {index} has the parameters {place!r}: the network has {known}")
+                for name in found:
+                    if owner.setdefault(name, index) != index:
+                        raise BppsaError(
+                            f"{name} is in groups {owner[name]} and {index}: put it in one of them"
+                        )
+            values = {name: np.asarray(value).tolist() for name, value in group.items() if name != "params"}
+            result.append({"params": [name for name in names if owner.get(name) == index], **values})
+        return result
 
     def _add_arrays(self) -> None:
         """Begin with zeros what state arrays the hyper-parameters ask for and there are none of yet."""
@@ -238,19 +281,11 @@ class Optimizer(abc.ABC):
             self._parts[key] = Progress(self._whole.flag.copy(), self._whole.steps.copy())
         return self._parts[key]
 
-    def settle(self, parts: Iterable[slice] = ()) -> bool:
-        """End updates by parts: the whole has made the steps then that all of them have. Returns whether they
-        had made the same ones.
-
-        parts  those there are; one that was not updated is where the whole was
-        """
-        begun = [*self._parts.values(), *(self._whole for p in parts if (p.start, p.stop) not in self._parts)]
-        steps = {int(self.parameters.device.to_host(part.steps)[0]) for part in begun}
-        if self._parts:
-            self._whole.steps[...] = min(steps)
+    def settle(self) -> None:
+        """End updates by parts, all of which have made the same steps; the whole has made them then."""
+        for part in self._parts.values():
+            self._whole.steps[...] = part.steps
         self._parts.clear()
-        self.uneven |= len(steps) > 1
-        return len(steps) <= 1
 
     @property
     def flag(self) -> Array:
@@ -276,14 +311,6 @@ class Optimizer(abc.ABC):
     def arrays(self) -> Mapping[str, Array]:
         """The state by name, each array laid out as the parameters are."""
         return self._state
-
-    def predict(self, updates: int, part: slice) -> Array:
-        """What a part of `flat` would be after further updates that go on as the last ones did: a new array
-        (part,). Raises BppsaError for an optimizer without momentum."""
-        raise BppsaError(
-            f"the values after {updates} updates cannot be predicted with {type(self).__name__}: take SGD "
-            "with momentum"
-        )
 
     @abc.abstractmethod
     def _kernel(self) -> tuple[Kernel, Sequence[Array], bool]:
@@ -317,13 +344,41 @@ class Optimizer(abc.ABC):
             "arrays": {name: self._layout.expand(array) for name, array in arrays.items()},
         }
 
-    def check_state_dict(self, state: dict[str, Any]) -> None:
+    def check_state_dict(self, state: Any) -> None:
         """Raise CheckpointError, naming what differs, unless `load_state_dict` takes `state`."""
-        check_kind(type(self).__name__, self.hyperparameters, state)
-        self._check_settings(state)
-        expected = dict.fromkeys(self._state, self.parameters.flat)
-        differing = self.differing_hyperparameters(state)
-        check_arrays(type(self).__name__, expected, state["arrays"], differing, self._stored)
+        own, given = type(self).__name__, state if isinstance(state, Mapping) else {}
+        kinds = {"name": str, "hyperparameters": Mapping, "steps": int, "arrays": Mapping}
+        if missing := [name for name, kind in kinds.items() if not isinstance(given.get(name), kind)]:
+            raise CheckpointError(
+                f"the checkpoint lacks its optimizer's {', '.join(missing)}: give one that training wrote"
+            )
+        as_integer("the checkpoint", "steps", state["steps"], 0, error=CheckpointError)
+        values, arrays = state["hyperparameters"], state["arrays"]
+        if state["name"] != own or set(values) != set(self.hyperparameters):
+            raise CheckpointError(
+                f"the checkpoint's optimizer is {state['name']} with {', '.join(map(str, values))}, this one "
+                f"is {own} with {', '.join(self.hyperparameters)}: make the same one"
+            )
+        try:
+            for group in ({}, *self._read_groups(state.get("groups", []))):
+                self._check(**{name: group.get(name, value) for name, value in values.items()})
+        except BppsaError as error:
+            raise CheckpointError(f"the checkpoint's optimizer cannot be continued: {error}") from error
+        if set(arrays) != set(self._state):
+            raise CheckpointError(
+                f"the checkpoint's {own} keeps {', '.join(map(str, arrays)) or 'no array'}, this one "
+                f"{', '.join(self._state) or 'no array'}: give it the same hyper-parameters"
+            )
+        for name, value in arrays.items():
+            array, flat = (
+                as_plain_array("the checkpoint", name, value, error=CheckpointError),
+                self._state[name],
+            )
+            if self._stored(array).shape != flat.shape or array.dtype.kind == "c":
+                raise CheckpointError(
+                    f"the checkpoint's {name} holds {array.dtype} of shape {array.shape}, the network "
+                    f"{flat.dtype} of shape {flat.shape}"
+                )
 
     def _stored(self, array: np.ndarray) -> np.ndarray:
         """What this process holds of an array of a state dict; the array itself where its size is another."""
@@ -331,15 +386,6 @@ class Optimizer(abc.ABC):
         if layout.kept and array.shape == (layout.dense_size,):
             array = layout.compress(array)
         return array if ranks is None else ranks.own_part(array)
-
-    def _check_settings(self, state: Mapping[str, Any]) -> None:
-        """Raise CheckpointError unless the hyper-parameters of `state`, and those of its groups, fit."""
-        given = state["hyperparameters"]
-        try:
-            for group in ({}, *read_groups(self.parameters, state.get("groups", []), self.hyperparameters)):
-                self._check(**{name: group.get(name, value) for name, value in given.items()})
-        except BppsaError as error:
-            raise CheckpointError(f"the checkpoint's optimizer cannot be continued: {error}") from error
 
     def differing_hyperparameters(self, state: dict[str, Any]) -> dict[str, tuple[Any, Any]]:
         """By name the hyper-parameters that `state` would change, and "groups" where these are others: its
@@ -352,11 +398,6 @@ class Optimizer(abc.ABC):
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Continue from `state_dict()`, with its hyper-parameters. Raises CheckpointError where it is another
         optimizer's, DeviceError where the device has too little memory; sets nothing then."""
-        self.prepared_state(state)()
-
-    def prepared_state(self, state: dict[str, Any]) -> Callable[[], None]:
-        """The call that does what `load_state_dict` does, with all that can fail done before it; raises as
-        that does."""
         self._fit_layout()
         self.check_state_dict(state)
         device, dtype = self.parameters.device, self.parameters.dtype
@@ -364,17 +405,11 @@ class Optimizer(abc.ABC):
             name: device.asarray(self._stored(np.asarray(array)), dtype)
             for name, array in state["arrays"].items()
         }
-        groups, units = self._grouped(state.get("groups", []))
-
-        def take() -> None:
-            for name, array in arrays.items():
-                self._state[name][...] = array
-            self._masks = None
-            for name, value in state["hyperparameters"].items():
-                setattr(self, name, value)
-            self.groups, self._units = groups, units
-            self._parts.clear()
-            self._whole.steps[...] = int(state["steps"])
-            self.uneven = False
-
-        return take
+        self.groups, self._units = self._grouped(state.get("groups", []))
+        for name, array in arrays.items():
+            self._state[name][...] = array
+        self._masks = None
+        for name, value in state["hyperparameters"].items():
+            setattr(self, name, value)
+        self._parts.clear()
+        self._whole.steps[...] = int(state["steps"])

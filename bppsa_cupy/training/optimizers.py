@@ -6,8 +6,6 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
-import numpy as np
-
 from bppsa_cupy.arguments import as_flag, as_number
 from bppsa_cupy.devices import Array
 from bppsa_cupy.errors import BppsaError
@@ -56,19 +54,6 @@ class SGD(Optimizer):
 
     def _row(self, own: dict[str, Any]) -> tuple[float, ...]:
         return tuple(float(own[name]) for name in self.hyperparameters)
-
-    def predict(self, updates: int, part: slice) -> Array:
-        """W − lr · updates · velocity."""
-        if not self._state:
-            return super().predict(updates, part)
-        xp, values = self.parameters.device.xp, self.parameters.flat[part]
-        rates = np.array([own["lr"] * self.lr_factor * updates for own in self._settings()], values.dtype)
-        with self.parameters.device.naming_memory:
-            self._fit_layout()
-            self._mask_state()
-            by_unit = xp.asarray(rates)[self._units[part.start // self._unit :]]
-            rate = xp.repeat(by_unit, self._unit)[: values.size]
-            return values - rate * self._state["velocity"][part]
 
 
 class Adam(Optimizer):

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bppsa_cupy.data import Split, batches
-from bppsa_cupy.data.ahead import ahead
 from bppsa_cupy.errors import DataError
+from bppsa_cupy.training.loop import ahead
 
 
 def split_of(samples, shape=(2, 5, 7), normalization=None):

@@ -18,7 +18,7 @@ def degree(schedule, stages, stage):
     return {"stale": 2 * behind, "stale-1f1b": behind, "pipedream": behind}.get(schedule, 0)
 
 
-def train(weights, batches, ppv, schedule, lr, momentum, predict=False, velocity=None):
+def train(weights, batches, ppv, schedule, lr, momentum, velocity=None):
     """Weights and biases of each layer after one update a batch, their velocities, and the losses.
 
     weights   [(W, b)] of each layer; batches   (x, labels); ppv   the layers behind which stages end
@@ -31,12 +31,7 @@ def train(weights, batches, ppv, schedule, lr, momentum, predict=False, velocity
         used, inputs = [], [x]
         for layer in range(LAYERS):
             missed = min(number, degree(schedule, len(ppv) + 1, stage_of[layer]))
-            version = number - missed
-            pair = versions[layer][version]
-            if predict:
-                pair = tuple(
-                    w - lr * missed * v for w, v in zip(pair, velocities[layer][version], strict=True)
-                )
+            pair = versions[layer][number - missed]
             used.append(pair)
             z = inputs[-1] @ pair[0].T + pair[1]
             inputs.append(np.tanh(z) if layer < LAYERS - 1 else z)

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from bppsa_cupy.training.log import TrainingLog
+from bppsa_cupy.training.loop import TrainingLog
 
 ROWS = [{"step": step, "loss": 1 / step} for step in range(1, 5)]
 

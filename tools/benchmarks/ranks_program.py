@@ -25,7 +25,8 @@ from bppsa_cupy.distributed.balance import layer_seconds
 from bppsa_cupy.distributed.time_network import TimeSequential
 from bppsa_cupy.layers import GRU, RNN, Linear, MinGRU
 from bppsa_cupy.network.sequential import Sequential
-from bppsa_cupy.pipeline import SCHEDULES, Pipeline, Trace
+from bppsa_cupy.pipeline import SCHEDULES, Pipeline
+from bppsa_cupy.pipeline.execution import TraceRow
 from bppsa_cupy.plan import Partition
 from bppsa_cupy.tools.benchmarks.train import make_batch, make_network
 from bppsa_cupy.tools.models import placed
@@ -279,7 +280,8 @@ def over_pipeline(group: Group, model: str, batch_size: int, batches: int, repea
     for name in more["pipelines"]:
         micro = more["micro_batches"] if SCHEDULES[name].micro else 1
         ppv = placed(first, more["ppv"] if more["ppv"] is not None else group.size - 1)
-        pipeline, simulated = Pipeline(make(), ppv, name, group, micro_batches=micro), Trace()
+        pipeline = Pipeline(make(), ppv, name, group, micro_batches=micro)
+        simulated: list[TraceRow] = []
         cuts = ",".join(map(str, ppv))
         found = measure(f"{title} ppv {cuts}, {group.size} ranks, {name}", trainer(pipeline))
         state = pipeline.network.state_dict()
@@ -297,10 +299,10 @@ def over_pipeline(group: Group, model: str, batch_size: int, batches: int, repea
     return rows
 
 
-def stage_seconds(trace: Trace, stages: int) -> list[float]:
+def stage_seconds(trace: list[TraceRow], stages: int) -> list[float]:
     """What a batch takes on each stage: the sum of the medians of its actions, by kind and micro-batch."""
     found: list[dict[tuple[int, int], list[float]]] = [{} for _ in range(stages)]
-    for action, _, ready, ended in trace.rows:
+    for action, _, ready, ended in trace:
         found[action.stage].setdefault((action.kind, action.micro), []).append(ended - ready)
     return [sum(float(np.median(times)) for times in own.values()) for own in found]
 

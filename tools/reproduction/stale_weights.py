@@ -140,8 +140,7 @@ def _way(run: dict[str, Any]) -> str:
     """How a run goes through the stages."""
     if not run["ppv"]:
         return "non-pipelined"
-    predicted, hybrid = run["predict"], run["after"] is not None
-    return run["schedule"] + (" predicted" if predicted else "") + (" hybrid" if hybrid else "")
+    return run["schedule"] + (" hybrid" if run["after"] is not None else "")
 
 
 def _percent(value: float | None) -> str:

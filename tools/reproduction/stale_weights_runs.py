@@ -75,7 +75,6 @@ class Run:
     data: str
     ppv: tuple[int, ...] = ()
     schedule: str = "stale"
-    predict: bool = False
     after: int | None = None
     steps: int = 30000
     batch_size: int = 100
@@ -133,7 +132,7 @@ def make_run(row: str, model: str, **options: Any) -> Run:
 
 
 def table2(models: tuple[str, ...] = tuple(TABLE2), *, beside: bool = True) -> Iterator[Run]:
-    """Non-pipelined, and a pipeline of 4, 6, … stages; with `beside`, those of `beside_stale`, and hybrid:
+    """Non-pipelined, and a pipeline of 4, 6, … stages; with `beside`, the order of 1F1B, and hybrid:
     the last third non-pipelined."""
     for model in models:
         cuts, paper = TABLE1[model], TABLE2[model]
@@ -146,18 +145,8 @@ def table2(models: tuple[str, ...] = tuple(TABLE2), *, beside: bool = True) -> I
             if not beside:
                 continue
             plain = replace(run, paper=None)
-            yield from beside_stale(plain, "")
+            yield replace(plain, row=f"{stages} stages, stale-1f1b", schedule="stale-1f1b")
             yield replace(plain, row=f"{stages} stages, hybrid", after=run.steps * 2 // 3)
-
-
-def beside_stale(run: Run, end: str) -> Iterator[Run]:
-    """The run by the order of 1F1B, with predicted weights, and by both; `end` ends the rows' names."""
-    for way, options in (
-        ("stale-1f1b", {"schedule": "stale-1f1b"}),
-        ("predicted", {"predict": True}),
-        ("stale-1f1b predicted", {"schedule": "stale-1f1b", "predict": True}),
-    ):
-        yield replace(run, row=f"{run.stages} stages, {way}{end}", **options)
 
 
 def table3() -> Iterator[Run]:
@@ -202,7 +191,7 @@ def digits() -> Iterator[Run]:
             stages = f"{2 * (count + 1)} stages"
             run = make_run(f"{stages}, lr {rate}", "lenet5", ppv=TABLE1["lenet5"][:count], **common)
             yield run
-            yield from beside_stale(run, f", lr {rate}")
+            yield replace(run, row=f"{stages}, stale-1f1b, lr {rate}", schedule="stale-1f1b")
             row = f"{stages}, hybrid 12 + 6 epochs, lr {rate}"
             yield replace(run, row=row, after=12 * per_epoch, steps=18 * per_epoch)
 
@@ -227,7 +216,7 @@ def train_one(run: Run, data: str, device: str) -> dict[str, Any]:
         epochs=-(-run.steps // per_epoch), iterations=run.steps, batch_size=run.batch_size, seed=run.seed,
         lr_schedule=run.lr_schedule, augment=run.augment,
     )  # fmt: skip
-    pipeline = Pipeline(network, run.ppv, run.schedule, predict=run.predict, non_pipelined_after=run.after)
+    pipeline = Pipeline(network, run.ppv, run.schedule, non_pipelined_after=run.after)
     started = time.perf_counter()
     try:
         rows = train(pipeline, dataset, optimizer, settings).evaluations()
