@@ -223,6 +223,7 @@ class Kernel:
     text        CUDA C++, before headers are inlined
     layouts     (dtype of `real`, bytes of shared memory a block can have) -> layouts of ascending width: a
                 launch takes the first that holds its `hidden`, else IN_MEMORY
+    cooperative  whether all blocks of a launch wait for one another, so that all must run at once
 
     Law: for equal arguments the twin and the CUDA text leave equal values in every `out` and
     `inout` array, up to the rounding of a different order of summation.
@@ -234,6 +235,7 @@ class Kernel:
     twin: Callable[..., None]
     text: str = field(repr=False)
     layouts: Layouts = no_layouts
+    cooperative: bool = False
 
     def source(self, variant: Variant) -> str:
         """The CUDA C++ text of one variant, headers inlined (a compile cache must see their edits)."""

@@ -363,6 +363,12 @@ class Device(abc.ABC):
         return 0
 
     @property
+    def cooperative_blocks(self) -> int:
+        """Blocks of a launch that may wait for one another at most, one per multiprocessor; 0 where none
+        may."""
+        return 0
+
+    @property
     @abc.abstractmethod
     def workers(self) -> int:
         """How many products can be worked on at once: threads of the host, multiprocessors of a GPU."""

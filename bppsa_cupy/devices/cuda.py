@@ -245,6 +245,10 @@ class CudaDevice(Device):
         has_clusters = int(self.xp.cuda.Device().compute_capability) >= LEAST_WITH_CLUSTERS
         return LARGEST_CLUSTER if has_clusters and tells_clusters() else 1
 
+    @property
+    def cooperative_blocks(self) -> int:
+        return self.workers if self._attribute("CooperativeLaunch") else 0
+
     def resident_clusters(self, kernel: Kernel, variant: Variant, shape: LaunchShape) -> int:
         try:
             function = self._load(kernel, variant, shape)
@@ -380,16 +384,16 @@ class CudaDevice(Device):
             if self._recorded is not None:
                 self._recorded.append(packed)
 
-        if variant.layout.cluster == 1:
+        if variant.layout.cluster == 1 and not kernel.cooperative:
             return launch
 
-        def launch_clusters() -> None:
+        def launch_together() -> None:
             try:
                 launch()
             except self.xp.cuda.driver.CUDADriverError as error:
-                raise RefusedError(f"{self.name}: {kernel.name} by clusters: {reason_of(error)}") from error
+                raise RefusedError(f"{self.name}: {kernel.name}: {reason_of(error)}") from error
 
-        return launch_clusters
+        return launch_together
 
     def _load(self, kernel: Kernel, variant: Variant, shape: LaunchShape) -> Any:
         """A kernel's function, whose code lies on this GPU from now on, and not from the first launch."""
@@ -528,4 +532,6 @@ def _no_nccl(reason: object) -> DeviceError:
 @cache
 def _function(cupy: ModuleType, kernel: Kernel, variant: Variant, architecture: str) -> Any:
     """The kernel for GPUs of the current one's architecture."""
-    return cupy.RawModule(path=str(machine_code(cupy, kernel, variant))).get_function(kernel.name)
+    path = str(machine_code(cupy, kernel, variant))
+    module = cupy.RawModule(path=path, enable_cooperative_groups=kernel.cooperative)
+    return module.get_function(kernel.name)

@@ -1,5 +1,5 @@
 """The serial passes over time, forward and inside each chunk backward: one fused kernel each, or of a whole
-sequence of wide states one launch of clusters, or a launch per step.
+sequence of wide states one launch of clusters or of the whole grid, or a launch per step.
 
 A step waits for every unit of the one before, so no launch can hold two of them unless its blocks wait for
 one another. Launches per step are for weights beyond what one block can hold; they are bound when a pass
@@ -17,11 +17,13 @@ from bppsa_cupy.devices import Array, Device, Launch
 from bppsa_cupy.devices.base import RefusedError
 from bppsa_cupy.errors import DeviceError
 from bppsa_cupy.raw_kernels.frames.clusters import cluster_kernel
+from bppsa_cupy.raw_kernels.frames.grids import grid_kernel
 from bppsa_cupy.raw_kernels.frames.twins import kernels_of
-from bppsa_cupy.raw_kernels.kernel import Kernel, Layout
+from bppsa_cupy.raw_kernels.kernel import Kernel
 from bppsa_cupy.timescan.walk import Walk, WalkSize
 from bppsa_cupy.timescan.ways import (
     best_layout,
+    grid_tile,
     scratch_backward,
     serial_way,
     serial_ways,
@@ -117,25 +119,25 @@ def backward_by_steps(
     return BySteps(device, first, steps + 1, bind, lambda: None)
 
 
-class InClusters:
-    """A pass by one launch of clusters; once the device has refused the launch, this and all later passes go
-    the other way.
+class Together:
+    """A pass by one launch whose blocks wait for one another; once the device has refused the launch, this
+    and all later passes go the other way.
 
-    launch  of the clusters
-    blocks  of a cluster; 0 once the launch was refused
+    launch  of the blocks
+    way     "by clusters of 8 blocks", or "by the whole grid"; empty once the launch was refused
     other   makes the pass by the other way
     """
 
-    def __init__(self, launch: Launch, layout: Layout, other: Callable[[], Launch]) -> None:
-        self.launch, self._other, self.blocks = launch, other, layout.cluster
+    def __init__(self, launch: Launch, way: str, other: Callable[[], Launch]) -> None:
+        self.launch, self._other, self.way = launch, other, way
 
     def __call__(self) -> None:
         try:
             self.launch()
         except RefusedError:
-            if not self.blocks:
+            if not self.way:
                 raise
-            self.blocks, self.launch = 0, self._other()
+            self.way, self.launch = "", self._other()
             self.launch()
 
 
@@ -151,8 +153,8 @@ def check_shared(device: Device, size: WalkSize) -> None:
 
 def told(launch: Launch) -> str:
     """What a description of a serial pass says of its launches."""
-    if isinstance(launch, InClusters):
-        return f", by clusters of {launch.blocks} blocks" if launch.blocks else told(launch.launch)
+    if isinstance(launch, Together):
+        return f", {launch.way}" if launch.way else told(launch.launch)
     return ", a launch a step" if isinstance(launch, BySteps) else ""
 
 
@@ -175,25 +177,35 @@ def _by_way(
     by_blocks: Callable[..., Launch],
     each_step: Callable[[], Launch],
 ) -> Launch:
-    """The pass by a way; clusters that the device refuses at a launch are replaced by the next way."""
+    """The pass by a way; clusters and grids that the device refuses at a launch are replaced by the next
+    way."""
     if way == "blocks":
         return by_blocks()
     if way == "steps":
         return each_step()
+    others = [one for one in serial_ways(device, size, verb) if one in ("steps", "blocks")]
+    other = partial(_by_way, device, size, verb, others[0], by_blocks, each_step)
+    if way == "grid":
+        tile = grid_tile(device, size, verb)
+        if tile is None:
+            raise DeviceError(
+                f"{device.name}: the grid cannot hold {size.units} hidden units: take another way"
+            )
+        return Together(by_blocks(kernel=grid_kernel(size.cell, verb, tile)), "by the whole grid", other)
     layout = best_layout(device, size, verb, int(way.removeprefix("clusters ")))
     if layout is None:
         raise DeviceError(f"{device.name}: no {way} run for {size.units} hidden units: take another way")
-    others = [one for one in serial_ways(device, size, verb) if not one.startswith("clusters")]
-    other = partial(_by_way, device, size, verb, others[0], by_blocks, each_step)
-    return InClusters(by_blocks(kernel=cluster_kernel(size.cell, verb, layout)), layout, other)
+    kernel, way = cluster_kernel(size.cell, verb, layout), f"by clusters of {layout.cluster} blocks"
+    return Together(by_blocks(kernel=kernel), way, other)
 
 
 def forward_in_blocks(device: Device, walk: Walk, kernel: Kernel | None = None) -> Launch:
-    """The same by one launch, a block for each of some samples, or by a `kernel` of clusters."""
+    """The same by one launch, a block for each of some samples, or by a `kernel` of clusters or the grid."""
+    kernel = kernel or kernels_of(walk.size.cell)["forward"]
+    arrived = [device.zeros(1, np.int64)] if kernel.cooperative else []
     return device.bind(
-        kernel or kernels_of(walk.size.cell)["forward"], walk.projected, walk.weight_hh, walk.bias_hh,
-        walk.unit, walk.initial, walk.lengths, walk.state, walk.gates, walk.final, *walk.size.scalars,
-        walk.reverse,
+        kernel, walk.projected, walk.weight_hh, walk.bias_hh, walk.unit, walk.initial, walk.lengths,
+        walk.state, walk.gates, walk.final, *arrived, *walk.size.scalars, walk.reverse,
     )  # fmt: skip
 
 
@@ -242,8 +254,14 @@ def backward_in_blocks(
     wanted: Array | None = None,
     kernel: Kernel | None = None,
 ) -> Launch:
-    """The same by one launch, a block for each of some samples, or by a `kernel` of clusters; where there is
-    a `wanted`, (1) int32 on the device, and it is 0 when the launch runs, nothing is done."""
+    """The same by one launch, a block for each of some samples, or by a `kernel` of clusters or the grid;
+    where there is a `wanted`, (1) int32 on the device, and it is 0 when the launch runs, nothing is done."""
+    if kernel is not None and kernel.cooperative:
+        return device.bind(
+            kernel, walk.state, walk.gates, walk.initial, *walk.weights, walk.or_none(gradient), boundary,
+            walk.lengths, delta, entering, device.zeros(1, np.int64), *walk.size.scalars,
+            gradient is not None, walk.reverse,
+        )  # fmt: skip
     return device.bind(
         kernel or kernels_of(walk.size.cell)["backward"], walk.state, walk.gates, walk.initial,
         *walk.weights, walk.or_none(gradient), boundary, walk.lengths,

@@ -1,5 +1,5 @@
 """How a pass over time goes: serially or by chunks, and of which length; a serial one on a GPU by blocks, by
-thread-block clusters, or by a launch per step."""
+thread-block clusters, by the whole grid, or by a launch per step."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ from bppsa_cupy.raw_kernels.frames.clusters import (
     step_cycles,
     sums_of,
 )
+from bppsa_cupy.raw_kernels.frames.grids import Tile, products_of, tile_of
 from bppsa_cupy.raw_kernels.frames.kernels import real_of
 from bppsa_cupy.raw_kernels.frames.places import is_wide
 from bppsa_cupy.raw_kernels.frames.steps import MOST_GATES
@@ -88,11 +89,12 @@ def serial_ways(device: Device, size: WalkSize, verb: str) -> list[str]:
     if fits and layout.units and not is_wide(layout):
         return ["blocks"]
     clusters = [f"clusters {blocks}" for blocks in CLUSTERS if best_layout(device, size, verb, blocks)]
+    grid = ["grid"] if grid_tile(device, size, verb) else []
     steps = ["steps"] if size.cell.gates <= MOST_GATES else []
-    blocks = ["blocks"] if fits or not (clusters or steps) else []
+    blocks = ["blocks"] if fits or not (clusters or grid or steps) else []
     if layout.units:
-        return [*blocks, *clusters, *steps]
-    return [*reversed(clusters), *steps, *blocks]
+        return [*blocks, *clusters, *grid, *steps]
+    return [*reversed(clusters), *grid, *steps, *blocks]
 
 
 def serial_way(
@@ -112,6 +114,15 @@ def serial_way(
 
     tried = {way: partial(of_way, way) for way in ways}
     return device.choices.choose(key_of(verb, size), tried, ways[0])
+
+
+def grid_tile(device: Device, size: WalkSize, verb: str) -> Tile | None:
+    """The tile of a walk by the whole grid; None where the multiprocessors cannot hold the weights."""
+    blocks, shared_bytes = device.cooperative_blocks, device.shared_bytes
+    if not blocks or shared_bytes is None or size.heads > 1 or not size.steps:
+        return None
+    sums, inputs = products_of(size.cell, verb)
+    return tile_of(sums, inputs, size.units, size.batch, size.itemsize, blocks, shared_bytes)
 
 
 def best_layout(device: Device, size: WalkSize, verb: str, blocks: int) -> Layout | None:

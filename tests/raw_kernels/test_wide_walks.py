@@ -24,6 +24,7 @@ from bppsa_cupy.raw_kernels.cells import FORMS
 from bppsa_cupy.raw_kernels.frames import clusters, places
 from bppsa_cupy.raw_kernels.frames.clusters import cluster_kernel, layouts_of_clusters, sums_of
 from bppsa_cupy.raw_kernels.frames.form import CellForm
+from bppsa_cupy.raw_kernels.frames.grids import grid_kernel, products_of, tile_of
 from bppsa_cupy.raw_kernels.frames.places import held, is_wide
 from bppsa_cupy.raw_kernels.frames.twins import kernels_of
 from bppsa_cupy.raw_kernels.kernel import REALS, Kernel, Layout, Variant, layout_for
@@ -63,7 +64,7 @@ def make_walk(device: Device, cell: CellForm, hidden: int, heads: int, batch: in
         weight_hh=array(heads, cell.gates * units, units, scale=units**-0.5),
         bias_hh=array(heads, cell.gates * units),
         unit=array(heads, cell.parameters * units),
-        lengths=device.asarray(np.array([3, 1, 0, 2])[:batch]),
+        lengths=device.asarray(np.resize([3, 1, 0, 2], batch)),
         initial=of_walk(cell.states * hidden, batch),
         projected=of_walk(steps, cell.gates * hidden, batch),
         state=empty(steps, cell.states * hidden, batch),
@@ -279,6 +280,61 @@ def test_wide_clusters_give_what_the_host_gives(cell: str, hidden: int, batch: i
     assert taken.keys() == set(VERBS)
     # A walk has 4 samples at most: the layouts are those of so many.
     assert_same(device, CELLS[cell], hidden, 1, min(batch, 4), batch > 1, True, 3, taken)
+
+
+# ---- grids ----
+
+#: cell, H, B, reverse, per_step, blocks of the grid.
+GRIDS = [
+    ("lstm", 24, 3, False, True, 4),
+    ("gru", 21, 9, True, True, 3),
+    ("leaky", 30, 5, True, False, 8),
+    ("rnn_tanh", 64, 1, False, True, 4),
+    ("rnn_tanh", 40, 40, False, False, 2),
+    ("lstm", 16, 70, True, True, 2),
+]  # fmt: skip
+
+
+def grid_kernels(
+    cell: str, hidden: int, batch: int, blocks: int, shared_bytes: int = THERE
+) -> dict[str, Kernel]:
+    made = {}
+    for verb in VERBS:
+        tile = tile_of(*products_of(CELLS[cell], verb), hidden, batch, 4, blocks, shared_bytes)
+        assert tile is not None
+        made[verb] = grid_kernel(CELLS[cell], verb, tile)
+    return made
+
+
+@pytest.mark.parametrize(
+    "cell, hidden, batch, reverse, per_step, blocks", some_rows(*GRIDS[:2], long=GRIDS[2:])
+)
+def test_grids_give_what_the_host_gives(
+    cell: str, hidden: int, batch: int, reverse: bool, per_step: bool, blocks: int
+) -> None:
+    make_device("emulated")
+    taken = grid_kernels(cell, hidden, batch, blocks)
+    assert_same(RaceDevice((2,), "sm_90"), CELLS[cell], hidden, 1, batch, reverse, per_step, 3, taken)
+
+
+#: The widest layers whose weights 132 multiprocessors of an H100 hold: cell, H, B.
+WIDEST_OF_GRIDS = [("rnn_tanh", 2048, 64), ("gru", 1500, 64), ("lstm", 1300, 16), ("lstm", 1024, 1)]
+
+
+@pytest.mark.parametrize("cell, hidden, batch", WIDEST_OF_GRIDS)
+def test_an_h100_holds_the_weights_of_wide_layers(cell: str, hidden: int, batch: int) -> None:
+    for kernel in grid_kernels(cell, hidden, batch, 132).values():
+        shape = kernel.launch({"hidden": hidden, "itemsize": 4})
+        assert shape.grid[0] <= 132 and shape.shared_bytes <= THERE
+
+
+@pytest.mark.long
+@pytest.mark.skipif(nvrtc() is None, reason="NVRTC is missing")
+@pytest.mark.parametrize("cell, hidden, batch", WIDEST_OF_GRIDS)
+def test_no_step_of_a_grid_spills(cell: str, hidden: int, batch: int) -> None:
+    for kernel in grid_kernels(cell, hidden, batch, 132).values():
+        usage = measure(kernel.source(Variant()), kernel.name, Variant(), "sm_90")
+        assert usage.spill_bytes == 0, usage
 
 
 @pytest.mark.long

@@ -36,9 +36,8 @@ from launch_refusals import BLOCK, GRID, REGISTERS, SHARED_BYTES, THREADS, WARP
 from bppsa_cupy.devices import cublas
 from bppsa_cupy.devices.cuda import PORTABLE_CLUSTER
 from bppsa_cupy.devices.driver import NON_PORTABLE_CLUSTERS
-from bppsa_cupy.raw_kernels import KERNELS
 from bppsa_cupy.raw_kernels.architectures import ARCHITECTURES, Architecture
-from bppsa_cupy.raw_kernels.kernel import LaunchShape
+from bppsa_cupy.raw_kernels.kernel import LaunchShape, read_parameters
 
 open_real_library = cublas.open_library
 
@@ -73,13 +72,14 @@ class Function:
     #: Whether the driver refuses every launch of clusters.
     refuses_clusters = False
 
-    def __init__(self, name: str, code: str) -> None:
+    def __init__(self, name: str, code: str, cooperative: bool) -> None:
         self.name, self._code, self.largest_cluster = name, code, PORTABLE_CLUSTER
+        self._cooperative = cooperative
 
     @cached_property
     def kernel(self) -> Library:
         Memory.take(OF_CODE)
-        text = compile_text(self._code, self.name, KERNELS[self.name].parameters)
+        text = compile_text(self._code, self.name, read_parameters(self.name, self._code))
         library = Library(self.name, text, Gpu.architecture)
         library.ptr = id(self)
         self.by_address[library.ptr] = self
@@ -105,6 +105,8 @@ class Function:
                 assert isinstance(value, np.generic), f"{self.name}: {value!r} is packed as CuPy guesses"
                 packed.append(ctypes.create_string_buffer(value.tobytes(), value.nbytes))
         shape = LaunchShape(tuple(map(int, grid)), tuple(map(int, block)), shared_mem)
+        if self.kernel.cooperative and not self._cooperative:
+            raise CUDADriverError("blocks wait for one another in a launch that is not cooperative")
         if self.kernel.cluster > (1 if self.refuses_clusters else self.largest_cluster):
             raise CUDADriverError("CUDA_ERROR_INVALID_CLUSTER_SIZE: invalid cluster size")
         stream, library = Stream.current[-1], self.kernel
@@ -151,6 +153,7 @@ def attributes_of(architecture: Architecture) -> dict[str, int]:
     """What CuPy's Device says of a GPU of this architecture, under the runtime's names."""
     found = {
         "MultiProcessorCount": 132,
+        "CooperativeLaunch": 1,
         "L2CacheSize": 50 << 20,
         "MaxSharedMemoryPerBlock": SHARED_BYTES,
         "MaxSharedMemoryPerBlockOptin": architecture.shared_bytes,
@@ -192,14 +195,15 @@ class Nvrtc:
 class RawModule:
     """A file of machine code. Text is refused here: CuPy would compile it with options of its own."""
 
-    def __init__(self, *, path: str) -> None:
+    def __init__(self, *, path: str, enable_cooperative_groups: bool) -> None:
         code = Path(path).read_bytes()
         if not code.startswith(Nvrtc.HEADER):
             raise CUDARuntimeError("CUDA_ERROR_INVALID_IMAGE: device kernel image is invalid")
         self._text = code.removeprefix(Nvrtc.HEADER).decode()
+        self._cooperative = enable_cooperative_groups
 
     def get_function(self, name: str) -> Function:
-        return Function(name, self._text)
+        return Function(name, self._text, self._cooperative)
 
 
 def make_cupy(

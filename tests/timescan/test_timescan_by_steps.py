@@ -82,8 +82,9 @@ def run(device, cell, size, reverse, ragged, per_step):
 
 @pytest.fixture(params=["stand-in", pytest.param("gpu", marks=pytest.mark.gpu)])
 def cuda(request, monkeypatch) -> CudaDevice:
-    """CudaDevice on the stand-in, and on a GPU, without clusters."""
+    """CudaDevice on the stand-in, and on a GPU, without clusters and cooperative launches."""
     monkeypatch.setattr(CudaDevice, "cluster_blocks", 1)
+    monkeypatch.setattr(CudaDevice, "cooperative_blocks", 0)
     return request.getfixturevalue("stub") if request.param == "stand-in" else make_device("cuda")
 
 
@@ -105,7 +106,18 @@ def test_it_gives_what_the_host_gives(
     assert cuda.launched[f"{name}_backward_step"] == 2 * (steps + 1)
 
 
+def test_wide_walks_go_by_the_whole_grid(cuda: CudaDevice, monkeypatch):
+    monkeypatch.setattr(CudaDevice, "cooperative_blocks", 4)
+    cell, size = FORMS["gru"], WalkSize(FORMS["gru"], 3, 5, 202, 4)
+    ours, passes = run(cuda, cell, size, True, True, True)
+    assert all(one.way == "by the whole grid" for one in passes)
+    wanted, _ = run(get_device("host"), cell, size, True, True, True)
+    for ours_of, wanted_of in zip(ours, wanted, strict=True):
+        assert_close(ours_of, wanted_of, length=64 * 202)
+
+
 def test_steps_lie_in_graphs_of_many(stub: CudaDevice, monkeypatch):
+    monkeypatch.setattr(CudaDevice, "cooperative_blocks", 0)
     monkeypatch.setattr(serial, "LAUNCHES", 3)
     before = len(cupy_stub_streams.Graph.made)
     cell = CELLS["tanh"]
@@ -121,14 +133,14 @@ def size_of(cell: str, hidden: int, batch: int = 16, itemsize: int = 4, heads: i
 
 
 @pytest.mark.parametrize("verb", ["forward", "backward"])
-def test_widths_beyond_what_a_block_holds_go_by_steps_without_clusters(verb, stub: CudaDevice):
+def test_widths_beyond_what_a_block_holds_go_by_steps_without_clusters(verb, cuda: CudaDevice):
     for cell, narrow, wide in (("rnn_tanh", 200, 300), ("gru", 100, 192), ("lstm", 100, 192)):
-        assert serial_ways(stub, size_of(cell, narrow), verb)[0] == "blocks"
+        assert serial_ways(cuda, size_of(cell, narrow), verb)[0] == "blocks"
         for size in (size_of(cell, wide), size_of(cell, 1024, 1), size_of(cell, wide, 64, itemsize=8)):
-            assert serial_ways(stub, size, verb)[0] == "steps"
+            assert serial_ways(cuda, size, verb)[0] == "steps"
         assert serial_ways(get_device("host"), size_of(cell, 1024), verb) == ["blocks"]
     heads = size_of("lstm", 1024, heads=64)
-    assert serial_ways(stub, heads, verb)[0] == "blocks", "heads of 16 units fit into registers"
+    assert serial_ways(cuda, heads, verb)[0] == "blocks", "heads of 16 units fit into registers"
 
 
 @pytest.mark.parametrize("name", some("partly", long=[name for name in PARTLY if name != "partly"]))

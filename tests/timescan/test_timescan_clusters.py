@@ -37,13 +37,13 @@ def test_layers_too_wide_for_a_block_go_by_clusters_while_these_hold_them(
     install_driver(monkeypatch, tmp_path)
     for cell, in_block, widest in (("rnn_tanh", 192, 1152), ("gru", 100, 640), ("lstm", 64, 512)):
         assert ways.serial_ways(stub, size_of(cell, in_block), verb)[0] == "blocks"
-        assert ways.serial_ways(stub, size_of(cell, 2 * widest), verb)[0] == "steps"
+        assert ways.serial_ways(stub, size_of(cell, 2 * widest), verb)[0] == "grid"
         assert ways.serial_ways(stub, size_of(cell, widest), verb)[0] == "clusters 16"
         for blocks in (4, 8, 16):
             layout = ways.best_layout(stub, size_of(cell, 320), verb, blocks)
             assert layout is None or (layout.cluster, layout.width) >= (blocks, 320)
     monkeypatch.setattr(CudaDevice, "cluster_blocks", 1)
-    assert ways.serial_ways(stub, size_of("gru", 512), verb)[0] == "steps"
+    assert ways.serial_ways(stub, size_of("gru", 512), verb)[0] == "grid"
 
 
 # ---- the driver ----

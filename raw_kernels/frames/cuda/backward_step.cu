@@ -14,14 +14,6 @@ const int UNITS = WARP_UNITS, ROWS_OF_UNIT = 1, SAMPLES = WARP_SAMPLES, GROUPS =
           STAGED_BYTES = STAGED, PARTS = R;
 #include "frames/cuda/step.cuh"
 
-// The row of a step's delta that is the gradient by a recurrent sum.
-__device__ __forceinline__ int recurrent_row(int sum)
-{
-    const unsigned separate = Cell::separate_gates;
-    const int gate = gate_of(sum);
-    return separate >> gate & 1 ? G + __popc(separate & ((1u << gate) - 1)) : gate;
-}
-
 extern "C" __global__ void __launch_bounds__(BLOCK, 1) CELL_backward_step(
     const real* __restrict__ state,         // (batch | STATES, sets, hidden): after the step
     const real* __restrict__ gates,         // (batch | KEPT, sets, hidden): of CELL_forward_step

@@ -56,6 +56,14 @@ __device__ __forceinline__ void for_each_sum(const real* by_x, const real* by_u,
     }
 }
 
+// The row of a step's delta that is the gradient by a recurrent sum.
+__device__ __forceinline__ int recurrent_row(int sum)
+{
+    const unsigned separate = Cell::separate_gates;
+    const int gate = gate_of(sum);
+    return separate >> gate & 1 ? G + __popc(separate & ((1u << gate) - 1)) : gate;
+}
+
 // A walk: a sample's with one of the sets of weights. Rows of a sample are `width` apart, of the units of all sets.
 struct Walk {
     size_type set, sample, width;

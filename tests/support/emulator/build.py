@@ -75,6 +75,7 @@ def translate(text: str, name: str, parameters: Sequence[Parameter]) -> str:
         f"{visible} void emulator_entry(void** arguments) {{ emulator_kernel({unpacked}); }}\n"
         f"{visible} const int emulator_launch_bound = {bound.group(1) if bound else 1024};\n"
         f"{visible} const int emulator_cluster = {cluster.group(1) if cluster else 1};\n"
+        f"{visible} const bool emulator_cooperative = {str('barrier_grid_wait' in text).lower()};\n"
     )
 
 

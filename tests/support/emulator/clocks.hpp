@@ -14,7 +14,7 @@
 namespace emulator {
 namespace races {
 
-constexpr unsigned blocks_at_most = 16, threads_at_most = 1024 * blocks_at_most;
+constexpr unsigned blocks_at_most = 64, threads_at_most = 1024 * 16;
 constexpr unsigned nobody = threads_at_most, several = threads_at_most + 1;
 
 enum Kind : unsigned char { reads, writes, updates, copies };

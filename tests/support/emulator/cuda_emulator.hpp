@@ -2,7 +2,7 @@
 // `extern __shared__` declarations have become `EMULATOR_DYNAMIC_SHARED(type, name);`.
 //
 // Left out on purpose, so that a text that takes them does not compile: __activemask (its value is
-// not defined by the language), grid-wide synchronisation, and whatever sm_75 lacks.
+// not defined by the language), and whatever sm_75 lacks.
 
 #pragma once
 
@@ -121,6 +121,13 @@ T __shfl_xor_sync(unsigned mask, T value, int bits, int width = 32, int line = _
 
 inline void barrier_cluster_arrive(int line = __builtin_LINE()) { emulator::cluster_arrive(line); }
 inline void barrier_cluster_wait(int line = __builtin_LINE()) { emulator::cluster_wait(line); }
+
+// The barrier of all blocks of a cooperative launch, which runs as one cluster.
+inline void barrier_grid_wait(int line = __builtin_LINE())
+{
+    emulator::cluster_arrive(line);
+    emulator::cluster_wait(line);
+}
 
 template <class Value>
 inline Value* mapa(Value* own, unsigned rank, int line = __builtin_LINE())

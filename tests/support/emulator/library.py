@@ -23,6 +23,9 @@ STACK_BYTES = 256 * 1024
 #: Orders of blocks and threads; any other number is the seed of a random one.
 ASCENDING, DESCENDING = 0, 1
 
+#: Blocks of a cooperative launch at most (scheduler.hpp).
+MOST_BLOCKS = 64
+
 _lock = threading.Lock()
 
 
@@ -32,6 +35,7 @@ class Library:
     architecture  of the GPU that launches are held to
     opted_in      bytes of shared memory, static and dynamic together, that a launch may take
     cluster       blocks of a cluster, as the text says
+    cooperative   whether all blocks of a launch wait for one another, and run as one cluster
     finds_races   whether it was compiled with a look-out for races
     """
 
@@ -46,6 +50,7 @@ class Library:
         self._bound = ctypes.c_int.in_dll(handle, "emulator_launch_bound").value
         self.cluster = ctypes.c_int.in_dll(handle, "emulator_cluster").value
         address = ctypes.cast(self._launch, ctypes.c_void_p).value or 0
+        self.cooperative = ctypes.c_bool.in_dll(handle, "emulator_cooperative").value
         self._shared = static_shared(path, "emulator_launch", address)
         self.static_shared_bytes = sum(memory.nbytes for memory in self._shared)
         places = [number for memory in self._shared for number in (memory.address, memory.nbytes)]
@@ -77,6 +82,8 @@ class Library:
             why = (
                 f"a cluster's blocks of {shape.block} threads are no whole warps, as the emulator takes them"
             )
+        if why is None and self.cooperative and math.prod(shape.grid) > MOST_BLOCKS:
+            why = f"a cooperative launch has {shape.grid} blocks, the emulator takes {MOST_BLOCKS}"
         if why is not None:
             raise EmulationError(f"{self.name}: {why}")
 
@@ -99,6 +106,8 @@ class Library:
             *(ctypes.cast(ctypes.pointer(value), ctypes.c_void_p).value for value in arguments)
         )
         message = ctypes.create_string_buffer(1024)
+        blocks = math.prod(shape.grid) if self.cooperative else self.cluster
+        stacks = _stack_address(blocks * math.prod(shape.block))
         with _lock:
             if self.finds_races:
                 for is_shared, memories in enumerate((watched, self._shared)):
@@ -108,9 +117,9 @@ class Library:
                         )
             self._launch(
                 self._entry, packed, (ctypes.c_uint * 3)(*shape.grid), (ctypes.c_uint * 3)(*shape.block),
-                ctypes.c_uint(self.cluster), self._statics, ctypes.c_size_t(len(self._shared)),
+                ctypes.c_uint(blocks), self._statics, ctypes.c_size_t(len(self._shared)),
                 ctypes.c_size_t(shape.shared_bytes), ctypes.c_uint64(order),
-                ctypes.c_void_p(_stack_address(self.cluster)), ctypes.c_size_t(STACK_BYTES),
+                ctypes.c_void_p(stacks), ctypes.c_size_t(STACK_BYTES),
                 message, ctypes.c_size_t(len(message)),
             )  # fmt: skip
         if message.value:
@@ -132,5 +141,5 @@ def _stacks(bytes_of_all: int) -> tuple[mmap.mmap, int]:
     return memory, ctypes.addressof(ctypes.c_char.from_buffer(memory))
 
 
-def _stack_address(cluster: int) -> int:
-    return _stacks(THREADS * cluster * STACK_BYTES)[1]
+def _stack_address(threads: int) -> int:
+    return _stacks(-(-threads // THREADS) * THREADS * STACK_BYTES)[1]

@@ -28,7 +28,7 @@ dim3 blockDim, gridDim;
 
 namespace emulator {
 
-constexpr unsigned max_cluster = 16, max_threads = 1024 * max_cluster;
+constexpr unsigned max_cluster = 64, max_threads = 1024 * 16;
 
 enum State : unsigned char { unstarted, running, ready, at_barrier, at_warp, at_cluster, ended };
 

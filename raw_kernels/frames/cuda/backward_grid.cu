@@ -1,0 +1,88 @@
+// Back through one direction of a wide layer of recurrent cells, as CELL_backward through one chunk, in a cooperative
+// launch whose blocks share out the hidden units. A step begins with what W_hh hands on of the delta of the step behind;
+// one more step, before the first, does that alone.
+
+#include "prelude.cuh"
+#include "activations.cuh"
+#include "cell.cuh"
+#include "frames/cuda/walk.cuh"
+
+const int UNITS = TILE_UNITS, THREAD_UNITS = TILE_THREAD_UNITS, SAMPLES = TILE_SAMPLES, UNIT_LANES = TILE_UNIT_LANES,
+          SAMPLE_LANES = TILE_SAMPLE_LANES, TERMS = TILE_TERMS, SUMS = 1, INPUTS = R;
+#include "frames/cuda/grid.cuh"
+
+extern "C" __global__ void __launch_bounds__(BLOCK, 1) CELL_backward_grid(
+    const real* __restrict__ state,         // (steps, batch | STATES, sets, hidden): of CELL_forward
+    const real* __restrict__ gates,         // (steps, batch | KEPT, sets, hidden): of CELL_forward
+    const real* __restrict__ initial,       // (batch | STATES, sets, hidden): before step 0
+    const real* __restrict__ weight_hh,     // (sets, RECURRENT * hidden, hidden)
+    const real* __restrict__ unit,          // (sets, PARAMETERS * hidden): of each unit
+    const real* __restrict__ gradient,      // (steps, batch | sets, hidden) if per_step else (0): by each step's
+                                            // output
+    const real* __restrict__ boundary,      // (batch | STATES, sets, hidden): by the states after the last step
+    const long long* __restrict__ lengths,  // (batch)
+    real* __restrict__ delta,               // (steps, batch | DELTAS, sets, hidden) output only, by time: by x; by
+                                            // u where it differs from x's; by the parameters
+    real* __restrict__ entering,            // (batch | STATES, sets, hidden) output only, by the states before the
+                                            // first step
+    long long* __restrict__ arrived,        // (1) input and output: 0
+    size_type steps, size_type hidden, size_type sets, size_type batch, size_type walks, int per_step, int reverse)
+{
+    const int width = int(hidden), block = blockIdx.x * UNITS, units = min(UNITS, width - block);
+    const size_type plane = hidden * batch;
+    const bool whole = hidden % PACK == 0 && in_packs(delta);
+    const Memory memory(width);
+    load_weights(memory, units, width,
+                 [&](int g, int k, int, int j) { return weight_hh[(g * hidden + k) * hidden + block + j]; });
+    GridBarrier barrier(arrived);
+    for (size_type s = steps; s >= 0; --s) {  // step s - 1 of the walk, after step s
+        const size_type step = s - 1, t = reverse ? steps - 1 - step : step, later = reverse ? t - 1 : t + 1;
+        const real* const carried = s == steps ? boundary : entering;
+        for (size_type begin = 0; begin < batch; begin += BLOCK_SAMPLES) {
+            const int samples = int(min(size_type(BLOCK_SAMPLES), batch - begin));
+            if (s < steps) {
+                const real* const deltas = delta + (later * batch + begin) * D * hidden;
+                add_up(memory, width, samples,
+                       [&](int sum) { return deltas + recurrent_row(sum) * hidden; }, D * hidden, whole);
+            }
+#pragma unroll 1
+            for (int n = 0; n < PAIRS; ++n) {
+                const Pair pair(n, units, samples);
+                if (!pair.is_there) continue;
+                const size_type sample = begin + pair.sample, j = block + pair.unit;
+                real g[P], by_before[P];
+#pragma unroll
+                for (int i = 0; i < P; ++i) g[i] = carried[(sample * P + i) * hidden + j];
+                if (s < steps) g[0] += memory.sum(0, pair.sample, pair.unit);
+#pragma unroll
+                for (int i = 0; i < P; ++i) by_before[i] = g[i];
+                if (s) {
+                    real by_x[G] = {}, by_u[U_EXTENT] = {}, by_p[Q_EXTENT] = {};
+                    if (t < lengths[sample]) {
+                        real kept[K_EXTENT], earlier[P] = {}, after[P] = {}, p[Q_EXTENT];
+                        const real* const before = step ? state + (reverse ? t + 1 : t - 1) * P * plane : initial;
+#pragma unroll
+                        for (int i = 0; i < P; ++i) {
+                            const size_type row = (sample * P + i) * hidden + j;
+                            if (Cell::reads_before >> i & 1) earlier[i] = before[row];
+                            if (Cell::reads_after >> i & 1) after[i] = state[t * P * plane + row];
+                        }
+#pragma unroll
+                        for (int k = 0; k < K; ++k)
+                            kept[k] = gates[t * K * plane + (sample * K + k) * hidden + j];
+                        if (per_step) g[0] += gradient[t * plane + sample * hidden + j];
+                        load_unit(unit + j, width, p);
+                        Cell::backward(g, kept, after, earlier, p, by_x, by_u, by_before, by_p);
+                    }
+#pragma unroll
+                    for (int d = 0; d < D; ++d)
+                        delta[t * D * plane + (sample * D + d) * hidden + j] = delta_row(by_x, by_u, by_p, d);
+                }
+#pragma unroll
+                for (int i = 0; i < P; ++i) entering[(sample * P + i) * hidden + j] = by_before[i];
+            }
+        }
+        if (s) barrier.wait();
+    }
+    barrier.end();
+}

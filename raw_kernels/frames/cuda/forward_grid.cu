@@ -1,0 +1,80 @@
+// One direction of a wide layer of recurrent cells, as CELL_forward, in a cooperative launch whose blocks share out the
+// hidden units.
+
+#include "prelude.cuh"
+#include "activations.cuh"
+#include "cell.cuh"
+#include "frames/cuda/walk.cuh"
+
+const int UNITS = TILE_UNITS, THREAD_UNITS = TILE_THREAD_UNITS, SAMPLES = TILE_SAMPLES, UNIT_LANES = TILE_UNIT_LANES,
+          SAMPLE_LANES = TILE_SAMPLE_LANES, TERMS = TILE_TERMS, SUMS = R, INPUTS = 1;
+#include "frames/cuda/grid.cuh"
+
+extern "C" __global__ void __launch_bounds__(BLOCK, 1) CELL_forward_grid(
+    const real* __restrict__ projected,     // (steps, batch | GATES, sets, hidden): W_ih x + b_ih
+    const real* __restrict__ weight_hh,     // (sets, RECURRENT * hidden, hidden)
+    const real* __restrict__ bias_hh,       // (sets, RECURRENT * hidden)
+    const real* __restrict__ unit,          // (sets, PARAMETERS * hidden): of each unit
+    const real* __restrict__ initial,       // (batch | STATES, sets, hidden): before step 0
+    const long long* __restrict__ lengths,  // (batch)
+    real* __restrict__ state,               // (steps, batch | STATES, sets, hidden) output only, by time
+    real* __restrict__ gates,               // (steps, batch | KEPT, sets, hidden) output only, by time
+    real* __restrict__ final,               // (batch | STATES, sets, hidden) output only, after the last step
+    long long* __restrict__ arrived,        // (1) input and output: 0
+    size_type steps, size_type hidden, size_type sets, size_type batch, size_type walks, int reverse)
+{
+    const int width = int(hidden), block = blockIdx.x * UNITS, units = min(UNITS, width - block);
+    const size_type plane = hidden * batch;
+    const Memory memory(width);
+    load_weights(memory, units, width,
+                 [&](int, int k, int g, int j) { return weight_hh[(g * hidden + block + j) * hidden + k]; });
+    GridBarrier barrier(arrived);
+    for (size_type s = 0; s < steps; ++s) {
+        const size_type t = reverse ? steps - 1 - s : s;
+        const real* const before = s ? state + (reverse ? t + 1 : t - 1) * P * plane : initial;
+        const bool whole = hidden % PACK == 0 && in_packs(before);
+        for (size_type begin = 0; begin < batch; begin += BLOCK_SAMPLES) {
+            const int samples = int(min(size_type(BLOCK_SAMPLES), batch - begin));
+            real x[PAIRS][G], u[PAIRS][R], now[PAIRS][P], p[PAIRS][Q_EXTENT];
+            bool moves[PAIRS];
+#pragma unroll
+            for (int n = 0; n < PAIRS; ++n) {
+                const Pair pair(n, units, samples);
+                if (!pair.is_there) continue;
+                const size_type sample = begin + pair.sample, j = block + pair.unit;
+                moves[n] = t < lengths[sample];
+#pragma unroll
+                for (int i = 0; i < P; ++i) now[n][i] = __ldcg(before + (sample * P + i) * hidden + j);
+#pragma unroll
+                for (int g = 0; g < G; ++g) x[n][g] = projected[t * G * plane + (sample * G + g) * hidden + j];
+#pragma unroll
+                for (int g = 0; g < R; ++g) u[n][g] = bias_hh[g * hidden + j];
+                load_unit(unit + j, width, p[n]);
+            }
+            add_up(memory, width, samples, [&](int) { return before + begin * P * hidden; }, P * hidden, whole);
+#pragma unroll
+            for (int n = 0; n < PAIRS; ++n) {
+                const Pair pair(n, units, samples);
+                if (!pair.is_there) continue;
+                const size_type sample = begin + pair.sample, j = block + pair.unit;
+                real after[P], kept[K_EXTENT] = {};
+#pragma unroll
+                for (int i = 0; i < P; ++i) after[i] = now[n][i];
+                if (moves[n]) {
+#pragma unroll
+                    for (int g = 0; g < R; ++g) u[n][g] += memory.sum(g, pair.sample, pair.unit);
+                    Cell::forward(x[n], u[n], now[n], p[n], after, kept);
+                }
+#pragma unroll
+                for (int i = 0; i < P; ++i) {
+                    state[t * P * plane + (sample * P + i) * hidden + j] = after[i];
+                    if (s == steps - 1) final[(sample * P + i) * hidden + j] = after[i];
+                }
+#pragma unroll
+                for (int k = 0; k < K; ++k) gates[t * K * plane + (sample * K + k) * hidden + j] = kept[k];
+            }
+        }
+        if (s + 1 < steps) barrier.wait();
+    }
+    barrier.end();
+}
