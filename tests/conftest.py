@@ -65,8 +65,6 @@ with suppress(ModuleNotFoundError):
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--all-targets", action="store_true", help="compile kernels for every GPU generation")
-    parser.addoption("--cell-pairs", type=int, default=4, help="pairs of cells whose keys are compared")
-    parser.addoption("--cell-runs", type=int, default=4, help="pairs of cells that run on one cache")
 
 
 def pytest_collection_finish() -> None:

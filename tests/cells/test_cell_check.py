@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 import sympy
-from cell_cases import every_function_cell
-from cell_reference import SLOW
+from cell_cases import SLOW, every_function_cell
+from marks import some
 
 import bppsa_cupy as bp
 from bppsa_cupy.devices import Device
@@ -22,15 +22,9 @@ def assert_passes(cell: bp.Cell, device: str | Device) -> None:
 
 
 @pytest.mark.long
-def test_a_cell_of_ones_own_passes_on_the_host() -> None:
-    assert_passes(SLOW, "host")
-    assert bp.check_cell(SLOW)[3:] == (0, 0)
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("name", ["rnn_relu", "gru", "peephole_lstm"])
-def test_built_in_cells_pass_on_every_device(name: str, device: Device) -> None:
-    assert_passes(bp.Cell.built_in(name), device)
+@pytest.mark.parametrize("name", ["rnn_relu", "gru", "peephole_lstm", "slow"])
+def test_cells_pass_on_every_device(name: str, device: Device) -> None:
+    assert_passes(SLOW if name == "slow" else bp.Cell.built_in(name), device)
 
 
 def test_a_cell_of_every_function_passes_emulated(emulated: Device) -> None:
@@ -54,25 +48,8 @@ def test_sums_with_gradients_of_their_own_a_launch_a_step(
     assert emulated.launched["separate_forward_step"] and emulated.launched["separate_backward_step"]
 
 
-@pytest.mark.parametrize(
-    ("method", "message"),
-    [
-        (
-            "bp",
-            r"on host, forward serial and back by bp, the value of a layer's "
-            r"gradient by 0\.weight_hh_l0 differs",
-        ),
-        pytest.param(
-            "blelloch",
-            r"on host, forward newton and back by blelloch, the value of a layer's "
-            r"gradient by 0\.weight_hh_l0",
-            marks=pytest.mark.long,
-        ),
-    ],
-)
-def test_a_wrong_gradient_is_told_with_its_way(
-    method: str, message: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.parametrize("method", some("bp", long=["blelloch"]))
+def test_a_wrong_gradient_is_told_with_its_way(method: str, monkeypatch: pytest.MonkeyPatch) -> None:
     class Wrong(bp.Sequential):
         def backward(self, gradient: Any, **options: Any) -> Any:
             result = super().backward(gradient, **options)
@@ -81,5 +58,5 @@ def test_a_wrong_gradient_is_told_with_its_way(
             return result
 
     monkeypatch.setattr(cell_check, "Sequential", Wrong)
-    with pytest.raises(bp.CellError, match=message):
+    with pytest.raises(bp.CellError, match=rf"host.* {method}.*0\.weight_hh_l0"):
         bp.check_cell(bp.Cell.built_in("rnn_tanh"), "host")

@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 import os
-import pickle
+import re
 import subprocess
 import sys
-from contextlib import suppress
 from pathlib import Path
 
-import cell_runs
 import numpy as np
 import pytest
-from cell_cases import drawn_cells, edited, with_number
-from hypothesis import given, settings
+import torch
+from cell_cases import TextStep, drawn_steps
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from numba.core.dispatcher import Dispatcher
+from recurrent_reference import spaces, step_of
 
-from bppsa_cupy.cells.probe import Points
+from bppsa_cupy.cells.probe import probe_points
 from bppsa_cupy.errors import CellError
 from bppsa_cupy.layers import CellLayer
 from bppsa_cupy.raw_kernels.frames.host.forward import make_forward_lanes
@@ -26,8 +26,32 @@ from bppsa_cupy.raw_kernels.kernel import Variant
 from bppsa_cupy.system.compile_cache import function_key
 from bppsa_cupy.torch.engine_layer import mode_of
 
-#: Pairs that one drawn cell gives.
-EDITS = 8
+#: What may stand for a part of a step's text.
+EDITS = {
+    r"\d\.\d+": ("0.3", "1.000000001", "7.0"),
+    r" \+ ": (" - ", " * "),
+    r"\* ": ("* -1.0 * ",),
+    r"s\.h": ("1.5 * s.h",),
+    "tanh|sigmoid|squash|relu": ("tanh", "sigmoid", "squash", "relu"),
+}
+
+
+@st.composite
+def pairs(draw):
+    """A drawn step, and the same with an edit of one place of one text; the change may mean nothing."""
+    texts = list(draw(drawn_steps()).texts)
+    number, pattern = draw(st.integers(0, len(texts) - 1)), draw(st.sampled_from(sorted(EDITS)))
+    places = list(re.finditer(pattern, texts[number]))
+    assume(places)
+    place, new = draw(st.sampled_from(places)), draw(st.sampled_from(EDITS[pattern]))
+    edited = texts[number][: place.start()] + new + texts[number][place.end() :]
+    return TextStep(tuple(texts)), TextStep((*texts[:number], edited, *texts[number + 1 :]))
+
+
+def values_of(cell):
+    """What tells a cell's function from another's: its values at points, as PyTorch has them."""
+    points = probe_points(cell.form, 16)
+    return np.array(step_of(cell)(*spaces(cell, *([*map(torch.tensor, kind)] for kind in points))))
 
 
 def keys_of(cell):
@@ -42,64 +66,44 @@ def keys_of(cell):
     }
 
 
-def values_of(drawn):
-    """What tells a cell's function from another's: its values at points, as NumPy has them."""
-    points = Points(*np.random.default_rng(1).uniform(-2, 2, (4, 8, 16)))
-    return np.array(drawn.values(points))
+@settings(max_examples=10)
+@given(pairs())
+def test_pairs_that_differ_in_one_place_have_other_keys(pair):
+    one = pair[0].cell()
+    try:
+        other = pair[1].cell()
+    except CellError:  # a value that is read no more, or is not finite
+        assume(False)
+    assume(not np.allclose(values_of(one), values_of(other), 0, 1e-12))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Dispatcher, "compile", None)  # nothing is compiled
+        assert not keys_of(one).items() & keys_of(other).items()
 
 
-def drawn_pairs(wanted, edits, take):
-    """Hand `wanted` pairs of cells or more that compute other functions to `take`, up to `edits` a cell."""
-    pairs = 0
+RUN = """
+import sys
+import bppsa_cupy as bp
+from cell_cases import TextStep
+from recurrent_reference import compare
 
-    @settings(max_examples=2 * wanted // edits)
-    @given(drawn=drawn_cells(), random=st.randoms(use_true_random=False))
-    def draw(drawn, random):
-        nonlocal pairs
-        drawn = with_number(drawn, random.choice)
-        values = values_of(drawn)
-        for _ in range(edits):
-            other = edited(drawn, random.choice)
-            if np.allclose(values_of(other), values, 0, 1e-12, equal_nan=True):
-                continue  # g h + (1 - g) h, of any g, is h
-            with suppress(CellError):  # a value that is read no more, or is not finite
-                other.cell()
-                take(drawn, other)
-                pairs += 1
-
-    draw()
-    assert pairs >= wanted
-
-
-def test_pairs_that_differ_in_one_place_have_other_keys(pytestconfig, monkeypatch):
-    monkeypatch.setattr(Dispatcher, "compile", None)  # nothing is compiled
-
-    def differ(drawn, other):
-        keys = keys_of(drawn.cell())
-        same = {name for name, key in keys_of(other.cell()).items() if key == keys[name]}
-        assert not same, other
-
-    drawn_pairs(pytestconfig.getoption("--cell-pairs"), EDITS, differ)
+for text in sys.argv[1:]:
+    layer = bp.CellLayer(TextStep((text,)).cell(), 2, 3)
+    net = bp.Sequential([layer], (4, 2), dtype="float64", device="host")
+    compare(net, 5, 4, ragged=False)
+"""
+#: Steps that differ in one place.
+NEAR = [
+    f"{function}(x.a + {number} * u.a) * s.h"
+    for function, number in (("tanh", "1.5"), ("tanh", "1.500001"), ("sigmoid", "1.5"), ("tanh", "-1.5"))
+]
 
 
 @pytest.mark.long
-def test_pairs_on_one_cache_compute_each_its_own_function(pytestconfig, tmp_path):
-    """Half of the pairs in one process, which another accompanies, half in two, one after another; and all
-    again on the warm cache."""
-    pairs, wanted = [], pytestconfig.getoption("--cell-runs")
-    drawn_pairs(wanted, 2, lambda *pair: pairs.append(pair))
-    half = wanted // 2
-    together = [drawn for pair in pairs[:half] for drawn in pair]
-    first, second = ([pair[side] for pair in pairs[half:wanted]] for side in (0, 1))
-    environment = {**os.environ, "XDG_CACHE_HOME": str(tmp_path), "BPPSA_QUIET": "1"}
-    file = tmp_path / "cells"
-    for cells, processes in ((together, 2), (first, 1), (second, 1)) * 2:
-        file.write_bytes(pickle.dumps(cells))
-        command = [sys.executable, Path(cell_runs.__file__), file]
-        started = [
-            subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, encoding="utf-8")
-            for _ in range(processes)
-        ]
-        for process in started:
-            wrong, _ = process.communicate()
-            assert (process.returncode, wrong.split()) == (0, [])
+def test_near_cells_on_one_cache_compute_each_its_own_function(tmp_path):
+    """In two processes at once, and in another order on the warm cache."""
+    support = str(Path(__file__).parents[1] / "support")
+    environment = {**os.environ, "XDG_CACHE_HOME": str(tmp_path), "PYTHONPATH": support}
+    for texts, processes in ((NEAR, 2), (NEAR[::-1], 1)):
+        command = [sys.executable, "-c", RUN, *texts]
+        started = [subprocess.Popen(command, env=environment) for _ in range(processes)]
+        assert [process.wait() for process in started] == [0] * processes

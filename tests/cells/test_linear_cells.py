@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import sympy
 import torch
+from recurrent_reference import leaf, walk
 
 import bppsa_cupy as bp
 import bppsa_cupy.torch as bt
@@ -26,37 +27,26 @@ def cell_of(step=gated, **options):
     return bp.Cell("gated", step=step, **{**names, **options})
 
 
-@pytest.mark.long
-def test_a_layer_is_that_of_the_same_cell_with_idle_recurrent_weights() -> None:
-    linear = bp.CellLayer(cell_of(), 3, 4, 2, bidirectional=True)
-    assert isinstance(linear, bp.LinearCellLayer) and "weight_hh_l0" not in linear.parameter_shapes()
-    # As a cell of all gates: sums of a W_hh and a b_hh that are 0.
-    dense = bp.Cell(
-        "dense", gates=["c", "f", "o"], states=["h", "c"], parameters=["q"],
-        step=lambda x, u, s, p: gated(
-            type("X", (), {g: getattr(x, g) + getattr(u, g) for g in ("c", "f", "o")}), u, s, p
-        ),
-    )  # fmt: skip
-    whole = bp.CellLayer(dense, 3, 4, 2, bidirectional=True)
-    rng = np.random.default_rng(0)
-    values = {
-        name: rng.standard_normal(shape) * ("_hh_" not in name)
-        for name, shape in whole.parameter_shapes().items()
-    }
-    own = {name: values[name] for name in linear.parameter_shapes()}
+def test_a_layer_and_its_module_walk_the_step() -> None:
+    layer, rng = bp.CellLayer(cell_of(), 3, 4), np.random.default_rng(0)
+    assert isinstance(layer, bp.LinearCellLayer) and "weight_hh_l0" not in layer.parameter_shapes()
+    own = {name: rng.standard_normal(shape) for name, shape in layer.parameter_shapes().items()}
     x, lengths = rng.standard_normal((3, 9, 3)), np.array([9, 1, 5])
-    y, saved = bp.functional.forward(linear, own, x, lengths=lengths)
-    wanted, others = bp.functional.forward(whole, values, x, lengths=lengths)
-    np.testing.assert_allclose(y, wanted, atol=1e-13)
+    y, saved = bp.functional.forward(layer, own, x, lengths=lengths)
+    leaves, given = {name: leaf(value) for name, value in own.items()}, leaf(x)
+    zeros = [torch.zeros(3, 4, dtype=torch.float64) for _ in range(2)]
+    wanted, ends = walk(cell_of(), leaves, "_l0", given, torch.tensor(lengths), zeros)
+    np.testing.assert_allclose(y, wanted.detach(), atol=1e-13)
+    np.testing.assert_allclose(saved.states[0], ends[1].detach(), atol=1e-13)
     weights = rng.standard_normal(y.shape)
-    found, by = bp.functional.vjp(saved, weights), bp.functional.vjp(others, weights)
-    np.testing.assert_allclose(found.input, by.input, atol=1e-12)
-    for name in own:
-        np.testing.assert_allclose(found.parameters[name], by.parameters[name], atol=1e-12, err_msg=name)
-    np.testing.assert_allclose(saved.states, others.states[1], atol=1e-13)
-    module = bt.LinearCellLayer(cell_of(), 3, 4, 2, bidirectional=True, dtype=torch.float64)
+    (wanted * torch.tensor(weights)).sum().backward()
+    found = bp.functional.vjp(saved, weights)
+    np.testing.assert_allclose(found.input, given.grad, atol=1e-12)
+    for name, value in leaves.items():
+        np.testing.assert_allclose(found.parameters[name], value.grad, atol=1e-12, err_msg=name)
+    module = bt.LinearCellLayer(cell_of(), 3, 4, batch_first=True, dtype=torch.float64)
     module.load_state_dict({name: torch.tensor(value) for name, value in own.items()})
-    alone, _ = bp.functional.forward(linear, own, x)
+    alone, _ = bp.functional.forward(layer, own, x)
     np.testing.assert_allclose(module(torch.tensor(x))[0].detach(), alone, atol=1e-13)
 
 

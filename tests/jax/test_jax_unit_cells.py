@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+from cell_cases import PARTLY, UNITS
 from jax_cases import bj, jax
 from marks import some
-from unit_cells import PARTLY, UNITS
 
 import bppsa_cupy as bp
 import bppsa_cupy.torch as bt
@@ -17,7 +17,7 @@ CELLS = {**UNITS, **PARTLY}
 
 @pytest.mark.parametrize("name", some("turning", long=("peeping", "forgetful")))
 def test_in_pytorch_and_jax(name: str) -> None:
-    cell, _ = CELLS[name]
+    cell = CELLS[name]
     rng = np.random.default_rng(0)
     module = bt.CellLayer(cell, 2, 3, batch_first=True, dtype=torch.float64)
     x = torch.tensor(rng.standard_normal((2, 5, 2)), requires_grad=True)

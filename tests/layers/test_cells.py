@@ -3,36 +3,26 @@ steps, products of Jacobians are the derivatives of states."""
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 import pytest
-import torch
-from cell_reference import MAKES, compare_with_autograd, walk_of_torch
+from cell_cases import AFFINE, PARTLY, SLOW, UNITS
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from marks import some
-from unit_cells import AFFINE, PARTLY, UNITS
+from recurrent_reference import compare
 
 import bppsa_cupy as bp
 
-#: How to make a layer of each cell, and the cell's step in PyTorch.
-CELLS = MAKES | {
-    name: (lambda *sizes, cell=cell, **options: bp.CellLayer(cell, *sizes, **options), step)
-    for name, (cell, step) in (UNITS | PARTLY).items()
-}
+#: How to make a layer of each cell.
+MAKES = {
+    "slow": partial(bp.CellLayer, SLOW), "ctrnn": bp.CTRNN, "peephole": bp.PeepholeLSTM, "mgu": bp.MGU,
+    "ugrnn": bp.UGRNN,
+}  # fmt: skip
+CELLS = MAKES | {name: partial(bp.CellLayer, cell) for name, cell in (UNITS | PARTLY).items()}
 #: Cells that every run compiles.
 QUICK = ("turning", "partly", "slow")
-
-
-def by_torch(layer, step, values, x, lengths, first):
-    """Outputs of a layer, by PyTorch."""
-    for number in range(layer.num_layers):
-        sides = []
-        for direction, end in enumerate(("", "_reverse")[: layer.directions]):
-            own = [part[number * layer.directions + direction] for part in first]
-            place = f"_l{number}{end}", x, lengths, layer.state_count, layer.unit_parameters, bool(end)
-            sides.append(walk_of_torch(step, values, *place, own, layer.hidden_size))
-        x = torch.cat(sides, 2)
-    return x
 
 
 @pytest.mark.parametrize("names", some(QUICK, long=[tuple(CELLS)]), ids=len)
@@ -40,49 +30,25 @@ def by_torch(layer, step, values, x, lengths, first):
 @given(st.data())
 def test_passes_are_those_of_autograd(names: tuple[str, ...], data: st.DataObject) -> None:
     name = data.draw(st.sampled_from(names))
-    make, step = CELLS[name]
+    heads = 1 if name in UNITS else data.draw(st.integers(1, 3))
     scanned = "chunked" if name in AFFINE else data.draw(st.sampled_from(["newton", "quasi-newton"]))
-    layer = make(
-        3, data.draw(st.integers(1, 5)), data.draw(st.integers(1, 2)), bidirectional=data.draw(st.booleans()),
+    layer = CELLS[name](
+        3, heads * data.draw(st.integers(1, 5)), data.draw(st.integers(1, 2)),
+        bidirectional=data.draw(st.booleans()), outputs=data.draw(st.sampled_from(["all", "last"])),
         forward_method=data.draw(st.sampled_from(["auto", "serial", scanned])),
+        **({"heads": heads} if heads > 1 else {}),
     )  # fmt: skip
     batch, steps = data.draw(st.integers(1, 18)), data.draw(st.sampled_from([1, 2, 7, 13, 31]))
-    rng = np.random.default_rng(data.draw(st.integers(0, 99)))
-    parameters = {n: rng.standard_normal(shape) / 2 for n, shape in layer.parameter_shapes().items()}
-    x = rng.standard_normal((batch, steps, 3))
-    lengths = rng.integers(1, steps + 1, batch) if data.draw(st.booleans()) else np.full(batch, steps)
-    shape = layer.num_layers * layer.directions, batch, layer.hidden_size
-    first = tuple(rng.standard_normal(shape) for _ in range(layer.state_count))
-
-    y, saved = bp.functional.forward(
-        layer, parameters, x, lengths=lengths, states=first if len(first) > 1 else first[0]
+    net = bp.Sequential(
+        [layer], (steps, 3), dtype="float64", device="host", seed=data.draw(st.integers(0, 99))
     )
-    leaf = lambda value: torch.tensor(value, requires_grad=True)  # noqa: E731
-    leaves, given_x, states = {n: leaf(v) for n, v in parameters.items()}, leaf(x), [*map(leaf, first)]
-    wanted = by_torch(layer, step, leaves, given_x, torch.tensor(lengths), states)
-    np.testing.assert_allclose(y, wanted.detach(), atol=1e-12, rtol=1e-11)
-
-    by_y = rng.standard_normal(y.shape)
-    (wanted * torch.tensor(by_y)).sum().backward()
-    found = bp.functional.vjp(saved, by_y, method=data.draw(st.sampled_from(["auto", "bp", "blelloch"])))
-    for n, own in leaves.items():
-        np.testing.assert_allclose(found.parameters[n], own.grad, atol=1e-10, rtol=1e-10, err_msg=n)
-    np.testing.assert_allclose(found.input, given_x.grad, atol=1e-11, rtol=1e-10)
-    by_first = found.states if isinstance(found.states, tuple) else (found.states,)
-    for ours, theirs in zip(by_first, states, strict=True):
-        np.testing.assert_allclose(ours, theirs.grad, atol=1e-11, rtol=1e-10)
-
-
-@pytest.mark.parametrize("name", some("partly", long=["forgetful", *MAKES]))
-def test_heads_see_themselves_alone(name: str) -> None:
-    make, step = CELLS[name]
-    net = bp.Sequential([make(3, 6, heads=3)], (7, 3), dtype="float64", device="host")
-    compare_with_autograd(net, step, batch=3, steps=7, ragged=True)
+    method = data.draw(st.sampled_from(["auto", "bp", "blelloch"]))
+    compare(net, batch, steps, data.draw(st.booleans()), method=method)
 
 
 @pytest.mark.parametrize("name", some("turning", long=[name for name in UNITS if name != "turning"]))
 def test_ways_are_told_and_others_refused(name: str) -> None:
-    cell, _ = UNITS[name]
+    cell = UNITS[name]
     scanned = "chunked" if name in AFFINE else "newton"
     for forward, back in (("serial", "bp"), (scanned, "hybrid")):
         layer = bp.CellLayer(cell, 2, 3, forward_method=forward)
@@ -97,13 +63,11 @@ def test_ways_are_told_and_others_refused(name: str) -> None:
     for options, named in (({"forward_method": refused}, refused), ({"heads": 3}, "heads=3")):
         with pytest.raises(bp.ShapeError, match=named):
             bp.CellLayer(cell, 2, 3, **options)
-    with pytest.raises(bp.ShapeError, match="str"):
-        bp.CellLayer("gru", 3, 5)
 
 
 @pytest.mark.parametrize("name", some(*QUICK, long=[name for name in CELLS if name not in QUICK]))
 def test_records_are_the_derivatives_of_states(name: str) -> None:
-    layer = CELLS[name][0](2, 3)
+    layer = CELLS[name](2, 3)
     H, P = 3, layer.state_count
     net = bp.Sequential([layer], (5, 2), dtype="float64", device="host")
     rng = np.random.default_rng(0)
@@ -139,7 +103,7 @@ def test_records_are_the_derivatives_of_states(name: str) -> None:
 
 
 def test_states_beyond_the_range_are_those_of_the_serial_pass() -> None:
-    cell = UNITS["turning"][0]
+    cell = UNITS["turning"]
     found = {}
     for method in ("serial", "chunked"):
         layer = bp.CellLayer(cell, 1, 2, forward_method=method)

@@ -8,7 +8,6 @@ from functools import partial
 import numpy as np
 import pytest
 import torch
-from cell_reference import MAKES, compare_with_autograd
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from marks import some
@@ -159,9 +158,7 @@ def test_nan_goes_through(name, dtype):
 
 
 HIDDEN, BATCH = (1, 20, 33, 64, 65, 100, 129, 300, 640, 900, 1024), (1, 4, 7, 16, 33)
-CELLS = {name: (make, compare) for name, make in LAYERS.items()} | {
-    name: (make, partial(compare_with_autograd, step=step)) for name, (make, step) in MAKES.items()
-}
+CELLS = LAYERS | {"CTRNN": bp.CTRNN, "peephole": bp.PeepholeLSTM, "MGU": bp.MGU, "UGRNN": bp.UGRNN}
 
 
 def divisors(hidden: int) -> list[int]:
@@ -180,8 +177,7 @@ def divisors(hidden: int) -> list[int]:
 @example(sizes=(300, 1), batch=33, dtype="float32", ragged=True)
 @example(sizes=(129, 1), batch=7, dtype="float64", ragged=True)
 def test_sizes(name, sizes, batch, dtype, ragged):
-    make, compared = CELLS[name]
-    compared(single(make(3, sizes[0], heads=sizes[1]), 4, dtype), batch=batch, steps=4, ragged=ragged)
+    compare(single(CELLS[name](3, sizes[0], heads=sizes[1]), 4, dtype), batch, 4, ragged)
 
 
 X, STATE = np.zeros((2, 5, 3), "float32"), np.zeros((1, 2, 4), "float32")

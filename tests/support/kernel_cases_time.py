@@ -7,8 +7,8 @@ import itertools
 from collections.abc import Iterator
 
 import numpy as np
+from cell_cases import MIXED, PARTLY, UNITS
 from kernel_cases import PAIRS, Case, case, cases_of
-from unit_cells import MIXED, PARTLY, UNITS
 
 from bppsa_cupy.raw_kernels.cells import FORMS
 from bppsa_cupy.raw_kernels.frames.form import CellForm
@@ -16,7 +16,7 @@ from bppsa_cupy.raw_kernels.linear.kernels import linear_kernels_of
 from bppsa_cupy.raw_kernels.linear_cells import LINEAR_FORMS
 
 #: Cells whose kernels obey the laws of built-in ones: without recurrent gates, with some, with all of a form.
-OWN = UNITS["averages"][0].form, PARTLY["partly"][0].form, MIXED.form
+OWN = UNITS["averages"].form, PARTLY["partly"].form, MIXED.form
 CELLS = *FORMS.values(), *OWN
 
 

@@ -1,17 +1,133 @@
-"""PyTorch's recurrent modules in float64 as the oracle of ours: packed sequences for lengths, for heads
-dense weights with zeros beside the blocks."""
+"""Recurrent layers in PyTorch: its own modules, and the steps of other cells under its autograd, in float64.
+
+Packed sequences stand for lengths; heads are dense weights with zeros beside the blocks.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
+import sympy
 import torch
 from tolerances import assert_close
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 import bppsa_cupy as bp
+
+leaf = partial(torch.tensor, dtype=torch.float64, requires_grad=True)
+
+# ---- cells ----
+
+
+def gru(x, u, s, p):
+    r, z = torch.sigmoid(x.r + u.r), torch.sigmoid(x.z + u.z)
+    return [(1 - z) * torch.tanh(x.n + r * u.n) + z * s.h]
+
+
+def lstm(x, u, s, p):
+    i, f, o = torch.sigmoid(x.i + u.i), torch.sigmoid(x.f + u.f), torch.sigmoid(x.o + u.o)
+    c = f * s.c + i * torch.tanh(x.g + u.g)
+    return [o * torch.tanh(c), c]
+
+
+def mgu(x, u, s, p):
+    f = torch.sigmoid(x.f + u.f)
+    return [(1 - f) * s.h + f * torch.tanh(x.n + f * u.n)]
+
+
+def ugrnn(x, u, s, p):
+    g = torch.sigmoid(x.g + u.g)
+    return [g * s.h + (1 - g) * torch.tanh(x.c + u.c)]
+
+
+def peephole_lstm(x, u, s, p):
+    i, f = torch.sigmoid(x.i + u.i + p.ci * s.c), torch.sigmoid(x.f + u.f + p.cf * s.c)
+    c = f * s.c + i * torch.tanh(x.g + u.g)
+    return [torch.sigmoid(x.o + u.o + p.co * c) * torch.tanh(c), c]
+
+
+#: The step of each built-in cell on PyTorch's tensors.
+FORMULAS: dict[str, Callable[..., list[torch.Tensor]]] = {
+    "rnn_tanh": lambda x, u, s, p: [torch.tanh(x.h + u.h)],
+    "rnn_relu": lambda x, u, s, p: [torch.relu(x.h + u.h)],
+    "gru": gru,
+    "lstm": lstm,
+    "ctrnn": lambda x, u, s, p: [(1 - p.alpha) * s.h + p.alpha * torch.tanh(x.h + u.h)],
+    "mgu": mgu,
+    "ugrnn": ugrnn,
+    "peephole_lstm": peephole_lstm,
+}
+#: SymPy's functions, and those of `bp.cells`, on tensors.
+FUNCTIONS = {"Sigmoid": torch.sigmoid, "tanh": torch.tanh, "sqrt": torch.sqrt, "relu": torch.relu}
+
+
+def spaces(cell: bp.Cell, *values: Sequence[Any]) -> list[SimpleNamespace]:
+    """The arguments x, u, s and p of a cell's step."""
+    names = cell.gates, cell.recurrent, cell.states, cell.parameters
+    pairs = zip(names, values, strict=True)
+    return [SimpleNamespace(**dict(zip(of, given, strict=True))) for of, given in pairs]
+
+
+def step_of(cell: bp.Cell) -> Callable[..., list[torch.Tensor]]:
+    """A built-in cell's formula; the step of another one by SymPy, which knows nothing of our texts."""
+    if cell.name in FORMULAS:
+        return FORMULAS[cell.name]
+    names = cell.gates, cell.recurrent, cell.states, cell.parameters
+    symbols = [
+        [sympy.Symbol(f"{kind}_{name}", real=True) for name in of]
+        for kind, of in zip("xusp", names, strict=True)
+    ]
+    after = cell.definition.step(*spaces(cell, *symbols))
+    after = [after[state] for state in cell.states] if isinstance(after, dict) else list(after)
+    relu = sympy.Function("relu")
+    after = [sympy.sympify(e).replace(sympy.Max, lambda a, b: relu(b if a == 0 else a)) for e in after]
+    function = sympy.lambdify([symbol for kind in symbols for symbol in kind], after, [FUNCTIONS])
+
+    def step(*kinds: SimpleNamespace) -> list[torch.Tensor]:
+        values = [value for kind in kinds for value in vars(kind).values()]
+        return [one + 0 * values[0] for one in function(*values)]  # some are numbers
+
+    return step
+
+
+def walk(
+    cell: bp.Cell, values: dict[str, torch.Tensor], suffix: str, x: torch.Tensor, lengths: torch.Tensor,
+    state: Sequence[torch.Tensor], heads: int = 1, reverse: bool = False,
+) -> tuple[torch.Tensor, list[torch.Tensor]]:  # fmt: skip
+    """Every step's h, (B, T, H), and the last states, by PyTorch."""
+    hidden, step, outputs = state[0].shape[1], step_of(cell), [state[0]] * x.shape[1]
+    own = [values[f"{name}{suffix}"] for name in cell.parameters]
+    weight = in_blocks(values[f"weight_hh{suffix}"], heads) if cell.recurrent else None
+    for t in reversed(range(x.shape[1])) if reverse else range(x.shape[1]):
+        gates = x[:, t] @ values[f"weight_ih{suffix}"].T + values[f"bias_ih{suffix}"]
+        sums = () if weight is None else (state[0] @ weight.T + values[f"bias_hh{suffix}"]).split(hidden, 1)
+        new, inside = step(*spaces(cell, gates.split(hidden, 1), sums, state, own)), (t < lengths)[:, None]
+        state = [torch.where(inside, after, before) for after, before in zip(new, state, strict=True)]
+        outputs[t] = torch.where(inside, state[0], torch.zeros_like(state[0]))
+    return torch.stack(outputs, 1), list(state)
+
+
+def in_blocks(weight_hh: torch.Tensor, heads: int) -> torch.Tensor:
+    """(G H, h) of heads as (G H, H), with zeros beside the blocks."""
+    rows, units = weight_hh.shape
+    gates = weight_hh.reshape(-1, heads, units, units)
+    return torch.cat([torch.block_diag(*gate) for gate in gates]).reshape(rows, heads * units)
+
+
+def of_heads(weight_hh: np.ndarray, heads: int) -> np.ndarray:
+    """What `in_blocks` takes, of what it gives."""
+    rows, hidden = weight_hh.shape
+    units = hidden // heads
+    by_head = weight_hh.reshape(-1, heads, units, heads, units)
+    return np.stack([by_head[:, head, :, head] for head in range(heads)], axis=1).reshape(rows, units)
+
+
+# ---- layers ----
 
 
 @dataclass
@@ -54,13 +170,13 @@ def draw(layer: bp.Recurrent, batch: int, steps: int, ragged: bool, rng: np.rand
     )
 
 
-def ours(net: bp.Sequential, given: Given) -> Found:
+def ours(net: bp.Sequential, given: Given, method: str = "auto") -> Found:
     """A network of one layer; arrays in its dtype."""
     cast = [tuple(a.astype(net.dtype) for a in part) for part in (given.initial, given.by_final)]
     y = net.forward(given.x.astype(net.dtype), given.lengths, states={0: cast[0]})
     output = net.device.to_host(y).copy()
     by_input = net.backward(
-        given.by_output.astype(net.dtype), input_gradient=True, state_gradients={0: cast[1]}
+        given.by_output.astype(net.dtype), method, input_gradient=True, state_gradients={0: cast[1]}
     )
     return Found(
         output,
@@ -77,73 +193,72 @@ def _copies(net: bp.Sequential, state: Any) -> tuple[np.ndarray, ...]:
     )
 
 
-def dense(weight_hh: np.ndarray, heads: int) -> np.ndarray:
-    """(G H, h) of heads as (G H, H), each row in its head's columns."""
-    rows, units = weight_hh.shape
-    by_head = weight_hh.reshape(-1, heads, units, units)
-    found = np.zeros((len(by_head), heads, units, heads, units), weight_hh.dtype)
-    for head in range(heads):
-        found[:, head, :, head] = by_head[:, head]
-    return found.reshape(rows, heads * units)
-
-
-def of_heads(weight_hh: np.ndarray, heads: int) -> np.ndarray:
-    """What `dense` takes, of what it gives."""
-    rows, hidden = weight_hh.shape
-    units = hidden // heads
-    by_head = weight_hh.reshape(-1, heads, units, heads, units)
-    return np.stack([by_head[:, head, :, head] for head in range(heads)], axis=1).reshape(rows, units)
-
-
 def reference_of(net: bp.Sequential) -> torch.nn.Module:
     """PyTorch's module with the parameters of a network of one layer."""
     layer = net.layers[0]
     ours = ("outputs", "forward_method", "heads")
     options = {name: value for name, value in layer.config().items() if name not in ours}
     module = getattr(torch.nn, type(layer).__name__)(**options).double()
-    state = {name.removeprefix("0."): array for name, array in net.state_dict().items()}
-    state |= {
-        name: dense(array, layer.heads) for name, array in state.items() if name.startswith("weight_hh")
-    }
-    module.load_state_dict({name: torch.tensor(array) for name, array in state.items()})
+    state = {name.removeprefix("0."): torch.tensor(array) for name, array in net.state_dict().items()}
+    module.load_state_dict(
+        {name: in_blocks(a, layer.heads) if "weight_hh" in name else a for name, a in state.items()}
+    )
     return module
 
 
 def theirs(net: bp.Sequential, given: Given) -> Found:
-    """PyTorch's answer for the network's only layer."""
-    layer, module = net.layers[0], reference_of(net)
-    x = torch.tensor(given.x, requires_grad=True)
-    initial = [torch.tensor(array, requires_grad=True) for array in given.initial]
-    handed = initial[0] if len(initial) == 1 else tuple(initial)
-    if given.lengths is None:
-        output, final = module(x, handed)
+    """PyTorch's answer for the network's only layer: by its module, or by steps."""
+    layer, x, initial = net.layers[0], leaf(given.x), [leaf(array) for array in given.initial]
+    if type(layer).__name__ in ("RNN", "GRU", "LSTM"):
+        module = reference_of(net)
+        parameters, handed = dict(module.named_parameters()), tuple(initial) if initial[1:] else initial[0]
+        if given.lengths is None:
+            output, final = module(x, handed)
+        else:
+            packed = pack_padded_sequence(x, given.lengths, batch_first=True, enforce_sorted=False)
+            output, final = module(packed, handed)
+            output, _ = pad_packed_sequence(output, batch_first=True)
+        finals = final if initial[1:] else (final,)
     else:
-        packed = pack_padded_sequence(x, given.lengths, batch_first=True, enforce_sorted=False)
-        output, final = module(packed, handed)
-        output, _ = pad_packed_sequence(output, batch_first=True)
-    finals = (final,) if len(initial) == 1 else final
+        parameters = {name.removeprefix("0."): leaf(array) for name, array in net.state_dict().items()}
+        lengths = np.full(len(x), x.shape[1]) if given.lengths is None else given.lengths
+        output, ends = x, []
+        for number in range(layer.num_layers):
+            sides = []
+            for direction, end in enumerate(("", "_reverse")[: layer.directions]):
+                before = [part[len(ends)] for part in initial]
+                place = f"_l{number}{end}", output, torch.tensor(lengths), before
+                y, state = walk(layer.definition, parameters, *place, layer.heads, bool(direction))
+                sides.append(y)
+                ends.append(state)
+            output = torch.cat(sides, 2)
+        finals = [torch.stack(part) for part in zip(*ends, strict=True)]
     if layer.outputs == "last":
         output = torch.cat(list(finals[0][-layer.directions :]), dim=1)
     loss = (output * torch.tensor(given.by_output)).sum()
     for state, gradient in zip(finals, given.by_final, strict=True):
         loss = loss + (state * torch.tensor(gradient)).sum()
     loss.backward()
-    gradients = {name: parameter.grad.numpy() for name, parameter in module.named_parameters()}
-    weights = [name for name in gradients if name.startswith("weight_hh")]
+    gradients = {name: parameter.grad.numpy() for name, parameter in parameters.items()}
+    for name, gradient in gradients.items():
+        if name.startswith("weight_hh") and gradient.shape != net.gradients[f"0.{name}"].shape:
+            gradients[name] = of_heads(gradient, layer.heads)
     return Found(
         output.detach().numpy(),
         tuple(state.detach().numpy() for state in finals),
-        gradients | {name: of_heads(gradients[name], layer.heads) for name in weights},
+        gradients,
         x.grad.numpy(),
         tuple(state.grad.numpy() for state in initial),
     )
 
 
-def compare(net: bp.Sequential, batch: int, steps: int, ragged: bool, seed: int = 0) -> None:
+def compare(
+    net: bp.Sequential, batch: int, steps: int, ragged: bool, seed: int = 0, method: str = "auto"
+) -> None:
     """Outputs, states and all gradients of a network of one layer are PyTorch's."""
     layer = net.layers[0]
     given = draw(layer, batch, steps, ragged, np.random.default_rng(seed))
-    actual, expected = ours(net, given), theirs(net, given)
+    actual, expected = ours(net, given, method), theirs(net, given)
     length = layer.hidden_size * layer.num_layers * steps
     assert_close(actual.output, expected.output, length, what="output")
     assert_close(actual.by_input, expected.by_input, length, what="gradient by the input")

@@ -5,9 +5,9 @@ from __future__ import annotations
 from unittest import mock
 
 import numpy as np
+from cell_cases import PARTLY, UNITS
 from group_cases import raises
 from mpi import play
-from unit_cells import PARTLY, UNITS
 
 import bppsa_cupy as bp
 from bppsa_cupy.devices import get_device
@@ -101,8 +101,8 @@ def case_outputs_at_every_step(group: Group) -> None:
 
     def make():
         cells = [  # gates that are not recurrent
-            bp.CellLayer(PARTLY["partly"][0], 4, 4),
-            bp.CellLayer(UNITS["turning"][0], 4, 4),
+            bp.CellLayer(PARTLY["partly"], 4, 4),
+            bp.CellLayer(UNITS["turning"], 4, 4),
         ]
         layers = [bp.GRU(3, 5), bp.Linear(5, 4), bp.Tanh(), *cells, bp.LSTM(4, 3), bp.Linear(3, 2)]
         return network(layers, 3)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import torch
+from recurrent_reference import spaces, step_of
 
+from bppsa_cupy.cells import Cell
 from bppsa_cupy.devices import Device
 from bppsa_cupy.raw_kernels.cells import FORMS
 from bppsa_cupy.raw_kernels.frames.form import CellForm
@@ -87,17 +89,10 @@ def on_host(array) -> np.ndarray:
 
 
 def _step(walk: Walk, projected, state, weight, bias):
-    hidden, name = walk.size.hidden, walk.size.cell.name
+    cell, hidden = Cell.built_in(walk.size.cell.name), walk.size.hidden
     moved = weight @ state[:hidden] + bias[:, None]
-    if name.startswith("rnn"):
-        return (torch.relu if name == "rnn_relu" else torch.tanh)(projected + moved)
-    if name == "gru":
-        r, z = torch.sigmoid(projected[: 2 * hidden] + moved[: 2 * hidden]).split(hidden)
-        n = torch.tanh(projected[2 * hidden :] + r * moved[2 * hidden :])
-        return (1 - z) * n + z * state
-    i, f, g, o = (projected + moved).split(hidden)
-    c = torch.sigmoid(f) * state[hidden:] + torch.sigmoid(i) * torch.tanh(g)
-    return torch.cat([torch.sigmoid(o) * torch.tanh(c), c])
+    kinds = spaces(cell, projected.split(hidden), moved.split(hidden), state.split(hidden), ())
+    return torch.cat(step_of(cell)(*kinds))
 
 
 def torch_gradients(walk: Walk, gradient, last):

@@ -5,12 +5,12 @@ from __future__ import annotations
 import cupy_stub_streams
 import numpy as np
 import pytest
+from cell_cases import PARTLY
 from cupy_fixtures import no_device_is_kept, stub  # noqa: F401  fixtures
 from executors import make_device
 from marks import some
 from timescan_cases import CELLS, placed
 from tolerances import assert_close
-from unit_cells import PARTLY
 
 from bppsa_cupy.devices import Device, get_device
 from bppsa_cupy.devices.cuda import CudaDevice
@@ -145,7 +145,7 @@ def test_widths_beyond_what_a_block_holds_go_by_steps_without_clusters(verb, cud
 
 @pytest.mark.parametrize("name", some("partly", long=[name for name in PARTLY if name != "partly"]))
 def test_cells_with_some_recurrent_gates_go_by_a_launch_a_step_too(name: str, emulated: Device) -> None:
-    cell, (steps, batch) = PARTLY[name][0].form, (3, 5)
+    cell, (steps, batch) = PARTLY[name].form, (3, 5)
     size, found = WalkSize(cell, steps, batch, 9, 4), []
     for by_step in (True, False):
         device = emulated if by_step else get_device("host")

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import sympy
+from cell_cases import UNITS
 from marks import some
 from timescan_cases import placed
 from timescan_runs import run
-from unit_cells import UNITS
 
 import bppsa_cupy as bp
 from bppsa_cupy.devices import Device
@@ -21,7 +21,7 @@ FIXED = bp.Cell(
     "fixed", gates=["h"], states=["h", "c"], recurrent=[],
     step=lambda x, u, s, p: {"h": s.h / 2 - s.c / 4 + sympy.tanh(x.h), "c": s.h},
 )  # fmt: skip
-FORMS = {"fixed": FIXED.form} | {name: UNITS[name][0].form for name in ("turning", "averages", "peeping")}
+FORMS = {"fixed": FIXED.form} | {name: UNITS[name].form for name in ("turning", "averages", "peeping")}
 HIDDEN = 3
 
 
