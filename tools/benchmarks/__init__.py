@@ -70,6 +70,9 @@ TABLE = {
         "Planned products of solvers' matrices against SciPy's or cupyx's A @ B.",
         "products:product_cases", "add_product", SPARSE,
     ),
+    "programs": Benchmark(
+        "Training steps of whole PyTorch programs, unconverted and converted.", "programs:cases"
+    ),
     "ranks": Benchmark(
         "Passes over several ranks against one process.",
         rows="ranks:run", options="add_ranks", against=("one",),
