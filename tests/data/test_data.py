@@ -1,7 +1,6 @@
 """Data sets of every layout are read as they were written, and wrong files are refused."""
 
 import gzip
-import os
 import struct
 
 import numpy as np
@@ -63,16 +62,6 @@ def test_a_label_out_of_range_is_named(tmp_path):
     write_cifar10(tmp_path / "data_batch_1.bin", [0, 1, 10])
     with pytest.raises(DataError, match=r"data_batch_1\.bin has label 10 in record 2"):
         load(tmp_path)
-
-
-@pytest.mark.skipif("BPPSA_DATA" not in os.environ, reason="BPPSA_DATA names no folder of data sets")
-def test_real_cifar10():
-    data = load(os.path.join(os.environ["BPPSA_DATA"], "cifar10"))
-    assert (len(data.train), len(data.test)) == (10_000, 2_000)
-    assert (np.bincount(data.train.labels) == 1_000).all()
-    computed = type(data.normalization).of(data.train.inputs)
-    np.testing.assert_allclose(computed.mean, (0.4894, 0.4807, 0.4455), atol=6e-5)
-    np.testing.assert_allclose(computed.std, (0.2453, 0.2432, 0.2613), atol=6e-5)
 
 
 # ---- IDX ----

@@ -1,10 +1,11 @@
 """Bitstreams follow the paper's equation 8 and their seed; files of sequences come back as written."""
 
-import h5py
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from plan_cases import edited
+from refusals import assert_refused
 
 from bppsa_cupy.data import Normalization, batches, load
 from bppsa_cupy.data.bitstream import make_bitstreams
@@ -104,48 +105,26 @@ def test_load_applies_the_constants_of_the_file(tmp_path):
     assert load(tmp_path / "s.h5", normalize=False).normalization is None
 
 
-def damaged(tmp_path, change):
-    """A file that was written whole and then changed, with the seal made anew by writing it so."""
-    from bppsa_cupy.system import hdf5
-
-    write_sequences(tmp_path / "good.h5", sequences_of(LENGTHS))
-    with h5py.File(tmp_path / "good.h5") as good, hdf5.create(tmp_path / "bad.h5", error=DataError) as bad:
-        for name, value in good.attrs.items():
-            bad.attrs[name] = value
-        for name in good:
-            good.copy(name, bad)
-        change(bad)
-    return tmp_path / "bad.h5"
-
-
 def put(file, name, array):
     del file[name]
     file[name] = array
 
 
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        (lambda f: f.attrs.update(format="bppsa-plan"), "format 'bppsa-plan', version 1: data must be"),
-        (lambda f: f.attrs.update(format_version=2), "version 2: data must be"),
-        (lambda f: f.attrs.update(normalization="other"), "normalization 'other': it must be one of"),
-        (lambda f: f.attrs.update(normalization="train"), "/mean is missing"),
-        (lambda f: f.attrs.update(class_names="nonsense"), "'class_names' is no JSON"),
-        (lambda f: f.attrs.update(class_names="[]"), "class names"),
-        (lambda f: f.attrs.update(origin="3"), "must be a dict"),
-        (lambda f: f.__delitem__("train"), "group train is missing"),
-        (lambda f: put(f, "train/inputs", np.zeros((6, 5))), "must have 3 axes"),
-        (lambda f: put(f, "train/inputs", np.zeros((6, 5, 2))), "float64: it must be uint8 or float32"),
-        (lambda f: put(f, "train/inputs", np.full((6, 5, 2), np.nan, np.float32)), "NaN or infinite"),
-        (lambda f: put(f, "train/labels", np.arange(5)), "labels must be integers of shape"),
-        (lambda f: put(f, "train/labels", np.arange(6)), "label 3 in record 3"),
-        (lambda f: put(f, "train/lengths", np.array([5, 0, 3, 5, 2, 4])), "length 0 in sample 1"),
-        (lambda f: put(f, "train/lengths", np.array([5, 1, 6, 5, 2, 4])), "length 6 in sample 2"),
-        (lambda f: put(f, "train/lengths", np.arange(1, 6)), "lengths must be integers of shape"),
-        (lambda f: put(f, "test/inputs", np.zeros((2, 5, 3), np.float32)), "must be equal"),
-    ],
-)
-def test_what_does_not_fit_is_refused(tmp_path, change, message):
-    path = damaged(tmp_path, change)
-    with pytest.raises(DataError, match=message):
-        load(path)
+DAMAGES = [
+    (lambda f: f.attrs.update(format="bppsa-plan"), "'bppsa-plan'"),
+    (lambda f: f.attrs.update(normalization="train"), "/mean"),
+    (lambda f: f.attrs.update(class_names="[]"), "class names"),
+    (lambda f: put(f, "train/inputs", np.zeros((6, 5, 2))), "float64"),
+    (lambda f: put(f, "train/inputs", np.full((6, 5, 2), np.nan, np.float32)), "NaN"),
+    (lambda f: put(f, "train/labels", np.arange(6)), "label 3"),
+    (lambda f: put(f, "train/lengths", np.array([5, 0, 3, 5, 2, 4])), "length 0"),
+    (lambda f: put(f, "train/lengths", np.array([5, 1, 6, 5, 2, 4])), "length 6"),
+    (lambda f: put(f, "test/inputs", np.zeros((2, 5, 3), np.float32)), "equal"),
+]
+
+
+@pytest.mark.parametrize("change, named", DAMAGES)
+def test_what_does_not_fit_is_refused(tmp_path, change, named):
+    write_sequences(tmp_path / "good.h5", sequences_of(LENGTHS))
+    path = edited(tmp_path / "good.h5", tmp_path / "bad.h5", change)
+    assert_refused(lambda: load(path), DataError, named, "bad.h5")

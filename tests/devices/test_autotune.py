@@ -13,13 +13,11 @@ import numpy as np
 import pytest
 from cupy_fixtures import no_device_is_kept, stub  # noqa: F401  fixtures
 
-import bppsa_cupy as bp
 from bppsa_cupy.devices import autotune, get_device
 from bppsa_cupy.devices.autotune import Choices, choices_path
 from bppsa_cupy.devices.base import RefusedError
 from bppsa_cupy.devices.cuda import CudaDevice
 from bppsa_cupy.distributed.shared import SharedChoices
-from bppsa_cupy.timescan import serial
 
 KEY = "work B16"
 
@@ -146,31 +144,6 @@ def test_a_formula_yields_to_a_checkpoint() -> None:
     assert choices.settle("over time", lambda: "serial") == "chunked"
     assert choices.settle("other", lambda: "serial") == "serial"
     assert choices.used == {"over time": "chunked", "other": "serial"}
-
-
-def test_a_recurrent_layer_goes_the_measured_way(tuning: CudaDevice, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Passes over scratch arrays leave the network's own as they are."""
-    by_steps = serial.forward_by_steps
-
-    def slowly(device: CudaDevice, walk):
-        launch = by_steps(device, walk)
-
-        def run() -> None:
-            for _ in range(50):
-                device.xp.cuda.Event().record()
-            launch()
-
-        return run
-
-    monkeypatch.setattr(serial, "forward_by_steps", slowly)
-    found = []
-    for device in (tuning, get_device("host")):
-        net = bp.Sequential([bp.RNN(2, 300)], (3, 2), seed=0, device=device)
-        found.append(device.to_host(net.forward(np.ones((2, 3, 2), np.float32))))
-        if device is tuning:
-            assert ", a launch a step" not in net.last_pass.layers[0].forward_ways[0]
-            assert "blocks" in tuning.choices.used.values()
-    np.testing.assert_allclose(found[0], found[1], rtol=1e-4, atol=1e-5)
 
 
 class InTurn:

@@ -8,7 +8,6 @@ from types import ModuleType, SimpleNamespace
 import cupy_stub
 import pytest
 from cupy_fixtures import install, no_device_is_kept, stub  # noqa: F401  fixtures
-from nvrtc import nvrtc
 
 from bppsa_cupy.devices import cubins
 from bppsa_cupy.devices.cubins import OPTIONS, machine_code
@@ -63,35 +62,3 @@ def test_a_damaged_file_is_made_anew(cupy: ModuleType, damage: bytes | None) -> 
     assert machine_code(cupy, RELU, VARIANTS[0]) == file and file.read_bytes() == right
     assert len(options_of()) == 2
     assert list(file.parent.iterdir()) == [file]
-
-
-@pytest.mark.skipif(nvrtc() is None, reason="NVRTC is missing: install nvidia-cuda-nvrtc-cu12")
-def test_cupys_own_compiler_gets_no_flush_to_zero(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What the installed CuPy gives NVRTC, which needs no GPU to compile for one; and a cubin comes of it."""
-    cupy = pytest.importorskip("cupy")
-    library, given = nvrtc(), []
-    real = cupy.cuda.compiler.nvrtc
-    try:
-        version = real.getVersion()
-    except Exception as error:
-        pytest.skip(f"CuPy does not find NVRTC here ({error})")
-    assert library is not None
-
-    def compile_program(program: int, options: tuple[str, ...]) -> None:
-        given.append(options)
-        real.compileProgram(program, options)
-
-    methods = {name: getattr(real, name) for name in dir(real) if not name.startswith("__")}
-    monkeypatch.setattr(
-        cupy.cuda.compiler, "nvrtc", SimpleNamespace(**{**methods, "compileProgram": compile_program})
-    )
-    monkeypatch.setattr(
-        cupy.cuda.compiler, "_get_arch_for_options_for_nvrtc", lambda arch=None: ("-arch=sm_90", "cubin")
-    )
-    monkeypatch.setattr(cupy.cuda, "Device", lambda: SimpleNamespace(compute_capability="90"))
-    monkeypatch.setattr(cubins, "kept_in", lambda: tmp_path)
-    file = machine_code(cupy, RELU, VARIANTS[0])
-    assert file.read_bytes().startswith(b"\x7fELF") and version >= (12, 0)
-    assert len(given) == 1 and set(OPTIONS) <= set(given[0])
-    assert not [option for option in given[0] if "ftz" in option or "fast" in option]
-    assert machine_code(cupy, RELU, VARIANTS[0]) == file and len(given) == 1

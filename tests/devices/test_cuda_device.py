@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 from types import SimpleNamespace
 
-import cupy_stub
 import numpy as np
 import pytest
 import torch
@@ -14,11 +13,12 @@ from executors import make_device
 from kernel_cases import CASES, arguments
 from kernel_comparison import turned
 from marks import some
+from refusals import assert_refused
 from tolerances import assert_close
 
 import bppsa_cupy as bp
 from bppsa_cupy import conversion, devices
-from bppsa_cupy.devices import cubins, get_device
+from bppsa_cupy.devices import get_device
 from bppsa_cupy.devices.cuda import CudaDevice
 from bppsa_cupy.errors import DeviceError
 from bppsa_cupy.raw_kernels import KERNELS
@@ -29,67 +29,29 @@ RELU = KERNELS["relu_fill"]
 
 # ---- finding a GPU ----
 
+#: Machines on which CUDA cannot be used, and what the error names; None has no CuPy.
+UNFIT = [
+    (None, "CuPy", "cuda12x"),
+    ({"devices": -1}, "cudaErrorInsufficientDriver", "device='host'"),
+    ({"devices": 0}, "0 GPUs", "device='host'"),
+    ({"devices": -1, "driver": 11080}, "CUDA 11", "CUDA 12"),
+    ({"version": "12.3.0"}, "12.3.0", "13"),
+    ({"architecture": "70"}, "7.0", "7.5"),
+]
 
-def test_without_cupy(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "cupy", None)
-    devices._cuda.cache_clear()
-    with pytest.raises(
-        DeviceError, match=r"CuPy cannot be imported .*: install the extra cuda12x or cuda13x"
-    ):
-        get_device("cuda")
+
+@pytest.mark.filterwarnings("ignore:device 'auto' takes the host")
+@pytest.mark.parametrize("machine, given, fix", UNFIT)
+def test_a_machine_without_a_fit_gpu(machine, given, fix, monkeypatch: pytest.MonkeyPatch) -> None:
+    options = dict(machine or {})
+    architecture = options.pop("architecture", None)
+    cupy = install(monkeypatch, **options)
+    if machine is None:
+        monkeypatch.setitem(sys.modules, "cupy", None)
+    if architecture:
+        monkeypatch.setattr(cupy.cuda, "Device", lambda: SimpleNamespace(compute_capability=architecture))
+    assert_refused(lambda: get_device("cuda"), DeviceError, given, fix)
     assert get_device("auto") is get_device("host")
-
-
-@pytest.mark.parametrize("count, words", [(-1, "cudaErrorInsufficientDriver"), (0, "finds 0 GPUs")])
-def test_without_a_gpu(monkeypatch: pytest.MonkeyPatch, count: int, words: str) -> None:
-    install(monkeypatch, devices=count)
-    with pytest.raises(DeviceError, match=rf"{words}.*: take device='host'"):
-        get_device("cuda")
-    assert get_device("auto") is get_device("host")
-
-
-def assert_auto_takes_the_host(monkeypatch: pytest.MonkeyPatch, words: str) -> None:
-    """And says so the first time, with these words."""
-    monkeypatch.setattr(conversion, "_said", set())
-    with pytest.warns(RuntimeWarning, match=rf"device 'auto' takes the host: .*{words}"):
-        assert get_device("auto") is get_device("host")
-    assert get_device("auto") is get_device("host")
-
-
-@pytest.mark.parametrize(
-    "options, words",
-    [({"devices": -1, "driver": 11080}, "CUDA 11 at most.* CUDA 12"), ({"version": "12.3.0"}, "12.3.0.* 13")],
-)
-def test_a_driver_or_a_cupy_that_is_too_old(
-    monkeypatch: pytest.MonkeyPatch, options: dict[str, object], words: str
-) -> None:
-    install(monkeypatch, **options)
-    with pytest.raises(DeviceError, match=words):
-        get_device("cuda")
-    assert_auto_takes_the_host(monkeypatch, words)
-
-
-@pytest.mark.parametrize("architecture, name", [("70", r"7\.0"), ("52", r"5\.2"), ("75", ""), ("100", "")])
-def test_a_gpu_that_is_too_old(monkeypatch: pytest.MonkeyPatch, architecture: str, name: str) -> None:
-    """It is refused before anything is compiled, also where it is not the GPU that was found first."""
-    cupy = install(monkeypatch)
-    found = get_device("cuda")
-    install(monkeypatch).cuda.Device = lambda: SimpleNamespace(compute_capability=architecture)
-    if not name:
-        assert isinstance(get_device("auto"), CudaDevice)
-        return
-    words = (
-        rf"the GPU has compute capability {name} \(sm_{architecture}\), the kernels are for 7\.5 "
-        r"\(sm_75\) and newer: take device='host'"
-    )
-    monkeypatch.setattr(cupy.cuda, "Device", sys.modules["cupy"].cuda.Device)
-    monkeypatch.setattr(cupy_stub.Nvrtc, "compiled", [])
-    with pytest.raises(DeviceError, match=words):
-        get_device("cuda")
-    with pytest.raises(DeviceError, match=words):
-        cubins.machine_code(found.xp, RELU, Variant())
-    assert not cupy_stub.Nvrtc.compiled
-    assert_auto_takes_the_host(monkeypatch, words)
 
 
 def test_memory(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -186,36 +148,3 @@ def test_a_training_step_is_the_hosts(stub: CudaDevice, rng: np.random.Generator
         parameters.append({name: device.to_host(value) for name, value in net.parameters.items()})
     for name, expected in parameters[0].items():
         assert_close(parameters[1][name], expected, length=10**6, what=name)
-
-
-@pytest.mark.long
-def test_a_step_of_a_scan_is_one_replay(
-    stub: CudaDevice, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Whatever the schedule and the batch size, with the gradient by the input and without."""
-    replays: list[int] = []
-    end_capture = cupy_stub.Stream.end_capture
-
-    def counted(stream: cupy_stub.Stream) -> SimpleNamespace:
-        graph = end_capture(stream)
-        return SimpleNamespace(launch=lambda stream: (replays.append(1), graph.launch(stream)))
-
-    monkeypatch.setattr(cupy_stub.Stream, "end_capture", counted)
-    layers = [bp.ReLU(), bp.MaxPool2d(2), bp.Flatten(), bp.Linear(8, 3)]
-    net = bp.Sequential(layers, input_shape=(2, 4, 4), seed=0, dtype="float64", device=stub)
-    net.use(net.plan(batch_size=4))
-    batches = (4, 1, 3, 2)
-    images = {batch: rng.standard_normal((batch, 2, 4, 4)) for batch in batches}
-    wanted = {}
-    for method in ("bp", "linear", "blelloch"):
-        for input_gradient in (False, True):
-            for turn in range(3):
-                for batch in batches:
-                    output = net.forward(images[batch])
-                    replays.clear()
-                    result = net.backward(stub.xp.ones_like(output), method, input_gradient=input_gradient)
-                    if method != "bp":
-                        assert len(replays) == (1 if turn else 0), (method, input_gradient, turn, batch)
-                    if input_gradient:
-                        expected = wanted.setdefault(batch, stub.to_host(result))
-                        assert_close(stub.to_host(result), expected, length=100, what=f"{method} {batch}")

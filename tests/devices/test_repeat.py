@@ -13,7 +13,7 @@ from marks import some
 import bppsa_cupy as bp
 from bppsa_cupy.devices import Device
 from bppsa_cupy.devices.base import CaptureError, Graphs
-from bppsa_cupy.devices.cuda import MOST_LAUNCHES, CudaDevice
+from bppsa_cupy.devices.cuda import CudaDevice
 from bppsa_cupy.raw_kernels import KERNELS
 
 LAYERS = some(bp.RNN, bp.LSTM, long=[bp.GRU])
@@ -59,14 +59,6 @@ def test_other_arrays_and_other_work_are_other_graphs(stub: CudaDevice, graphs: 
     assert len(Graph.made) == graphs + 3
     stub.repeat(kept, "b", arrays[0], lambda: arrays[0][1].fill(7.0))
     assert np.array_equal(stub.to_host(arrays[0][1]), np.full(4, 7.0))
-
-
-def test_many_launches_are_made_one_by_one(stub: CudaDevice, graphs: int) -> None:
-    kept: Graphs = {}
-    array, out = stub.asarray(np.ones(2)), stub.zeros(2, np.float64)
-    for _ in range(3):
-        stub.repeat(kept, "a", (array, out), doubling(stub, array, out, MOST_LAUNCHES + 1))
-    assert len(Graph.made) == graphs
 
 
 def test_what_cannot_be_captured_is_made_plainly(stub: CudaDevice) -> None:

@@ -5,23 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from cupy_fixtures import no_device_is_kept, stub  # noqa: F401  fixtures
-from emulator.device import LEAST
 from executors import make_device
 from tolerances import assert_close
 
 from bppsa_cupy.devices import get_device
 from bppsa_cupy.devices.cuda import CudaDevice
 from bppsa_cupy.raw_kernels import KERNELS
-from bppsa_cupy.raw_kernels.architectures import ARCHITECTURES
-
-SHARED_BYTES = ARCHITECTURES[LEAST].shared_bytes
-
-#: Reals of shared memory a hidden unit takes where weights are read from memory, by kernel: terms, sums, and
-#: other states or gradients carried.
-REALS = {
-    "rnn_tanh_forward": 2, "rnn_tanh_backward": 3, "gru_forward": 4, "gru_backward": 5, "lstm_forward": 6,
-    "lstm_backward": 7,
-}  # fmt: skip
 
 
 @pytest.mark.long

@@ -14,9 +14,6 @@ from pathlib import Path
 import mpi
 import pytest
 
-from bppsa_cupy.layers import LAYERS
-from bppsa_cupy.models import MODELS
-
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 DOCUMENTS = sorted([*ROOT.glob("*.md"), *DOCS.rglob("*.md")])
@@ -106,11 +103,6 @@ def test_the_program_of_the_page_on_ranks(tmp_path):
     program.write_text(code, encoding="utf-8")
     printed = "\n".join(sorted(mpi.run(2, program).stdout.splitlines()))
     assert not differs(shown, printed), printed
-
-
-@pytest.mark.parametrize("name", [*LAYERS, *MODELS])
-def test_the_page_of_layers_names_it(name):
-    assert f"`{name}`" in (DOCS / "reference" / "models.md").read_text(encoding="utf-8")
 
 
 @pytest.mark.long

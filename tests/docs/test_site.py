@@ -13,33 +13,13 @@ from bppsa_cupy import functional, torch
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
-NAVIGATION = {
-    page: title
-    for title, page in re.findall(
-        r"^ +- (.*): ([\w/-]+)\.md$", (ROOT / "mkdocs.yml").read_text("utf-8"), re.MULTILINE
-    )
-}
 REFERENCE = [
     name
     for page in sorted((DOCS / "reference").glob("*.md"))
     for name in re.findall(r"^::: bppsa_cupy\.(\S+)$", page.read_text("utf-8"), re.MULTILINE)
 ]
-#: The commands, each with a page that is generated from its parser.
-COMMANDS = re.findall(r"^ +(bppsa-\w+) = ", (ROOT / "setup.cfg").read_text("utf-8"), re.MULTILINE)
 #: Public names that are no class and no function.
 WITHOUT_A_PAGE = {"LAYERS", "Shape", "functional"}
-
-
-def heading(path):
-    """The first heading of a page."""
-    return re.search(r"^# (.*)$", path.read_text(encoding="utf-8"), re.MULTILINE)[1]
-
-
-def test_the_navigation_has_every_page_by_its_heading():
-    pages = {str(path.relative_to(DOCS).with_suffix("")): heading(path) for path in DOCS.rglob("*.md")}
-    pages |= {path.stem.lower(): heading(path) for path in ROOT.glob("*.md") if path.stem != "README"}
-    commands = {f"reference/commands/{name}": name for name in COMMANDS}
-    assert NAVIGATION == pages | commands | {"index": "Home"}
 
 
 def found(name):

@@ -34,7 +34,7 @@ FUNCTIONS: dict[str, Any] = {
 @pytest.mark.parametrize(
     "names",
     [
-        ("GRU", "MinGRU", "linear_scan"),
+        ("RNN",),
         pytest.param((*FUNCTIONS, "linear_scan"), marks=pytest.mark.long),
     ],
     ids=["some", "all"],

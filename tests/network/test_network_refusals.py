@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import torch
 from network_cases import run, small
+from refusals import assert_refused
 
 import bppsa_cupy as bp
 
@@ -40,65 +41,45 @@ def with_infinity():
 
 
 REFUSED = [
-    (lambda: bp.Sequential([bp.ReLU], (1,)), bp.ShapeError, "layer 0", "ReLU"),
     (lambda: bp.Sequential([bp.ReLU()], 3), bp.ShapeError, "input_shape", "3"),
     (lambda: bp.Sequential([bp.ReLU()], (3, -1)), bp.ShapeError, "input_shape", "(3, -1)"),
-    (lambda: bp.Sequential([bp.ReLU()], (1,), dtype="foo"), bp.ShapeError, "'foo'", "float32"),
-    (lambda: bp.Sequential(bp.ReLU(), (1,)), bp.ShapeError, "ReLU", "list"),
     (lambda: bp.Sequential(bp.ReLU(), bp.Tanh()), bp.ShapeError, "ReLU()", "[ReLU(), Tanh()]"),
     (lambda: bp.Sequential([bp.ReLU()]), bp.ShapeError, "input_shape", "one sample"),
     (lambda: small(seed=-1), bp.ShapeError, "seed=-1", "at least 0"),
-    (lambda: small(seed=1.5), bp.ShapeError, "seed=1.5", "integer"),
     (lambda: small().forward(np.zeros((2, 2, 4, 4))), bp.ShapeError, "(2, 2, 4, 4)", "(B, 1, 4, 4)"),
     (lambda: small().forward(np.zeros((0, 1, 4, 4))), bp.ShapeError, "(0, 1, 4, 4)", "at least 1"),
     (lambda: small().forward(X * 1j), bp.ShapeError, "complex128", "float64"),
     (lambda: small().forward(np.ma.masked_array(X, False)), bp.ShapeError, "masked", "array"),
-    (lambda: small().forward([[1, 2], [3]]), bp.ShapeError, "list", "array"),
     (lambda: small().forward(torch.tensor(X, dtype=torch.bfloat16)), bp.ShapeError, "PyTorch", "float32"),
-    (lambda: small().forward(X, into=3), bp.PassError, "int", "net.last_pass"),
     (lambda: small().backward(np.zeros((2, 3))), bp.PassError, "backward", "net.forward(x)"),
     (lambda: small().transposed_jacobians(), bp.PassError, "transposed_jacobians", "net.forward(x)"),
     (lambda: back(np.zeros((2, 4))), bp.ShapeError, "(2, 4)", "(2, 3)"),
-    (lambda: back(np.zeros((2, 3), "f4")), bp.ShapeError, "float32", "float64"),
     (lambda: back(np.zeros((2, 3)), method="magic"), bp.PlanError, "'magic'", "auto, bp"),
     (lambda: back(np.zeros((2, 3)), method="linear"), bp.PlanError, "'linear'", "net.plan()"),
-    (lambda: back(np.zeros((2, 3)), input_gradient="no"), bp.ShapeError, "'no'", "True or False"),
-    (lambda: back(np.zeros((2, 3)), of="last"), bp.PassError, "str", "net.last_pass"),
     (lambda: small().use("p.h5"), bp.PlanError, "str", "Plan"),
     (lambda: small().plan(schedules=["blelloch"], memory_limit=9), bp.PlanError, "blelloch", "memory"),
-    (lambda: small().load_state_dict(None), bp.CheckpointError, "NoneType", "net.state_dict()"),
     (lambda: small().load_state_dict({}), bp.CheckpointError, "missing", "0.weight"),
     (lambda: small().load_state_dict(state(x=X)), bp.CheckpointError, "unknown", "x"),
     (lambda: small().load_state_dict(state(**{"0.bias": np.zeros(3)})), bp.ShapeError, "(2,)", "(3,)"),
-    (lambda: bp.prune(small(), True), bp.PruneError, "True", "from 0 to 1"),
     (lambda: small().set_masks({"0.bias": np.ones(2)}), bp.ShapeError, "'0.bias'", "0.weight, 3.weight"),
-    (lambda: small().set_masks({"3.weight": np.ones(3)}), bp.ShapeError, "(3,)", "(3, 8)"),
     (lambda: small()[::2], bp.ShapeError, "net[::2]", "net[:3]"),
-    (lambda: small()["a":], bp.ShapeError, "'a'", "integer"),
     (lambda: small()[1:].set_masks({"2.weight": X}), bp.ShapeError, "2.weight", "whole network"),
     (lambda: bp.prune(small(), 1.1), bp.PruneError, "1.1", "from 0 to 1"),
     (lambda: bp.prune(small(), np.nan), bp.PruneError, "nan", "from 0 to 1"),
-    (lambda: bp.prune(small(), 0.5, "all"), bp.PruneError, "'all'", "'global'"),
     (lambda: bp.prune(bp.Sequential([bp.ReLU()], (3,)), 0.5), bp.PruneError, "Conv2d", "Linear"),
     (with_infinity, bp.PruneError, "3.weight", "infinity"),
     (lambda: regrow({}), bp.PruneError, "0.weight", "net.set_masks({})"),
-    (lambda: regrow({"0.weight": np.ones(3)}), bp.PruneError, "(3,)", "(1, 6)"),
     (lambda: regrow({"0.weight": np.full((1, 6), np.nan)}), bp.PruneError, "0.weight", "NaN"),
-    (lambda: regrow({"0.weight": np.ones((1, 6))}, 1.2), bp.PruneError, "1.2", "from 0 to 1"),
-    (lambda: regrow(None), bp.PruneError, "NoneType", "arrays"),
     (folded, bp.ShapeError, "layer 1.body.1", "running statistics"),
     (lambda: steps_of(bp.GRU(3, 4, bidirectional=True)), bp.ShapeError, "layer 0", "GRU"),
     (lambda: steps_of(bp.CausalConv1d(3), bp.GRU(3, 4)), bp.ShapeError, "layer 0", "CausalConv1d"),
-    (lambda: steps_of(bp.GRU(3, 4))(np.ones((2, 4))), bp.ShapeError, "(2, 4)", "(B, 3)"),
     (lambda: run()[3].step(np.ones((2, 8))), bp.ShapeError, "Linear", "step"),
 ]  # fmt: skip
 
 
 @pytest.mark.parametrize("call, error, given, fix", REFUSED)
 def test_refused_arguments(call, error, given, fix):
-    with pytest.raises(error) as raised:
-        call()
-    assert given in str(raised.value) and fix in str(raised.value)
+    assert_refused(call, error, given, fix)
 
 
 @pytest.mark.parametrize("arrays", [{"3.bias": np.zeros(9)}, {"0.bias": np.ones(2, complex)}])

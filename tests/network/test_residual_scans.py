@@ -91,17 +91,3 @@ def test_single_elements_inside_need_no_plan(method, rng):
     assert net.needs_plan
     with pytest.raises(bp.PlanError, match="scans by a plan and none is in use"):
         net.backward(gradient, method)
-
-
-def test_a_plan_of_another_body_is_refused_with_the_place():
-    plan = network().plan(batch_size=1)
-    with pytest.raises(bp.PlanMismatchError, match=r"layer 2.body.3.body.0 Conv2d: kernel_size"):
-        network(kernel_size=1).use(plan)
-    with pytest.raises(bp.PlanMismatchError, match=r"layer 2.body.3.body.1: type Tanh in the plan, GELU"):
-        network(inner_activation=bp.GELU).use(plan)
-    masked = network()
-    masked.set_masks({"2.body.3.body.2.weight": np.eye(2).reshape(2, 2, 1, 1)})
-    with pytest.raises(bp.PlanMismatchError, match=r"layer 2.body.3.body.2 Conv2d: weight_mask"):
-        masked.use(plan)
-    with pytest.raises(bp.PlanMismatchError, match="mode training in the plan, evaluation in the network"):
-        network().eval().use(plan)

@@ -1,7 +1,5 @@
 """Pipelined training in one process, against a reference that keeps all weights, and plain training."""
 
-import math
-
 import numpy as np
 import pipeline_reference as reference
 import pytest
@@ -201,11 +199,6 @@ def test_masks_that_are_set_later_are_kept():
     np.testing.assert_array_equal(*outcomes)
 
 
-def test_an_empty_run_and_an_empty_epoch():
-    history, optimizer = run(mlp(), data(8), {"ppv": (1,)}, epochs=0)
-    assert history.rows == [] and optimizer.steps == 0
-
-
 def test_the_trace_holds_every_action():
     trace = []
     run(mlp(), data(12), {"ppv": (2, 4), "schedule": "gpipe", "micro_batches": 2, "trace": trace}, epochs=1)
@@ -229,17 +222,3 @@ def test_the_trace_holds_every_action():
 def test_what_is_refused(pipeline, settings, words):
     with pytest.raises(bp.BppsaError, match=words):
         run(mlp(), data(8), {"ppv": (2,), **pipeline}, **settings)
-
-
-def test_adam_trains():
-    net = mlp()
-    optimizer = bp.Adam(net.parameters)
-    history = train(bp.Pipeline(net, (2,)), data(24), optimizer, Settings(batch_size=4, epochs=20))
-    assert math.isclose(optimizer.steps, 120) and history.losses[-6:].mean() < history.losses[:6].mean()
-
-
-def test_batch_norm_with_micro_batches_is_warned_of_once():
-    net, dataset = blocks(), data(8, (1, 6, 6))
-    with pytest.warns(UserWarning, match="gpipe with BatchNorm.* 2 samples") as told:
-        run(net, dataset, {"ppv": (1,), "schedule": "gpipe", "micro_batches": 2})
-    assert len(told) == 1

@@ -1,7 +1,5 @@
 """Pipelined training that is broken off, or meets what is no number: what is left, and what goes on."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 from pipeline_networks import data, mlp
@@ -53,16 +51,6 @@ def test_stages_stop_when_one_of_them_finds_no_number():
         train(bp.Pipeline(net, (1, 2), trace=trace), dataset, bp.SGD(net.parameters), Settings(batch_size=3))
     updates = [sum(a.kind == 2 and a.stage == stage for a, *_ in trace) for stage in range(3)]
     assert updates[2] <= 5 and min(updates) >= 3
-
-
-def test_a_batch_of_ignored_labels_is_refused():
-    layers = [bp.GRU(2, 3), bp.Linear(3, 2)]
-    net = bp.Sequential(layers, (4, 2), dtype="float64", device="host")
-    dataset = data(8, (4, 2), 2)
-    dataset = replace(dataset, train=replace(dataset.train, labels=np.full((8, 4), -100)))
-    with pytest.raises(bp.LabelError, match="every label is ignored"):
-        pipeline = bp.Pipeline(net, (1,), "gpipe", micro_batches=2)
-        train(pipeline, dataset, bp.SGD(net.parameters), Settings(batch_size=4))
 
 
 def test_an_error_inside_of_a_cut_block_names_its_place():

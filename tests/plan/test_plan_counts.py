@@ -7,12 +7,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from partition_cases import placements
-from plan_cases import convolution, general_chains, plan_of, pooling, random_chain, small_network
+from plan_cases import convolution, plan_of, pooling, random_chain, small_network
 from symbolic_oracle import random_pattern
 
 import bppsa_cupy as bp
 from bppsa_cupy.csr import Pattern
-from bppsa_cupy.errors import PlanError, ShapeError
 from bppsa_cupy.plan import Budget, Chain, Element, build_plan, with_input_gradient
 from bppsa_cupy.plan.algorithms import blelloch, every_hybrid, hybrid, linear
 from bppsa_cupy.plan.counts import (
@@ -25,7 +24,6 @@ from bppsa_cupy.plan.counts import (
 from bppsa_cupy.plan.product import multiply
 from bppsa_cupy.plan.schedule import Step, up_sweep_levels
 from bppsa_cupy.plan.sizes import ChainSizes, count, counting
-from bppsa_cupy.plan.sizes.chain_sizes import MOST_VALUES
 
 SEEDS = st.integers(0, 2**32 - 1)
 
@@ -106,54 +104,6 @@ def test_words_of_a_diagonal_and_square_matrices(letters, seed):
     alphabet = [Pattern.diagonal(5), Pattern.dense(5, 5)]
     alphabet += [random_pattern(generator, 5, 5, density) for density in (0.1, 0.3, 0.6)]
     assert_all_counted(chain_of(*(alphabet[letter] for letter in letters)))
-
-
-def test_powers_of_a_pattern_are_few_products():
-    generator = np.random.default_rng(0)
-    pattern = random_pattern(generator, 20, 20, 0.2)
-    chain = chain_of(random_pattern(generator, 20, 7, 0.3), *[pattern] * 200)
-    segments = np.stack(np.triu_indices(201, 1), 1) + 1
-    sizes = ChainSizes(chain, segments)
-    assert sizes.pattern_numbers(segments).max() < 40, "powers that have filled in are one"
-    assert sizes.nnz((2, 202)) == 400 and sizes.multiply_adds(Step(0, 2, 100, 202, "mm")) == 8000
-
-
-def test_inner_sizes_must_agree():
-    with pytest.raises(ShapeError, match=r"\(2, 3\)"):
-        count(Pattern.dense(2, 3), Pattern.dense(2, 3))
-
-
-def test_integers_of_a_schedule_are_counted_once():
-    """Patterns of all matrices, and maps of all products."""
-    for chain in (*general_chains(), random_chain(9, 4)):
-        planned = plan_of(chain).chains[0]
-        schedule = with_input_gradient(blelloch(len(chain)))
-        patterns, maps = {}, {}
-        for step in schedule.steps:
-            for segment in (step.left, step.right, step.out):
-                if segment[0]:
-                    pattern = planned.pattern(*segment)
-                    patterns[pattern.digest] = pattern.indptr.nbytes + pattern.indices.nbytes
-            if step.kind == "mm":
-                product = planned.product(step)
-                maps[product.a.digest, product.b.digest] = product.map_bytes
-        expected = sum(patterns.values()) + sum(maps.values())
-        assert planned.sizes.index_bytes(schedule) == expected == ChainSizes(chain).index_bytes(schedule)
-    assert any(product.map_bytes for product in plan_of(general_chains()[0]).chains[0].products.values())
-
-
-class Many(ChainSizes):
-    """Matrices of 2⁴⁰ entries."""
-
-    def nnz(self, segment):
-        return 2**40
-
-
-def test_a_batch_is_as_large_as_the_most_values_allow():
-    sizes, most = Many(dense_chain(3, 2)), MOST_VALUES // 2**40
-    assert sizes.values_sizes(np.array([[1, 2]]), most).tolist() == [MOST_VALUES]
-    with pytest.raises(PlanError, match=f"{most}"):
-        sizes.values_sizes(np.array([[1, 2]]), most + 1)
 
 
 # ---- multiply-adds ----

@@ -14,7 +14,7 @@ from ranks_in_turn import Exchange
 from bppsa_cupy.csr import Pattern, index_dtype
 from bppsa_cupy.devices.host import HostDevice
 from bppsa_cupy.errors import PlanError
-from bppsa_cupy.plan import Budget, Chain, Element, build, place, rank_memory_plan, with_input_gradient
+from bppsa_cupy.plan import Budget, Chain, Element, build, place, rank_memory_plan
 from bppsa_cupy.plan.algorithms import blelloch
 from bppsa_cupy.plan.counts import message_bytes
 from bppsa_cupy.plan.memory import ALIGNMENT, memory_plan
@@ -105,19 +105,6 @@ def test_values_beyond_two_to_the_31_have_places():
     assert memory_plan(Many(small_network()), blelloch(6), 2**20, 4).total_bytes > 2**42
     empty = ChainSizes(Chain((Element("a", Pattern.dense(0, 0), False),)))
     assert empty.values_sizes(np.array([[0, 1], [1, 2]]), 2**60).tolist() == [0, 0]
-
-
-def test_the_bytes_of_a_scan():
-    plan = plan_of(small_network())
-    sizes, schedule = plan.chains[0].sizes, with_input_gradient(plan.schedule(0, "blelloch"))
-    values = memory_plan(sizes, schedule, 4, 4).total_bytes
-    assert Budget(4, 4, indices=False).bytes(sizes, schedule) == values
-    assert Budget(4, 4).bytes(sizes, schedule) == values + sizes.index_bytes(schedule)
-    ends = [*range(2, 8), *(step.end for step in schedule.steps if step.kind == "mm")]
-    injected = 4 * 4 * sum(map(sizes.chain.length, ends))
-    assert Budget(4, 4, indices=False, affine=True).bytes(sizes, schedule) == values + injected
-    assert plan.bytes("blelloch") == values + sizes.index_bytes(schedule)
-    assert plan.bytes("blelloch", 1) < plan.bytes("blelloch")
 
 
 # ---- what a scan over ranks takes and sends ----

@@ -6,7 +6,6 @@ import h5py
 import numpy as np
 import pytest
 import scipy.sparse
-from chain_cases import network_records
 from record_cases import assert_same, make
 
 import bppsa_cupy as bp
@@ -80,14 +79,6 @@ def test_views_change_nothing_for_our_reader(tmp_path):
         assert not any("samples" in group for group in file.values())
 
 
-def test_views_copy_no_values(tmp_path):
-    wide = [make(0, (300, 300), 8, density=0.5)]
-    for name, anndata in (("plain.h5", False), ("views.h5", True)):
-        bp.save_jacobians(tmp_path / name, wide, anndata=anndata)
-    sizes = [(tmp_path / name).stat().st_size for name in ("plain.h5", "views.h5")]
-    assert sizes[1] - sizes[0] < 8 * 4000 < wide[0].data.nbytes / 8
-
-
 def test_a_dump_is_read_step_by_step(tmp_path, monkeypatch, read_elem):
     monkeypatch.chdir(tmp_path)
     rng = np.random.default_rng(0)
@@ -101,9 +92,3 @@ def test_a_dump_is_read_step_by_step(tmp_path, monkeypatch, read_elem):
             for sample in range(3):
                 matrix = read_elem(file[f"000_RNN_l0_forward_{step:06d}/samples/{sample}"])
                 np.testing.assert_array_equal(matrix.toarray(), dense[step, sample])
-
-
-def test_the_flag_is_checked(tmp_path):
-    _, given = network_records(bp.RNN(1, 1), 1, 1)
-    with pytest.raises(bp.JacobianFileError, match="anndata='yes': it takes True or False"):
-        bp.save_jacobians(tmp_path / "j.h5", given, anndata="yes")

@@ -3,6 +3,7 @@
 import h5py
 import numpy as np
 import pytest
+from refusals import assert_refused
 from seals import without_seal
 
 from bppsa_cupy.csr import Pattern
@@ -26,60 +27,35 @@ def replace(group, name, values):
     group[name] = values
 
 
-DAMAGES = {
-    "format": (lambda f, g: f.attrs.update(format="other"), "format 'other'"),
-    "version": (lambda f, g: f.attrs.update(format_version=9), "version 9"),
-    "encoding": (lambda f, g: g.attrs.update({"encoding-type": "csc_matrix"}), "csc_matrix"),
-    "no encoding": (lambda f, g: g.attrs.__delitem__("encoding-type"), "'encoding-type' .* is missing"),
-    "batch": (lambda f, g: g.attrs.update(batch=3), "holds 2 samples, its batch is 3"),
-    "layer": (lambda f, g: g.attrs.update(layer="x"), "'layer'"),
-    "negative layer": (lambda f, g: g.attrs.update(layer=-1), "layer=-1: it takes an integer of at least 0"),
-    "shape": (lambda f, g: g.attrs.update(shape=(4, 4, 4)), "must be two sizes"),
-    "negative shape": (lambda f, g: g.attrs.update(shape=(4, -4)), "must be two sizes"),
-    "rows": (lambda f, g: g.attrs.update(shape=(5, 4)), "indptr of shape"),
-    "columns": (lambda f, g: g.attrs.update(shape=(4, 3)), "takes 0 to 2"),
-    "geometry": (lambda f, g: g.attrs.update(geometry="{"), "is no JSON"),
-    "geometry's kind": (lambda f, g: g.attrs.update(geometry="[]"), "JSON object"),
-    "no data": (lambda f, g: g.__delitem__("data"), "data is missing"),
-    "data's kind": (lambda f, g: replace(g, "data", np.zeros((4, 2), int)), "must hold real"),
-    "data's axes": (lambda f, g: replace(g, "data", np.zeros(4)), "must have 2 axes"),
-    "data's length": (lambda f, g: replace(g, "data", np.zeros((3, 2))), "its pattern takes"),
-    "half precision": (lambda f, g: replace(g, "data", np.zeros((4, 2), "f2")), "float16"),
-    "indptr": (lambda f, g: replace(g, "indptr", np.array([0, 2, 1, 3, 4])), "indptr decreases"),
-    "indptr's end": (lambda f, g: replace(g, "indptr", np.array([0, 1, 2, 3, 5])), "must run from 0"),
-    "indices": (lambda f, g: replace(g, "indices", np.array([0, 1, 2, -1])), "takes 0 to 3"),
-    "group": (lambda f, g: replace(f, NAME, np.zeros(3)), "missing|data set"),
-}
+DAMAGES = [
+    (lambda f, g: f.attrs.update(format="other"), "'other'"),
+    (lambda f, g: f.attrs.update(format_version=9), "version 9"),
+    (lambda f, g: g.attrs.update({"encoding-type": "csc_matrix"}), "csc_matrix"),
+    (lambda f, g: g.attrs.update(batch=3), "2 samples"),
+    (lambda f, g: g.attrs.update(layer=-1), "layer=-1"),
+    (lambda f, g: g.attrs.update(shape=(4, -4)), "sizes"),
+    (lambda f, g: g.attrs.update(shape=(4, 3)), "0 to 2"),
+    (lambda f, g: g.attrs.update(geometry="[]"), "JSON"),
+    (lambda f, g: g.__delitem__("data"), "data"),
+    (lambda f, g: replace(g, "data", np.zeros((3, 2))), "pattern"),
+    (lambda f, g: replace(g, "data", np.zeros((4, 2), "f2")), "float16"),
+    (lambda f, g: replace(g, "indptr", np.array([0, 2, 1, 3, 4])), "indptr"),
+    (lambda f, g: replace(g, "indices", np.array([0, 1, 2, -1])), "0 to 3"),
+]
 
 
-@pytest.mark.parametrize("damage", DAMAGES)
-def test_what_is_wrong_is_said(path, damage):
-    act, message = DAMAGES[damage]
+@pytest.mark.parametrize("damage, named", DAMAGES)
+def test_what_is_wrong_is_said(path, damage, named):
     without_seal(path)
     with h5py.File(path, "r+") as file:
-        act(file, file[NAME])
-    with pytest.raises(JacobianFileError, match=message) as caught:
-        load_jacobians(path, sealed=False)
-    assert "a.h5" in str(caught.value)
-    assert "\n" not in str(caught.value)
-
-
-def test_a_flipped_bit_of_the_values_is_found(path):
-    good = path.read_bytes()
-    values = np.arange(8, dtype=np.float32).tobytes()
-    at = good.index(values)
-    for position in range(0, len(values) * 8, 7):
-        bad = bytearray(good)
-        bad[at + position // 8] ^= 1 << (position % 8)
-        path.write_bytes(bad)
-        with pytest.raises(JacobianFileError, match=r"a\.h5"):
-            load_jacobians(path)
+        damage(file, file[NAME])
+    assert_refused(lambda: load_jacobians(path, sealed=False), JacobianFileError, named, "a.h5")
 
 
 def test_any_flipped_bit_is_the_stated_error(path):
     good = path.read_bytes()
-    positions = np.random.default_rng(0).choice(len(good) * 8, 1000, replace=False)
-    for position in (*range(0, USER_BLOCK * 8, 5), *positions.tolist()):
+    positions = np.random.default_rng(0).choice(len(good) * 8, 200, replace=False)
+    for position in (*range(0, USER_BLOCK * 8, 41), *positions.tolist()):
         bad = bytearray(good)
         bad[position // 8] ^= 1 << position % 8
         path.write_bytes(bad)
@@ -97,16 +73,3 @@ def test_a_file_without_a_seal_is_read_on_request_alone(path):
     record = load_jacobians(path, sealed=False)[0]
     assert record.pattern == sealed.pattern
     np.testing.assert_array_equal(record.data, sealed.data)
-
-
-@pytest.mark.parametrize("fraction", [0.0, 0.3, 0.9])
-def test_a_truncated_file_is_refused(path, fraction):
-    content = path.read_bytes()
-    path.write_bytes(content[: int(len(content) * fraction)])
-    with pytest.raises(JacobianFileError, match=r"a\.h5"):
-        load_jacobians(path)
-
-
-def test_a_missing_file_is_named(tmp_path):
-    with pytest.raises(JacobianFileError, match=r"none\.h5 does not exist"):
-        load_jacobians(tmp_path / "none.h5")

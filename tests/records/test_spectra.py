@@ -123,13 +123,10 @@ def test_gradients_go_back_step_by_step(direction):
 
 
 def test_long_gradients_stay_in_range():
-    jacobians = np.tile(np.diag([7.0, 0.1]), (30_000, 1, 1, 1))
-    records = records_of(jacobians)
-    steps_back = np.arange(29_999, -1, -1)
+    records = records_of(np.tile(np.diag([7.0, 0.1]), (3000, 1, 1, 1)))
+    steps_back = np.arange(2999, -1, -1)
     np.testing.assert_allclose(bp.log_gradient_norms(records, [0, 1.0])[:, 0], steps_back * np.log(0.1))
-    np.testing.assert_allclose(
-        bp.log_gradient_norms(records[-3000:])[:, 0], steps_back[-3000:] * np.log(7), atol=1e-9
-    )
+    np.testing.assert_allclose(bp.log_gradient_norms(records)[:, 0], steps_back * np.log(7), atol=1e-9)
 
 
 def test_gradients_that_do_not_fit_are_refused():

@@ -353,6 +353,7 @@ def main() -> int:
     """Return 0 where every file was refused or read, else 1."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("seconds", type=float, help="how long to go on")
+    parser.add_argument("--cases", type=int, default=sys.maxsize, help="how many at most (default: no limit)")
     parser.add_argument("--seed", type=int, help="of the cases (default: a new one)")
     arguments = parser.parse_args()
     seed = secrets.randbelow(2**32) if arguments.seed is None else arguments.seed
@@ -360,7 +361,7 @@ def main() -> int:
     print(f"files, seed {seed}", flush=True)
     with tempfile.TemporaryDirectory(prefix="bppsa-stress-") as folder:
         cases, number, start = Cases(seed, Path(folder)), 0, time.monotonic()
-        while time.monotonic() - start < arguments.seconds:
+        while number < arguments.cases and time.monotonic() - start < arguments.seconds:
             if child is None:
                 pipe, other = fork.Pipe()
                 child = fork.Process(target=serve, args=(cases, other), daemon=True)

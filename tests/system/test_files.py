@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+from pathlib import Path
 from threading import Barrier, Thread
 
 import h5py
@@ -115,6 +116,14 @@ def test_flipped_bits_and_truncation_are_found(tmp_path):
         path.write_bytes(content)
         with pytest.raises(PlanError, match=r"a\.h5"):
             read(path)
+
+
+def test_edited_files_of_every_format_are_refused_or_read():
+    """A plan or product that is read must compute the right values. `make stress` draws new cases."""
+    program = Path(__file__).parents[1] / "stress" / "files.py"
+    command = [sys.executable, str(program), "300", "--cases", "400", "--seed", "0"]
+    done = subprocess.run(command, capture_output=True, encoding="utf-8", timeout=600)
+    assert done.returncode == 0 and "400 tried, 0 wrong" in done.stdout, done.stdout + done.stderr
 
 
 def test_files_that_are_refused(tmp_path):

@@ -13,7 +13,7 @@ import pytest
 
 from bppsa_cupy.tools import bench
 from bppsa_cupy.tools.benchmarks import TABLE, harness
-from bppsa_cupy.tools.benchmarks.harness import OVERALL, BenchmarkError, Case, Rival, Timer
+from bppsa_cupy.tools.benchmarks.harness import OVERALL, BenchmarkError, Case, Rival
 
 FIELDS = {"case", "quantity", "ours", "theirs", "against", "unit", "ratio", "spread"}
 #: More options of the smoke test.
@@ -73,28 +73,6 @@ def test_guaranteed_sparsity_is_the_papers() -> None:
 
 
 # ---- harness ----
-
-
-def test_samples_are_long_enough_and_parts_are_summed() -> None:
-    step = bench_steps.scripted(0.001)
-    timer = Timer(step, 0.05)
-    assert timer.number == 50
-    assert timer.sample() == pytest.approx({OVERALL: 0.001})
-    parts = Timer(bench_steps.scripted(0.001, 0.003, per=2.0), 0.0).sample()
-    assert parts == pytest.approx({"part 0": 0.0005, "part 1": 0.0015, OVERALL: 0.002})
-
-
-def test_a_slow_step_runs_once() -> None:
-    step = bench_steps.scripted(harness.SLOW_SECONDS + 1)
-    timer = Timer(step, 0.02)
-    assert timer.sample() == timer.sample() == {OVERALL: harness.SLOW_SECONDS + 1}
-    assert step.result()["runs"] == 1
-
-
-def test_reset_goes_before_every_run() -> None:
-    step = bench_steps.scripted(0.001, reset=True)
-    Timer(step, 0.01).sample()
-    assert step.result()["resets"] == step.result()["runs"]
 
 
 def test_differences_are_relative_to_norms() -> None:

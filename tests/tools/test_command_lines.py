@@ -1,12 +1,8 @@
 """Every command line: help, usage, exit codes, errors on one line, silence in a pipe."""
 
-import argparse
 import os
 import subprocess
 import sys
-import warnings
-from importlib import import_module
-from pathlib import Path
 
 import pytest
 from commands import SCRIPTS, command, error_line, folder, train  # noqa: F401  folder is a fixture
@@ -22,22 +18,7 @@ from bppsa_cupy.network.backward import METHODS
 from bppsa_cupy.network.prune import SCOPES
 from bppsa_cupy.pipeline import SCHEDULES as PIPELINES
 from bppsa_cupy.plan import SCHEDULES
-from bppsa_cupy.tools import choices, cli
-
-
-def parsers():
-    """Every parser and sub-parser, by its words on the command line."""
-    found = {}
-    for script in SCRIPTS:
-        parser = import_module(f"bppsa_cupy.tools.{script.removeprefix('bppsa-')}").parser()
-        found[script] = parser
-        for action in parser._actions:
-            if isinstance(action, argparse._SubParsersAction):
-                found |= {f"{script} {name}": one for name, one in action.choices.items()}
-    return found
-
-
-PARSERS = parsers()
+from bppsa_cupy.tools import choices
 
 
 def test_choices_are_those_of_the_library():
@@ -50,19 +31,6 @@ def test_choices_are_those_of_the_library():
     assert {name: tuple(value) for name, value in library.items()} == {
         name: getattr(choices, name) for name in library
     }
-
-
-@pytest.mark.parametrize("words", PARSERS)
-def test_help_has_a_sentence_a_default_and_an_example(words):
-    parser, formatter = PARSERS[words], cli.Formatter("x")
-    assert parser.epilog.startswith(f"Example:\n  {words}")
-    for action in parser._actions:
-        if isinstance(action, argparse._HelpAction | argparse._VersionAction | argparse._SubParsersAction):
-            continue
-        text = formatter._get_help_string(action) or ""
-        assert text[:1].isupper() and text.endswith("."), action.dest
-        takes_a_value = action.option_strings and action.nargs != 0
-        assert not takes_a_value or action.required or "Default" in text or "Required" in text, action.dest
 
 
 def test_help_imports_nothing_that_compiles():
@@ -152,16 +120,6 @@ def test_a_stated_error_is_one_line_and_ends_with_1(folder, capsys, words, named
     assert named in error_line(capsys)
 
 
-@pytest.mark.parametrize("factory", [
-    "def other(**options): return 5", "def other(): pass", "another = 5", "other = 5", "raise KeyError('x')",
-    "def other(**options): raise RuntimeError('no such day')",
-])  # fmt: skip
-def test_a_model_that_is_no_factory_is_refused(folder, capsys, factory):
-    Path("other.py").write_text(factory + "\n", encoding="utf-8")
-    assert command("bppsa-train")(["other.py:other", "--data", "data.npz"]) == 1
-    assert "other" in error_line(capsys)
-
-
 def test_in_a_pipe_no_bar_and_no_traceback(folder):
     """The command as a process, as a shell runs it; an epoch is told when it ends."""
     words = "model.py:patient --data data.npz --device host --epochs 2 --batch-size 8"
@@ -174,16 +132,6 @@ def test_in_a_pipe_no_bar_and_no_traceback(folder):
         out, err = trained.communicate()
     assert (trained.returncode, err) == (0, "")
     assert out.startswith("epoch 2: ") and "\r" not in out
-
-
-def test_a_warning_is_one_line(capsys):
-    def main(_):
-        warnings.warn("a file\nis damaged", RuntimeWarning, stacklevel=2)
-
-    with warnings.catch_warnings():
-        warnings.simplefilter("default")
-        assert cli.run(main, argparse.Namespace()) == 0
-    assert capsys.readouterr().err == "warning: a file is damaged\n"
 
 
 def test_a_reader_that_has_seen_enough_is_no_error():

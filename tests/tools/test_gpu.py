@@ -9,15 +9,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import cupy_stub
 import pytest
 from cupy_fixtures import no_device_is_kept, stub  # noqa: F401  fixtures
-from nvrtc import nvrtc
 
-from bppsa_cupy.devices import cubins, get_device
-from bppsa_cupy.devices.cuda import CudaDevice
+from bppsa_cupy.devices import get_device
 from bppsa_cupy.raw_kernels import KERNELS
-from bppsa_cupy.raw_kernels.kernel import Variant
 from bppsa_cupy.tools import bench, gpu
 from bppsa_cupy.tools.gpu import Part
 from bppsa_cupy.tools.on_gpu import step_profile, walk_steps
@@ -68,24 +64,6 @@ def test_lines_exit_codes_and_limits(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert [one["name"] for one in summary] == ["one", "two", "three", "four", "five"]
 
 
-def test_machine_code_made_without_a_gpu_is_used_by_cupy(
-    stub: CudaDevice, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    if nvrtc() is None:
-        pytest.skip("NVRTC is missing: install nvidia-cuda-nvrtc-cu12 (the extra `test` has it)")
-    kernel, variant, cupy = KERNELS["step_count"], Variant(), stub.xp
-    version = sys.modules["nvrtc"].version()  # type: ignore[attr-defined]
-    monkeypatch.setattr(cubins, "kept_in", lambda: tmp_path)
-    monkeypatch.setattr(cupy.cuda.nvrtc, "getVersion", lambda: version)
-    monkeypatch.setattr(gpu, "CUPY", cupy.__version__)
-    monkeypatch.setattr(cupy_stub.Nvrtc, "compiled", [])
-    (tmp_path / "cuda").mkdir()
-    gpu.compile_without_gpu(kernel, variant, tmp_path / "cuda")
-    (file,) = (tmp_path / "cuda").iterdir()
-    assert cubins.machine_code(cupy, kernel, variant) == file
-    assert not cupy_stub.Nvrtc.compiled
-
-
 @pytest.mark.long
 @pytest.mark.usefixtures("pytorch")
 @pytest.mark.filterwarnings("ignore:CUDA is not available")
@@ -98,11 +76,3 @@ def test_walks_and_steps_are_timed(told: Callable[[], list[dict[str, Any]]]) -> 
     found = told()
     assert [line["side"] for line in found] == ["plain"] * 2 + ["captured"] * 2
     assert found[0]["calls"] > 10 and found[0]["functions"][0]["us"] > 0
-
-
-@pytest.mark.long
-def test_our_steps_run_on_the_stand_in(stub: CudaDevice, tmp_path: Path) -> None:
-    words = "steps --quick --device cuda --against none --kinds paper --repeats 1 -o".split()
-    assert bench.main([*words, str(tmp_path / "rows.json")]) == 0
-    (row,) = json.loads((tmp_path / "rows.json").read_text(encoding="utf-8"))["rows"]
-    assert "one CUDA graph" in row["note"] and row["against"] == "plain"

@@ -10,21 +10,12 @@ from commands import command, error_line, folder  # noqa: F401  folder is a fixt
 from plan_cases import edited, general_chains, plan_of, random_chain, small_network
 
 import bppsa_cupy as bp
-from bppsa_cupy.csr import Pattern
-from bppsa_cupy.distributed.balance import layer_multiply_adds
 from bppsa_cupy.models import build_model
 from bppsa_cupy.pipeline import SCHEDULES as PIPELINES
 from bppsa_cupy.pipeline.memory import stage_memory
-from bppsa_cupy.plan import Budget, Chain, Element, Plan, build_plan
-from bppsa_cupy.plan.algorithms import blelloch, dead_products, every_hybrid, hybrid, linear
-from bppsa_cupy.plan.counts import run_schedule
-from bppsa_cupy.plan.schedule import up_sweep_levels
-from bppsa_cupy.plan.sizes import ChainSizes
+from bppsa_cupy.plan import Budget, Plan, build_plan
 from bppsa_cupy.system.hdf5 import create
-from bppsa_cupy.tools.plans.commands import make_partition
-from bppsa_cupy.tools.plans.explain import explain
 from bppsa_cupy.tools.plans.report import report
-from bppsa_cupy.tools.plans.schedule_picture import in_place_rows
 
 pytestmark = pytest.mark.usefixtures("folder")
 main = command("bppsa-plan")
@@ -113,19 +104,6 @@ def test_planned_products(capsys):
     assert "multiply-adds" in error_line(capsys)
 
 
-@pytest.mark.parametrize("n", [0, 1, 2, 5, 8, 20, 23])
-def test_the_picture_is_the_schedule(n):
-    for levels in range(up_sweep_levels(n) + 1):
-        rows = in_place_rows(n, levels)
-        assert rows[-1].array == (None, *((0, k) for k in range(1, n + 1)))
-        drawn = [edge.style for row in rows for edge in row.edges if edge.start == edge.end]
-        steps, dead = hybrid(n, levels).steps, dead_products(n, levels)
-        for kind in ("mm", "mv"):
-            assert drawn.count(kind) == sum(s.kind == kind for s in steps)
-        assert drawn.count("dead") == len(dead)
-        assert {f"L{s.level}" for s in (*steps, *dead)} <= {row.label for row in rows}
-
-
 # ---- explain ----
 
 
@@ -141,19 +119,6 @@ def test_explain(capsys):
     assert chain["workers"][0]["critical_paths"]["linear"] == serial["multiply_adds"]
     assert serial["critical_path"] == serial["multiply_adds"] and chain["workers"][0]["levels"] == 0
     assert run("explain p.h5") == 0
-
-
-def test_the_hybrid_is_never_longer_than_another_schedule():
-    plan = plan_of(Chain((Element("J", Pattern.dense(4, 4), False),) * 40), schedules=["linear"])
-    (facts,) = explain(plan, workers=[2, 5, 13, 40])["chains"]
-    sizes = ChainSizes(plan.chains[0].chain)
-    for row in facts["workers"]:
-        budget = Budget(plan.batch_size, 4, row["workers"])
-        every = [linear(40), blelloch(40), *every_hybrid(40)]
-        assert row["critical_paths"]["hybrid"] == min(run_schedule(sizes, one, budget)[1] for one in every)
-        assert (row["wins"] == "bp") == (facts["baseline"] <= min(row["critical_paths"].values()))
-    limited = explain(plan, workers=[40], memory_limit=1)["chains"][0]["workers"][0]
-    assert limited["levels"] == 0 < row["levels"]
 
 
 # ---- ranks ----
@@ -181,21 +146,6 @@ def test_build_show_and_draw_over_ranks(capsys):
         assert sum(row["elements"] for row in rows) == len(chain["elements"])
     assert run("show p.h5") == 0
     assert run("draw p.h5 -o p.png") == 0 and run("draw p.h5 --schedule linear -o p.png") == 0
-
-
-@pytest.mark.parametrize("ranks", [1, 3, 4, 14])
-def test_balanced_partitions(lenet5, ranks):
-    multiply_adds = bp.Partition.balanced(layer_multiply_adds(lenet5.architecture), ranks)
-    assert make_partition(lenet5, ranks, None, None, 16) == multiply_adds
-    assert make_partition(lenet5, ranks, None, "measured", 2).ranks == ranks
-    items = {element.item for element in lenet5.chains()[0].elements}
-    partition = make_partition(lenet5, ranks, None, "elements", 16)
-    counts = [sum(index in items for index in partition.part(rank)) for rank in range(ranks)]
-    assert sum(counts) == 11 and max(counts) - min(counts) <= 1
-    weights = np.zeros(len(lenet5))
-    for element in lenet5.chains()[0].elements:
-        weights[element.item] = element.pattern.nnz * (1 if element.shared else 16) * 4
-    assert make_partition(lenet5, ranks, None, "bytes", 16) == bp.Partition.balanced(weights, ranks)
 
 
 @pytest.mark.parametrize("options", [

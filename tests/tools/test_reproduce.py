@@ -6,18 +6,11 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 from commands import command, error_line, folder  # noqa: F401  folder is a fixture
-from hypothesis import given, settings
-from hypothesis import strategies as st
-from plan_cases import plan_of, small_network
 
-import bppsa_cupy as bp
 from bppsa_cupy.data import Split
-from bppsa_cupy.plan.algorithms import blelloch, hybrid, linear
-from bppsa_cupy.plan.schedule import up_sweep_levels
-from bppsa_cupy.tools.reproduce import FIGURES, main, parser
+from bppsa_cupy.tools.reproduce import main, parser
 from bppsa_cupy.tools.reproduction import curves, stale_weights
 from bppsa_cupy.tools.reproduction import stale_weights_runs as cases
-from bppsa_cupy.tools.reproduction.figure10 import critical_steps, flops
 
 pytestmark = pytest.mark.usefixtures("folder")
 
@@ -65,10 +58,6 @@ def test_a_figure_runs_and_agrees(name):
         assert all(row.get("comparison", {}).get("agrees", {"": True}).values()), row["comparison"]
 
 
-def test_every_figure_has_a_smoke_test():
-    assert {*SMOKE, "pipeline", "figure10"} == set(FIGURES)
-
-
 def test_curves_are_held_to_three_times_the_noise():
     def curve(*losses):
         return curves.Curve(list(losses), [0.1] * len(losses), [(0.0, 0.5)])
@@ -81,88 +70,6 @@ def test_curves_are_held_to_three_times_the_noise():
 
 
 # ---- figure 10 ----
-
-
-def network(masked=False):
-    mask = np.array([[1, 0, 1, 0, 0, 0, 0, 0, 1]]).reshape(1, 1, 3, 3) * np.ones((2, 1, 1, 1), int)
-    first = bp.Conv2d(1, 2, 3, padding=1, mask=mask if masked else None)
-    layers = [first, bp.ReLU(), bp.MaxPool2d(2), bp.Flatten(), bp.Linear(8, 3), bp.Tanh()]
-    return bp.Sequential(layers, input_shape=(1, 4, 4), seed=0, device="host")
-
-
-def only_chain(facts, position=0):
-    (chain,) = facts["networks"][position]["chains"]
-    return chain
-
-
-@settings(max_examples=40)
-@given(st.integers(0, 20), st.randoms(use_true_random=False), st.data())
-def test_critical_steps_are_those_of_the_longest_chains(n, random, data):
-    schedule = data.draw(
-        st.sampled_from([linear(n), blelloch(n), hybrid(n, random.randint(0, up_sweep_levels(n)))])
-    )
-    work = [random.randint(0, 3) for _ in schedule.steps]
-    critical, longest = critical_steps(schedule, work)
-    made = {step.out: position for position, step in enumerate(schedule.steps)}
-    chains = []
-
-    def walk(position, later):
-        chain = (position, *later)
-        step = schedule.steps[position]
-        operands = [made[s] for s in (step.left, step.right) if s in made]
-        if not operands:
-            chains.append(chain)
-        for operand in operands:
-            walk(operand, chain)
-
-    for position in range(len(work)):
-        walk(position, ())
-    lengths = [sum(work[p] for p in chain) for chain in chains]
-    assert longest == max(lengths, default=0)
-    on_one = {p for chain, length in zip(chains, lengths, strict=True) if length == longest for p in chain}
-    assert {p for p, flag in enumerate(critical) if flag} == on_one
-
-
-def test_every_step_by_hand():
-    chain = only_chain(flops(network().plan(batch_size=7, schedules=["linear"])))
-    # a_1 Tanh, a_2 Linear, a_3 MaxPool2d, a_4 ReLU, a_5 Conv2d; v(5) needs a_1 to a_4.
-    by_name = {schedule["name"]: schedule for schedule in chain["schedules"]}
-    paths = [schedule["critical_path_flop"] for schedule in by_name.values()]
-    assert by_name["computed"]["critical_path_flop"] == min(paths)
-    assert [s["flop"] for s in by_name["linear"]["steps"]] == [2 * 3, 2 * 24, 2 * 32, 2 * 32]
-    assert [s["dense_flop"] for s in by_name["linear"]["steps"]] == [18, 48, 2 * 32 * 8, 2 * 32 * 32]
-    assert by_name["linear"]["flop"] == by_name["linear"]["critical_path_flop"] == 2 * 91
-    products = [s for s in by_name["blelloch"]["steps"] if s["kind"] == "mm"]
-    # M(2, 4) = MaxPool2dᵀ·Linearᵀ selects rows: 32 of 3 entries; as dense matrices 32·8·3.
-    assert [(s["begin"], s["end"], s["flop"], s["dense_flop"]) for s in products] == [(2, 4, 192, 1536)]
-    assert [(o["name"], o["flop"]) for o in chain["baseline"]] == [
-        ("5 Tanh", 6), ("4 Linear", 48), ("2 MaxPool2d", 64), ("1 ReLU", 64),
-    ]  # fmt: skip
-    chain = only_chain(flops(plan_of(small_network())))
-    assert [o["flop"] for o in chain["baseline"]] == [2 * e["nnz"] for e in chain["elements"][:-1]]
-
-
-def test_the_full_network_beside_the_pruned_one():
-    mask = np.zeros((2, 1, 3, 3))
-    mask[:, :, 1, 1] = 1
-    pruned = bp.Sequential(
-        [bp.ReLU(), bp.Conv2d(1, 2, 3, padding=1, mask=mask), bp.ReLU()], input_shape=(1, 4, 4), device="host"
-    )
-    facts = flops(pruned.plan(batch_size=1))
-    planned, full = only_chain(facts), only_chain(facts, 1)
-    assert planned["elements"][1]["nnz"] == 32 and full["elements"][1]["nnz"] == 2 * 100
-    assert planned["baseline"] == full["baseline"]  # dense, as the paper's
-    assert [operator["flop"] for operator in planned["baseline"]] == [2 * 32, 2 * 16 * 18]
-    assert all(
-        a["flop"] <= b["flop"] for a, b in zip(planned["schedules"][:-1], full["schedules"], strict=False)
-    )
-
-
-def test_figure10():
-    network(True).plan(batch_size=2).save("p.h5")
-    assert main(["figure10", "p.h5", "--output", "out"]) == 0
-    assert [n["network"] for n in made("figure10")["networks"]] == ["pruned", "full"]
-    assert main(["figure10", "p.h5", "--planned-only", "--output", "out"]) == 0
 
 
 # ---- stale weights ----

@@ -55,14 +55,6 @@ def again(*arguments):
     return command("bppsa-train")(["--resume", "c.h5", "--device", "host", *map(str, arguments)])
 
 
-def test_resuming_uses_the_optimizer_of_the_checkpoint(checkpoint):
-    assert resume("--log", "log.jsonl", "--checkpoint", "d.h5") == 0
-    assert resume("--log", "same.jsonl", "--lr", 0.02, "--momentum", 0.5) == 0
-    rows = rows_of("same.jsonl")
-    assert rows[0].pop("ran")["method"] == "bp"  # in the first row of a log
-    assert rows_of("log.jsonl")[5:] == rows and len(rows) == 5
-
-
 def test_resuming_uses_the_recipe_of_the_checkpoint(capsys):
     recipe = (
         "--lr-schedule warmup:3,cosine:10 --label-smoothing 0.1 --optimizer adamw --layer-lr 0:0.5".split()
@@ -110,27 +102,6 @@ def test_a_checkpoint_alone_goes_on_and_is_written(folder, capsys, monkeypatch):
     assert again() == 0 and again("--clip", 2) == 1 and again("../model.py:wide") == 1
     Path("../data.npz").rename("../moved.npz")
     assert again("--epochs", 4) == 1 and again("--epochs", 4, "--data", "../moved.npz") == 0
-
-
-def test_a_log_that_was_cut_is_continued(checkpoint):
-    text = Path("log.jsonl").read_text(encoding="utf-8")
-    Path("log.jsonl").write_text(text[:-20], encoding="utf-8")
-    assert resume("--log", "log.jsonl") == 0
-    assert [row["step"] for row in rows_of("log.jsonl")] == [1, 2, 3, 4, 6, 7, 8, 9, 10]
-
-
-def test_a_loss_that_is_not_finite_keeps_the_checkpoint_and_the_log(capsys):
-    assert train("--lr", 0.01, "--momentum", 0, "--checkpoint", "good.h5") == 0
-    state = load_checkpoint("good.h5")
-    state.optimizer["hyperparameters"]["lr"] = 1e30
-    save_checkpoint("good.h5", state)
-    before = Path("good.h5").read_bytes()
-    capsys.readouterr()
-    options = ("--epochs", 9, "--momentum", 0, "--resume", "good.h5", "--log", "log.jsonl")
-    assert train(*options) == 1
-    assert "at step 7" in error_line(capsys)
-    assert Path("good.h5").read_bytes() == before
-    assert [np.isfinite(row["loss"]) for row in rows_of("log.jsonl")] == [True]
 
 
 # ---- refusals ----
@@ -213,18 +184,6 @@ def test_a_trained_network_is_pruned_and_retrained():
     dump = "dump model.py:small --data data.npz --device host -o j.h5 --from pruned.h5"
     assert command("bppsa-jacobians")(dump.split()) == 0
     assert bp.load_jacobians("j.h5")[0].pattern.nnz == int(pruned.masks["0.weight"].sum())
-
-
-def test_masks_that_change():
-    options = "--prune-to .8 --prune-from-step 1 --prune-until-step 5 --prune-every 2".split()
-    assert train(*options, "--epochs", 3, "--checkpoint", "whole.h5") == 0
-    assert zeros("whole.h5") == {"0.weight": 16 / 20, "2.weight": 12 / 15}
-    assert train(*options, "--epochs", 1, "--checkpoint", "part.h5") == 0
-    assert command("bppsa-train")(["--resume", "part.h5", "--epochs", "3"]) == 0
-    assert same_parameters("whole.h5", "part.h5")
-    assert train("--prune", 0.8, "--rigl-until-step", 4, "--rigl-every", 1, "--checkpoint", "c.h5") == 0
-    counts = {name: int(mask.sum()) for name, mask in load_checkpoint("c.h5").masks.items()}
-    assert counts == {"0.weight": 4, "2.weight": 3}
 
 
 # ---- pipelines ----

@@ -169,35 +169,12 @@ def test_parametrizations_and_subclasses_are_converted(make: Any) -> None:
     assert_same(flat(model(x)), found[0])
 
 
-def test_what_stays_pytorchs_is_reported_and_logged(caplog: pytest.LogCaptureFixture) -> None:
-    model = torch.nn.ModuleDict(
-        {
-            "first": torch.nn.GRU(3, 4),
-            "second": torch.nn.LSTM(3, 4, proj_size=2),
-            "third": Doubling(3, 4),
-            "fourth": torch.nn.GRUCell(3, 4),
-        }
-    )
-    with caplog.at_level("INFO", "bppsa_cupy.torch"):
-        assert ours.convert(model) is model
-    kinds = [ours.GRU, torch.nn.LSTM, Doubling, torch.nn.GRUCell]
-    assert [type(module) for module in model.values()] == kinds
-    rows = ours.report(model)
-    assert [row.name for row in rows if not row.converted] == ["second", "third", "fourth"]
-    for record, row, word in zip(
-        caplog.records, rows, ("", "proj_size=2", "forward", "one step"), strict=True
-    ):
-        assert word in row.reason and row.reason in record.getMessage() and row.name in record.getMessage()
-        assert (record.levelname == "INFO") == row.converted
-
-
-def test_a_conversion_by_zeros_that_converts_nothing_says_so(caplog: pytest.LogCaptureFixture) -> None:
-    model = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.ReLU(), torch.nn.Linear(8, 8))
-    torch.nn.utils.prune.l1_unstructured(model[0], "weight", 0.25)
-    ours.convert(model, sparse=0.5)
-    assert "25.0%" in caplog.text and "no module" in caplog.text
-    ours.convert(model, sparse=0.2)
-    assert [row[:3] for row in ours.report(model)] == [("0", "PrunedLinear", True)]
+def test_what_stays_pytorchs_is_reported() -> None:
+    layers = [torch.nn.GRU(3, 4), torch.nn.LSTM(3, 4, proj_size=2), Doubling(3, 4), torch.nn.GRUCell(3, 4)]
+    model = torch.nn.ModuleList(layers)
+    assert ours.convert(model) is model
+    assert [type(module) for module in model] == [ours.GRU, torch.nn.LSTM, Doubling, torch.nn.GRUCell]
+    assert [row.converted for row in ours.report(model)] == [True, False, False, False]
 
 
 class Encoder(torch.nn.Module):

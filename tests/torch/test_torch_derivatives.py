@@ -21,7 +21,6 @@ import bppsa_cupy as bp
 import bppsa_cupy.torch as ours
 from bppsa_cupy.cells.definitions import DEFINITIONS
 from bppsa_cupy.cells.probe import probe_points
-from bppsa_cupy.torch import autograd
 from bppsa_cupy.torch.expressions import step_of
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*torch.jit.script:DeprecationWarning")  # PyTorch's own
@@ -202,46 +201,3 @@ def test_batched_by_torch_func() -> None:
     assert_same([nested[:, 0]], [torch.stack([theirs(x, hx)[0] for x in xs])])
     by_states = torch.vmap(lambda h: module(X, h)[1], in_dims=2, out_dims=2)(torch.stack([hx, -hx], 2))
     assert_same([by_states], [torch.stack([theirs(X, h)[1] for h in (hx, -hx)], 2)])
-
-
-def test_a_batched_gradient_is_one_pass_but_for_parameters(monkeypatch: pytest.MonkeyPatch) -> None:
-    theirs, module = pair("LSTM", 3, 4)
-    calls: list[str] = []
-
-    def counted(name: str, run: Any) -> Any:
-        return lambda *arguments: calls.append(name) or run(*arguments)
-
-    for name in ("go_forward", "go_back"):
-        monkeypatch.setattr(autograd, name, counted(name, getattr(autograd, name)))
-    found = []
-    for each in (theirs, module):
-        x = X.clone().requires_grad_()
-        y, _ = each(x)
-        vectors = torch.stack([torch.cos(y.detach()), torch.sin(y.detach()), y.detach()])
-        options = {"retain_graph": True, "is_grads_batched": True}
-        found.append([*torch.autograd.grad(y, x, vectors, **options),
-                      *torch.autograd.grad(y, list(each.parameters()), vectors, **options)])  # fmt: skip
-    assert_same(*found)
-    assert calls == ["go_forward", "go_forward", "go_back", "go_back", "go_back", "go_back"]
-    calls.clear()
-    y, _ = module(X.clone().requires_grad_())
-    torch.autograd.grad(y.sum(), list(module.parameters()), create_graph=True)
-    assert calls == ["go_forward", "go_back"]
-
-
-@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
-@torch._dynamo.config.patch(allow_rnn=True)
-def test_compiled_models_have_theirs_or_say_so(backend: str) -> None:
-    torch.compiler.reset()  # else sizes are symbols where other tests compiled for others
-    theirs, module = pair("GRU", 3, 4, 2)
-    model = torch.compile(module, backend=backend, fullgraph=True)
-    found = []
-    for each in (theirs, model):
-        x, h = X.clone().requires_grad_(), torch.ones(2, 2, 4, dtype=torch.float64, requires_grad=True)
-        (gradient,) = torch.autograd.grad(each(x, h)[0].sum(), x, create_graph=True)
-        if each is model and backend == "aot_eager":
-            with pytest.raises(RuntimeError, match="aot_autograd does not currently support double backward"):
-                gradient.sum().backward()
-            return
-        found.append(list(torch.autograd.grad(gradient.sum(), [x, h])))
-    assert_same(*found)

@@ -42,23 +42,6 @@ def test_equal_seeds_drop_what_pytorch_drops(name, options, training):
         torch.testing.assert_close(got, expected, rtol=1e-10, atol=1e-12)
 
 
-def test_states_go_to_their_inner_layers():
-    theirs, module = pair("LSTM", num_layers=2, dropout=0.4)
-    x, h, c = (torch.randn(shape, dtype=torch.float64) for shape in ((5, 2, 3), (2, 2, 4), (2, 2, 4)))
-    torch.manual_seed(1)
-    y, after = module(x, (h, c))
-    torch.manual_seed(1)
-    expected, states = theirs(x, (h, c))
-    torch.testing.assert_close((y, after), (expected, states), rtol=1e-10, atol=1e-12)
-
-
-def test_without_a_batch():
-    theirs, module = pair("GRU", num_layers=2, dropout=0.5)
-    x = torch.randn(6, 3, dtype=torch.float64)
-    for got, expected in zip(results(module, x), results(theirs, x), strict=True):
-        torch.testing.assert_close(got, expected, rtol=1e-10, atol=1e-12)
-
-
 @pytest.mark.parametrize("probability", [0.0, 1.0])
 def test_packs_drop_none_and_all(probability):
     theirs, module = pair("GRU", num_layers=2, dropout=probability)
@@ -99,9 +82,3 @@ def test_a_cell_layer_drops_too():
     x = torch.randn(5, 2, 3, dtype=torch.float64)
     torch.testing.assert_close(module(x)[0], other(x)[0])  # the second layer sees zeros alone
     assert not torch.allclose(module.eval()(x)[0], other.eval()(x)[0])
-
-
-@pytest.mark.parametrize("probability", [-0.1, 1.5, True, "0.5"])
-def test_no_probability_is_refused(probability):
-    with pytest.raises(bp.ShapeError, match=r"CellLayer has dropout=.*it takes a probability from 0 to 1"):
-        ours.CellLayer(bp.Cell.built_in("mgu"), 3, 4, 2, dropout=probability)

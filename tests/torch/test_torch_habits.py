@@ -10,7 +10,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import numba
 import pytest
 import sympy
 import torch
@@ -21,7 +20,6 @@ from torch_cases import assert_same, flat, gradients, pair
 
 import bppsa_cupy as bp
 import bppsa_cupy.torch as ours
-from bppsa_cupy.functional import passes as functional
 from bppsa_cupy.torch.engine_layer import engine_layer_of
 
 X = torch.linspace(-1, 1, 5 * 2 * 3, dtype=torch.float64).reshape(5, 2, 3)
@@ -209,26 +207,6 @@ def test_a_pass_ends_with_its_graph() -> None:
     assert bytes_in_use(module) == 0
 
 
-@pytest.mark.skipif(numba.config.NUMBA_NUM_THREADS < 2, reason="one thread alone")
-def test_passes_take_no_more_threads_than_pytorch(monkeypatch: pytest.MonkeyPatch) -> None:
-    seen, before = [], torch.get_num_threads()
-    for name in ("run", "go_back"):
-        original = getattr(functional, name)
-        monkeypatch.setattr(
-            functional,
-            name,
-            lambda *given, original=original: seen.append(numba.get_num_threads()) or original(*given),
-        )
-    module = ours.GRU(3, 4).double()
-    try:
-        for threads in (1, 2):
-            torch.set_num_threads(threads)
-            module(X)[0].sum().backward()
-    finally:
-        torch.set_num_threads(before)
-    assert seen == [1, 1, 2, 2] and numba.get_num_threads() >= 2
-
-
 def test_a_first_pass_leaves_pytorchs_threads() -> None:
     program = (
         "import torch; torch.set_num_threads(1)\n"
@@ -237,41 +215,6 @@ def test_a_first_pass_leaves_pytorchs_threads() -> None:
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout == "1\n"
-
-
-def test_weights_that_are_computed() -> None:
-    theirs, module = pair("GRU", 3, 4)
-    for each in (theirs, module):
-        torch.nn.utils.parametrizations.weight_norm(each, "weight_hh_l0")
-    x = X.clone().requires_grad_()
-    results = [flat(each(x)) for each in (theirs, module)]
-    assert_same(*results)
-    assert_same(*(gradients(m, r, x) for m, r in zip((theirs, module), results, strict=True)))
-
-
-@pytest.mark.parametrize("cls", [ours.LSTM, ours.GRU])
-@torch._dynamo.config.patch(allow_rnn=True)
-def test_a_compiled_model_holds_the_pass_as_one_operator(cls) -> None:
-    module = cls(3, 4, 2, bidirectional=True).double()
-    model = torch.compile(module, backend="aot_eager", fullgraph=True)
-    x = X.clone().requires_grad_()
-    results = [flat(each(x)) for each in (module, model)]
-    assert_same(*results)
-    assert_same(*(gradients(module, r, x) for r in results))
-    state = torch.randn(4, 2, 4, dtype=torch.float64)
-    hx = (state, -state) if cls is ours.LSTM else state
-    with torch.no_grad():
-        for x in (X, torch.cat([X, -X]), X[:3]):
-            assert_same(flat(model(x, hx)), flat(module(x, hx)))
-    arguments = (
-        X,
-        None,
-        [],
-        [p.detach() for p in module.parameters()],
-        f"{module.mode}|3|4|2|True|False|True",
-        False,
-    )
-    torch.library.opcheck(torch.ops.bppsa_cupy.over_time.default, arguments, test_utils="test_faketensor")
 
 
 @pytest.mark.filterwarnings("ignore:.*multi-threaded:DeprecationWarning")  # of forks, from Python 3.12 on

@@ -240,18 +240,6 @@ def test_steps_as_programs_write_them(converted) -> None:
     assert all(map(torch.equal, kept, [x, *states]))
 
 
-def test_a_step_without_gradients_names_its_line() -> None:
-    def step(x, h):
-        y = torch.exp(h)
-        z = y * h
-        y.add_(1)
-        return z
-
-    line = step.__code__.co_firstlineno + 2
-    with pytest.raises(bp.PassError, match=rf"test_torch_jacobians.py:{line}"):
-        ours.jacobians(step, X, X[0])
-
-
 def test_the_exponents_of_a_linear_recurrence() -> None:
     weight = torch.diag(torch.tensor([0.5, 2.0, 1.0], dtype=F64))
     records = ours.jacobians(
@@ -262,20 +250,6 @@ def test_the_exponents_of_a_linear_recurrence() -> None:
     )
     np.testing.assert_allclose(bp.singular_values(records)[7, 1], [2, 1, 0.5])
     np.testing.assert_allclose(bp.span_product(records).dense()[0].diagonal(), [0.5**50, 2.0**50, 1])
-
-
-def test_the_same_recurrence_as_a_cell_layer() -> None:
-    pytest.importorskip("sympy")
-    layer = ours.CellLayer(bp.Cell.built_in("ctrnn"), 2, 3).to(F64)
-
-    def step(x, h):
-        alpha = layer.alpha_l0
-        drive = x @ layer.weight_ih_l0.T + layer.bias_ih_l0 + h @ layer.weight_hh_l0.T + layer.bias_hh_l0
-        return (1 - alpha) * h + alpha * torch.tanh(drive)
-
-    x = torch.randn(6, 2, 2, dtype=F64)
-    own = ours.jacobians(step, x, torch.zeros(2, 3, dtype=F64))
-    np.testing.assert_allclose(ours.jacobians(layer, x).dense(), own.dense(), atol=1e-13)
 
 
 class Pair(nn.Module):
@@ -318,17 +292,6 @@ def test_attention_has_a_dense_record(batch_first) -> None:
     np.testing.assert_allclose(dense(attention, 2), by_autograd(model.attend, x), atol=1e-12)
 
 
-def test_a_transformer_has_records_of_all_its_layers() -> None:
-    encoder = nn.TransformerEncoder(nn.TransformerEncoderLayer(4, 2, 5, batch_first=True), 2).to(F64).eval()
-    x = torch.randn(2, 3, 4, dtype=F64)
-    records = ours.jacobians(nn.Sequential(encoder), x)
-    names = "MultiheadAttention Dropout LayerNorm Linear Dropout Linear Dropout LayerNorm".split()
-    assert [record.name for record in records] == 2 * names
-    np.testing.assert_allclose(
-        dense(records[0], 2), by_autograd(lambda x: encoder.layers[0].self_attn(x, x, x)[0], x), atol=1e-12
-    )
-
-
 class Tied(Holder):
     """Computes with its layer's weight, and does not call the layer."""
 
@@ -359,88 +322,6 @@ def test_what_the_engine_does_not_cover_has_a_dense_record(module, shape, dtype)
 
     assert record.layer == 0 and record.data.dtype == (np.float64 if dtype == F64 else np.float32)
     np.testing.assert_allclose(dense(record, 2), by_autograd(first, x), atol=1e-12 if dtype == F64 else 1e-2)
-
-
-@pytest.mark.parametrize("module", [nn.Linear(3, 2), nn.ReLU(), nn.GRU(3, 2, batch_first=True)])
-def test_half_precision_has_dense_records(module) -> None:
-    x = torch.randn(2, 4, 3).to(torch.bfloat16)
-    (record,) = ours.jacobians(nn.Sequential(module.to(torch.bfloat16)), x)
-    assert record.data.dtype == np.float32 and record.pattern.nnz == np.prod(record.pattern.shape)
-
-
-class Unused(Holder):
-    def forward(self, x):
-        return x
-
-
-class InPlace(Holder):
-    def forward(self, x):
-        return x.mul_(2)
-
-
-class Coupled(nn.Module):
-    def forward(self, x):
-        return x - x.mean(0)
-
-
-class Cross(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.mha = nn.MultiheadAttention(3, 1)
-
-    def forward(self, x):
-        return self.mha(x + 1, x, x)[0]
-
-
-X = torch.ones(2, 3)
-REFUSED = {
-    "no module": (lambda: ours.jacobians(3, X), bp.ShapeError, "got a int: it takes a torch.nn.Module"),
-    "a step without a state": (lambda: ours.jacobians(leaky, X), bp.ShapeError, "leaky, a step, without h0"),
-    "a cell without a state": (lambda: ours.jacobians(nn.GRUCell(3, 3), X), bp.ShapeError, "without h0"),
-    "a cell inside": (lambda: ours.jacobians(Holder(nn.GRUCell(3, 3)), X), bp.ShapeError, "one step of a"),
-    "dropout": (lambda: ours.jacobians(nn.Sequential(nn.Dropout()), X), bp.PassError, "call model.eval"),
-    "batch statistics": (lambda: ours.jacobians(nn.BatchNorm1d(3), X), bp.PassError, "model .BatchNorm1d"),
-    "coupled samples": (
-        lambda: ours.jacobians(nn.BatchNorm1d(3, track_running_stats=False).eval(), X),
-        bp.PassError, "couples the samples",
-    ),
-    "dropout over time": (lambda: ours.jacobians(nn.GRU(3, 4, 2, dropout=0.5), X), bp.PassError, "eval"),
-    "complex numbers": (
-        lambda: ours.jacobians(nn.Sequential(nn.Linear(3, 2, dtype=torch.complex64)), X * 1j),
-        bp.ShapeError, "0 .Linear. is called with torch.complex64",
-    ),
-    "two inputs": (lambda: ours.jacobians(Holder(Pair()), X), bp.ShapeError, "layers.0 .Pair.*more than one"),
-    "another query": (
-        lambda: ours.jacobians(Cross(), X[None]), bp.ShapeError, "mha .MultiheadAttention.*more than one",
-    ),
-    "attention in training": (
-        lambda: ours.jacobians(nn.TransformerEncoderLayer(3, 1), X[None]), bp.PassError, "self_attn .Multi",
-    ),
-    "a layer that couples": (
-        lambda: ours.jacobians(nn.Sequential(Coupled()), X), bp.PassError, "0 .Coupled. couples the samples",
-    ),
-    "writes in place": (
-        lambda: ours.jacobians(nn.Sequential(InPlace(nn.ReLU())), X), bp.PassError, "0 .InPlace. calls none",
-    ),
-    "no layer called": (lambda: ours.jacobians(Unused(nn.ReLU()), X), bp.ShapeError, "none of its 1 layers"),
-    "h0 of integers": (lambda: ours.jacobians(leaky, X, X.int()), bp.ShapeError, "h0 of torch.int32"),
-    "h0 of NumPy": (lambda: ours.jacobians(leaky, X, np.ones(3)), bp.ShapeError, "h0 of ndarray"),
-    "h0 of three axes": (lambda: ours.jacobians(leaky, X, X[None]), bp.ShapeError, "takes .B, S., or"),
-    "another batch": (lambda: ours.jacobians(leaky, X[:, None], X), bp.ShapeError, "takes .T, 2, ..."),
-    "no steps": (lambda: ours.jacobians(leaky, X[:0], X[0]), bp.ShapeError, "takes .T, ..."),
-    "another size": (lambda: ours.jacobians(lambda x, h: h[1:], X, X[0]), bp.ShapeError, "gave .2,. for h"),
-    "no state": (lambda: ours.jacobians(lambda x, h: None, X, X[0]), bp.ShapeError, "gave NoneType"),
-    "steps that couple": (
-        lambda: ours.jacobians(lambda x, h: h - h.mean(0), torch.ones(4, 2, 3), X), bp.PassError, "couples",
-    ),
-    "a module for exponents": (lambda: bp.lyapunov_exponents(nn.GRU(3, 4)), bp.ShapeError, "torch.jacobians"),
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("call, error, words", REFUSED.values(), ids=REFUSED)
-def test_refused_by_name(call, error, words) -> None:
-    with pytest.raises(error, match=words):
-        call()
 
 
 def test_a_converted_layer_of_kept_weights() -> None:

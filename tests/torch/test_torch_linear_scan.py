@@ -124,17 +124,3 @@ def test_batched_gradients_and_forward_mode() -> None:
     torch.testing.assert_close(torch.func.jacrev(scan, argnums=(0, 1, 2))(*given), rows)
     with pytest.raises(bp.PassError, match="reverse mode"):
         torch.func.jvp(scan, given, given)
-
-
-@pytest.mark.parametrize(
-    "a, message",
-    [
-        (torch.zeros(2, 5, 3, dtype=torch.float64), "of torch.float64 on cpu and of torch.float32 on cpu"),
-        ([0.5], "got a list: it takes tensors"),
-        (torch.zeros(2, 4, 3), r"a of shape \(2, 4, 3\)"),
-        (torch.zeros(2, 5, 3, device="meta"), "on meta"),
-    ],
-)
-def test_what_does_not_fit_is_named(a: object, message: str) -> None:
-    with pytest.raises(bp.BppsaError, match=message):
-        linear_scan(a, torch.zeros(2, 5, 3))  # type: ignore[arg-type]

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import copy
 import pickle
-import re
 
 import numpy as np
 import pytest
 import torch
-from torch.nn.utils import parametrizations, prune
+from torch.nn.utils import prune
 
-import bppsa_cupy as bp
 import bppsa_cupy.torch as ours
 from bppsa_cupy.torch import pruned
 
@@ -53,18 +51,13 @@ def masks_of(net: torch.nn.Module) -> dict[str, torch.Tensor]:
 
 @pytest.mark.parametrize("batch", [1, 5])
 @pytest.mark.parametrize("by", ["zeros", "prune"])
-def test_results_state_dict_and_optimizer_are_pytorchs(
-    by: str, batch: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_results_state_dict_and_optimizer_are_pytorchs(by: str, batch: int) -> None:
     theirs, net = thinned(by), thinned(by)
     parameters = list(net.parameters())
     assert ours.convert(net, sparse="auto") is net
     assert [type(net[k]) for k in (0, 2)] == [ours.PrunedConv2d] * 2 and type(net[4]) is ours.PrunedLinear
     assert all(a is b for a, b in zip(net.parameters(), parameters, strict=True))
     assert net.state_dict().keys() == theirs.state_dict().keys()
-    went = []
-    apply = pruned.ByListPass.apply
-    monkeypatch.setattr(pruned.ByListPass, "apply", lambda *a: went.append(1) or apply(*a))
     x = torch.randn(batch, 2, 8, 8, dtype=torch.float64)
     expected, found = results(theirs, x), results(net, x)
     # The whole weight's gradient of zeros that are no mask is PyTorch's; ours is of what is kept.
@@ -72,7 +65,6 @@ def test_results_state_dict_and_optimizer_are_pytorchs(
     for ours_, theirs_ in zip(found, expected, strict=True):
         mask = next((m for m in kept if by == "zeros" and m.shape == theirs_.shape), None)
         torch.testing.assert_close(ours_, theirs_ if mask is None else theirs_ * mask, rtol=1e-12, atol=1e-12)
-    assert len(went) == 3
     for single in (theirs, net):  # without a batch
         single[3] = torch.nn.Flatten(0)
     torch.testing.assert_close(net(x[0]), theirs(x[0]), rtol=1e-12, atol=1e-12)
@@ -115,20 +107,8 @@ def test_absent_weights_stay_absent_until_reverted() -> None:
     assert ours.revert(net) is net
 
 
-def test_a_mask_that_changes_is_followed() -> None:
-    theirs, net = thinned("prune"), ours.convert(thinned("prune"), sparse="auto")
-    x = torch.randn(2, 2, 8, 8, dtype=torch.float64)
-    net(x)
-    for one in (theirs, net):
-        torch.manual_seed(3)
-        one[0].weight_mask[...] = (torch.rand(one[0].weight_mask.shape) < 0.1).double()
-        prune.random_unstructured(one[2], "weight", 0.5)
-    for a, b in zip(results(theirs, x), results(net, x), strict=True):
-        torch.testing.assert_close(b, a, rtol=1e-12, atol=1e-12)
-
-
-@pytest.mark.parametrize("write", ["mul_", "copy_", "swap", "numpy"])
-def test_a_mask_that_is_written_past_autograd_is_followed(write: str) -> None:
+@pytest.mark.parametrize("write", ["autograd", "mul_", "copy_", "swap", "numpy"])
+def test_a_mask_that_is_written_is_followed(write: str) -> None:
     theirs, net = thinned("prune"), ours.convert(thinned("prune"), sparse="auto")
     x = torch.randn(2, 2, 8, 8, dtype=torch.float64)
     results(net, x)
@@ -140,7 +120,9 @@ def test_a_mask_that_is_written_past_autograd_is_followed(write: str) -> None:
             )
             if write == "swap":  # as many weights in each row
                 new = mask.flatten(1).flip(1).reshape(mask.shape)
-            if write == "numpy":
+            if write == "autograd":
+                mask[...] = new
+            elif write == "numpy":
                 mask.numpy()[...] = new.numpy()
             else:
                 mask.data.mul_(new) if write == "mul_" else mask.data.copy_(new)
@@ -214,53 +196,3 @@ def test_what_is_taken_and_what_is_left() -> None:
     reflecting = torch.nn.Conv2d(2, 2, 3, padding=1, padding_mode="reflect")
     prune.random_unstructured(reflecting, "weight", 0.9)
     assert type(ours.convert(reflecting, sparse="auto")) is torch.nn.Conv2d
-    with pytest.raises(RuntimeError, match="expected input"):
-        half(torch.zeros(1, 3, 8, 8, dtype=torch.float64))
-    with pytest.raises(RuntimeError, match="Kernel size can't be greater"):
-        half[2](torch.zeros(1, 4, 2, 8, dtype=torch.float64))
-    with pytest.raises(bp.ShapeError, match="take"):
-        ours.convert(model())
-
-
-def fractional() -> torch.nn.Module:
-    net = model()
-    prune.custom_from_mask(net[0], "weight", torch.full_like(net[0].weight, 0.5))
-    return net
-
-
-def parametrized() -> torch.nn.Module:
-    net = model()
-    parametrizations.weight_norm(net[4])
-    with torch.no_grad():
-        net[4].parametrizations.weight.original1[:, 1:] = 0
-    return net
-
-
-def hooked() -> torch.nn.Module:
-    net = model()
-    with pytest.warns(FutureWarning):
-        torch.nn.utils.weight_norm(net[4])
-    with torch.no_grad():
-        net[4].weight_v[:, 1:] = 0
-    net(torch.zeros(1, 2, 8, 8, dtype=torch.float64))
-    return net
-
-
-REFUSED = {
-    "mask": (fractional, "auto", "0 (Conv2d) has a weight_mask of other values"),
-    "parametrization": (parametrized, "auto", "remove_parametrizations(module, 'weight')"),
-    "hook": (hooked, "auto", "4 (Linear) computes its weight in a hook"),
-    "share": (model, 1.5, "sparse=1.5"),
-    "word": (model, "yes", "sparse='yes'"),
-}
-
-
-@pytest.mark.parametrize("case", REFUSED)
-def test_refused_by_name(case: str) -> None:
-    make, sparse, message = REFUSED[case]
-    net = make()
-    kinds = [type(module) for module in net.modules()]
-    with pytest.raises(bp.ShapeError, match=re.escape(message)):
-        ours.convert(net, sparse=sparse)
-    assert [type(module) for module in net.modules()] == kinds
-    assert np.isfinite(next(net.parameters()).detach().numpy()).all()

@@ -12,7 +12,6 @@ from torch.nn.functional import dropout, layer_norm, linear
 from torch.nn.utils import parametrizations
 from torch_cases import assert_same
 
-import bppsa_cupy as bp
 import bppsa_cupy.torch as ours
 
 T, B, F, H = 9, 4, 3, 5
@@ -224,10 +223,3 @@ def test_each_shape_mode_and_dtype_is_traced() -> None:
             assert_same([state], [expected])
     copied = copy.deepcopy(module)
     assert torch.equal(copied(x)[0], y)
-
-
-def test_what_is_no_step_is_refused() -> None:
-    with pytest.raises(bp.ShapeError, match="int"):
-        ours.recurrence(3)  # type: ignore[arg-type]
-    with pytest.raises(bp.ShapeError):
-        ours.recurrence(torch.nn.RNNCell(F, H))(torch.zeros(0, B, F))

@@ -10,9 +10,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch_cases import assert_same, flat, gradients, pair
 
-import bppsa_cupy as bp
-import bppsa_cupy.torch as ours
-
 
 def parts_of(state: Any) -> tuple[torch.Tensor, ...]:
     return state if isinstance(state, tuple) else (state,)
@@ -77,24 +74,3 @@ def test_first_states_of_both_directions() -> None:
     forward[1], backward[0] = 0, 0
     first, second = theirs(x[:2], forward), theirs(x[2:], backward)
     assert_same([y, after], [torch.cat([first[0], second[0]]), torch.stack([second[1][0], first[1][1]])])
-
-
-def test_clean_rl_reads_states_of_an_agent() -> None:
-    """CleanRL's `get_states`, whose loop over steps is one call."""
-    steps, environments = 16, 8
-    theirs, module = pair("LSTM", 6, 12, dtype=torch.float32)
-    hidden, done = torch.randn(steps * environments, 6), torch.rand(steps * environments) < 0.2
-    state = torch.zeros(1, environments, 12), torch.zeros(1, environments, 12)
-    by_step, flags = hidden.reshape(steps, environments, 6), done.reshape(steps, environments)
-    expected = loop(theirs, by_step, state, flags)
-    assert_same(flat(module(by_step, state, flags)), expected)
-
-
-def test_other_resets_are_refused() -> None:
-    module, x = ours.GRU(3, 4), torch.zeros(5, 2, 3)
-    for resets in (torch.zeros(5, 2), torch.zeros(2, 5, dtype=torch.bool), [False] * 5):
-        with pytest.raises(bp.ShapeError, match="resets"):
-            module(x, None, resets)
-    pack = torch.nn.utils.rnn.pack_sequence([torch.zeros(3, 3)])
-    with pytest.raises(bp.ShapeError, match="PackedSequence"):
-        module(pack, None, torch.zeros(3, 1, dtype=torch.bool))

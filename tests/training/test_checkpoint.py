@@ -2,12 +2,12 @@
 
 import dataclasses
 
-import h5py
 import numpy as np
 import pytest
+from plan_cases import edited
+from refusals import assert_refused
 
 from bppsa_cupy.errors import CheckpointError
-from bppsa_cupy.system import hdf5
 from bppsa_cupy.training.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
 
 NETWORK = {
@@ -68,24 +68,16 @@ def test_save_then_load_is_the_identity(tmp_path, dtype):
         assert_same(load_checkpoint(tmp_path / "c.h5"), checkpoint)
 
 
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        (lambda f: f.attrs.update(format="bppsa-plan"), "format 'bppsa-plan'"),
-        (lambda f: f.attrs.update(format_version=2), "version 2"),
-        (lambda f: f.attrs.update(network="{"), "cannot be read"),
-        (lambda f: f.attrs.update(network="[]"), "must be a JSON object"),
-        (lambda f: f.attrs.__delitem__("step"), "'step' of / is missing"),
-        (lambda f: f.__delitem__("masks"), "group masks is missing"),
-        (lambda f: f["masks"].create_group("x"), "x is a group"),
-    ],
-)
-def test_foreign_content_is_refused(tmp_path, change, message):
+DAMAGES = [
+    (lambda f: f.attrs.update(format="bppsa-plan"), "'bppsa-plan'"),
+    (lambda f: f.attrs.update(network="[]"), "JSON object"),
+    (lambda f: f.attrs.__delitem__("step"), "'step'"),
+    (lambda f: f["masks"].create_group("x"), "x"),
+]
+
+
+@pytest.mark.parametrize("change, named", DAMAGES)
+def test_foreign_content_is_refused(tmp_path, change, named):
     save_checkpoint(tmp_path / "a.h5", make())
-    with h5py.File(tmp_path / "a.h5") as source, hdf5.create(tmp_path / "b.h5") as target:
-        target.attrs.update(dict(source.attrs))
-        for name in source:
-            source.copy(name, target)
-        change(target)
-    with pytest.raises(CheckpointError, match=message):
-        load_checkpoint(tmp_path / "b.h5")
+    path = edited(tmp_path / "a.h5", tmp_path / "b.h5", change)
+    assert_refused(lambda: load_checkpoint(path), CheckpointError, named, "b.h5")
