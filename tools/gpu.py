@@ -92,7 +92,7 @@ def make_parts() -> list[Part]:
         "ncu", "--clock-control", "none", "--kernel-name", f"regex:^({PROFILED})$", "--launch-count", "40",
         *sections, *profile, "--once",
     )  # fmt: skip
-    captures = module("on_gpu.captures")
+    captures = (PYTHON, "-m", "pytest", *PYTEST, "tests/devices/test_graphs_on_gpu.py")
     memcheck = ("compute-sanitizer", "--tool", "memcheck", "--error-exitcode", "9", *captures)
     workers = ("-n", "16", "--dist", "worksteal") if importlib.util.find_spec("xdist") else ()
     pytest = (PYTHON, "-m", "pytest", *PYTEST, *workers)
@@ -102,7 +102,7 @@ def make_parts() -> list[Part]:
         Part("machine", 10, ("nvidia-smi",)),
         Part("ahead", 60, compiled, (*compiled, "--like", "sgd_step")),
         Part("walks", 30, (*walks, "--steps", "1000"), (*walks, *tiny)),
-        Part("captures", 30, captures),
+        Part("captures", 30, captures, (*captures, "--collect-only", "-q")),
         steps("paper", 60),
         steps("images", 80),
         Part("kernels", 50, pairs, (*pairs, "--collect-only", "-q")),

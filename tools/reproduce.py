@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import math
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -22,7 +21,6 @@ OPTIONS: dict[str, tuple[Any, str]] = {
     "clip": (float, "Largest norm of the gradients."),
     "seed": (cli.not_negative, "Seed of parameters and order."),
     "seeds": (cli.positive, "Number of seeds, from 0."),
-    "hidden_size": (cli.positive, "Units of the recurrent layer."),
     "threads": (cli.positive, "Threads of PyTorch on the host."),
 }
 
@@ -72,25 +70,6 @@ def _add_figure13(parser: argparse.ArgumentParser) -> None:
     add_options(parser, epochs=15, lr=1e-3, iterations=None, batch_size=16, clip=1.0, seed=0, threads=1)
 
 
-def _add_figure10(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("plan", type=Path, metavar="PLAN", help="Plan of a network to count.")
-    parser.add_argument(
-        "--planned-only", action="store_true", help="Do not count the same network without its masks."
-    )
-
-
-def _add_forgetting(parser: argparse.ArgumentParser) -> None:
-    _add_data(parser, "File of sequences of bppsa-data audio or bitstream.")
-    parser.add_argument(
-        "--radii", type=radii, default="0.3,0.6,1,1.5,2,3", metavar="R,R",
-        help="Spectral radii of W_hh before training.",
-    )  # fmt: skip
-    parser.add_argument(
-        "--sequences", type=cli.positive, default=64, metavar="N", help="Number of sequences to analyse."
-    )
-    add_options(parser, epochs=10, hidden_size=20, seeds=3, batch_size=16, lr=1e-3, clip=1.0)
-
-
 def _add_prune(parser: argparse.ArgumentParser) -> None:
     _add_data(parser, "Folder of CIFAR-10's binary layout.")
     parser.add_argument("--model", default="vgg11", metavar="MODEL", help="Model, as bppsa-train accepts it.")
@@ -137,44 +116,13 @@ def _add_resnet20(parser: argparse.ArgumentParser) -> None:
 
 def _add_pipeline(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "--table", choices=("2", "3", "4", "digits", "6"), required=True,
-        help="Table of the paper on stale weights, or digits. Required.",
-    )  # fmt: skip
-    parser.add_argument(
-        "--data", metavar="PATH",
-        help="Folder of MNIST or CIFAR-10, as bppsa-train reads it. Default: digits, for that table.",
-    )  # fmt: skip
-    parser.add_argument(
-        "--models", type=lambda text: tuple(text.split(",")), metavar="MODEL,…",
-        help="Models of table 2. Default: those of the data.",
-    )  # fmt: skip
-    parser.add_argument("--plain", action="store_true", help="Train only the paper's rows of table 2.")
-    parser.add_argument(
-        "--like",
-        default="",
-        metavar="TEXT",
-        help="Train only rows whose name contains TEXT.",
+        "--like", default="", metavar="TEXT", help="Train only rows whose name contains TEXT. Default: all."
     )
     add_options(parser, seeds=1)
     parser.add_argument(
         "--epochs", type=cli.positive, metavar="N",
-        help="Epochs of a network's shortest run in the table; others in proportion. Default: the paper's.",
+        help="Epochs of the shortest run; others in proportion. Default: 12.",
     )  # fmt: skip
-    parser.add_argument(
-        "--processes", type=cli.positive, default=1, metavar="N",
-        help="Number of runs at a time, with one thread each if there are several.",
-    )  # fmt: skip
-
-
-def radii(text: str) -> list[float]:
-    """The argument type of spectral radii: "0.5,1,2"."""
-    try:
-        found = sorted({float(one) for one in text.split(",")})
-    except ValueError:
-        found = []
-    if not found or not 0 < found[0] <= found[-1] < math.inf:
-        raise argparse.ArgumentTypeError(f"{text!r} are no radii: give numbers above 0 as 0.5,1,2")
-    return found
 
 
 #: By the figure's name: what runs, what adds its options, its data in the example, and what it shows.
@@ -183,14 +131,10 @@ FIGURES: dict[str, tuple[str, Callable[[argparse.ArgumentParser], None], str, st
                 "Train LeNet-5 on CIFAR-10 by every method: the loss curves are equal."),
     "figure7": ("figure7:run_figure7", _add_figure7, "--data bits.h5",
                 "Train an RNN on bitstreams by bppsa-cupy and by PyTorch."),
-    "figure10": ("figure10:run", _add_figure10, "plan.h5",
-                 "Count the FLOP of every step of every schedule of a plan."),
     "figure13": ("figure7:run_figure13", _add_figure13, "--data audio.h5",
                  "Train a GRU on audio by bppsa-cupy and by PyTorch."),
-    "forgetting": ("forgetting:run", _add_forgetting, "--data audio.h5",
-                   "Measure gradients in the backward pass over sequences, by cell and spectral radius."),
-    "pipeline": ("stale_weights:run", _add_pipeline, "--table digits",
-                 "Train with stale weights, by the tables of the second paper."),
+    "pipeline": ("stale_weights:run", _add_pipeline, "--seeds 5",
+                 "Train LeNet-5 on digits with stale weights, by the second paper's schedules."),
     "prune": ("prune:run", _add_prune, "--data cifar10",
               "Prune VGG-11 and retrain it by back-propagation and by scan."),
     "resnet20": ("resnet20:run", _add_resnet20, "--data cifar10",

@@ -78,7 +78,6 @@ WRONG = [
     "bppsa-jacobians plot j.h5 -o p.png --rows a:b",
     "bppsa-data bitstream --length 3 -o s.h5 --seed -1",
     "bppsa-bench no-such-benchmark",
-    "bppsa-reproduce forgetting --data d.h5 --radii 0",
 ]
 
 
