@@ -5,6 +5,7 @@ import struct
 
 import numpy as np
 import pytest
+from refusals import assert_refused
 
 from bppsa_cupy.data import load
 from bppsa_cupy.errors import DataError
@@ -50,18 +51,15 @@ def test_a_cifar10_folder(tmp_path):
     assert data.normalization.mean == (0.4914, 0.4822, 0.4465)
 
 
-@pytest.mark.parametrize("size", [0, 1, 3072, 3074, 9000])
+@pytest.mark.parametrize("size", [0, 3072, 9000])
 def test_a_part_of_a_record_is_refused(tmp_path, size):
     (tmp_path / "data_batch_1.bin").write_bytes(bytes(size))
-    message = f"has {size} bytes, {size // 3073} records of 3073 bytes and {size % 3073} bytes more"
-    with pytest.raises(DataError, match=message):
-        load(tmp_path)
+    assert_refused(lambda: load(tmp_path), DataError, f"{size} bytes", "3073")
 
 
 def test_a_label_out_of_range_is_named(tmp_path):
     write_cifar10(tmp_path / "data_batch_1.bin", [0, 1, 10])
-    with pytest.raises(DataError, match=r"data_batch_1\.bin has label 10 in record 2"):
-        load(tmp_path)
+    assert_refused(lambda: load(tmp_path), DataError, "data_batch_1.bin", "label 10")
 
 
 # ---- IDX ----
@@ -79,35 +77,22 @@ def test_an_idx_folder(tmp_path, packed, dot):
     np.testing.assert_array_equal(data.test.inputs[:, 0], test)
 
 
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        (lambda b: b[:-1], "has 155 bytes: a header for 7 × 5 × 4 values takes 156"),
-        (lambda b: b + b"\0", "has 157 bytes"),
-        (lambda b: b[:10], "begins with 00000803"),
-        (lambda b: b"\0\0\x08\x01" + b[4:], "begins with 00000801"),
-        (lambda b: b"", "begins with nothing"),
-    ],
-)
-def test_wrong_idx_files_are_refused(tmp_path, change, message):
+@pytest.mark.parametrize("change, given, fix", [
+    (lambda b: b[:-1], "155 bytes", "156"), (lambda b: b + b"\0", "157 bytes", "156"),
+    (lambda b: b[:10], "00000803", "train-images"),
+    (lambda b: b"\0\0\x08\x01" + b[4:], "00000801", "train-images"),
+])  # fmt: skip
+def test_wrong_idx_files_are_refused(tmp_path, change, given, fix):
     write_mnist(tmp_path, "train", 7, packed=False)
     file = tmp_path / "train-images-idx3-ubyte"
     file.write_bytes(change(file.read_bytes()))
-    with pytest.raises(DataError, match=message):
-        load(tmp_path)
+    assert_refused(lambda: load(tmp_path), DataError, given, fix)
 
 
-def test_damaged_gzip_and_missing_labels_are_refused(tmp_path):
+def test_missing_labels_are_refused(tmp_path):
     write_mnist(tmp_path, "train", 7, packed=True)
-    file = tmp_path / "train-images-idx3-ubyte.gz"
-    content = file.read_bytes()
-    for bad in (content[:-9], b"xx" + content[2:], content[:30] + b"\xff\xff\xff" + content[33:]):
-        file.write_bytes(bad)
-        with pytest.raises(DataError, match="train-images"):
-            load(tmp_path)
     (tmp_path / "train-labels-idx1-ubyte.gz").unlink()
-    with pytest.raises(DataError, match=r"no labels beside it: .*train-labels-idx1-ubyte\.gz"):
-        load(tmp_path)
+    assert_refused(lambda: load(tmp_path), DataError, "labels", "train-labels-idx1-ubyte.gz")
 
 
 # ---- NumPy archives ----
@@ -132,30 +117,24 @@ def test_an_archive_of_bytes_with_a_test(tmp_path):
 
 
 X, Y = np.ones((4, 3)), np.arange(4)
-WRONG_ARCHIVES = {
-    "names": ({"a": X, "y": Y}, "holds a, y: it must hold x_train"),
-    "half a test": ({"x_train": X, "y_train": Y, "x_test": X}, "holds only x_test"),
-    "lengths": ({"x": X, "y": Y[:3]}, r"has 4 inputs and labels int64 of shape \(3,\)"),
-    "labels": ({"x": X, "y": Y * 0.5}, "labels float64"),
-    "negative": ({"x": X, "y": Y - 1}, "label -1 in record 0"),
-    "nan": ({"x": np.where(Y[:, None] == 2, np.nan, X), "y": Y}, "NaN or infinite input in sample 2"),
-    "axes": ({"x": Y, "y": Y}, r"inputs of shape \(4,\)"),
-    "none": ({"x": X[:0], "y": Y[:0]}, "N at least 1"),
-    "text": ({"x": np.full((4, 3), "a"), "y": Y}, "inputs of <U1"),
-    "objects": ({"x": np.full((4, 3), None), "y": Y}, "plain arrays"),
-    "shapes": (
-        {"x_train": X, "y_train": Y, "x_test": X[:, :2], "y_test": Y},
-        r"samples of shape \(3,\) and .* of \(2,\)",
-    ),
-}
+WRONG_ARCHIVES = [
+    ({"a": X, "y": Y}, "a, y", "x_train"),
+    ({"x_train": X, "y_train": Y, "x_test": X}, "x_test", "y_test"),
+    ({"x": X, "y": Y[:3]}, "4 inputs", "(3,)"),
+    ({"x": X, "y": Y * 0.5}, "labels", "float64"),
+    ({"x": X, "y": Y - 1}, "label -1", "record 0"),
+    ({"x": np.where(Y[:, None] == 2, np.nan, X), "y": Y}, "NaN", "sample 2"),
+    ({"x": Y, "y": Y}, "(4,)", "inputs"),
+    ({"x": X[:0], "y": Y[:0]}, "N", "at least 1"),
+    ({"x": np.full((4, 3), None), "y": Y}, "plain arrays", "a.npz"),
+    ({"x_train": X, "y_train": Y, "x_test": X[:, :2], "y_test": Y}, "(3,)", "(2,)"),
+]
 
 
-@pytest.mark.parametrize("case", WRONG_ARCHIVES)
-def test_wrong_archives_are_refused(tmp_path, case):
-    arrays, message = WRONG_ARCHIVES[case]
+@pytest.mark.parametrize("arrays, given, fix", WRONG_ARCHIVES)
+def test_wrong_archives_are_refused(tmp_path, arrays, given, fix):
     np.savez(tmp_path / "a.npz", **arrays)
-    with pytest.raises(DataError, match=message):
-        load(tmp_path / "a.npz")
+    assert_refused(lambda: load(tmp_path / "a.npz"), DataError, given, fix)
 
 
 # ---- digits, and no layout ----
@@ -176,10 +155,7 @@ def test_digits():
 
 
 def test_unknown_sources_are_refused(tmp_path):
-    with pytest.raises(DataError, match=r"none' does not exist: it must be 'digits', 'text', a folder"):
-        load(tmp_path / "none")
-    with pytest.raises(DataError, match="is of no known layout"):
-        load(tmp_path)
     (tmp_path / "a.csv").write_text("1,2", encoding="utf-8")
-    with pytest.raises(DataError, match=r"a\.csv is of no known layout"):
-        load(tmp_path / "a.csv")
+    assert_refused(lambda: load(tmp_path / "none"), DataError, "none", "'digits'")
+    assert_refused(lambda: load(tmp_path), DataError, str(tmp_path), "layout")
+    assert_refused(lambda: load(tmp_path / "a.csv"), DataError, "a.csv", "layout")

@@ -51,14 +51,6 @@ def test_what_is_done_to_a_sample_does_not_follow_from_its_batch(batch_size, sta
     assert not np.array_equal(expected, by_sample(split, batch_size=17, seed=4, epoch=2))
 
 
-def test_what_is_no_image_and_what_is_no_name_are_refused():
-    vectors = Split(np.ones((4, 3), np.float32), np.arange(4), None)
-    with pytest.raises(DataError, match=r"the samples are \(3,\): it takes images"):
-        batches(vectors, 2, augment="crop-flip")
-    with pytest.raises(DataError, match="augmentation 'mixup' was asked for: there is crop-flip"):
-        batches(split_of(4), 2, augment="mixup")
-
-
 # ---- loading beside computing ----
 
 

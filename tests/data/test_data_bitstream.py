@@ -83,18 +83,6 @@ def test_a_file_comes_back_as_written(tmp_path, lengths, dtype, test):
             np.testing.assert_array_equal(ours.lengths, theirs.lengths)
 
 
-def test_load_gives_values_as_they_are_with_lengths(tmp_path):
-    write_sequences(tmp_path / "s.h5", sequences_of(LENGTHS, dtype=np.uint8))
-    dataset = load(tmp_path / "s.h5")
-    assert (dataset.name, dataset.input_shape, dataset.classes) == ("some", (5, 2), 3)
-    assert dataset.normalization is None
-    np.testing.assert_array_equal(dataset.train.lengths, LENGTHS)
-    np.testing.assert_array_equal(dataset.test.lengths, LENGTHS[:2])
-    (batch,) = batches(dataset.train, 6, shuffle=False)
-    assert batch.inputs.dtype == np.float32
-    np.testing.assert_array_equal(batch.inputs, dataset.train.inputs)
-
-
 def test_load_applies_the_constants_of_the_file(tmp_path):
     constants = Normalization((1.0, 2.0), (0.5, 4.0))
     write_sequences(tmp_path / "s.h5", sequences_of(normalization="train", constants=constants))

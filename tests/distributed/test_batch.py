@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from marks import some
 from ranks_in_turn import Exchange
+from refusals import assert_refused
 
 import bppsa_cupy as bp
 from bppsa_cupy.data import Split, batches
@@ -246,28 +247,19 @@ def test_sums_of_any_number_of_terms_are_those_of_one_process(terms):
     assert nodes_of(range(3, 8)) == [Node(3, 1), Node(4, 4)] and nodes_of(range(4, 4)) == []
 
 
-def test_what_does_not_fit_is_named():
-    net = bp.accumulate(sequences(), 2)
-    x = np.zeros((3, 6, 2))
-    with pytest.raises(DistributedError, match="begins with zeros"):
-        net.forward(x, states=np.zeros((1, 3, 5)))
-    with pytest.raises(DistributedError, match="micro_batch"):
-        bp.accumulate(sequences(), 0)
-    with pytest.raises(DistributedError, match="leave micro_batch out"):
-        BatchSequential(sequences(), None, 2, sync_batch_norm=True)
+def test_refused_arguments():
+    net, x = bp.accumulate(sequences(), 2), np.zeros((3, 6, 2))
+    split = Split(np.zeros((4, 6, 2), np.float32), np.full((4, 6), -100), None)
+    ignored = Dataset(name="none", train=split, test=None, input_shape=(6, 2), classes=3, normalization=None)
     net.forward(x)
-    with pytest.raises(DistributedError, match="final states"):
-        net.backward(np.zeros((3, 6, 3)), state_gradients=np.zeros((1, 3, 5)))
-    net.gradients_of(x, lambda scores, samples: (np.zeros(()), np.zeros_like(scores)))
-    with pytest.raises(DistributedError, match="in micro-batches: load state_dict"):
-        net.transposed_jacobians()
-    with pytest.raises(PassError, match="one micro-batch alone"):
-        net.backward(np.zeros((3, 6, 3)))
-    with pytest.raises(PassError, match="without micro-batches"):
-        plain = net.inner
-        plain.forward(x)
-        net.forward(x, into=plain.last_pass)
-    with pytest.raises(LabelError, match="every label is ignored"):
-        split = Split(np.zeros((4, 6, 2), np.float32), np.full((4, 6), -100), None)
-        data = Dataset(name="none", train=split, test=None, input_shape=(6, 2), classes=3, normalization=None)
-        train(net, data, bp.SGD(net.parameters, lr=0.1), Settings(batch_size=4))
+    net.inner.forward(x)
+    plain = net.inner.last_pass
+    for call, error, *named in (
+        (lambda: net.forward(x, states=np.zeros((1, 3, 5))), DistributedError, "states", "zeros"),
+        (lambda: bp.accumulate(sequences(), 0), DistributedError, "micro_batch=0", "1"),
+        (lambda: BatchSequential(sequences(), None, 2, sync_batch_norm=True), DistributedError, "micro"),
+        (lambda: net.backward(np.zeros((3, 6, 3)), state_gradients=x), DistributedError, "final states"),
+        (lambda: net.forward(x, into=plain), PassError, "without micro-batches"),
+        (lambda: train(net, ignored, bp.SGD(net.parameters), Settings(batch_size=4)), LabelError, "ignored"),
+    ):  # fmt: skip
+        assert_refused(call, error, *named)

@@ -8,6 +8,7 @@ import sys
 import numpy as np
 import pytest
 from jax_cases import assert_same, bj, draw, jax, jnp, x64  # noqa: F401
+from refusals import assert_refused
 
 import bppsa_cupy as bp
 
@@ -18,41 +19,47 @@ LRU_PARAMS = LRU.init(jax.random.key(0))
 WITHOUT_BIAS = {name: value for name, value in PARAMS.items() if name != "bias_hh_l0"}
 
 
+def scan(**changed):
+    zeros = np.zeros((2, 5, 3), np.float32)
+    return bj.linear_scan(**{"a": zeros, "b": zeros, **changed})
+
+
 def cast(tree, dtype):
     return jax.tree.map(lambda a: jnp.asarray(a, dtype), tree)
 
 
-SHAPES = [
-    (lambda: bj.GRU(3, 0), r"GRU got hidden_size=0"),
-    (lambda: bj.GRU(3, 4, dropout=0.5), r"GRU got dropout=0.5: it takes 0.0 alone"),
-    (lambda: bj.CellLayer("gru", 3, 4), r"CellLayer got cell of str: it takes a bp.Cell"),
-    (lambda: GRU(cast(PARAMS, "float16"), cast(X, "float16")), r"GRU\(3, 4\) got x of float16: .*float32"),
-    (lambda: GRU(cast(PARAMS, "bfloat16"), cast(X, "bfloat16")), r"x of bfloat16: .* x.astype\(jnp"),
-    (lambda: GRU(PARAMS, np.ones((2, 5, 3), int)), r"got x of int32: it takes float32 or float64"),
-    (lambda: GRU(cast(PARAMS, "bfloat16"), X), r"got weight_ih_l0 of bfloat16 .*with input of float32"),
-    (lambda: GRU(PARAMS, X[..., :2]), r"GRU\(3, 4\) got input \(5, 2\): it takes sequences \(T, 3\)"),
-    (lambda: GRU(PARAMS, X[None]), r"got x of shape \(1, 2, 5, 3\): it takes \(B, T, 3\), .*; jax.vmap"),
-    (lambda: GRU(PARAMS, X[:0]), r"B must be at least 1"),
-    (lambda: GRU(PARAMS, X[:, :0]), r"T must be at least 1"),
-    (lambda: GRU(list(PARAMS), X), r"GRU\(3, 4\) got params of list: it takes a dict as init\("),
-    (lambda: GRU(WITHOUT_BIAS, X), r"got the parameters \['weight_ih_l0', .* it takes \[.*'bias_hh_l0'\]"),
-    (lambda: GRU({**PARAMS, "bias_hh_l0": X}, X), r"bias_hh_l0 of float32 and shape \(2, 5, 3\): .* \(12,\)"),
-    (lambda: GRU(PARAMS, X, STATE[:, :1]), r"the state of float32 and shape \(1, 1, 4\): .*\(1, 2, 4\)"),
-    (lambda: LSTM(LSTM_PARAMS, X, STATE), r"1 arrays as the state: it takes a pair of arrays \(h, c\)"),
-    (lambda: GRU(PARAMS, X, lengths=[5]), r"a batch of 2 takes integers of shape \(2,\)"),
-    (lambda: GRU(PARAMS, X, lengths=[5, 6]), r"sample 1 has length 6: a length is from 1 to T = 5"),
-    (lambda: GRU(PARAMS, X, np.zeros((1, 2, 4), np.float16)), "a state of float16 and x of float32"),
-    (lambda: LRU(LRU_PARAMS, X, STATE), r"got a state of float32 and x .* of complex64, as state"),
-    (lambda: LRU(LRU_PARAMS, X[None]), r"LRU\(3, 4\) got x of shape \(1, 2, 5, 3\): it takes \(B, T, 3\)"),
-    (lambda: GRU(PARAMS, X, lengths=[1.0, 2.0]), r"lengths are float64 of shape \(2,\)"),
-    (lambda: jax.jit(lambda n: GRU(PARAMS, X, lengths=n))(np.ones(3, int)), r"a batch of 2 takes integers"),
+REFUSED = [
+    (lambda: bj.GRU(3, 0), "GRU", "hidden_size=0"),
+    (lambda: bj.GRU(3, 4, dropout=0.5), "dropout=0.5", "0.0"),
+    (lambda: bj.CellLayer("gru", 3, 4), "str", "bp.Cell"),
+    (lambda: GRU(cast(PARAMS, "float16"), cast(X, "float16")), "float16", "float32"),
+    (lambda: GRU(PARAMS, np.ones((2, 5, 3), int)), "int32", "float32 or float64"),
+    (lambda: GRU(cast(PARAMS, "bfloat16"), X), "bfloat16", "float32"),
+    (lambda: GRU(PARAMS, X[..., :2]), "(5, 2)", "(T, 3)"),
+    (lambda: GRU(PARAMS, X[None]), "(1, 2, 5, 3)", "jax.vmap"),
+    (lambda: GRU(PARAMS, X[:0]), "B", "at least 1"),
+    (lambda: GRU(PARAMS, X[:, :0]), "T", "at least 1"),
+    (lambda: GRU(list(PARAMS), X), "list", "dict"),
+    (lambda: GRU(WITHOUT_BIAS, X), "parameters", "'bias_hh_l0'"),
+    (lambda: GRU({**PARAMS, "bias_hh_l0": X}, X), "(2, 5, 3)", "(12,)"),
+    (lambda: GRU(PARAMS, X, STATE[:, :1]), "(1, 1, 4)", "(1, 2, 4)"),
+    (lambda: LSTM(LSTM_PARAMS, X, STATE), "1 arrays", "(h, c)"),
+    (lambda: GRU(PARAMS, X, lengths=[5]), "(2,)", "batch of 2"),
+    (lambda: GRU(PARAMS, X, lengths=[5, 6]), "length 6", "T = 5"),
+    (lambda: GRU(PARAMS, X, lengths=[1.0, 2.0]), "float64", "(2,)"),
+    (lambda: LRU(LRU_PARAMS, X, STATE), "float32", "complex64"),
+    (lambda: bj.MinGRU(3, 4)(PARAMS, X, jnp.zeros((1, 3, 4))), "(1, 3, 4)", "(1, 2, 4)"),
+    (lambda: scan(b=np.zeros((5, 3))), "(5, 3)", "b"),
+    (lambda: scan(a=np.zeros((2, 4, 3), np.float32)), "float32", "5 or 1"),
+    (lambda: scan(h0=np.zeros(3, np.float32)), "h0", "(2, 3)"),
+    (lambda: scan(lengths=np.array([6, 1])), "length 6", "5"),
+    (lambda: scan(resets=np.zeros(5)), "resets", "bools"),
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("call, message", SHAPES, ids=[message for _, message in SHAPES])
-def test_shapes_and_dtypes(call, message: str) -> None:
-    with pytest.raises(bp.ShapeError, match=message):
-        call()
+@pytest.mark.parametrize("call, given, fix", REFUSED)
+def test_refused_arguments(call, given, fix) -> None:
+    assert_refused(call, bp.ShapeError, given, fix)
 
 
 def test_lengths_that_are_traced() -> None:
@@ -67,15 +74,12 @@ def loss(x):
 
 
 @pytest.mark.parametrize("call", [
-    lambda: jax.jvp(loss, (X,), (X,)),
     lambda: jax.jvp(jax.jit(loss), (X,), (X,)),
     lambda: jax.linearize(loss, X)[1](X),
-    lambda: jax.jit(lambda x: jax.linearize(loss, x)[1](x))(X),
     lambda: jax.jacfwd(jax.checkpoint(loss))(X),
 ])  # fmt: skip
 def test_forward_mode(call) -> None:
-    with pytest.raises(bp.PassError, match=r"GRU\(3, 4\) has no forward-mode derivatives .*jax.vjp, jax.jac"):
-        call()
+    assert_refused(call, bp.PassError, "forward-mode", "jax.vjp")
 
 
 def test_what_is_linearized_is_right_where_it_goes_back() -> None:
@@ -91,8 +95,7 @@ def test_what_is_linearized_is_right_where_it_goes_back() -> None:
     lambda: jax.grad(lambda x: jax.vjp(loss, x)[1](1.0)[0].sum())(X),
 ])  # fmt: skip
 def test_second_derivatives(call) -> None:
-    with pytest.raises(bp.PassError, match=r"GRU\(3, 4\) has no second derivatives .*jax.lax.scan where"):
-        call()
+    assert_refused(call, bp.PassError, "second derivatives", "jax.lax.scan")
 
 
 def test_jax_is_needed_here_alone_and_the_extra_is_named() -> None:
@@ -104,5 +107,4 @@ def test_jax_is_needed_here_alone_and_the_extra_is_named() -> None:
     )
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, encoding="utf-8")
     assert result.returncode == 0, result.stderr
-    assert "bppsa_cupy.jax takes JAX 0.6.2 or later" in result.stdout
-    assert "pip install -e '.[jax]'" in result.stdout
+    assert "'.[jax]'" in result.stdout

@@ -10,8 +10,6 @@ import numpy as np
 import pytest
 from linear_reference import random_of
 
-import bppsa_cupy as bp
-
 jax = pytest.importorskip("jax")
 jnp = jax.numpy
 RESETS = np.array([0, 0, 1, 0, 1], bool)
@@ -137,20 +135,3 @@ def test_nothing_passes_a_reset_or_an_end(reverse: bool) -> None:
     wanted = {False: ((0, 5), (6.5, 5)), True: ((2, 0), (2, 4))}[reverse]
     np.testing.assert_allclose(by_a[:, kept, 0], [wanted[0]] * 2)
     np.testing.assert_allclose(by_b[:, kept, 0], [wanted[1]] * 2)
-
-
-@pytest.mark.parametrize(
-    "changed, message",
-    [
-        ({"b": np.zeros((5, 3))}, "shape \\(5, 3\\)"),
-        ({"a": np.zeros((2, 4, 3))}, "it takes a of float64 and shape \\(2 or 1, 5 or 1, 3\\)"),
-        ({"h0": np.zeros(3)}, "got h0"),
-        ({"lengths": np.array([6, 1])}, "length 6"),
-        ({"resets": np.zeros(5)}, "it takes bools"),
-    ],
-)
-def test_what_does_not_fit_is_named(changed: dict[str, Any], message: str) -> None:
-    from bppsa_cupy.jax import linear_scan
-
-    with pytest.raises(bp.ShapeError, match=message):
-        linear_scan(**{"a": np.zeros((2, 5, 3)), "b": np.zeros((2, 5, 3)), **changed})

@@ -114,14 +114,6 @@ def test_gradients_of_each_sample_of_a_layer_without_biases() -> None:
     assert_same(found["weight_hh_l0"], jnp.zeros((2, 1, 1)))
 
 
-def test_many_parameters() -> None:
-    many = jax.tree.map(lambda p: np.stack([p, -p, 2 * p]), PARAMS)
-    found = jax.jit(jax.vmap(jax.value_and_grad(loss), (0, None)))(many, X)
-    for index, factor in enumerate((1, -1, 2)):
-        expected = jax.value_and_grad(loss)(jax.tree.map(lambda p, by=factor: by * p, PARAMS), X)
-        assert_same(jax.tree.map(lambda a, at=index: a[at], found), expected)
-
-
 def test_jacobians_in_reverse_mode() -> None:
     x = X[0, :2]
     found = np.asarray(jax.jit(jax.jacrev(lambda x: GRU(PARAMS, x)[0]))(x))

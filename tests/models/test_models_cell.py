@@ -6,7 +6,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from commands import command
 
 import bppsa_cupy as bp
 from bppsa_cupy.models import build_model
@@ -17,7 +16,7 @@ LAYERS = {
     "mgu": bp.MGU, "ugrnn": bp.UGRNN, "peephole_lstm": bp.PeepholeLSTM,
 }  # fmt: skip
 
-#: Factories of cells, right and wrong.
+#: A factory of a cell.
 FILE = """
 import sympy
 import bppsa_cupy as bp
@@ -26,29 +25,14 @@ def leaky():
     return bp.Cell(
         "leaky", gates=["h"], states=["h"], step=lambda x, u, s, p: 0.9 * s.h + 0.1 * sympy.tanh(x.h + u.h)
     )
-
-def number():
-    return 3
-
-def unknown():
-    return bp.Cell("leaky", gates=["h"], states=["h"], step=lambda x, u, s, p: x.z)
-
-def failing():
-    return 1 / 0
-
-def asking(size):
-    return size
-
-made = leaky()
 """
 
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A current folder with a file of cells, and one of 24 bitstreams."""
+    """A current folder with a file of cells."""
     monkeypatch.chdir(tmp_path)
     Path("cells.py").write_text(FILE, encoding="utf-8")
-    assert command("bppsa-data")("bitstream --length 9 --samples 24 --test-samples 8 -o bits.h5".split()) == 0
     return tmp_path
 
 

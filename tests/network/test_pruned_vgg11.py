@@ -1,13 +1,10 @@
 """VGG-11 pruned to 97 %: a whole backward pass by scan has the gradients of PyTorch with the same masks."""
 
-import os
-
 import numpy as np
 import pytest
 import torch
 
 import bppsa_cupy as bp
-from bppsa_cupy.data import batches, load
 from bppsa_cupy.models import build_model
 from bppsa_cupy.tools.torch_modules import torch_network
 
@@ -25,21 +22,8 @@ def network():
     return net
 
 
-@pytest.fixture(params=["random", "cifar10"])
-def batch(request, network):
-    """Inputs and labels."""
-    if request.param == "random":
-        rng = np.random.default_rng(0)
-        return rng.standard_normal((BATCH, *network.input_shape)), np.array([3, 8])
-    path = os.environ.get("BPPSA_CIFAR10")
-    if path is None:
-        pytest.skip("BPPSA_CIFAR10 names no folder of CIFAR-10's binary layout")
-    found = next(batches(load(path).train, BATCH, seed=0, dtype=network.dtype))
-    return found.inputs, found.labels
-
-
-def test_gradients_are_pytorchs(network, batch):
-    inputs, labels = batch
+def test_gradients_are_pytorchs(network, rng):
+    inputs, labels = rng.standard_normal((BATCH, *network.input_shape)), np.array([3, 8])
     model = torch_network(network)
     torch.nn.functional.cross_entropy(model(torch.tensor(inputs)), torch.tensor(labels)).backward()
     _, gradient = bp.cross_entropy(network.forward(inputs), labels)

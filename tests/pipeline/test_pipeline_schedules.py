@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from refusals import assert_refused
 
 from bppsa_cupy.errors import BppsaError
 from bppsa_cupy.pipeline.schedules import (
@@ -135,16 +136,9 @@ def test_no_deadlock_and_messages_are_taken_in_the_order_of_sending(schedule):
     assert not any(ranks)
 
 
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        (("sale", 2, 3), "'sale'.*none, stale, gpipe, 1f1b, pipedream, stale-1f1b"),
-        (("stale", 2, 3, 4), "4 micro-batches.*'stale' .*gpipe, 1f1b"),
-        (("gpipe", 2, 3, 0), "micro_batches=0"),
-        (("stale", 0, 3), "stages=0"),
-        (("stale", 2, -1), "batches=-1"),
-    ],
-)
-def test_what_is_refused(arguments, words):
-    with pytest.raises(BppsaError, match=words):
-        make_schedule(*arguments)
+@pytest.mark.parametrize("arguments, given, fix", [
+    (("sale", 2, 3), "'sale'", "none, stale, gpipe"), (("stale", 2, 3, 4), "4 micro-batches", "gpipe, 1f1b"),
+    (("gpipe", 2, 3, 0), "micro_batches=0", "at least 1"), (("stale", 0, 3), "stages=0", "at least 1"),
+])  # fmt: skip
+def test_refused_arguments(arguments, given, fix):
+    assert_refused(lambda: make_schedule(*arguments), BppsaError, given, fix)

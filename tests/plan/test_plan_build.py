@@ -12,7 +12,6 @@ import bppsa_cupy as bp
 from bppsa_cupy.csr import Pattern
 from bppsa_cupy.errors import PlanError, ShapeError
 from bppsa_cupy.jacobians.diagonal import ActivationJacobian
-from bppsa_cupy.models import lenet5
 from bppsa_cupy.plan import Chain, ChainPlan, Element, differences, fingerprint
 from bppsa_cupy.plan.algorithms import hybrid, linear
 
@@ -63,12 +62,6 @@ def test_small_networks_have_plans_of_the_right_gradient(layers, levels, workers
     net.use(plan)
     for method in plan.schedules:
         np.testing.assert_allclose(net.backward(y, method=method, input_gradient=True), expected, atol=1e-5)
-
-
-def test_only_the_hybrid_schedule_of_layers_has_vjps():
-    assert all(not s.vjps for s in plan_of(random_chain(5)).chains[0].schedules.values())
-    (chain,) = lenet5(dtype="float32", device="host").plan(batch_size=2, workers=2, levels=2).chains
-    assert chain.schedules["hybrid"].levels == 2 and not chain.schedules["linear"].vjps
 
 
 def test_chains_of_several_lengths_take_the_levels_they_have():

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 from chain_cases import network_records, records_of
+from refusals import assert_refused
 
 import bppsa_cupy as bp
 from bppsa_cupy.csr import Pattern
@@ -74,24 +75,13 @@ def test_chains_are_those_of_recurrent_layers(network):
     ]  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("choice", "message"),
-    [
-        ({"layer": 3}, "no record has layer=3: those there are have 0, 1, 2"),
-        ({"layer": 1, "inner": 1}, "no record has inner=1: those there are have 0"),
-        ({"layer": 2, "inner": 0}, "no record has inner=0: none of them has any"),
-        ({"layer": 1, "direction": "backward"}, "no record has direction='backward': .* 'forward'"),
-        ({"path": "body"}, "no record has path='body'"),
-        ({"steps": 9}, "no record is of steps=9: there are steps 0 to 4"),
-        ({"steps": -1}, "steps=-1: it takes an integer of at least 0"),
-        ({"steps": slice(-2, None)}, "a bound of steps=-2"),
-        ({"steps": "1"}, "steps of str: it takes a step's number"),
-        ({"layer": "0"}, "layer='0': it takes an integer"),
-    ],
-)
-def test_what_is_not_there_is_refused(network, choice, message):
-    with pytest.raises(bp.ShapeError, match=message):
-        network.where(**choice)
+@pytest.mark.parametrize("choice, there", [
+    ({"layer": 3}, "0, 1, 2"), ({"layer": 1, "inner": 1}, "0"), ({"layer": 2, "inner": 0}, "none"),
+    ({"layer": 1, "direction": "backward"}, "'forward'"), ({"steps": 9}, "0 to 4"),
+    ({"steps": -1}, "at least 0"), ({"steps": slice(-2, None)}, "steps=-2"), ({"steps": "1"}, "number"),
+])  # fmt: skip
+def test_what_is_not_there_is_refused(network, choice, there):
+    assert_refused(lambda: network.where(**choice), bp.ShapeError, *map(str, list(choice)[-1:]), there)
 
 
 def test_one_sample(network):
@@ -158,33 +148,17 @@ def test_steps_that_are_the_identity_are_no_padding():
 # ---- refused ----
 
 
-def test_a_record_of_no_recurrent_layer_is_refused_by_name(network, look):
-    with pytest.raises(bp.ShapeError, match="got '2 Linear', which is of no recurrent layer"):
-        look(network.where(layer=2))
-    with pytest.raises(
-        bp.ShapeError, match=r"5 chains of steps, '0 GRU l0', '0 GRU l0 backward', .* one, as"
-    ):
-        look(network[:-1])
-
-
-def test_steps_must_follow_each_other(look):
-    records = records_of(np.ones((4, 1, 2, 2)))
-    with pytest.raises(bp.ShapeError, match="got step 1 of '0 RNN l0', and then step 3"):
-        look(records.where(steps=[0, 1, 3]))
-    with pytest.raises(bp.ShapeError, match="got step 2 of '0 RNN l0', and then step 2"):
-        look([*records, records[2]])
-    with pytest.raises(bp.ShapeError, match="got records: none"):
-        look([])
-
-
-def test_steps_must_be_alike(look):
-    records = records_of(np.ones((2, 2, 2, 2)))
-    wider = bp.JacobianRecord(0, "RNN l0", Pattern.dense(2, 2), np.ones((4, 3)), 2)
-    with pytest.raises(bp.ShapeError, match=r"data \(4, 2\) .*'0 RNN l0 step 2' of \(2, 2\), \(4, 3\)"):
-        look([*records, wider])
-    ends = records_of(np.ones((3, 2, 2, 2)), lengths=np.array([3, 1]))
-    with pytest.raises(bp.ShapeError, match=r"lengths None, and '0 RNN l0 step 2' .* \[3 1\]"):
-        look([*records, ends[2]])
+def test_what_is_no_chain_is_refused(network, look):
+    records, ends = (
+        records_of(np.ones((4, 1, 2, 2))),
+        records_of(np.ones((3, 1, 2, 2)), lengths=np.array([3])),
+    )
+    wider = bp.JacobianRecord(0, "RNN l0", Pattern.dense(2, 2), np.ones((4, 3)), 4)
     tall = bp.JacobianRecord(0, "RNN l0", Pattern.dense(3, 2), np.ones((6, 1)))
-    with pytest.raises(bp.ShapeError, match=r"'0 RNN l0' of shape \(3, 2\): a state's Jacobian is square"):
-        look([tall])
+    for given, *named in (
+        (network.where(layer=2), "2 Linear", "recurrent"), (network[:-1], "5 chains", "'0 GRU l0 backward'"),
+        (records.where(steps=[0, 1, 3]), "step 1", "step 3"), ([*records, records[3]], "step 3"),
+        ([], "none"), ([*records, wider], "(4, 1)", "(4, 3)"), ([*records[:2], ends[2]], "None", "[3]"),
+        ([tall], "(3, 2)", "square"),
+    ):  # fmt: skip
+        assert_refused(lambda given=given: look(given), bp.ShapeError, *named)

@@ -7,9 +7,7 @@ import os
 import pickle
 import subprocess
 import sys
-import tempfile
 import threading
-from contextlib import contextmanager
 from pathlib import Path
 
 import numba
@@ -291,31 +289,3 @@ def test_options_settings_and_versions_are_in_the_key(tmp_path, monkeypatch):
         other = plus(1.0, tmp_path, fastmath=True)
         assert other(1.0) == 2.0 and other.store.hits == 0
     assert len(list(tmp_path.iterdir())) == 4
-
-
-@contextmanager
-def read_only(folder):
-    root = os.geteuid() == 0
-    folder.chmod(0o555)
-    try:
-        if root:
-            os.seteuid(65534)
-        yield
-    finally:
-        if root:
-            os.seteuid(0)
-        folder.chmod(0o755)
-
-
-def test_forms_are_compiled_in_each_process_where_nothing_can_be_written():
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        folder.chmod(0o755)
-        plus(1.0, folder)(1.0)
-        (file,) = folder.iterdir()
-        file.chmod(0o644)
-        with read_only(folder):
-            known, new = plus(1.0, folder), plus(2.0, folder)
-            assert known(1.0) == 2.0 and new(1.0) == 3.0
-        assert known.store.hits == 1 and new.store.hits == 0
-        assert list(folder.iterdir()) == [file]

@@ -14,7 +14,7 @@ import pytest
 
 from bppsa_cupy.errors import BppsaError, PlanError
 from bppsa_cupy.system import files, hdf5, interrupts
-from bppsa_cupy.system.files import whole_file, write_text
+from bppsa_cupy.system.files import write_text
 
 # ---- HDF5 ----
 
@@ -225,27 +225,6 @@ def test_a_live_writer_keeps_its_file(tmp_path):
     assert names(tmp_path) == ["a.txt"]
 
 
-@pytest.mark.parametrize(("seconds", "stays"), [(86_000, True), (87_000, False)])
-def test_a_file_of_another_machine_goes_a_day_after_its_last_write(tmp_path, seconds, stays):
-    file = tmp_path / ".a.txt.00000000.0123abcd.part"
-    file.write_text("half")
-    then = file.stat().st_mtime - seconds
-    os.utime(file, (then, then))
-    write_text(tmp_path / "a.txt", "mine")
-    assert file.exists() is stays
-
-
-@pytest.mark.parametrize("name", ["a [*]?.(h5)", "ä" * 120, "字" * 80, "x" * 255])
-def test_any_name_of_a_file(tmp_path, name):
-    path = tmp_path / name
-    with pytest.raises(RuntimeError), whole_file(path) as file:
-        assert file.read_bytes() == b""
-        raise RuntimeError
-    assert names(tmp_path) == []
-    write_text(path, "whole")
-    assert names(tmp_path) == [name]
-
-
 def test_writers_of_one_name_never_disturb_each_other(tmp_path):
     path, start, failed = tmp_path / "a.txt", Barrier(4), []
 
@@ -268,29 +247,6 @@ def test_writers_of_one_name_never_disturb_each_other(tmp_path):
 
 
 # ---- Ctrl-C ----
-
-#: Sends Ctrl-C while the HDF5 library calls back to write, and while a plan is made.
-INTERRUPTED = """
-import os, signal, sys
-import bppsa_cupy.tools.plan as tool
-from bppsa_cupy.plan import chain_plan
-from bppsa_cupy.system import hdf5
-owner, name = {"write": (hdf5._Steady, "write"), "plan": (chain_plan, "multiply")}[sys.argv[1]]
-original = getattr(owner, name)
-def before(*arguments, **options):
-    os.kill(os.getpid(), signal.SIGINT)
-    return original(*arguments, **options)
-setattr(owner, name, before)
-sys.exit(tool.main(["build", "lenet5", "-o", sys.argv[2], "--device", "host", "--batch-size", "2"]))
-"""
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("point", ["write", "plan"])
-def test_an_interrupted_build_leaves_nothing(tmp_path, point):
-    command = [sys.executable, "-c", INTERRUPTED, point, str(tmp_path / "p.h5")]
-    done = subprocess.run(command, capture_output=True, encoding="utf-8")
-    assert (done.returncode, done.stderr.count("\n"), names(tmp_path)) == (130, 1, [])
 
 
 def test_a_signal_after_the_last_array_leaves_no_file(tmp_path):

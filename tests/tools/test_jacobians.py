@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import scipy.sparse
-from chain_cases import network_records, records_of
+from chain_cases import network_records
 from commands import command, error_line, folder  # noqa: F401  folder is a fixture
 from seals import without_seal
 
@@ -15,10 +15,8 @@ from bppsa_cupy.csr import Pattern
 from bppsa_cupy.models import build_model
 from bppsa_cupy.records.file import load_jacobians, save_jacobians
 from bppsa_cupy.records.record import JacobianRecord
-from bppsa_cupy.records.records import step_records
 from bppsa_cupy.tools.jacobian_files import describe
 from bppsa_cupy.tools.jacobians import OVER_TIME
-from bppsa_cupy.tools.pictures import chain_pictures
 from bppsa_cupy.tools.pictures.jacobian_picture import raster
 from bppsa_cupy.training.checkpoint import Checkpoint, save_checkpoint
 
@@ -125,26 +123,3 @@ def test_a_dot_shows_the_strongest_of_its_elements():
     for rows, columns in (((0, 31), (0, 1)), ((5, 5), (0, 1)), ((0, 1), (-1, 3)), ((0, 1), (36, 38))):
         with pytest.raises(bp.ShapeError):
             raster(one, rows, columns)
-
-
-@pytest.mark.parametrize("jacobians", [np.zeros((4, 2, 3, 3)), np.full((1, 1, 1, 1), 0.5)])
-def test_any_chain_is_drawn(jacobians):
-    records = records_of(jacobians)
-    for plot in (chain_pictures.plot_spectrum, chain_pictures.plot_norms, chain_pictures.plot_lyapunov):
-        plot(records.chains(), Path("p.png"))
-    bp.report(records)
-
-
-def test_a_page_is_complete():
-    net = bp.Sequential([bp.Conv2d(1, 2, 3), bp.ReLU()], input_shape=(1, 6, 6), seed=0, device="host")
-    x = np.random.default_rng(0).standard_normal((4, 1, 6, 6)).astype(np.float32)
-    net.forward(x)
-    records = net.transposed_jacobians()
-    page = bp.report(records, title="A <small> network")
-    zeros = 1 - np.count_nonzero(records[1].data) / (32 * 32 * 4)
-    assert f"{1 - 32 / 32**2:.4%}</td><td>{zeros:.4%}" in page.html
-    assert "A &lt;small&gt; network" in page.html and "<script" not in page.html
-    assert page.save("page.html") == Path("page.html").stat().st_size
-    assert "NaN" in bp.report(step_records("bad", np.full((3, 1, 2, 2), np.nan))).html
-    with pytest.raises(bp.ShapeError):
-        bp.report([])

@@ -128,18 +128,6 @@ def test_a_start_that_fails_is_one_line_and_keeps_the_log(capsys, arguments):
     assert Path("log.jsonl").read_text(encoding="utf-8") == "old"
 
 
-def test_files_of_other_networks_are_refused(capsys):
-    assert train("--prune", 0.5, "--checkpoint", "c.h5") == 0 and plan() == 0
-    capsys.readouterr()
-    wide = ["model.py:wide", "--data", "data.npz", "--device", "host"]
-    for options in (["--from", "c.h5"], ["--resume", "c.h5"], ["--plan", "plan.h5"]):
-        assert command("bppsa-train")([*wide, *options]) == 1
-        assert "layer 0 Linear: out_features 5" in error_line(capsys)
-    rng = np.random.default_rng(0)
-    np.savez("data.npz", x=rng.standard_normal((9, 7)), y=np.arange(9) % 3)
-    assert train() == 1 and "(7,)" in error_line(capsys)
-
-
 # ---- pruning ----
 
 

@@ -31,12 +31,6 @@ def network_of(model, dataset, dtype="float64", seed=0):
     )
 
 
-# ---- models ----
-
-
-# ---- training ----
-
-
 @pytest.mark.usefixtures("pytorch")
 @pytest.mark.parametrize("model", MODELS)
 @pytest.mark.parametrize(("name", "clip"), [("bits", None), ("padded", 0.5)])
@@ -67,6 +61,3 @@ def test_what_is_padded_does_not_matter(padded, model):
     expected, _ = bp.cross_entropy(scores, batch.labels)
     assert loss == pytest.approx(float(expected))
     assert accuracy == np.mean(scores.argmax(1) == batch.labels)
-
-
-# ---- the command line ----
