@@ -37,11 +37,14 @@ if TYPE_CHECKING:
     from bppsa_cupy.plan import Partition, Plan
     from bppsa_cupy.products import PlannedProduct, plan_product
     from bppsa_cupy.records.file import load_jacobians, save_jacobians
-    from bppsa_cupy.records.lyapunov import lyapunov_exponents
     from bppsa_cupy.records.record import JacobianRecord
     from bppsa_cupy.records.records import JacobianRecords
     from bppsa_cupy.records.spectra import SpanProduct, log_gradient_norms, singular_values, span_product
+    from bppsa_cupy.records.streaming import LyapunovSpectrum
+    from bppsa_cupy.records.vectors import LyapunovVectors, lyapunov_vectors
     from bppsa_cupy.scan import scan
+    from bppsa_cupy.stability.exponents import lyapunov_exponents
+    from bppsa_cupy.stability.fixed_points import FixedPoints, fixed_points
     from bppsa_cupy.timescan.linear_scan import ScanGradients, linear_scan, linear_scan_backward
     from bppsa_cupy.tools.pictures.report import Report, report
     from bppsa_cupy.training.captured import CapturedStep
@@ -65,12 +68,15 @@ if TYPE_CHECKING:
         "DataError",
         "DeviceError",
         "DistributedError",
+        "FixedPoints",
         "GradualPruning",
         "Group",
         "JacobianFileError",
         "JacobianRecord",
         "JacobianRecords",
         "LabelError",
+        "LyapunovSpectrum",
+        "LyapunovVectors",
         "NonFiniteError",
         "Partition",
         "PassError",
@@ -95,6 +101,7 @@ if TYPE_CHECKING:
         "cross_entropy",
         "distribute",
         "exact_max_pool2d",
+        "fixed_points",
         "fold_batch_norm",
         "functional",
         "linear_scan",
@@ -103,6 +110,7 @@ if TYPE_CHECKING:
         "load_network",
         "log_gradient_norms",
         "lyapunov_exponents",
+        "lyapunov_vectors",
         "mse_loss",
         "plan_product",
         "prune",
@@ -142,11 +150,14 @@ _NAMES = {
     "plan": ("Partition", "Plan"),
     "products": ("PlannedProduct", "plan_product"),
     "records.file": ("load_jacobians", "save_jacobians"),
-    "records.lyapunov": ("lyapunov_exponents",),
     "records.record": ("JacobianRecord",),
     "records.records": ("JacobianRecords",),
     "records.spectra": ("SpanProduct", "log_gradient_norms", "singular_values", "span_product"),
+    "records.streaming": ("LyapunovSpectrum",),
+    "records.vectors": ("LyapunovVectors", "lyapunov_vectors"),
     "scan": ("scan",),
+    "stability.exponents": ("lyapunov_exponents",),
+    "stability.fixed_points": ("FixedPoints", "fixed_points"),
     "tools.pictures.report": ("Report", "report"),
     "timescan.linear_scan": ("ScanGradients", "linear_scan", "linear_scan_backward"),
     "training.captured": ("CapturedStep",),
@@ -160,8 +171,8 @@ _HOMES = {name: module for module, names in _NAMES.items() for name in names}
 #: Rooms that are there as attributes without an import of their own.
 _ROOMS = (
     "arguments", "cells", "conversion", "csr", "devices", "distributed", "errors", "functional", "geometry",
-    "jacobians", "layers", "network", "pipeline", "plan", "products", "raw_kernels", "records", "system",
-    "timescan", "training",
+    "jacobians", "layers", "network", "pipeline", "plan", "products", "raw_kernels", "records",
+    "stability", "system", "timescan", "training",
 )  # fmt: skip
 
 

@@ -149,6 +149,10 @@ def as_chain(owner: str, records: Any, lengths: Any = None) -> tuple[StepChain, 
     """
     if isinstance(records, JacobianRecord):
         records = (records,)
+    if isinstance(records, np.ndarray) or (
+        isinstance(records, list) and len(records) and not isinstance(records[0], JacobianRecord)
+    ):
+        records = _records_of_arrays(owner, records)
     if not isinstance(records, Sequence):
         raise ShapeError(
             f"{owner} got a {type(records).__name__}: it takes the records of net.transposed_jacobians(), "
@@ -170,6 +174,17 @@ def as_chain(owner: str, records: Any, lengths: Any = None) -> tuple[StepChain, 
             f"steps, so a length is from 0 to {chain.steps}"
         )
     return chain, given.astype(np.int64)
+
+
+def _records_of_arrays(owner: str, arrays: Any) -> JacobianRecords:
+    """The records of J_t: an array (T, S, S) or (T, B, S, S), or a list of arrays or SciPy matrices."""
+    if isinstance(arrays, list):
+        arrays = np.stack([one.toarray() if hasattr(one, "toarray") else np.asarray(one) for one in arrays])
+    if arrays.ndim == 3:
+        arrays = arrays[:, None]
+    if arrays.ndim != 4 or arrays.shape[2] != arrays.shape[3] or not arrays.size:
+        raise ShapeError(f"{owner} got arrays of shape {arrays.shape}: pass (T, S, S) or (T, B, S, S)")
+    return step_records("array", np.asarray(arrays, np.float64).swapaxes(2, 3))
 
 
 def _kept(records: tuple[JacobianRecord, ...], name: str, value: Any) -> tuple[JacobianRecord, ...]:

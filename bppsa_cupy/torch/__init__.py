@@ -29,6 +29,7 @@ from bppsa_cupy.torch.modules import GRU, LSTM, RNN, CellLayer  # noqa: E402
 from bppsa_cupy.torch.pruned import PrunedConv2d, PrunedLinear  # noqa: E402
 from bppsa_cupy.torch.recurrence import Recurrence, recurrence  # noqa: E402
 from bppsa_cupy.torch.scan import linear_scan  # noqa: E402
+from bppsa_cupy.torch.tangents import lyapunov_exponents  # noqa: E402
 
 __all__ = [
     "GRU",
@@ -51,6 +52,7 @@ __all__ = [
     "converting",
     "jacobians",
     "linear_scan",
+    "lyapunov_exponents",
     "recurrence",
     "report",
     "revert",

@@ -34,6 +34,7 @@ LAYERS = [
     ["bppsa_cupy.scan"],
     ["bppsa_cupy.products"],
     ["bppsa_cupy.network"],
+    ["bppsa_cupy.stability"],
     ["bppsa_cupy.distributed"],
     ["bppsa_cupy.models", "bppsa_cupy.data"],
     ["bppsa_cupy.training"],

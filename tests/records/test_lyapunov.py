@@ -61,7 +61,7 @@ def test_plain_averages_are_exact_once_real_directions_have_settled():
     matrix = np.array([[1.5, 0.3, -0.2], [0.1, 0.8, 0.4], [0.0, 0.2, 0.3]])
     expected = np.sort(np.log(np.abs(np.linalg.eigvals(matrix))))[::-1]
     records = records_of(np.tile(matrix, (400, 1, 1, 1)))
-    np.testing.assert_allclose(exponents(records, skip=200)[0], expected, rtol=0, atol=1e-12)
+    np.testing.assert_allclose(exponents(records, burn_in=200)[0], expected, rtol=0, atol=1e-12)
 
 
 @pytest.mark.parametrize("direction", ["forward", "backward"])
@@ -126,17 +126,17 @@ def test_lost_directions_are_minus_infinity():
     jacobians = np.tile(np.diag([2.0, 0.0]), (3, 1, 1, 1))
     np.testing.assert_array_equal(exponents(records_of(jacobians)), [[np.log(2), -np.inf]])
     first_alone = np.concatenate([jacobians[:1], np.tile(np.diag([2.0, 0.5]), (3, 1, 1, 1))])
-    np.testing.assert_allclose(exponents(records_of(first_alone), skip=1), [[np.log(2), np.log(0.5)]])
+    np.testing.assert_allclose(exponents(records_of(first_alone), burn_in=1), [[np.log(2), np.log(0.5)]])
 
 
 def test_some_of_them():
     jacobians = np.random.default_rng(3).standard_normal((60, 2, 5, 5))
     records = records_of(jacobians)
-    np.testing.assert_allclose(exponents(records, 2), exponents(records)[:, :2], rtol=1e-10)
+    np.testing.assert_allclose(exponents(records, count=2), exponents(records)[:, :2], rtol=1e-10)
 
 
 @pytest.mark.parametrize("options, given, fix", [
-    ({"count": 4}, "count=4", "3 elements"), ({"skip": 5}, "skip=5", "5 steps"),
+    ({"count": 4}, "count=4", "3 elements"), ({"burn_in": 5}, "burn_in=5", "5 steps"),
     ({"average": "median"}, "'median'", "'mean' or 'smooth'"), ({"lengths": [5, 6]}, "6", "5 steps"),
     ({"lengths": [5]}, "(1,)", "2"), ({"lengths": [5.0, 5.0]}, "float64", "lengths"),
 ])  # fmt: skip

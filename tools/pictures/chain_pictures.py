@@ -12,7 +12,7 @@ import numpy as np
 
 from bppsa_cupy.errors import JacobianFileError
 from bppsa_cupy.records.chain import StepChain
-from bppsa_cupy.records.lyapunov import lyapunov_exponents, places, stretches
+from bppsa_cupy.records.lyapunov import chain_exponents, places, stretches
 from bppsa_cupy.records.records import JacobianRecords, as_chain
 from bppsa_cupy.records.spectra import log_gradient_norms, singular_values
 from bppsa_cupy.tools.pictures.picture_file import picture
@@ -114,7 +114,7 @@ def draw_running(axes: Any, chain: StepChain, lengths: np.ndarray) -> None:
     middle = _median(lines, walked[:, None] <= lengths)
     _draw_ranks(axes, walked, middle, ranks, chain.size, "exponent no.")
     axes.axhline(0, color="0.35", linestyle="--", linewidth=0.9)
-    largest = lyapunov_exponents(chain.records, lengths=lengths)[:, 0]
+    largest = chain_exponents(chain.records, lengths=lengths)[:, 0]
     largest = largest[~np.isneginf(largest)]
     first = float(np.median(largest)) if largest.size else -math.inf
     axes.set_title(f"{chain.label}{_of_samples(chain)}: λ$_1$ = ${first:.3f}$ a step", fontsize=10)
@@ -125,7 +125,7 @@ def draw_running(axes: Any, chain: StepChain, lengths: np.ndarray) -> None:
 
 def draw_exponents(axes: Any, chain: StepChain, lengths: np.ndarray) -> None:
     """Exponents of one chain, by rank."""
-    exponents = lyapunov_exponents(chain.records, lengths=lengths)
+    exponents = chain_exponents(chain.records, lengths=lengths)
     exponents[np.isneginf(exponents)] = np.nan
     order = np.arange(1, chain.size + 1)
     axes.plot(order, exponents.T, ".", color="0.7", markersize=3)

@@ -1,0 +1,332 @@
+"""Lyapunov exponents along a trajectory: state and tangent vectors advance together."""
+
+from __future__ import annotations
+
+import abc
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import islice
+from typing import Any
+
+import numpy as np
+from scipy.linalg import blas, lapack
+from tqdm import tqdm
+
+from bppsa_cupy.errors import NonFiniteError, ShapeError
+
+#: Rows of a history at most, and the numbers that it holds at most.
+ROWS, NUMBERS = 10_000, 1 << 24
+#: Blocks whose averages give the standard error.
+BLOCKS = 32
+
+
+class Flow(abc.ABC):
+    """A dynamical system h_t = F(x_t, h_{t-1}) that pushes tangent vectors along its trajectory.
+
+    size     S, the elements of a state
+    batch    B, or None for one state without a batch axis
+    tangent  (B, count, S) or (count, S), the tangent vectors as rows, in the array type of the system
+    """
+
+    size: int
+    batch: int | None
+    tangent: Any
+    #: Steps that one call of `advance` takes at most.
+    chunk = 256
+
+    @property
+    @abc.abstractmethod
+    def state(self) -> Any:
+        """The present state, as the caller passes h0."""
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The batch axis, if there is one."""
+        return () if self.batch is None else (self.batch,)
+
+    @abc.abstractmethod
+    def begin(self, tangent: np.ndarray) -> None:
+        """Set the tangent vectors."""
+
+    @abc.abstractmethod
+    def push(self, x: Any) -> None:
+        """Advance the state and the tangent vectors by one step."""
+
+    @abc.abstractmethod
+    def orthonormalize(self) -> np.ndarray:
+        """Make the tangent vectors orthonormal; returns r_ii of the QR decomposition, (B, count)."""
+
+    @abc.abstractmethod
+    def linearize(self, x: Any, points: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """F and its Jacobian at points (M, S) with inputs (M, F) or None: (M, S) and (M, S, S)."""
+
+    def stack(self, inputs: list[Any]) -> Any:
+        """The inputs of several steps as `advance` takes them."""
+        return inputs
+
+    def advance(self, inputs: Any, steps: int, every: int) -> np.ndarray:
+        """Advance by some steps, with a QR decomposition after every `every` steps and after the last one.
+
+        Returns the logarithms (decompositions, B, count).
+        """
+        diagonals = []
+        for step in range(steps):
+            self.push(None if inputs is None else inputs[step])
+            if (step + 1) % every == 0 or step + 1 == steps:
+                diagonals.append(self.orthonormalize())
+        with np.errstate(divide="ignore"):
+            return np.log(np.abs(diagonals))
+
+
+def orthonormalize_rows(rows: np.ndarray) -> np.ndarray:
+    """Make rows (..., count, S) of float64 orthonormal in place; returns r_ii (..., count)."""
+    count = rows.shape[-2]
+    diagonal = np.empty(rows.shape[:-1])
+    for place in np.ndindex(rows.shape[:-2]):
+        columns = rows[place].T
+        if count == 1:
+            diagonal[place] = norm = blas.dnrm2(columns[:, 0])
+            if norm:
+                columns /= norm
+            else:
+                columns[0] = 1
+            continue
+        factors, scales, _, _ = lapack.dgeqrf(columns, lwork=64 * count, overwrite_a=1)
+        diagonal[place] = factors.diagonal()
+        result = lapack.dorgqr(factors[:, :count], scales, lwork=64 * count, overwrite_a=1)[0]
+        if not np.shares_memory(result, rows):
+            columns[...] = result
+    return diagonal
+
+
+class StepFlow(Flow):
+    """A step that is written in NumPy and returns the next state and its Jacobian."""
+
+    def __init__(self, step: Any, h0: Any) -> None:
+        self._step = step
+        self._state = np.array(h0, np.float64)
+        if self._state.ndim not in (1, 2) or not self._state.size:
+            raise ShapeError(f"h0 has shape {self._state.shape}: pass (S,), or (B, S) for a batch")
+        self.size = self._state.shape[-1]
+        self.batch = len(self._state) if self._state.ndim == 2 else None
+
+    @property
+    def state(self) -> np.ndarray:
+        return self._state
+
+    def begin(self, tangent: np.ndarray) -> None:
+        self.tangent = tangent
+
+    def evaluate(self, x: Any, h: np.ndarray) -> tuple[np.ndarray, Any]:
+        """The next state and the Jacobian of the step: an array, a sparse matrix or a function."""
+        result = self._step(h) if x is None else self._step(x, h)
+        if not isinstance(result, tuple) or len(result) != 2 or np.shape(result[0]) != h.shape:
+            told = type(result).__name__
+            if isinstance(result, tuple):
+                told = f"a tuple of {len(result)}, first of shape {np.shape(result[0])}"
+            raise ShapeError(
+                f"the step returned {told} for a state of shape {h.shape}: a step in NumPy returns "
+                "(next state, Jacobian). The Jacobian is an array, a SciPy matrix, or a function Q -> J Q"
+            )
+        return np.asarray(result[0], np.float64), result[1]
+
+    def push(self, x: Any) -> None:
+        self._state, jacobian = self.evaluate(x, self._state)
+        self.tangent = multiply(jacobian, self.tangent)
+
+    def orthonormalize(self) -> np.ndarray:
+        return orthonormalize_rows(self.tangent)
+
+    def linearize(self, x: Any, points: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        eye = np.eye(self.size)
+        found = [self.evaluate(None if x is None else x[m], h) for m, h in enumerate(points)]
+        jacobians = [multiply(jacobian, eye).T for _, jacobian in found]
+        return np.stack([after for after, _ in found]), np.stack(jacobians)
+
+
+def multiply(jacobian: Any, rows: np.ndarray) -> np.ndarray:
+    """J Q for tangent vectors as rows (..., count, S): rows again, C-contiguous, that share no input."""
+    vectors = rows.swapaxes(-1, -2)
+    product = np.asarray(jacobian(vectors) if callable(jacobian) else jacobian @ vectors)
+    if product.shape != vectors.shape:
+        raise ShapeError(
+            f"the Jacobian of the step maps tangent vectors {vectors.shape} to {product.shape}: the shapes "
+            "must be equal"
+        )
+    return np.ascontiguousarray(product.swapaxes(-1, -2), np.float64)
+
+
+@dataclass(frozen=True, eq=False)
+class LyapunovSpectrum:
+    """Lyapunov exponents along a trajectory, as `bp.lyapunov_exponents(step, x, h0)` returns them.
+
+    A batch adds an axis B in front of every axis k.
+
+    Parameters
+    ----------
+    exponents : ndarray, (k,) or (B, k)
+        Natural logarithms per step, largest first. -inf is a direction that is lost.
+    stretches : ndarray, (rows, k) or (rows, B, k)
+        Mean logarithm per step of consecutive blocks of steps, at most 10,000 of them.
+    ends : ndarray of int, (rows,)
+        The number of steps after the burn-in at the end of each block.
+    size : int
+        S, the number of elements of a state.
+    state : array
+        The state after the last step. Pass it as `h0` to continue.
+    basis : ndarray, (S, k) or (B, S, k)
+        The tangent vectors after the last step, orthonormal. Pass it as `basis` to continue.
+
+    Examples
+    --------
+    >>> def logistic(h):
+    ...     return 4 * h * (1 - h), np.diag(4 - 8 * h)
+    >>> run = bp.lyapunov_exponents(logistic, h0=[0.3], steps=20_000)
+    >>> abs(run.exponents[0] - np.log(2)) < 0.01
+    np.True_
+    """
+
+    exponents: np.ndarray
+    stretches: np.ndarray = field(repr=False)
+    ends: np.ndarray = field(repr=False)
+    size: int
+    state: Any = field(repr=False)
+    basis: np.ndarray = field(repr=False)
+
+    @property
+    def steps(self) -> int:
+        """The number of steps after the burn-in."""
+        return int(self.ends[-1])
+
+    @cached_property
+    def history(self) -> np.ndarray:
+        """The running averages at `ends`, of the shape of `stretches`: they settle to `exponents`."""
+        widths = np.diff(self.ends, prepend=0).reshape(-1, *(1,) * self.exponents.ndim)
+        return np.cumsum(self.stretches * widths, axis=0) / np.cumsum(widths, axis=0)
+
+    @cached_property
+    def standard_error(self) -> np.ndarray:
+        """The standard error of `exponents`, from the averages of 32 consecutive blocks.
+
+        NaN for fewer than two blocks. The blocks must be longer than the correlation time of the trajectory.
+        """
+        parts = np.array_split(self.stretches, min(BLOCKS, max(1, len(self.stretches))))
+        means = np.stack([part.mean(axis=0) for part in parts])
+        if len(means) < 2:
+            return np.full(self.exponents.shape, np.nan)
+        with np.errstate(invalid="ignore"):
+            return means.std(axis=0, ddof=1) / np.sqrt(len(means))
+
+    @property
+    def kaplan_yorke_dimension(self) -> Any:
+        """The Kaplan-Yorke dimension, a number or (B,): j + (λ_1 + … + λ_j) / |λ_{j+1}|.
+
+        j is the largest number of exponents whose sum is not negative. NaN where `count` was too small to
+        reach a negative sum; S where all exponents have one.
+        """
+        sums = np.cumsum(self.exponents, axis=-1)
+        negative = sums < 0
+        place = np.argmax(negative, axis=-1)[..., None]
+        before = np.where(place > 0, np.take_along_axis(sums, np.maximum(place - 1, 0), -1), 0.0)
+        value = place + before / -np.take_along_axis(self.exponents, place, -1)
+        rest = self.size if self.exponents.shape[-1] == self.size else np.nan
+        return np.where(negative.any(axis=-1), value[..., 0], rest)[()]
+
+    @property
+    def entropy(self) -> Any:
+        """The sum of the positive exponents, a number or (B,): an upper bound of the entropy rate in nats.
+
+        NaN where all `count` exponents are positive and there are more.
+        """
+        total = np.maximum(self.exponents, 0).sum(axis=-1)
+        if self.exponents.shape[-1] < self.size:
+            total = np.where(self.exponents[..., -1] > 0, np.nan, total)
+        return total[()]
+
+
+class History:
+    """Sums of logarithms in blocks of equal width, which doubles where there would be too many."""
+
+    def __init__(self, shape: tuple[int, ...], every: int) -> None:
+        self.rows = int(np.clip(NUMBERS // max(1, int(np.prod(shape))), 2 * BLOCKS, ROWS)) // 2 * 2
+        self.sums, self.every = np.zeros((self.rows, *shape)), every
+        self.width, self.count, self.steps = 1, 0, 0
+
+    def add(self, logs: np.ndarray, steps: int) -> None:
+        """Add the logarithms of consecutive QR decompositions, made in so many steps."""
+        while self.count + len(logs) > self.rows * self.width:
+            self.sums[: self.rows // 2] = self.sums[::2] + self.sums[1::2]
+            self.sums[self.rows // 2 :] = 0
+            self.width *= 2
+        rows = (self.count + np.arange(len(logs))) // self.width
+        starts = np.flatnonzero(np.diff(rows, prepend=-1))
+        self.sums[rows[starts]] += np.add.reduceat(logs, starts, axis=0)
+        self.count, self.steps = self.count + len(logs), self.steps + steps
+
+    def spectrum(self, flow: Flow) -> LyapunovSpectrum:
+        """The result, each sample's exponents in falling order."""
+        sums = self.sums[: -(-self.count // self.width)]
+        ends = np.minimum(np.arange(1, len(sums) + 1) * self.width * self.every, self.steps)
+        exponents = sums.sum(axis=0) / self.steps
+        order = np.argsort(-exponents, axis=-1, kind="stable")
+        widths = np.diff(ends, prepend=0).reshape(-1, *(1,) * exponents.ndim)
+        stretches = np.take_along_axis(sums, order[None], -1) / widths
+        exponents = np.take_along_axis(exponents, order, -1)
+        basis = np.array(flow.tangent, np.float64).swapaxes(-1, -2)
+        return LyapunovSpectrum(exponents, stretches, ends, flow.size, flow.state, basis)
+
+
+def stream(
+    flow: Flow,
+    inputs: Iterable[Any] | None,
+    steps: int | None,
+    *,
+    count: int,
+    burn_in: int,
+    every: int,
+    basis: Any = None,
+    progress: bool = False,
+) -> LyapunovSpectrum:
+    """Run a flow over inputs, or `steps` steps without any, and average the logarithms."""
+    shape = *flow.shape, count
+    flow.begin(first_tangent(flow, count, basis))
+    history = History(shape, every)
+    source = None if inputs is None else iter(inputs)
+    done, chunk = 0, max(1, flow.chunk // every) * every
+    with tqdm(total=steps, unit=" steps", disable=not progress) as bar:
+        while steps is None or done < steps:
+            length = chunk if steps is None else min(chunk, steps - done)
+            if done < burn_in:
+                length = min(length, burn_in - done)
+            given = None if source is None else list(islice(source, length))
+            if given is not None:
+                length = len(given)
+            if not length:
+                break
+            with np.errstate(over="ignore", invalid="ignore"):
+                logs = flow.advance(None if given is None else flow.stack(given), length, every)
+            if not (logs < np.inf).all():
+                raise NonFiniteError(
+                    f"tangent vectors are not finite between steps {done} and {done + length}: the "
+                    "trajectory diverges there, or every= is too large"
+                )
+            done += length
+            if done > burn_in:
+                history.add(logs, length)
+            bar.update(length)
+    if not history.steps:
+        raise ShapeError(f"burn_in={burn_in} leaves none of {done} steps: pass more steps")
+    return history.spectrum(flow)
+
+
+def first_tangent(flow: Flow, count: int, basis: Any) -> np.ndarray:
+    """The first tangent vectors as rows: those of the caller, or random orthonormal ones, always the same."""
+    if basis is None:
+        rows = np.random.default_rng(0).standard_normal((count, flow.size))
+        orthonormalize_rows(rows)
+        return np.ascontiguousarray(np.broadcast_to(rows, (*flow.shape, count, flow.size)))
+    rows = np.array(basis, np.float64)
+    if rows.shape != (*flow.shape, flow.size, count):
+        raise ShapeError(f"basis has shape {rows.shape}: pass {(*flow.shape, flow.size, count)}")
+    return np.ascontiguousarray(rows.swapaxes(-1, -2))

@@ -1,0 +1,137 @@
+"""QR decompositions along stored Jacobians, and the covariant Lyapunov vectors that follow from them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from bppsa_cupy.arguments import as_integer
+from bppsa_cupy.errors import ShapeError
+from bppsa_cupy.records.records import as_chain
+
+
+@dataclass(frozen=True, eq=False)
+class LyapunovVectors:
+    """What `bp.lyapunov_vectors` computes: J_t Q_{t-1} = Q_t R_t in the order of the walk.
+
+    Parameters
+    ----------
+    q : ndarray, (T, B, S, k)
+        Q_t, the orthonormal vectors after each step.
+    r : ndarray, (T, B, k, k)
+        R_t, upper triangular.
+    """
+
+    q: np.ndarray = field(repr=False)
+    r: np.ndarray = field(repr=False)
+
+    @property
+    def stretches(self) -> np.ndarray:
+        """(T, B, k) log |r_ii| of every step."""
+        with np.errstate(divide="ignore"):
+            return np.log(np.abs(np.diagonal(self.r, axis1=2, axis2=3)))
+
+    @property
+    def exponents(self) -> np.ndarray:
+        """(B, k) the averages of `stretches`."""
+        return self.stretches.mean(axis=0)
+
+    def finite_time(self, steps: int) -> np.ndarray:
+        """Return the exponents of consecutive windows of so many steps, (T // steps, B, k).
+
+        Their histogram over the windows is the distribution of finite-time exponents.
+        """
+        steps = as_integer("finite_time", "steps", steps, 1)
+        count = len(self.r) // steps
+        if not count:
+            raise ShapeError(f"finite_time got steps={steps}: there are {len(self.r)} steps")
+        stretches = self.stretches[: count * steps]
+        return stretches.reshape(count, steps, *stretches.shape[1:]).mean(axis=1)
+
+    def covariant(self, settle: int = 0) -> np.ndarray:
+        """Return the covariant Lyapunov vectors after each step, (T - settle, B, S, k), of norm 1.
+
+        Parameters
+        ----------
+        settle : int, default 0
+            Steps at the end that are left out, while the backward iteration settles. The first steps have
+            not settled either: leave out as many as the forward iteration needs.
+
+        Notes
+        -----
+        The columns of C_{t-1} = R_t⁻¹ C_t converge in the backward direction, and V_t = Q_t C_t (Ginelli et
+        al. 2007). Law: J_t maps vector i after step t - 1 to a multiple of vector i after step t.
+
+        Raises
+        ------
+        ShapeError
+            Where settle leaves no step, or a Jacobian loses a direction.
+
+        Examples
+        --------
+        >>> vectors = bp.lyapunov_vectors(jacobians)
+        >>> v = vectors.covariant(settle=100)[100:]
+        """
+        settle = as_integer("covariant", "settle", settle, 0)
+        if settle >= len(self.r):
+            raise ShapeError(f"covariant got settle={settle}: there are {len(self.r)} steps")
+        if not np.diagonal(self.r, axis1=2, axis2=3).all():
+            raise ShapeError("covariant vectors need invertible R: pass a smaller count to lyapunov_vectors")
+        steps, batch, size, count = self.q.shape
+        result = np.empty((steps - settle, batch, size, count))
+        c = np.tile(np.eye(count), (batch, 1, 1))
+        for t in range(steps - 1, -1, -1):
+            if t < len(result):
+                result[t] = self.q[t] @ c
+            c = np.linalg.solve(self.r[t], c)
+            c /= np.linalg.norm(c, axis=1, keepdims=True)
+        return result
+
+
+def lyapunov_vectors(records: Any, *, count: int | None = None) -> LyapunovVectors:
+    """QR decompositions along stored Jacobians: histories, finite-time exponents, covariant vectors.
+
+    Parameters
+    ----------
+    records : records of one chain, or arrays
+        As for `bp.lyapunov_exponents`: records, arrays (T, S, S) or (T, B, S, S) of J_t, or SciPy matrices.
+    count : int, default S
+        The number of vectors k.
+
+    Returns
+    -------
+    LyapunovVectors
+        Q and R of every step. They take T B S k and T B k² numbers.
+
+    Raises
+    ------
+    ShapeError
+        Where a sample is padded, or for arguments that do not fit.
+    DeviceError
+        Where memory is too small.
+
+    Examples
+    --------
+    >>> J = np.random.default_rng(0).standard_normal((300, 5, 5))
+    >>> vectors = bp.lyapunov_vectors(J)
+    >>> vectors.covariant(settle=100).shape, vectors.finite_time(50).shape
+    ((200, 1, 5, 5), (6, 1, 5))
+    """
+    chain, lengths = as_chain("lyapunov_vectors", records)
+    count = chain.size if count is None else as_integer("lyapunov_vectors", "count", count, 1)
+    if count > chain.size or (lengths < chain.steps).any():
+        raise ShapeError(
+            f"lyapunov_vectors got count={count} and samples of {lengths.min()} steps: the state has "
+            f"{chain.size} elements, and every sample needs {chain.steps} steps without padding"
+        )
+    numbers = chain.steps * chain.batch * count * (chain.size + count)
+    chain.check_memory(8 * numbers, "Lyapunov vectors")
+    q = np.empty((chain.steps, chain.batch, chain.size, count))
+    r = np.empty((chain.steps, chain.batch, count, count))
+    basis = np.linalg.qr(np.random.default_rng(0).standard_normal((chain.size, count)))[0]
+    for step, (_, transposed) in enumerate(chain.walk()):
+        basis, r[step] = np.linalg.qr(transposed.swapaxes(1, 2) @ basis)
+        q[step] = basis
+    return LyapunovVectors(q, r)

@@ -1,0 +1,1 @@
+"""Stability of recurrent systems: Lyapunov exponents along trajectories, and fixed points."""

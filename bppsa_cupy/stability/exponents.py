@@ -1,0 +1,174 @@
+"""`lyapunov_exponents`: of records and arrays of Jacobians, and along the trajectory of a system."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any, overload
+
+import numpy as np
+
+from bppsa_cupy.arguments import as_flag, as_integer
+from bppsa_cupy.errors import ShapeError
+from bppsa_cupy.network import Sequential
+from bppsa_cupy.records.lyapunov import chain_exponents
+from bppsa_cupy.records.record import JacobianRecord
+from bppsa_cupy.records.streaming import LyapunovSpectrum, stream
+from bppsa_cupy.stability.flows import flow_of, is_batch_first, on_host
+
+
+@overload
+def lyapunov_exponents(
+    source: Sequence[JacobianRecord],
+    *,
+    count: int | None = None,
+    burn_in: int = 0,
+    average: str = "mean",
+    lengths: Any = None,
+) -> np.ndarray: ...
+
+
+@overload
+def lyapunov_exponents(
+    source: Any,
+    x: Any = None,
+    h0: Any = None,
+    *,
+    count: int | None = None,
+    steps: int | None = None,
+    burn_in: int = 0,
+    every: int = 1,
+    basis: Any = None,
+    progress: bool = False,
+) -> LyapunovSpectrum: ...
+
+
+def lyapunov_exponents(
+    source: Any,
+    x: Any = None,
+    h0: Any = None,
+    *,
+    count: int | None = None,
+    steps: int | None = None,
+    burn_in: int = 0,
+    every: int = 1,
+    basis: Any = None,
+    progress: bool = False,
+    average: str = "mean",
+    lengths: Any = None,
+) -> Any:
+    """Lyapunov exponents, from a system that runs now or from stored Jacobians.
+
+    A small change of the state grows by exp(exponent) per step. So does a gradient per step back.
+
+    Parameters
+    ----------
+    source : network, callable or records
+        The system, in one of these forms:
+
+        - a `bp.Sequential` whose first layer is an RNN, GRU, LSTM or CellLayer of one direction, or such a
+          module of PyTorch;
+        - a step in PyTorch or JAX: ``h_next = step(x_t, h)``;
+        - a step in NumPy: ``h_next, J = step(x_t, h)``. J is the Jacobian ∂h_next/∂h as an array, a SciPy
+          matrix, or a function that maps tangent vectors Q (S, k) to J Q;
+        - stored Jacobians: the records of one chain, or arrays (see Notes).
+    x : array, iterator or None
+        The inputs. For a network (B, T, F) or (T, F); for a step (T, ...), with the batch as the second axis.
+        An iterator yields the inputs of one step. None stands for an autonomous system: the step is called
+        as ``step(h)``, a network gets zeros.
+    h0 : array or nested arrays, (S,) or (B, S)
+        The first state, in the array type of the step. A network starts from zeros by default. Its S elements
+        are the states of the inner layers one after the other, each h first, then c.
+    count : int, default S
+        The number of exponents k, from the largest. The cost of a step grows with k, not with S².
+    steps : int
+        The number of steps. Required without inputs; by default all inputs.
+    burn_in : int, default 0
+        Steps that run before the average begins, while state and tangent vectors settle.
+    every : int, default 1
+        Steps between two QR decompositions.
+    basis : array, (S, k) or (B, S, k)
+        The first tangent vectors, as `basis` of an earlier result. Random by default, always the same.
+    progress : bool, default False
+        Show a progress bar.
+    average : {"mean", "smooth"}
+        For stored Jacobians. "smooth" weights the steps by exp(-1 / (u (1 - u))) with u from 0 to 1. It
+        converges faster where the motion is quasi-periodic (Das, Saiki, Sander & Yorke 2017).
+    lengths : array of int, (B,)
+        For stored Jacobians: the steps of each sample that are not padding. By default `records.lengths()`.
+
+    Returns
+    -------
+    LyapunovSpectrum or ndarray
+        For a system the exponents with their history, standard errors, final state and basis. For stored
+        Jacobians an array (B, k).
+
+    Raises
+    ------
+    ShapeError
+        For arguments that do not fit.
+    NonFiniteError
+        Where the trajectory or a Jacobian is not finite.
+
+    Notes
+    -----
+    Orthonormal tangent vectors go through the Jacobians. A QR decomposition makes them orthonormal again, and
+    an exponent is the average of log |r_ii| (Benettin et al. 1980). A system stores no Jacobian: its memory
+    does not depend on T. Networks and steps in NumPy run in float64, other steps in the dtype of h0.
+
+    "mean" has an error of O(1 / T). Law: all S exponents sum to the average of log |det J_t|.
+
+    Stored Jacobians are arrays (T, S, S) or (T, B, S, S) or lists of SciPy matrices. They hold J_t itself:
+    rows are the state after step t, columns the state before it. Records hold the transpose.
+
+    Examples
+    --------
+    >>> W = 1.5 * np.random.default_rng(0).standard_normal((100, 100)) / 10
+    >>> def step(h):
+    ...     h = np.tanh(W @ h)
+    ...     return h, lambda q: (1 - h**2)[:, None] * (W @ q)
+    >>> run = bp.lyapunov_exponents(step, h0=np.ones(100), count=3, steps=2000, burn_in=200)
+    >>> run.exponents.shape, run.history.shape
+    ((3,), (1800, 3))
+    """
+    owner = "lyapunov_exponents"
+    burn_in, every = as_integer(owner, "burn_in", burn_in, 0), as_integer(owner, "every", every, 1)
+    if count is not None:
+        count = as_integer(owner, "count", count, 1)
+    if isinstance(source, (Sequence, np.ndarray, JacobianRecord)):
+        if any(value is not None for value in (x, h0, steps, basis)) or every > 1:
+            raise ShapeError(
+                f"{owner} got stored Jacobians together with x, h0, steps, basis or every: leave these out"
+            )
+        return chain_exponents(source, count, burn_in, average, lengths)
+    if average != "mean" or lengths is not None:
+        raise ShapeError(f"{owner} got average= or lengths= for a system: they apply to stored Jacobians")
+    steps = None if steps is None else as_integer(owner, "steps", steps, 1)
+    inputs, given, batch = _inputs(source, x)
+    if given is not None:
+        steps = given if steps is None else min(steps, given)
+    elif x is None and steps is None:
+        raise ShapeError(f"{owner} got neither x nor steps: pass steps= for a system without inputs")
+    flow = flow_of(source, h0, batch)
+    if count is not None and count > flow.size:
+        raise ShapeError(
+            f"{owner} got count={count}: a state of {flow.size} elements has {flow.size} exponents"
+        )
+    return stream(
+        flow, inputs, steps, count=count or flow.size, burn_in=burn_in, every=every, basis=basis,
+        progress=as_flag(owner, "progress", progress),
+    )  # fmt: skip
+
+
+def _inputs(source: Any, x: Any) -> tuple[Iterable[Any] | None, int | None, int | None]:
+    """The inputs step by step, and how many steps and samples they have, None where that is unknown."""
+    if x is None or not (hasattr(x, "__len__") and hasattr(x, "__getitem__")):
+        return x, None, None
+    if type(x).__module__.partition(".")[0] in ("jax", "jaxlib") or isinstance(x, list):
+        x = np.asarray(x)
+    batch = None
+    if isinstance(source, Sequential) or hasattr(source, "hidden_size"):
+        x = np.asarray(on_host(x))
+        if x.ndim == 3:
+            x = x.swapaxes(0, 1) if is_batch_first(source) else x
+            batch = x.shape[1]
+    return (x[step] for step in range(len(x))), len(x), batch

@@ -1,0 +1,192 @@
+"""Fixed points and slow points of recurrent systems."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from bppsa_cupy.arguments import as_integer, as_positive
+from bppsa_cupy.errors import NonFiniteError, ShapeError
+from bppsa_cupy.stability.flows import flow_of, on_host
+
+
+@dataclass(frozen=True, eq=False)
+class FixedPoints:
+    """Fixed points and slow points, as `bp.fixed_points` finds them, the smallest residuals first.
+
+    Parameters
+    ----------
+    points : ndarray, (K, S)
+        The states h.
+    residual : ndarray, (K,)
+        The 2-norm of F(h) - h.
+    is_fixed : ndarray of bool, (K,)
+        Whether the residual is within the tolerance. Others are slow points: local minima of the residual.
+    jacobians : ndarray, (K, S, S)
+        ∂F/∂h at the points.
+    counts : ndarray of int, (K,)
+        The number of candidates that ended at each point.
+    inputs : ndarray, (K, F) or None
+        The input of each point.
+    """
+
+    points: np.ndarray
+    residual: np.ndarray
+    is_fixed: np.ndarray
+    jacobians: np.ndarray = field(repr=False)
+    counts: np.ndarray = field(repr=False)
+    inputs: np.ndarray | None = field(repr=False)
+
+    def __len__(self) -> int:
+        return len(self.points)
+
+    @cached_property
+    def _modes(self) -> tuple[np.ndarray, np.ndarray]:
+        values, vectors = np.linalg.eig(self.jacobians)
+        order = np.argsort(-np.abs(values), axis=1, kind="stable")
+        return np.take_along_axis(values, order, 1), np.take_along_axis(vectors, order[:, None], 2)
+
+    @property
+    def eigenvalues(self) -> np.ndarray:
+        """(K, S) of the Jacobians, largest modulus first."""
+        return self._modes[0]
+
+    @property
+    def eigenvectors(self) -> np.ndarray:
+        """(K, S, S), a column per eigenvalue."""
+        return self._modes[1]
+
+    @property
+    def is_stable(self) -> np.ndarray:
+        """(K,) whether all eigenvalues lie inside the unit circle."""
+        return np.abs(self.eigenvalues[:, 0]) < 1
+
+
+def fixed_points(
+    source: Any,
+    candidates: Any,
+    *,
+    inputs: Any = None,
+    tolerance: float = 1e-9,
+    distance: float = 1e-4,
+    max_iterations: int = 200,
+) -> FixedPoints:
+    """Find the fixed points h = F(x, h) of a system near candidate states, and its slow points.
+
+    Parameters
+    ----------
+    source : network or callable
+        As for `bp.lyapunov_exponents`: a `bp.Sequential` that begins with a recurrent layer, a recurrent
+        module of PyTorch, or a step ``step(x, h)`` of one state (S,) in NumPy, PyTorch or JAX.
+    candidates : array, (M, S)
+        States where the search begins, such as states that the trained network visits. In the array type of
+        the step.
+    inputs : array, (F,) or (M, F), or None
+        The constant input, or one per candidate. None calls the step as ``step(h)``; a network gets zeros.
+    tolerance : float, default 1e-9
+        The residual ‖F(h) - h‖ of a fixed point. Use 1e-5 for steps in float32.
+    distance : float, default 1e-4
+        Points of one input that are closer than this are the same point.
+    max_iterations : int, default 200
+        Iterations per candidate at most.
+
+    Returns
+    -------
+    FixedPoints
+        Points without duplicates, with residuals, Jacobians and eigenvalues.
+
+    Raises
+    ------
+    ShapeError
+        For arguments that do not fit.
+    NonFiniteError
+        Where the step is not finite at a candidate.
+
+    Notes
+    -----
+    Levenberg and Marquardt's method minimises ‖F(h) - h‖² for all candidates at once. It turns into Newton's
+    method near a fixed point. Elsewhere it ends at a slow point (Sussillo & Barak 2013).
+
+    Examples
+    --------
+    >>> def step(h):
+    ...     h = np.tanh(2 * h)
+    ...     return h, 2 * np.diag(1 - h**2)
+    >>> found = bp.fixed_points(step, np.random.default_rng(0).uniform(-1, 1, (50, 1)))
+    >>> np.sort(found.points.ravel()).round(4)
+    array([-0.9575, -0.    ,  0.9575])
+    """
+    owner = "fixed_points"
+    max_iterations = as_integer(owner, "max_iterations", max_iterations, 1)
+    tolerance, distance = as_positive(owner, "tolerance", tolerance), as_positive(owner, "distance", distance)
+    if len(getattr(candidates, "shape", ())) != 2 or not len(candidates):
+        candidates = np.array(candidates, np.float64)
+        if candidates.ndim != 2 or not candidates.size:
+            raise ShapeError(f"{owner} got candidates of shape {candidates.shape}: pass (M, S)")
+    flow = flow_of(source, candidates[0])
+    h = np.array(on_host(candidates), np.float64)
+    x = None
+    if inputs is not None:
+        x = np.array(on_host(inputs))
+        if x.ndim not in (1, 2) or (x.ndim == 2 and len(x) != len(h)):
+            raise ShapeError(f"{owner} got inputs of shape {x.shape}: pass (F,) or ({len(h)}, F)")
+        x = np.broadcast_to(x, (len(h), x.shape[-1]))
+    h, residual, jacobians = _minimize(flow, x, h, tolerance, max_iterations)
+    order = np.argsort(residual, kind="stable")
+    kept: list[int] = []
+    counts: list[int] = []
+    for place in order:
+        near = np.linalg.norm(h[kept] - h[place], axis=1) < distance
+        if x is not None:
+            near &= (x[kept] == x[place]).all(axis=1)
+        if near.any():
+            counts[int(np.argmax(near))] += 1
+        else:
+            kept.append(place)
+            counts.append(1)
+    return FixedPoints(
+        h[kept], residual[kept], residual[kept] <= tolerance, jacobians[kept], np.array(counts),
+        None if x is None else x[kept],
+    )  # fmt: skip
+
+
+def _minimize(
+    flow: Any, x: np.ndarray | None, h: np.ndarray, tolerance: float, max_iterations: int
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Minimise ‖F(h) - h‖ from every row of h: the states, residuals and Jacobians."""
+    eye = np.eye(h.shape[1])
+
+    def evaluate(rows: np.ndarray, states: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        after, jacobian = flow.linearize(None if x is None else x[rows], states)
+        difference = after - states
+        return difference, np.linalg.norm(difference, axis=1), jacobian
+
+    rows = np.arange(len(h))
+    difference, residual, jacobians = map(np.array, evaluate(rows, h))
+    if not np.isfinite(residual).all():
+        raise NonFiniteError(f"the step is not finite at candidate {int(np.argmin(np.isfinite(residual)))}")
+    damping = np.full(len(h), 1e-2)
+    for _ in range(max_iterations):
+        rows = rows[(residual[rows] > tolerance) & (damping[rows] < 1e12)]
+        if not len(rows):
+            break
+        a = jacobians[rows] - eye
+        gradient = np.einsum("mij,mi->mj", a, difference[rows])
+        scale = np.minimum(1, residual[rows])
+        matrix = a.swapaxes(1, 2) @ a + (damping[rows] * scale)[:, None, None] * eye
+        moves = np.linalg.solve(matrix, gradient[:, :, None])
+        states = h[rows] - moves[:, :, 0]
+        new, size, jacobian = evaluate(rows, states)
+        square = residual[rows] ** 2
+        linear = np.sum((difference[rows] - (a @ moves)[:, :, 0]) ** 2, axis=1)
+        with np.errstate(invalid="ignore", divide="ignore"):
+            gain = np.nan_to_num((square - size**2) / (square - linear), nan=-1.0)
+        better = gain > 1e-3
+        taken = rows[better]
+        h[taken], difference[taken], residual[taken] = states[better], new[better], size[better]
+        jacobians[taken] = jacobian[better]
+        damping[rows] *= np.where(gain > 0.75, 0.1, np.where(gain < 0.25, 10, 1))
+    return h, residual, jacobians

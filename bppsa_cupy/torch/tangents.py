@@ -1,0 +1,142 @@
+"""Tangent vectors along the trajectory of a step that is written in PyTorch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+
+from bppsa_cupy.errors import ShapeError
+from bppsa_cupy.records.streaming import Flow
+from bppsa_cupy.torch import checks
+
+
+class TorchFlow(Flow):
+    """h_t = step(x_t, h_{t-1}) for a tensor (S,) or (B, S), or a tuple of them."""
+
+    def __init__(self, step: Callable[..., Any], h0: Any) -> None:
+        self._step, self._is_tuple = step, isinstance(h0, (tuple, list))
+        states = tuple(h0) if self._is_tuple else (h0,)
+        first = states[0]
+        if any(h.dim() != first.dim() or h.dtype != first.dtype for h in states) or first.dim() not in (1, 2):
+            told = ", ".join(f"{h.dtype} {tuple(h.shape)}" for h in states)
+            raise ShapeError(f"h0 has {told}: pass tensors (S,), or (B, S) for a batch, of one dtype")
+        if first.dtype not in checks.DTYPES:
+            raise ShapeError(f"h0 is {first.dtype}: pass torch.float32 or torch.float64")
+        self._sizes = [h.shape[-1] for h in states]
+        self.size, self.batch = sum(self._sizes), len(first) if first.dim() == 2 else None
+        self._flat = torch.cat(states, -1) if self._is_tuple else first
+
+    @property
+    def state(self) -> Any:
+        parts = self._flat.split(self._sizes, -1)
+        return tuple(parts) if self._is_tuple else self._flat
+
+    def begin(self, tangent: np.ndarray) -> None:
+        rows = np.array(np.moveaxis(tangent, -2, 0), order="C")
+        self._rows = torch.from_numpy(rows).to(self._flat)  # (count, B, S) or (count, S)
+
+    @property
+    def tangent(self) -> np.ndarray:
+        """The tangent vectors on the host."""
+        return np.moveaxis(self._rows.detach().cpu().numpy(), 0, -2)
+
+    def evaluate(self, x: Any, flat: torch.Tensor) -> torch.Tensor:
+        """The next state of a flat one."""
+        h = flat.split(self._sizes, -1) if self._is_tuple else flat
+        after = self._step(h) if x is None else self._step(x, h)
+        if self._is_tuple:
+            after = torch.cat(tuple(after), -1)
+        if after.shape != flat.shape:
+            raise ShapeError(
+                f"the step returned {tuple(after.shape)} for a state of shape {tuple(flat.shape)}: a step "
+                "returns the next state, of the same shape"
+            )
+        return after
+
+    def push(self, x: Any) -> None:
+        flat = self._flat
+
+        def move(vector: torch.Tensor) -> Any:
+            return torch.func.jvp(lambda h: self.evaluate(x, h), (flat,), (vector,))
+
+        if len(self._rows) == 1:
+            self._flat, moved = move(self._rows[0])
+            self._rows = moved[None]
+        else:
+            self._flat, self._rows = torch.vmap(move, out_dims=(None, 0))(self._rows)  # type: ignore[arg-type]
+
+    def decompose(self) -> torch.Tensor:
+        """Make the tangent vectors orthonormal; returns r_ii (count, B) or (count,)."""
+        if len(self._rows) == 1:
+            norms = torch.linalg.vector_norm(self._rows, dim=-1)
+            self._rows = self._rows / norms[..., None]
+            return norms
+        q, r = torch.linalg.qr(self._rows.movedim(0, -1))
+        self._rows = q.movedim(-1, 0)
+        return r.diagonal(dim1=-2, dim2=-1).movedim(-1, 0)
+
+    def orthonormalize(self) -> np.ndarray:
+        return np.moveaxis(self.decompose().detach().cpu().numpy(), 0, -1).astype(np.float64)
+
+    def linearize(self, x: Any, points: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        def both(h: torch.Tensor, x_m: Any = None) -> Any:
+            after = self.evaluate(x_m, h)
+            return after, after
+
+        given = [torch.from_numpy(points).to(self._flat)]
+        given += [] if x is None else [torch.from_numpy(np.array(x)).to(self._flat)]
+        with torch.no_grad():
+            jacobian, after = torch.vmap(torch.func.jacfwd(both, has_aux=True))(*given)
+        return after.cpu().numpy().astype(np.float64), jacobian.cpu().numpy().astype(np.float64)
+
+    def advance(self, inputs: Any, steps: int, every: int) -> np.ndarray:
+        with torch.no_grad():
+            return super().advance(inputs, steps, every)
+
+
+def lyapunov_exponents(
+    step: Callable[..., Any], x: Any, h0: Any, *, count: int | None = None, every: int = 1
+) -> torch.Tensor:
+    """The Lyapunov exponents of a step in PyTorch, differentiable by all that the step reads.
+
+    Parameters
+    ----------
+    step : callable
+        ``h_next = step(x_t, h)``.
+    x : tensor, (T, ...) or (T, B, ...)
+        The inputs of the steps.
+    h0 : tensor or tuple of tensors, (S,) or (B, S)
+        The first state.
+    count : int, default S
+        The number of exponents, from the largest.
+    every : int, default 1
+        Steps between two QR decompositions.
+
+    Returns
+    -------
+    tensor, (count,) or (B, count)
+        Natural logarithms per step. The autograd graph holds all T steps.
+
+    Notes
+    -----
+    Gradient flossing (Engelken 2023) moves the first exponents to zero.
+
+    Examples
+    --------
+    >>> exponents = bt.lyapunov_exponents(cell, x, h0, count=8)
+    >>> loss = exponents.square().mean()
+    >>> loss.backward()
+    """
+    from bppsa_cupy.records.streaming import first_tangent
+
+    flow = TorchFlow(step, h0)
+    flow.begin(first_tangent(flow, flow.size if count is None else count, None))
+    total: Any = 0
+    for t, x_t in enumerate(x):
+        flow.push(x_t)
+        if (t + 1) % every == 0 or t + 1 == len(x):
+            total = total + flow.decompose().abs().log()
+    return (total / len(x)).movedim(0, -1)
