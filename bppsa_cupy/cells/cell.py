@@ -9,13 +9,12 @@ from typing import Any
 
 from bppsa_cupy.arguments import as_number, is_one_of
 from bppsa_cupy.cells.definition import Definition, Step, names_of, need_sympy
-from bppsa_cupy.cells.definitions import DEFINITIONS, LINEAR_DEFINITIONS
+from bppsa_cupy.cells.definitions import DEFINITIONS, tanh
 from bppsa_cupy.cells.probe import check_finite, check_finite_terms
 from bppsa_cupy.errors import CellError
 from bppsa_cupy.raw_kernels.cells import FORMS
 from bppsa_cupy.raw_kernels.frames.form import CellForm
 from bppsa_cupy.raw_kernels.linear.form import LinearForm
-from bppsa_cupy.raw_kernels.linear_cells import LINEAR_FORMS
 
 
 class Cell:
@@ -84,16 +83,15 @@ class Cell:
         need_sympy(f"cell {name!r} is defined by its step, which")
         self.definition = definition
         if not definition.recurrent_gates:
-            from bppsa_cupy.cells.linear import linear_form, linear_step
+            from bppsa_cupy.cells.linear import linear_form
 
-            linear = linear_step(definition)
-            if linear is not None:
-                self.linear_form = linear_form(linear)
+            self.linear_form = linear_form(definition)
+            if self.linear_form is not None:
                 check_finite_terms(definition, self.linear_form)
                 return
-        from bppsa_cupy.cells.form import form_of, write
+        from bppsa_cupy.cells.form import form_of
 
-        self._form = form_of(write(definition))
+        self._form = form_of(definition)
         check_finite(definition, self._form)
 
     @property
@@ -109,15 +107,12 @@ class Cell:
     @classmethod
     def built_in(cls, name: str) -> Cell:
         """A built-in cell, which needs no SymPy: rnn_tanh, rnn_relu, gru, lstm, ctrnn, mgu, ugrnn or
-        peephole_lstm, or a linear one: mingru, mingru_positive, minlstm, minlstm_positive, sru, qrnn or
-        rglru."""
+        peephole_lstm."""
         cell = cls.__new__(cls)
         if is_one_of(name, DEFINITIONS):
             cell.definition, cell._form = DEFINITIONS[name], FORMS[name]
-        elif is_one_of(name, LINEAR_DEFINITIONS):
-            cell.definition, cell.linear_form = LINEAR_DEFINITIONS[name], LINEAR_FORMS[name]
         else:
-            known = ", ".join((*DEFINITIONS, *LINEAR_DEFINITIONS))
+            known = ", ".join(DEFINITIONS)
             raise CellError(f"there is no built-in cell {name!r}: it is one of {known}")
         return cell
 
@@ -159,7 +154,7 @@ class Cell:
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickles hold a built-in cell by name, another by its names and its step, which pickle must find."""
-        if self.definition in (DEFINITIONS.get(self.name), LINEAR_DEFINITIONS.get(self.name)):
+        if self.definition == DEFINITIONS.get(self.name):
             return Cell.built_in, (self.name,)
         names = self.name, self.gates, self.states, self.parameters
         return _defined, (*names, self.definition.recurrent, self.definition.step)
@@ -189,8 +184,6 @@ def _defined(name: str, gates: Any, states: Any, parameters: Any, recurrent: Any
 
 def _leaky(rate: float, x: Any, u: Any, s: Any, p: Any) -> dict[str, Any]:
     """The step of leaky units of one rate."""
-    from bppsa_cupy.cells.functions import tanh
-
     return {"h": s.h + rate * (tanh(x.h + u.h) - s.h)}
 
 

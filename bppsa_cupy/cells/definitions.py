@@ -1,4 +1,4 @@
-"""The built-in cells. Their texts lie in `raw_kernels/cells/`, so that none of them needs SymPy to run.
+"""The built-in cells. Their functions lie in `raw_kernels/cells/`, so that none of them needs SymPy to run.
 
 `s.h` is the state before a step, `x` and `u` are W_ih x + b_ih and W_hh h + b_hh by gate.
 """
@@ -8,7 +8,27 @@ from __future__ import annotations
 from typing import Any
 
 from bppsa_cupy.cells.definition import Definition
-from bppsa_cupy.cells.functions import bounded_sqrt, exp, expm1, relu, sigmoid, tanh
+
+
+def sigmoid(x: Any) -> Any:
+    """1 / (1 + e^-x); its derivative is taken as s (1 - s) of its value s."""
+    from bppsa_cupy.cells.symbolic import Sigmoid
+
+    return Sigmoid(x)
+
+
+def tanh(x: Any) -> Any:
+    """SymPy's tanh."""
+    import sympy
+
+    return sympy.tanh(x)
+
+
+def relu(x: Any) -> Any:
+    """max(x, 0), whose derivative at 0 is 0."""
+    import sympy
+
+    return sympy.Max(x, 0)
 
 
 def rnn_tanh(x: Any, u: Any, s: Any, p: Any) -> Any:
@@ -63,69 +83,6 @@ def peephole_lstm(x: Any, u: Any, s: Any, p: Any) -> Any:
     return {"h": sigmoid(x.o + u.o + p.co * c) * tanh(c), "c": c}
 
 
-def mingru(x: Any, u: Any, s: Any, p: Any) -> Any:
-    """minGRU (Feng et al. 2024, section 3.1): z = σ(x_z), h' = (1 - z) h + z x_h."""
-    return {"h": s.h + sigmoid(x.z) * (x.h - s.h)}
-
-
-def mingru_positive(x: Any, u: Any, s: Any, p: Any) -> Any:
-    """minGRU whose candidates are g(x_h), g being x + 1/2 from 0 on and σ(x) below (appendix B.3), as a scan
-    of logarithms takes them."""
-    return {"h": s.h + sigmoid(x.z) * (_positive(x.h) - s.h)}
-
-
-def minlstm(x: Any, u: Any, s: Any, p: Any) -> Any:
-    """minLSTM (Feng et al. 2024, section 3.2): f = σ(x_f) and i = σ(x_i) over their sum, h' = f h + i x_h."""
-    return {"h": x.h + _kept_share(x.f, x.i) * (s.h - x.h)}
-
-
-def minlstm_positive(x: Any, u: Any, s: Any, p: Any) -> Any:
-    """minLSTM whose candidates are g(x_h), as those of `mingru_positive`."""
-    candidate = _positive(x.h)
-    return {"h": candidate + _kept_share(x.f, x.i) * (s.h - candidate)}
-
-
-def sru(x: Any, u: Any, s: Any, p: Any) -> Any:
-    """SRU whose gates read no state (Lei et al. 2018, equations 3 to 6 without v): c' = f c + (1 - f) x_c,
-    h = r c' + (1 - r) x."""
-    c = x.c + sigmoid(x.f) * (s.c - x.c)
-    return {"h": x.skip + sigmoid(x.r) * (c - x.skip), "c": c}
-
-
-def qrnn(x: Any, u: Any, s: Any, p: Any) -> Any:
-    """QRNN's fo-pooling (Bradbury et al. 2017, equation 4): c' = f c + (1 - f) tanh(x_z), h = σ(x_o) c'."""
-    z = tanh(x.z)
-    c = z + sigmoid(x.f) * (s.c - z)
-    return {"h": sigmoid(x.o) * c, "c": c}
-
-
-def rglru(x: Any, u: Any, s: Any, p: Any) -> Any:
-    """The real-gated linear recurrent unit (De et al. 2024, section 2.4): a = exp(rate σ(x_r)),
-    h' = a h + sqrt(1 - a²) σ(x_i) x_v, rate being -8 softplus(Λ)."""
-    log_a = p.rate * sigmoid(x.r)
-    less = expm1(log_a)  # a - 1: 1 - a² would cancel where a is near 1
-    return {"h": exp(log_a) * s.h + bounded_sqrt(-less * (2 + less)) * (sigmoid(x.i) * x.v)}
-
-
-#: Below it a gate of minLSTM counts as that: its σ is the least that float32 has in normal form, nearly.
-LEAST_GATE = -85
-
-
-def _kept_share(f: Any, i: Any) -> Any:
-    """σ(f) / (σ(f) + σ(i))"""
-    import sympy
-
-    forget, take = (sigmoid(sympy.Max(gate, LEAST_GATE)) for gate in (f, i))
-    return forget / (forget + take)
-
-
-def _positive(x: Any) -> Any:
-    """x + 1/2 from 0 on, σ(x) below."""
-    import sympy
-
-    return sympy.Piecewise((x + sympy.Rational(1, 2), x >= 0), (sigmoid(x), True))
-
-
 def _table(*definitions: Definition) -> dict[str, Definition]:
     return {definition.name: definition for definition in definitions}
 
@@ -140,15 +97,4 @@ DEFINITIONS = _table(
     Definition("mgu", ("f", "n"), ("h",), (), mgu),
     Definition("ugrnn", ("g", "c"), ("h",), (), ugrnn),
     Definition("peephole_lstm", ("i", "f", "g", "o"), ("h", "c"), ("ci", "cf", "co"), peephole_lstm),
-)
-
-#: Every built-in linear cell by name; gates in the order of the references' weights.
-LINEAR_DEFINITIONS = _table(
-    Definition("mingru", ("h", "z"), ("h",), (), mingru, recurrent=()),
-    Definition("mingru_positive", ("h", "z"), ("h",), (), mingru_positive, recurrent=()),
-    Definition("minlstm", ("f", "i", "h"), ("h",), (), minlstm, recurrent=()),
-    Definition("minlstm_positive", ("f", "i", "h"), ("h",), (), minlstm_positive, recurrent=()),
-    Definition("sru", ("c", "f", "r", "skip"), ("h", "c"), (), sru, recurrent=()),
-    Definition("qrnn", ("z", "f", "o"), ("h", "c"), (), qrnn, recurrent=()),
-    Definition("rglru", ("r", "i", "v"), ("h",), ("rate",), rglru, recurrent=()),
 )

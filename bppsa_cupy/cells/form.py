@@ -1,98 +1,112 @@
-"""A definition's form: derived, written, and its twins' functions made from the text."""
+"""A definition's form: its functions' texts, and the numbers that frames take of it."""
 
 from __future__ import annotations
 
-import hashlib
-import linecache
-import textwrap
-from dataclasses import dataclass
-from functools import cache
-from typing import Any
+from collections.abc import Sequence
+
+import sympy
 
 from bppsa_cupy.cells.definition import Definition
-from bppsa_cupy.cells.derivation import derive
-from bppsa_cupy.cells.emission import twin_text
-from bppsa_cupy.cells.graph import Graph
-from bppsa_cupy.cells.texts import Parts
+from bppsa_cupy.cells.derivation import Derivation, Symbols, Table, derive, reached
+from bppsa_cupy.cells.symbolic import Expression
 from bppsa_cupy.cells.trace import is_affine, trace
+from bppsa_cupy.cells.writing import function_text, functions_of
 from bppsa_cupy.raw_kernels.frames.form import CellForm, Functions
 
-_TEMPLATE = '''"""The cell {name} for twins; `python -m bppsa_cupy.cells.generate` writes it."""
 
-from numba.extending import register_jitable
-
-from bppsa_cupy.raw_kernels.frames.form import CellForm, Functions
-{functions}
-
-FORM = CellForm(
-{numbers}
-    functions=Functions(forward, backward, coefficients, enter, entry, carry),
-)  # fmt: skip
-'''
-
-
-@dataclass(frozen=True)
-class Written:
-    """A cell's texts and numbers.
-
-    functions  the text of its twins' functions, with what they import of twins
-    numbers    the fields of its `CellForm` but for texts and functions
-    """
-
-    functions: str
-    numbers: dict[str, Any]
-
-    def module(self) -> str:
-        """The text of `raw_kernels/cells/NAME.py`."""
-        shown = [f"{field}={_shown(value)}" for field, value in self.numbers.items()]
-        numbers = textwrap.fill(", ".join(shown), 106, initial_indent="    ", subsequent_indent="    ") + ","
-        return _TEMPLATE.format(name=self.numbers["name"], functions=self.functions, numbers=numbers)
-
-
-def write(definition: Definition) -> Written:
+def form_of(definition: Definition) -> CellForm:
     """Derive and write a cell; raises CellError as `trace` does. The same texts in every run."""
     traced = trace(definition)
-    derived = derive(Graph(traced))
-    parts = Parts(derived)
-    dense, diagonal = parts.blocks()
+    derived = derive(traced)
+    functions = functions_of("\n\n\n".join(_texts(derived)), Functions)
+    dense, diagonal = _blocks(derived)
     states = len(definition.states)
-    numbers = {
-        "name": definition.name,
-        "gates": len(definition.gates),
-        "states": states,
-        "kept": len(derived.kept),
-        "parameters": len(definition.parameters),
-        "separate": derived.separate,
-        "after": parts.read_after,
-        "before": parts.read_before,
-        "coefficients": len(parts.varying),
-        "dense": dense,
-        "diagonal": diagonal,
-        "columns": 4 if states == 1 else 2,
-        "tile_columns": 8 if states == 1 else 4,
-    }
-    if definition.recurrent is not None:
-        numbers["recurrent"] = definition.recurrent_gates
-    if not traced.u and is_affine(traced):
-        numbers["affine"] = True
-    return Written(twin_text(parts), numbers)
+    backward = [*derived.by_x, *derived.by_u, *derived.by_before, *derived.by_p, *_varying(derived)]
+    inner = {symbol: value for symbol, value in derived.definitions.items() if symbol not in derived.after}
+    read = set().union(*(value.free_symbols for value in reached(backward, inner)))
+    after, before = (
+        tuple(place for place, symbol in enumerate(symbols) if symbol in read)
+        for symbols in (derived.after, traced.before)
+    )
+    return CellForm(
+        definition.name, len(definition.gates), states, len(derived.kept), len(definition.parameters),
+        derived.separate, after, before, len(_varying(derived)), dense, diagonal,
+        columns=4 if states == 1 else 2, tile_columns=8 if states == 1 else 4, functions=functions,
+        recurrent=None if definition.recurrent is None else definition.recurrent_gates,
+        affine=not traced.u and is_affine(traced),
+    )  # fmt: skip
 
 
-def form_of(written: Written) -> CellForm:
-    """The form of a cell that no file holds."""
-    return CellForm(**written.numbers, functions=functions_of(written.functions, Functions))
+def _varying(derived: Derivation) -> list[Expression]:
+    """The coefficients of a step's Jacobian that are no fixed numbers, each once."""
+    tables = (derived.among, derived.gates, derived.direct)
+    return list(dict.fromkeys(value for table in tables for value in table.values() if not value.is_number))
 
 
-@cache
-def functions_of(text: str, kind: type[Any]) -> Any:
-    """The `kind` of functions that a text of twins' functions makes, once; tracebacks show its lines."""
-    source = f"from numba.extending import register_jitable\n{text}"
-    file = f"<cell {hashlib.sha256(source.encode()).hexdigest()[:16]}>"
-    linecache.cache[file] = (len(source), None, source.splitlines(keepends=True), file)
-    room: dict[str, Any] = {"__name__": "bppsa_cupy.raw_kernels.cells"}
-    exec(compile(source, file, "exec"), room)
-    return kind(**{name: room[name] for name in kind.__annotations__ if name in room})
+def _texts(derived: Derivation) -> list[str]:
+    """The functions of a cell, in the order of `Functions`."""
+    traced, kept, varying = derived.traced, tuple(derived.kept), _varying(derived)
+    states, gates = len(derived.after), len(traced.u)
+    forward = {"x": traced.x, "u": traced.u, "before": traced.before, "p": traced.p}
+    back = {"kept": kept, "after": derived.after, "before": traced.before, "p": traced.p}
+    a, x, w = _symbols("a", len(varying)), _symbols("x", states), _symbols("w", gates)
+
+    def coefficient(table: Table, row: int, column: int) -> Expression:
+        value = table.get((row, column), sympy.Integer(0))
+        return value if value.is_number else a[varying.index(value)]
+
+    entered: list[Expression] = list(x)
+    only = [_only_gate(derived, state) for state in range(states)]
+    waiting = list(range(states))
+    while waiting:  # states that no other state reads come first
+        read = {column for row, column in derived.among if row in waiting}
+        state = next(state for state in waiting if state not in read)
+        waiting.remove(state)
+        for row, other in sorted(derived.among):
+            if row == state:
+                entered[other] += coefficient(derived.among, state, other) * entered[state]
+        if (gate := only[state]) is not None:
+            entered[state] *= coefficient(derived.gates, state, gate)
+    rows = [
+        w[gate]
+        if (gate := only[state]) is not None
+        else sympy.Add(*(coefficient(derived.gates, state, gate) * w[gate] for gate in range(gates)))
+        for state in range(states if gates else 0)
+    ]
+    columns = [
+        sympy.Add(*(coefficient(derived.direct, state, former) * x[state] for state in range(states)))
+        for former in range(states)
+    ]
+    results = derived.by_x, derived.by_u, derived.by_before, derived.by_p
+    definitions, like = derived.definitions, "kept[0]" if kept else "after[0]"
+    return [
+        function_text(
+            "forward", forward, (derived.after, tuple(derived.kept)), definitions | derived.kept, "x[0]"
+        ),
+        function_text("backward", {"g": derived.gradients, **back}, results, definitions, "g[0]"),
+        function_text("coefficients", back, (varying,), definitions, like),
+        function_text("enter", {"a": a, "x": x}, (entered,), {}, "x[0]"),
+        function_text("entry", {"a": a, "w": w}, (rows,), {}, "w[0]"),
+        function_text("carry", {"a": a, "x": x}, (columns,), {}, "x[0]"),
+    ]
 
 
-def _shown(value: object) -> str:
-    return f'"{value}"' if isinstance(value, str) else repr(value)
+def _symbols(letter: str, count: int) -> Symbols:
+    return tuple(sympy.Symbol(f"{letter}[{place}]", real=True) for place in range(count))
+
+
+def _only_gate(derived: Derivation, state: int) -> int | None:
+    """The recurrent gate that a new state reads, where it reads one and no former state directly."""
+    gates = [gate for row, gate in derived.gates if row == state]
+    direct = [row for row, _ in derived.direct if row == state]
+    return gates[0] if len(gates) == 1 and not direct else None
+
+
+def _blocks(derived: Derivation) -> Sequence[tuple[tuple[int, int], ...]]:
+    """Blocks (former state, new state) of the Jacobian through W_hh, and of what is read directly."""
+    dense = {(0, state) for state, _ in derived.gates}
+    diagonal = {(former, state) for state, former in derived.direct}
+    for blocks in (dense, diagonal):
+        while more := {(j, row) for row, other in derived.among for j, i in blocks if i == other} - blocks:
+            blocks |= more
+    return tuple(sorted(dense)), tuple(sorted(diagonal))

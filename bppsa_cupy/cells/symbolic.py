@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from functools import reduce
+from typing import Any
 
 import sympy
 from sympy.core.evalf import prec_to_dps
@@ -35,19 +36,6 @@ class Sigmoid(Own):
         return self * (1 - self)
 
 
-class ExponentialMinusOne(Own):
-    """e^x - 1, exact to its last places also near 0."""
-
-    nargs = 1
-    is_real = True
-
-    def terms(self) -> Expression:
-        return sympy.exp(self.args[0]) - 1
-
-    def fdiff(self, argindex: int = 1) -> Expression:
-        return sympy.exp(self.args[0])
-
-
 class Reciprocal(Own):
     """1 / x"""
 
@@ -70,18 +58,6 @@ class Root(Own):
 
     def fdiff(self, argindex: int = 1) -> Expression:
         return Reciprocal(self) / 2
-
-
-class BoundedRoot(Own):
-    """The square root of x, whose derivative counts as 1000 where it is more (De et al. 2024, appendix A)."""
-
-    nargs = 1
-
-    def terms(self) -> Expression:
-        return sympy.sqrt(self.args[0])
-
-    def fdiff(self, argindex: int = 1) -> Expression:
-        return Reciprocal(Root(Maximum(4 * self.args[0], sympy.Rational(1, 10**6))))
 
 
 class Maximum(Own):
@@ -125,24 +101,16 @@ class Magnitude(Own):
         return sympy.Piecewise((1, x > 0), (-1, x < 0), (0, True))
 
 
-class Names(NamedTuple):
-    """A function in a twin, and the module of twins that has it."""
-
-    twin: str
-    module: str
-
-
-NAMES: dict[type, Names] = {
-    sympy.tanh: Names("tanh", "activations"),
-    Sigmoid: Names("sigmoid", "activations"),
-    sympy.exp: Names("exponential", "activations"),
-    ExponentialMinusOne: Names("expm1", "activations"),
-    sympy.log: Names("logarithm", "functions"),
-    sympy.sin: Names("sine", "functions"),
-    sympy.cos: Names("cosine", "functions"),
-    Root: Names("sqrt", "functions"),
-    BoundedRoot: Names("bounded_root", "functions"),
-    Magnitude: Names("magnitude", "lanes"),
+#: Functions of one number, by the names that twins have them by.
+NAMES: dict[type, str] = {
+    sympy.tanh: "tanh",
+    Sigmoid: "sigmoid",
+    sympy.exp: "exponential",
+    sympy.log: "logarithm",
+    sympy.sin: "sine",
+    sympy.cos: "cosine",
+    Root: "sqrt",
+    Magnitude: "magnitude",
 }
 
 #: All functions of a step's graph: those of texts, and those that are written with operators and conditions.
@@ -186,10 +154,31 @@ def _mixed(total: Expression) -> Expression:
     return total
 
 
+def in_functions(expression: Expression) -> Expression:
+    """A `plain` expression with powers, maxima and minima by the functions of texts."""
+
+    def power(part: Expression) -> Expression:
+        base, exponent = part.args
+        if not exponent.is_Rational or exponent.q > 2:
+            return sympy.exp(exponent * sympy.log(base))
+        root = base if exponent.q == 1 else Root(base)
+        return (root if exponent > 0 else Reciprocal(root)) ** abs(exponent.p)
+
+    def extreme(part: Expression) -> Expression:
+        kind = Maximum if isinstance(part, sympy.Max) else Minimum
+        return reduce(kind, sorted(part.args, key=lambda one: (one.is_number, sympy.default_sort_key(one))))
+
+    expression = expression.replace(lambda part: part.is_Pow and not part.is_number, power)
+    return expression.replace(lambda part: isinstance(part, sympy.Max | sympy.Min), extreme)
+
+
+def is_mask(value: Expression) -> bool:
+    """Whether it is 1 under some conditions and else 0: a factor that selects."""
+    return isinstance(value, sympy.Piecewise) and {branch for branch, _ in value.args} <= {0, 1}
+
+
 def numeric() -> list[Any]:
     """What SymPy's lambdify calls for the functions of `plain` expressions, on NumPy's arrays."""
     import numpy
 
-    own = {"Sigmoid": lambda x: 1 / (1 + numpy.exp(-x)), "Magnitude": numpy.abs}
-    own |= {"BoundedRoot": numpy.sqrt, "ExponentialMinusOne": numpy.expm1}
-    return [own, "numpy"]
+    return [{"Sigmoid": lambda x: 1 / (1 + numpy.exp(-x)), "Magnitude": numpy.abs}, "numpy"]

@@ -1,160 +1,198 @@
-"""Expressions as text, for twins."""
+"""Text of a cell's functions: plain Python on lanes or numbers, translated to `struct Cell` from there."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import NamedTuple
+import ast
+import hashlib
+import linecache
+from collections.abc import Mapping, Sequence
+from functools import cache
+from typing import Any
 
 import sympy
 
-from bppsa_cupy.cells.program import is_mask
-from bppsa_cupy.cells.symbolic import NAMES, Expression, Maximum, Minimum, Reciprocal
-
-ATOM, PRODUCT, SUM = range(3)
+from bppsa_cupy.cells.symbolic import NAMES, Expression, Maximum, Minimum, Reciprocal, is_mask
+from bppsa_cupy.raw_kernels.twins.simd import activations, functions, lanes
 
 
-class Text(NamedTuple):
-    """A text and how loosely its outermost operator binds."""
+def function_text(
+    name: str,
+    inputs: Mapping[str, Sequence[sympy.Symbol]],
+    results: Sequence[Sequence[Expression]],
+    definitions: Mapping[sympy.Symbol, Expression],
+    like: str,
+) -> str:
+    """A function of twins.
 
-    text: str
-    binding: int = ATOM
+    Parameters
+    ----------
+    name
+        Its name.
+    inputs
+        The symbols of each argument's elements.
+    results
+        The elements of each result, as expressions of inputs and definitions.
+    definitions
+        The expressions of symbols that are no inputs.
+    like
+        An argument of the type of the function's numbers.
+    """
+    names = {one: f"{argument}[{place}]" for argument in inputs for place, one in enumerate(inputs[argument])}
+    outputs = [sympy.sympify(value) for result in results for value in result]
+    statements, outputs = _shared(outputs, {s: e for s, e in definitions.items() if s not in names})
+    writer = _Writer(names, like)
+    lines: list[str] = []
 
-    def within(self, binding: int) -> str:
-        """The text, in brackets where it binds more loosely than its place."""
-        return f"({self.text})" if self.binding > binding else self.text
+    def assign(expression: Expression) -> None:
+        """Write the statements that an expression reads."""
+        for symbol in sorted(expression.free_symbols, key=str):
+            if symbol not in names:
+                assign(statements[symbol])
+                text = writer.text(statements[symbol])
+                names[symbol] = f"t{len(lines)}" if statements[symbol].args else text
+                lines.extend([f"{names[symbol]} = {text}"] if statements[symbol].args else [])
+
+    for output in outputs:
+        assign(output)
+    texts = iter([writer.text(output) for output in outputs])
+    tuples = [f"({''.join(next(texts) + ', ' for _ in result)})" for result in results]
+    lines.append(f"return {tuples[0] if len(tuples) == 1 else ', '.join(tuples)}")
+    constants = [f"{called} = number({like}, {value!r})" for value, called in writer.constants.items()]
+    body = "\n    ".join([*constants, *lines])
+    return ast.unparse(ast.parse(f"def {name}({', '.join(inputs)}):\n    {body}"))  # fewest brackets
 
 
-class Term(NamedTuple):
-    """One term of a sum, without its sign: factors, and what divides them."""
+def _shared(
+    outputs: Sequence[Expression], definitions: Mapping[sympy.Symbol, Expression]
+) -> tuple[dict[sympy.Symbol, Expression], list[Expression]]:
+    """Statements by symbol, and the outputs, with common subexpressions computed once."""
+    wanted: dict[sympy.Symbol, Expression] = {}
 
-    negative: bool
-    factors: tuple[Text, ...]
-    divisors: tuple[Text, ...]
+    def need(expression: Expression) -> None:
+        for symbol in sorted(expression.free_symbols, key=str):
+            if symbol in definitions and symbol not in wanted:
+                need(definitions[symbol])
+                wanted[symbol] = definitions[symbol]
 
-    @property
-    def is_product(self) -> bool:
-        return len(self.factors) > 1 and not self.divisors
+    for output in outputs:
+        need(output)
+    symbols = (sympy.Symbol(f"c.{place:03}", real=True) for place in range(10**6))
+    common, reduced = sympy.cse([*wanted.values(), *outputs], symbols)
+    inlined: dict[sympy.Symbol, Expression] = {}
+    statements: dict[sympy.Symbol, Expression] = {}
+    for symbol, value in common:
+        place = inlined if is_mask(value) or not isinstance(value, sympy.Expr) else statements
+        place[symbol] = value.xreplace(inlined)
+    reduced = [one.xreplace(inlined) for one in reduced]
+    return statements | dict(zip(wanted, reduced, strict=False)), reduced[len(wanted) :]
 
 
-class TwinWriter:
-    """Writes expressions for Numba, products fused into sums by `multiply_add`.
+class _Writer:
+    """Writes expressions, with products fused into sums by `multiply_add`.
 
     names      the texts of symbols
-    constants, used  gather what a text names: numbers, and (module, function) of twins
+    constants  the names of numbers
     """
 
-    def __init__(self, names: Mapping[sympy.Symbol, str]) -> None:
-        self.names = names
+    def __init__(self, names: Mapping[sympy.Symbol, str], like: str) -> None:
+        self.names, self.like = names, like
         self.constants: dict[float, str] = {}
-        self.used: set[tuple[str, str]] = set()
 
-    def write(self, expression: Expression) -> Text:
-        """The text of an expression of symbols, numbers and functions of `NAMES`."""
+    def text(self, expression: Expression) -> str:
         if expression.is_Symbol:
-            return Text(self.names[expression])
+            return self.names[expression]
         if expression.is_number:
             value = float(expression)
-            return Text(self.constant(value)) if value >= 0 else Text(f"-{self.constant(-value)}", PRODUCT)
+            return self.number(value) if value >= 0 else f"(-{self.number(-value)})"
         if isinstance(expression, sympy.Piecewise):
-            return self._branches(list(expression.args))
+            return self.branches(expression.args)
         if isinstance(expression, Maximum | Minimum):
-            x, y = map(self.write, expression.args)
-            small, large = (x, y) if isinstance(expression, Maximum) else (y, x)
-            return self.select(f"{small.within(SUM)} <= {large.within(SUM)}", y, x)
-        if isinstance(expression, Reciprocal):
-            return self.product(Term(False, (), (self.write(expression.args[0]),)))
+            x, y = map(self.text, expression.args)
+            condition = f"{x} <= {y}" if isinstance(expression, Maximum) else f"{y} <= {x}"
+            return f"select({condition}, {y}, {x})"
         if type(expression) in NAMES:
-            return Text(self.call(type(expression), self.write(expression.args[0]).text))
+            return f"{NAMES[type(expression)]}({self.text(expression.args[0])})"
         if expression.is_Add:
-            terms = [self._term(term) for term in expression.args]
-            return self.total(sorted(terms, key=lambda term: (term.negative, term.is_product, term)))
-        masks = [factor for factor in expression.args if is_mask(factor)]
+            return self.total(expression)
+        masks = [factor for factor in sympy.Mul.make_args(expression) if is_mask(factor)]
         if masks:
             rest = sympy.Mul(*(factor for factor in expression.args if factor is not masks[0]))
-            return self._branches([(rest, masks[0].args[0][1]), (sympy.Integer(0), sympy.true)])
-        return self.product(self._term(expression))
+            return self.branches([(rest * value, condition) for value, condition in masks[0].args])
+        sign, factors, divisors = self.parts(expression)
+        return f"({sign}{' * '.join(factors) or self.number(1.0)}{''.join(f' / {one}' for one in divisors)})"
 
-    def product(self, term: Term) -> Text:
-        """One term, with its sign."""
-        texts = [factor.within(PRODUCT if place == 0 else ATOM) for place, factor in enumerate(term.factors)]
-        text = " * ".join(texts) if texts else self.constant(1.0)
-        for divisor in term.divisors:
-            text += f" / {divisor.within(ATOM)}"
-        is_atom = len(texts) == 1 and not term.divisors and not term.negative
-        return Text("-" * term.negative + text, term.factors[0].binding if is_atom else PRODUCT)
-
-    def _unsigned(self, term: Term) -> str:
-        """A term after its sign."""
-        return self.product(term._replace(negative=False)).within(PRODUCT)
-
-    def _term(self, expression: Expression) -> Term:
-        """An expression as a term: a product's factors, each by itself, or the expression alone."""
-        negative, factors, divisors = False, [], []
+    def parts(self, expression: Expression) -> tuple[str, list[str], list[str]]:
+        """The sign of a product, its factors, and what divides it."""
+        sign, factors, divisors = "", [], []
         for part in sympy.Mul.make_args(expression):
             if part.is_number:
-                negative ^= bool(part < 0)
-                if abs(part) != 1:
-                    factors.append(self.write(abs(part)))
+                sign = "-" if part < 0 else ""
+                factors += [self.text(abs(part))] if abs(part) != 1 else []
             elif isinstance(part, Reciprocal):
-                divisors.append(self.write(part.args[0]))
-            elif part.is_Pow:
-                factors += [self.write(part.base)] * int(part.exp)
-            elif is_mask(part) and expression.is_Mul:
-                return Term(False, (self.write(expression),), ())
+                divisors.append(self.text(part.args[0]))
             else:
-                factors.append(self.write(part))
-        return Term(negative, tuple(factors), tuple(divisors))
+                base, exponent = part.as_base_exp() if part.is_Pow else (part, 1)
+                factors += [self.text(base)] * int(exponent)
+        return sign, factors, divisors
 
-    def _branches(self, branches: list[tuple[Expression, Expression]]) -> Text:
+    def total(self, expression: Expression) -> str:
+        """A sum: single terms first, those with a minus last, then products."""
+        products, singles = [], []
+        for term in expression.args:
+            masked = any(map(is_mask, sympy.Mul.make_args(term)))
+            sign, factors, divisors = ("", [self.text(term)], []) if masked else self.parts(term)
+            last = factors.pop() if factors else self.number(1.0)
+            if factors and not divisors:
+                products.append((f"({sign}{' * '.join(factors)})", last))
+            else:
+                text = " * ".join([*factors, last])
+                singles.append((sign, f"({text}{''.join(f' / {one}' for one in divisors)})"))
+        total = "".join(f"{sign or '+'} {text} " for sign, text in sorted(singles)).removeprefix("+ ")
+        if not singles:
+            total = "{} * {}".format(*products.pop(0))
+        for first, last in products:
+            total = f"multiply_add({first}, {last}, {total})"
+        return f"({total})"
+
+    def branches(self, branches: Sequence[tuple[Expression, Expression]]) -> str:
         (value, condition), *rest = branches
-        return self._chosen(condition, self.write(value), self._branches(rest)) if rest else self.write(value)
+        return self.chosen(condition, self.text(value), self.branches(rest)) if rest else self.text(value)
 
-    def _chosen(self, condition: Expression, chosen: Text, other: Text) -> Text:
-        """`chosen` under a condition; comparisons are <, <= and == alone, which lanes have."""
-        if condition == sympy.true or condition == sympy.false:
+    def chosen(self, condition: Expression, chosen: str, other: str) -> str:
+        """`chosen` under a condition; comparisons are <, <= and == only, which lanes have."""
+        if condition in (sympy.true, sympy.false):
             return chosen if condition == sympy.true else other
         if isinstance(condition, sympy.Not):
-            return self._chosen(condition.args[0], other, chosen)
+            return self.chosen(condition.args[0], other, chosen)
         if isinstance(condition, sympy.And | sympy.Or):
             first, *others = sorted(condition.args, key=str)
-            rest = condition.func(*others)
-            if isinstance(condition, sympy.And):
-                return self._chosen(first, self._chosen(rest, chosen, other), other)
-            return self._chosen(first, chosen, self._chosen(rest, chosen, other))
-        left, right = (self.write(side).within(SUM) for side in condition.args)
+            rest = self.chosen(condition.func(*others), chosen, other)
+            pair = (rest, other) if isinstance(condition, sympy.And) else (chosen, rest)
+            return self.chosen(first, *pair)
+        left, right = map(self.text, condition.args)
         if isinstance(condition, sympy.Ne):
-            return self.select(f"{left} == {right}", other, chosen)
+            return f"select({left} == {right}, {other}, {chosen})"
         if isinstance(condition, sympy.Gt | sympy.Ge):
             left, right = right, left
         strict = isinstance(condition, sympy.Gt | sympy.Lt)
         operator = "==" if isinstance(condition, sympy.Eq) else "<" if strict else "<="
-        return self.select(f"{left} {operator} {right}", chosen, other)
+        return f"select({left} {operator} {right}, {chosen}, {other})"
 
-    def constant(self, value: float) -> str:
-        known = {0.0: "zero", 1.0: "one", 2.0: "two", 0.5: "half"}
-        return self.constants.setdefault(value, known.get(value, f"c{len(self.constants)}"))
+    def number(self, value: float) -> str:
+        return self.constants.setdefault(value, f"c{len(self.constants)}")
 
-    def call(self, function: type, argument: str) -> str:
-        self.used.add((NAMES[function].module, NAMES[function].twin))
-        return f"{NAMES[function].twin}({argument})"
 
-    def select(self, condition: str, chosen: Text, other: Text) -> Text:
-        self.used.add(("lanes", "select"))
-        return Text(f"select({condition}, {chosen.text}, {other.text})")
+@cache
+def functions_of(text: str, kind: type[Any]) -> Any:
+    """The `kind` of functions that a text of twins' functions makes, once; tracebacks show its lines."""
+    from numba.extending import register_jitable
 
-    def total(self, terms: list[Term]) -> Text:
-        first, *rest = terms
-        total = self.product(first)
-        for term in rest:
-            if term.is_product:
-                self.used.add(("lanes", "multiply_add"))
-                *factors, last = term.factors
-                product = self.product(Term(term.negative, tuple(factors), ()))
-                total = Text(f"multiply_add({product.text}, {last.text}, {total.text})")
-            else:
-                sign = "-" if term.negative else "+"
-                total = Text(
-                    f"{total.within(SUM)} {sign} {self._unsigned(term)}",
-                    SUM,
-                )
-        return total
+    file = f"<cell {hashlib.sha256(text.encode()).hexdigest()[:16]}>"
+    linecache.cache[file] = (len(text), None, text.splitlines(keepends=True), file)
+    room: dict[str, Any] = {"__name__": "bppsa_cupy.raw_kernels.cells"}
+    room |= {name: getattr(lanes, name) for name in ("multiply_add", "number", "select", "magnitude")}
+    room |= {name: getattr(activations, name) for name in ("tanh", "sigmoid", "exponential")}
+    room |= {name: getattr(functions, name) for name in ("logarithm", "sine", "cosine", "sqrt")}
+    exec(compile(text, file, "exec"), room)
+    found = {name: register_jitable(room[name]) for name in kind.__annotations__ if name in room}
+    return kind(**found)

@@ -11,9 +11,8 @@ import sympy
 import torch
 
 from bppsa_cupy.cells.definition import Definition
-from bppsa_cupy.cells.symbolic import BoundedRoot, Expression, Magnitude, Sigmoid
+from bppsa_cupy.cells.symbolic import Expression, Magnitude, Sigmoid
 from bppsa_cupy.cells.trace import trace
-from bppsa_cupy.torch.cell_functions import bounded_root
 
 #: (x, u, states, parameters), each a sequence of tensors that broadcast -> the new states.
 Step = Callable[..., list[torch.Tensor]]
@@ -23,7 +22,6 @@ _FUNCTIONS: dict[Any, Callable[..., torch.Tensor]] = {
     sympy.Mul: lambda *factors: reduce(torch.mul, factors),
     sympy.tanh: torch.tanh,
     Sigmoid: torch.sigmoid,
-    BoundedRoot: bounded_root,
     sympy.exp: torch.exp,
     sympy.log: torch.log,
     sympy.sin: torch.sin,

@@ -12,8 +12,7 @@ import torch
 from torch.fx import Graph, GraphModule, Node
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from bppsa_cupy.cells import Cell
-from bppsa_cupy.cells.functions import sigmoid
+from bppsa_cupy.cells import Cell, sigmoid
 from bppsa_cupy.errors import CellError
 
 #: A step with its parameters: (parameters, x_t, *states, *extras) -> the new states.

@@ -1,4 +1,4 @@
-"""Cells whose texts were generated beforehand (`python -m bppsa_cupy.cells.generate`), by name."""
+"""The built-in cells by name, each with its functions written out."""
 
 from importlib import import_module
 

@@ -1,4 +1,4 @@
-"""The cell lstm for twins; `python -m bppsa_cupy.cells.generate` writes it."""
+"""The cell lstm for twins."""
 
 from numba.extending import register_jitable
 

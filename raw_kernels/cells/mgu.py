@@ -1,4 +1,4 @@
-"""The cell mgu for twins; `python -m bppsa_cupy.cells.generate` writes it."""
+"""The cell mgu for twins."""
 
 from numba.extending import register_jitable
 

@@ -1,4 +1,4 @@
-"""The cell peephole_lstm for twins; `python -m bppsa_cupy.cells.generate` writes it."""
+"""The cell peephole_lstm for twins."""
 
 from numba.extending import register_jitable
 

@@ -1,4 +1,4 @@
-"""The cell rnn_relu for twins; `python -m bppsa_cupy.cells.generate` writes it."""
+"""The cell rnn_relu for twins."""
 
 from numba.extending import register_jitable
 

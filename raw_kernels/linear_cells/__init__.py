@@ -1,4 +1,4 @@
-"""Linear cells whose texts were generated beforehand (`python -m bppsa_cupy.cells.generate`), by name."""
+"""The built-in linear cells by name, each with its functions written out."""
 
 from importlib import import_module
 

@@ -1,4 +1,4 @@
-"""The linear cell mingru for twins; `python -m bppsa_cupy.cells.generate` writes it."""
+"""The linear cell mingru for twins."""
 
 from numba.extending import register_jitable
 

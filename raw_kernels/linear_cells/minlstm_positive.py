@@ -1,4 +1,4 @@
-"""The linear cell minlstm_positive for twins; `python -m bppsa_cupy.cells.generate` writes it."""
+"""The linear cell minlstm_positive for twins."""
 
 from numba.extending import register_jitable
 

@@ -1,4 +1,4 @@
-"""The linear cell rglru for twins; `python -m bppsa_cupy.cells.generate` writes it."""
+"""The linear cell rglru for twins."""
 
 from numba.extending import register_jitable
 

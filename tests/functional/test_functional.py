@@ -50,6 +50,8 @@ def test_every_layer_agrees_with_pytorch(case: LayerCase, rng: np.random.Generat
             assert_close(buffers[name], buffer, length, what=name)
 
 
+#: A linear cell.
+LEAKY = bp.Cell("leaky", gates=["h"], states=["h"], recurrent=[], step=lambda x, u, s, p: s.h / 2 + x.h)
 #: Layers that CASES does not have, and the shape of an input without the batch.
 OTHERS = {
     "CellLayer": (lambda: bp.CellLayer(bp.Cell.built_in("mgu"), 3, 4), (5, 3)),
@@ -57,7 +59,7 @@ OTHERS = {
     "UGRNN": (lambda: bp.UGRNN(3, 4), (5, 3)),
     "CTRNN": (lambda: bp.CTRNN(3, 4), (5, 3)),
     "PeepholeLSTM": (lambda: bp.PeepholeLSTM(3, 4), (5, 3)),
-    "LinearCellLayer": (lambda: bp.LinearCellLayer(bp.Cell.built_in("mingru"), 3, 4), (5, 3)),
+    "LinearCellLayer": (lambda: bp.LinearCellLayer(LEAKY, 3, 4), (5, 3)),
     "MinGRU": (lambda: bp.MinGRU(3, 4, 2), (5, 3)),
     "MinLSTM": (lambda: bp.MinLSTM(3, 4, bidirectional=True), (5, 3)),
     "SRU": (lambda: bp.SRU(3, 4), (5, 3)),
