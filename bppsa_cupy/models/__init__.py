@@ -4,19 +4,15 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from bppsa_cupy.arguments import as_integer, as_list, is_one_of
 from bppsa_cupy.errors import BppsaError
-from bppsa_cupy.models.alexnet import alexnet
 from bppsa_cupy.models.factories import call_factory, load_factory
-from bppsa_cupy.models.lenet5 import lenet5
-from bppsa_cupy.models.mingru import mingru
-from bppsa_cupy.models.recurrent import gru, lstm, of_cell, rnn
-from bppsa_cupy.models.resnet import of_depth
-from bppsa_cupy.models.sampling import sample as sample
-from bppsa_cupy.models.vgg11 import vgg11
-from bppsa_cupy.models.vgg16 import vgg16
+from bppsa_cupy.models.images import alexnet, lenet5, resnet, vgg11, vgg16
+from bppsa_cupy.models.sequences import gru, lstm, mingru, of_cell, rnn
+from bppsa_cupy.models.sequences import sample as sample
 from bppsa_cupy.network import Sequential
 
 #: Built-in factories: each takes input_shape and Sequential's options, all by keyword.
@@ -25,7 +21,7 @@ MODELS: dict[str, Callable[..., Sequential]] = {
     "vgg11": vgg11,
     "vgg16": vgg16,
     "alexnet": alexnet,
-    **{f"resnet{depth}": of_depth(depth) for depth in (20, 56, 110, 224, 362)},
+    **{f"resnet{depth}": partial(resnet, depth) for depth in (20, 56, 110, 224, 362)},
     "rnn": rnn,
     "gru": gru,
     "lstm": lstm,

@@ -29,7 +29,12 @@ def load_factory(kind: str, spec: str, known: Iterable[str]) -> Callable[..., An
             f"{kind} {spec!r} is none of {', '.join(known)}: give one of these, path/to/file.py:factory or "
             "module:factory"
         )
-    loaded = _load_file(kind, module) if module.endswith(".py") else _import(kind, module, spec)
+    try:
+        loaded = _load_file(kind, module) if module.endswith(".py") else importlib.import_module(module)
+    except BppsaError:
+        raise
+    except Exception as error:
+        raise BppsaError(f"{kind} {spec!r}: {module} fails: {type(error).__name__}: {error}") from error
     factory = getattr(loaded, name, None)
     if factory is None:
         raise BppsaError(f"{kind} {spec!r}: {module} has no function {name!r}")
@@ -51,16 +56,6 @@ def call_factory(kind: str, spec: str, factory: Callable[..., Any], **options: A
         raise BppsaError(f"{kind} {spec!r} fails: {type(error).__name__}: {error}") from error
 
 
-def _import(kind: str, name: str, spec: str) -> Any:
-    try:
-        return importlib.import_module(name)
-    except ImportError as error:
-        raise BppsaError(f"{kind} {spec!r}: module {name!r} cannot be imported ({error})") from error
-    except Exception as error:
-        told = f"{type(error).__name__}: {error}"
-        raise BppsaError(f"{kind} {spec!r}: module {name!r} fails: {told}") from error
-
-
 def _load_file(kind: str, file: str) -> Any:
     path = as_path(f"a {kind}", "its file", file, error=BppsaError)
     if not path.is_file():
@@ -69,8 +64,5 @@ def _load_file(kind: str, file: str) -> Any:
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     sys.modules.setdefault(path.stem, module)
-    try:
-        spec.loader.exec_module(module)
-    except Exception as error:
-        raise BppsaError(f"{kind} file {file!r} fails: {type(error).__name__}: {error}") from error
+    spec.loader.exec_module(module)
     return module

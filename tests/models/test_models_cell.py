@@ -9,7 +9,7 @@ import pytest
 
 import bppsa_cupy as bp
 from bppsa_cupy.models import build_model
-from bppsa_cupy.models.recurrent import CELLS
+from bppsa_cupy.models.sequences import CELLS
 
 LAYERS = {
     "rnn": bp.RNN, "rnn_tanh": bp.RNN, "rnn_relu": bp.RNN, "gru": bp.GRU, "lstm": bp.LSTM, "ctrnn": bp.CTRNN,

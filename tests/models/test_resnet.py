@@ -11,7 +11,7 @@ from torch_resnet import ResNet
 
 import bppsa_cupy as bp
 from bppsa_cupy.models import build_model
-from bppsa_cupy.models.resnet import resnet
+from bppsa_cupy.models.images import resnet
 from bppsa_cupy.plan import SCHEDULES
 
 

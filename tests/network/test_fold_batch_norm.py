@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import bppsa_cupy as bp
-from bppsa_cupy.models.resnet import resnet
+from bppsa_cupy.models.images import resnet
 
 
 def trained(layers, shape, seed=0):

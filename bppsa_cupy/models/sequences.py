@@ -1,0 +1,192 @@
+"""Models of sequences: a recurrent layer and a linear one on its output, and stacks of minGRUs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from bppsa_cupy.arguments import as_instance, as_integer, is_one_of
+from bppsa_cupy.cells import Cell
+from bppsa_cupy.errors import CellError, ShapeError
+from bppsa_cupy.layers import (
+    CTRNN,
+    GELU,
+    GRU,
+    LSTM,
+    MGU,
+    RNN,
+    UGRNN,
+    CellLayer,
+    Embedding,
+    Flatten,
+    Layer,
+    Linear,
+    MinGRU,
+    PeepholeLSTM,
+    Recurrent,
+    Residual,
+    RMSNorm,
+)
+from bppsa_cupy.layers.recurrent import OUTPUTS
+from bppsa_cupy.models.factories import call_factory, load_factory
+from bppsa_cupy.network import Sequential
+
+#: The layers of the built-in cells; rnn is rnn_tanh, as PyTorch's RNN is by default.
+CELLS: dict[str, Callable[..., Recurrent]] = {
+    "rnn": RNN,
+    "rnn_tanh": RNN,
+    "rnn_relu": partial(RNN, nonlinearity="relu"),
+    "gru": GRU,
+    "lstm": LSTM,
+    "ctrnn": CTRNN,
+    "mgu": MGU,
+    "ugrnn": UGRNN,
+    "peephole_lstm": PeepholeLSTM,
+}
+#: Steps, features and classes where nothing is said of them: of bitstreams (section 4.1), and of the MFCC
+#: features of IRMAS, set M (section 4.2).
+BITSTREAMS, MFCC = ((1000, 1), 10), ((517, 24), 11)
+SIZES = {"gru": MFCC, "lstm": MFCC}
+
+
+def of_cell(
+    cell: str | Cell | None = None,
+    input_shape: tuple[int, ...] | None = None,
+    classes: int | None = None,
+    hidden_size: int = 20,
+    num_layers: int = 1,
+    bidirectional: bool = False,
+    outputs: str = "last",
+    forward_method: str = "auto",
+    heads: int = 1,
+    **options: Any,
+) -> Sequential:
+    """A recurrent layer of `hidden_size` units of a cell, its last state, and a linear layer.
+
+    cell  a built-in cell's name, "path/to/file.py:factory" or "module:factory", the factory returning a
+          bp.Cell, or a bp.Cell
+
+    `options` are Sequential's, the others those of the layer, and of the command lines; outputs="all" gives
+    scores at every step, (T, classes). Raises BppsaError for a cell that is none, ShapeError where the input
+    is no sequence (T, F), and for what the layer refuses.
+    """
+    layer = layer_of(cell)
+    default_shape, default_classes = SIZES.get(cell, BITSTREAMS) if isinstance(cell, str) else BITSTREAMS
+    shape = default_shape if input_shape is None else input_shape
+    if len(shape) != 2:
+        name = cell.name if isinstance(cell, Cell) else cell
+        raise ShapeError(f"{name} got input {shape}: it takes sequences (T, F)")
+    recurrent = layer(
+        shape[1], hidden_size, num_layers, bidirectional=bidirectional, outputs=outputs,
+        forward_method=forward_method, heads=heads,
+    )  # fmt: skip
+    scores = Linear(recurrent.directions * hidden_size, default_classes if classes is None else classes)
+    return Sequential([recurrent, scores], input_shape=shape, **options)
+
+
+def layer_of(cell: str | Cell | None) -> Callable[..., Recurrent]:
+    """What makes layers of a cell, which is given as `of_cell` takes it. Raises BppsaError."""
+    if cell is None:
+        raise CellError(
+            "the model 'cell' got no cell: name it by cell, on command lines --cell, as one of "
+            f"{', '.join(CELLS)}, path/to/file.py:factory or module:factory"
+        )
+    if isinstance(cell, str):
+        if cell in CELLS:
+            return CELLS[cell]
+        made = call_factory("cell", cell, load_factory("cell", cell, CELLS))
+        if not isinstance(made, Cell):
+            raise CellError(f"cell {cell!r} made a {type(made).__name__}: a factory returns a bp.Cell")
+        cell = made
+    takes = "a name or a bp.Cell"
+    return partial(CellLayer, as_instance("the model 'cell'", "cell", cell, Cell, takes, error=CellError))
+
+
+#: The recurrent network (Elman 1990) that the paper trains on bitstreams (section 4.1).
+rnn = partial(of_cell, "rnn")
+#: The GRU (Cho et al. 2014) that the paper trains on MFCC features of IRMAS, set M (section 4.2).
+gru = partial(of_cell, "gru")
+#: An LSTM (Hochreiter and Schmidhuber 1997) instead of the paper's GRU.
+lstm = partial(of_cell, "lstm")
+
+#: Features of a block's inner layer for each of its own.
+WIDER = 4
+
+
+def mingru(
+    input_shape: tuple[int, ...] | None = None,
+    classes: int | None = None,
+    hidden_size: int = 64,
+    num_layers: int = 2,
+    outputs: str = "last",
+    forward_method: str = "auto",
+    tokens: int | None = None,
+    **options: Any,
+) -> Sequential:
+    """Blocks of two residual parts: RMSNorm and minGRU, then RMSNorm, Linear, GELU and Linear (Feng et al.
+    2024, appendix C), between an embedding and a linear layer.
+
+    hidden_size  features of every block
+    num_layers   blocks
+    outputs      "all" puts out scores at every step, (T, classes); "last" those of a last minGRU's last state
+    tokens       how many there are, of sequences (T, 1) of their numbers; without it sequences are of
+                 features, (T, F), which a linear layer takes in
+
+    `options` are Sequential's. Raises ShapeError where the input is no sequence.
+    """
+    shape = (1000, 1) if input_shape is None else input_shape
+    if len(shape) != 2:
+        raise ShapeError(f"mingru got input {shape}: it takes sequences (T, F)")
+    if not is_one_of(outputs, OUTPUTS):
+        raise ShapeError(f"mingru got outputs={outputs!r}: it takes {' or '.join(map(repr, OUTPUTS))}")
+    blocks = as_integer("mingru", "num_layers", num_layers, 1)
+    first: list[Layer] = [Linear(shape[1], hidden_size)]
+    if tokens is not None:
+        if shape[1] != 1:
+            raise ShapeError(f"mingru got input {shape} of {tokens} tokens: it takes their numbers, (T, 1)")
+        first = [Embedding(tokens, hidden_size), Flatten(2, 3)]
+    inner: list[Layer] = []
+    for _ in range(blocks):
+        walk = MinGRU(hidden_size, hidden_size, forward_method=forward_method)
+        wide = Linear(hidden_size, WIDER * hidden_size), GELU(), Linear(WIDER * hidden_size, hidden_size)
+        inner += [Residual([RMSNorm(hidden_size), walk]), Residual([RMSNorm(hidden_size), *wide])]
+    last: list[Layer] = [RMSNorm(hidden_size)]
+    if outputs == "last":
+        last.append(MinGRU(hidden_size, hidden_size, outputs="last", forward_method=forward_method))
+    scores = Linear(hidden_size, 10 if classes is None else classes)
+    return Sequential([*first, *inner, *last, scores], input_shape=shape, **options)
+
+
+def sample(
+    network: Sequential, prompt: Any, count: int, *, temperature: float = 1.0, seed: int = 0
+) -> np.ndarray:
+    """So many tokens after a prompt, each drawn from the softmax of the scores that the network gives the
+    ones before it.
+
+    network      over sequences (T, 1) of tokens' numbers, with scores at every step
+    prompt       at least one number
+    temperature  scores are divided by it; 0 takes the highest
+    Raises ShapeError.
+    """
+    steps, generator = network.steps(), np.random.default_rng(seed)
+    tokens = list(np.asarray(prompt).reshape(-1))
+    given = len(tokens)
+    if not given or temperature < 0:
+        raise ShapeError(
+            f"sample got a prompt of {given} tokens and temperature={temperature}: it takes one at least, "
+            "and a temperature of 0 or more"
+        )
+    for place in range(given + count - 1):
+        scores = steps(np.full((1, 1), tokens[place]))
+        if place < given - 1:
+            continue
+        logits = np.asarray(network.device.to_host(scores), np.float64).reshape(-1)
+        if temperature == 0:
+            tokens.append(logits.argmax())
+        else:
+            chances = np.exp((logits - logits.max()) / temperature)
+            tokens.append(generator.choice(chances.size, p=chances / chances.sum()))
+    return np.array(tokens[given:], np.int64)
