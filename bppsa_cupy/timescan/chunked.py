@@ -178,7 +178,7 @@ class TimeScan:
         chunk: int | None = None,
         free: int | None = None,
     ) -> None:
-        self._size = size = walk.size
+        size = walk.size
         way = WAYS[method]
         free = device.free_memory() if free is None else free
 
@@ -213,11 +213,6 @@ class TimeScan:
 
     def __call__(self) -> None:
         self._run()
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes that it takes."""
-        return 0 if self.by_chunks is None else self._size.chunk_bytes(self.choice.chunk)
 
     @property
     def reran(self) -> bool:

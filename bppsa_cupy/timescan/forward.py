@@ -8,15 +8,13 @@ step_k = mismatch_k + M_kᵀ step_{k-1}. With chunks of one step this is DEER (L
 need fewer iterations and a smaller scan, since nothing is linearised inside a chunk (multiple shooting).
 
 Damping as in Gonzalez et al. 2024: where the mismatch grows, the Jacobians are scaled down; at scale 0
-the iteration is Picard's. Whatever the scale, each iteration makes at least one more chunk exact: a state
-assumed after a chunk becomes that chunk's end, plus what earlier corrections make of it.
+the iteration is Picard's. Whatever the scale, each iteration makes at least one more chunk exact.
 
-A mismatch says little of the states' error, which is the mismatches carried on by the products of Jacobians.
-The undamped correction is that error, to first order, so the correction is what must be small. Then comes the
-proof: chunks are walked again, each from the end of the one before, until no state at a boundary changes.
-Every chunk then starts from what the chunk before it gave, as in the serial pass. Where the dynamics
-contract, a walk or two do. Where rounding never settles, the states are taken only if it can be told to stay
-far below the tolerance, carried on by the same products; else the serial pass is.
+A mismatch says little of the states' error, which is the mismatches carried on by the products of Jacobians:
+to first order the undamped correction, so the correction is what must be small. Then chunks are walked again,
+each from the end of the one before, until no state at a boundary changes: every chunk then starts from what
+the chunk before it gave, as in the serial pass. Where the dynamics contract, a walk or two do. Where rounding
+never settles, the serial pass is run.
 
 An affine step's Jacobian holds no state, so the first iteration leads to the true states from any assumed
 ones: chunks are walked from zeros once, corrected, and walked again.
@@ -24,8 +22,9 @@ ones: chunks are walked from zeros once, corrected, and walked again.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import count
+from typing import NamedTuple
 
 import numpy as np
 
@@ -37,77 +36,47 @@ from bppsa_cupy.timescan.chunked import bind_reduce
 from bppsa_cupy.timescan.walk import StackSize, Walk, WalkSize
 from bppsa_cupy.timescan.ways import choose_walk
 
-#: Iterations after which the serial pass is taken; and what a state's error may be, in units of the dtype's
-#: rounding times the state's size.
+#: Iterations after which the serial pass is run; and what a correction may be when they end, in units of the
+#: dtype's rounding times the state's size.
 MAXIMAL_ITERATIONS = 16
 TOLERANCE = 16.0
 #: Walks in which the boundaries are to settle, or of short chunks as many as take so many steps.
 SETTLING_WALKS, SETTLING_STEPS = 32, 64
-#: By how much the tolerance must exceed what becomes of a rounding, where boundaries do not settle.
-MARGIN = 64.0
 
 
-@dataclass(frozen=True)
-class NewtonReport:
-    """What an iteration came to.
+class ForwardReport(NamedTuple):
+    """What a pass by chunks came to.
 
-    converged   whether every error is within the tolerance; if not, the serial pass gave the states
+    converged   whether the chunks gave the states; if not, the serial pass did
     iterations  Newton's steps; the walks in which boundaries settle come on top
-    error       of the states, the largest of all boundaries and samples, each by the size of its own state: 0
-                where every boundary is, to the bit, the end of the chunk before it
-    tolerance   what it had to reach
     chunks      that were walked at once
-    diagonal    whether the diagonal alone of each chunk's product was taken
     """
 
     converged: bool
     iterations: int
-    error: float
-    tolerance: float
     chunks: int
-    diagonal: bool = False
-
-    def __str__(self) -> str:
-        name = "quasi-newton" if self.diagonal else "newton"
-        end = "converged" if self.converged else "did not converge: run serially"
-        return (
-            f"{name} over {self.chunks} chunks: {end}, {self.iterations} iterations, error "
-            f"{self.error:.2g} (tolerance {self.tolerance:.2g})"
-        )
 
 
-class NewtonForward:
-    """A forward pass of one walk, bound to its arrays: calling it fills `state`, `gates` and `final`.
+class ChunkedForward:
+    """A forward pass of one walk by chunks, bound to its arrays: calling it fills `state`, `gates` and
+    `final`.
 
-    chunk       steps a chunk; at least 1
-    diagonal    quasi-Newton: the diagonal alone of each chunk's product is taken
-    tolerance   a state's error by its size; by default 16 roundings
-    iterations  the most there may be
+    chunk     steps per chunk; at least 1
+    diagonal  quasi-Newton: only the diagonal of each chunk's product is used
 
-    Promised: each chunk begins with the very state in which the one before it ends, as in the serial pass.
-    With a tolerance far above rounding, boundaries that do not settle may differ from the serial pass's by
-    that tolerance times the state's largest element (h and c of an LSTM apart). Where neither is reached,
-    and where values leave the range, the serial pass is run. `report` is of the latest call.
+    Law: the states are the serial pass's to the bit, of an affine step up to rounding. Where the iteration
+    does not converge, boundaries do not settle, or values leave the range, the serial pass is run. `report`
+    is of the latest call.
     """
 
-    def __init__(
-        self,
-        device: Device,
-        walk: Walk,
-        chunk: int,
-        *,
-        diagonal: bool = False,
-        tolerance: float | None = None,
-        iterations: int = MAXIMAL_ITERATIONS,
-    ) -> None:
+    report: ForwardReport
+
+    def __init__(self, device: Device, walk: Walk, chunk: int, *, diagonal: bool = False) -> None:
         self._device, self._walk = device, walk
         self._chunk, self._chunks = chunk, walk.size.chunks(chunk)
-        self._diagonal, self._iterations = diagonal, iterations
-        self._tolerance = (
-            TOLERANCE * float(np.finfo(walk.state.dtype).eps) if tolerance is None else tolerance
-        )
+        self._diagonal, self._affine = diagonal, walk.size.cell.affine
+        self._tolerance = TOLERANCE * float(np.finfo(walk.state.dtype).eps)
         self._serial = serial.forward(device, walk)
-        self.report: NewtonReport | None = None
         if self._chunks > 1:
             self._bind()
 
@@ -156,10 +125,72 @@ class NewtonForward:
             [self._walk_pieces, self._miss, self._reduce, self._corrections[1.0], self._judge]
         )
 
+    def __call__(self) -> None:
+        converged, iterations = self._chunks > 1, 0
+        if converged:
+            with np.errstate(over="ignore", invalid="ignore"):  # where the serial pass is run
+                converged, iterations = self._correct_once() if self._affine else self._iterate()
+        if converged:
+            self._put()
+        else:
+            self._serial()
+        self.report = ForwardReport(converged or self._chunks < 2, iterations, self._chunks)
+
     @property
     def description(self) -> str:
         """What the latest call ran."""
-        return str(self.report)
+        converged, iterations, chunks = self.report
+        if self._affine:
+            again = "" if converged else "; a state was not finite: run serially"
+            return f"chunked, {chunks} chunks of {self._chunk}{again}"
+        end = "converged" if converged else "did not converge: run serially"
+        name = "quasi-newton" if self._diagonal else "newton"
+        return f"{name} over {chunks} chunks: {end}, {iterations} iterations"
+
+    def _correct_once(self) -> tuple[bool, int]:
+        """Walk the chunks of an affine step from zeros, and again from the true states; whether these are
+        finite."""
+        xp = self._device.xp
+        starts, _ = self._begin()
+        for launch in (self._walk_pieces, self._miss, self._reduce, self._corrections[1.0]):
+            launch()
+        starts[1:] = self._step[:-1]
+        finite = xp.stack([xp.isfinite(starts).all()])
+        self._walk_pieces()
+        return bool(self._device.to_host(finite)[0]), 1
+
+    def _iterate(self) -> tuple[bool, int]:
+        """Newton's iteration: whether it gave the serial pass's states, and its steps."""
+        xp = self._device.xp
+        starts, ends = self._begin()
+        damping, least = 1.0, float("inf")
+        for iteration in count(1):
+            self._linearise()
+            error, mismatch = self._errors()
+            # The first walk tells of the states that were guessed, not of any correction.
+            if mismatch == 0 or (error <= self._tolerance and iteration > 1):
+                return self._settles(starts, ends), iteration
+            if iteration >= MAXIMAL_ITERATIONS or mismatch != mismatch:
+                break
+            damping = 1.0 if mismatch < least else 0.5 if damping == 1.0 else 0.0
+            least = min(least, mismatch)
+            if self._diagonal:
+                self._maps *= xp.eye(self._maps.shape[-1], dtype=self._maps.dtype)
+            if self._diagonal or damping != 1.0:
+                self._corrections[damping]()
+            self._advance()
+        return False, iteration
+
+    def _settles(self, starts: Array, ends: Array) -> bool:
+        """Walk the chunks from the ends of those before them until no boundary moves; whether that came."""
+        xp = self._device.xp
+        for _ in range(max(SETTLING_WALKS, -(-SETTLING_STEPS // self._chunk))):
+            moved = xp.stack([xp.max(xp.abs(ends[:-1] - starts[1:]))])
+            if self._device.to_host(moved)[0] == 0:
+                return True
+            starts[1:] = ends[:-1]
+            self._walk_pieces()
+        return False
 
     def _lengths(self) -> Array:
         """Steps of each chunk at which its sample is not padded; the padded ones are at its end.
@@ -190,18 +221,6 @@ class NewtonForward:
         times = xp.where(steps < walk.lengths[None, :], walk.lengths[None, :] - 1 - steps, steps)
         return xp.take_along_axis(values, times[:, None, :], axis=0)
 
-    def __call__(self) -> None:
-        if self._chunks < 2:
-            self._serial()
-            self.report = NewtonReport(True, 0, 0.0, self._tolerance, 1, self._diagonal)
-            return
-        with np.errstate(over="ignore", invalid="ignore"):  # where the serial pass is taken
-            self.report = self._iterate()
-        if self.report.converged:
-            self._put()
-        else:
-            self._serial()
-
     def _begin(self) -> tuple[Array, Array]:
         """Copy lengths and input into chunks and set the states before all chunks but the first to 0; returns
         the states before and after each chunk, (K, rows, B)."""
@@ -217,60 +236,6 @@ class NewtonForward:
         starts[...] = 0
         starts[0] = walk.initial
         return starts, ends
-
-    def _iterate(self) -> NewtonReport:
-        xp, chunks = self._device.xp, self._chunks
-        starts, ends = self._begin()
-        damping, least, error = 1.0, float("inf"), float("inf")
-        for iteration in count(1):
-            self._linearise()
-            error, mismatch = self._errors()
-            # The first walk tells of the states that were guessed, not of any correction.
-            if mismatch == 0 or (error <= self._tolerance and iteration > 1):
-                left = self._left(starts, ends, error)
-                converged = left <= self._tolerance
-                return NewtonReport(
-                    converged, iteration, left if converged else error, self._tolerance, chunks,
-                    self._diagonal,
-                )  # fmt: skip
-            if iteration >= self._iterations or mismatch != mismatch:
-                break
-            damping = 1.0 if mismatch < least else 0.5 if damping == 1.0 else 0.0
-            least = min(least, mismatch)
-            if self._diagonal:
-                self._maps *= xp.eye(self._maps.shape[-1], dtype=self._maps.dtype)
-            if self._diagonal or damping != 1.0:
-                self._corrections[damping]()
-            self._advance()
-        return NewtonReport(False, iteration, error, self._tolerance, chunks, self._diagonal)
-
-    def _left(self, starts: Array, ends: Array, error: float) -> float:
-        """The error left in the states, relative to their size, once the correction is within the tolerance:
-        0 where the boundaries no longer move, else the correction plus how far rounding may have grown;
-        infinite where that is beyond the tolerance."""
-        xp, walks = self._device.xp, max(SETTLING_WALKS, -(-SETTLING_STEPS // self._chunk))
-        for _ in range(walks):
-            moved = xp.stack([xp.max(xp.abs(ends[:-1] - starts[1:]))])
-            if self._device.to_host(moved)[0] == 0:
-                return 0.0
-            starts[1:] = ends[:-1]
-            self._walk_pieces()
-        self._reduce()
-        shape = self._chunks, self._walk.size.cell.states, self._walk.size.hidden, self._walk.size.batch
-        sizes = xp.max(xp.abs(ends).reshape(shape), 2)  # of each state vector at each boundary
-        signs = xp.asarray(np.random.default_rng(0).choice([-2.0, 2.0], self._mismatch.shape))
-        roundings = signs * np.finfo(self._mismatch.dtype).eps * xp.repeat(sizes, self._walk.size.hidden, 1)
-        self._mismatch[...] = roundings.reshape(self._mismatch.shape)
-        self._mismatch[-1] = 0
-        self._corrections[1.0]()
-        self._judge()
-        rounding, _ = self._errors()
-        self._miss()
-        self._corrections[1.0]()
-        self._judge()
-        error = max(error, self._errors()[0])
-        left = 2 * error + MARGIN * rounding
-        return left if left <= self._tolerance else float("inf")
 
     def _errors(self) -> tuple[float, float]:
         """The largest undamped correction by the size of its state, NaN where one is not finite; and the
@@ -294,42 +259,6 @@ class NewtonForward:
         walk.final[...] = pieces.final.reshape(-1, chunks, batch)[:, -1]
 
 
-class AffineForward(NewtonForward):
-    """A forward pass of one walk by chunks, bound to its arrays: calling it fills `state`, `gates` and
-    `final`.
-
-    Law: the states are those of the serial pass up to rounding. Where one before a chunk is not finite, as
-    where a product left the range, the serial pass is run; `description` says so of the latest call.
-    """
-
-    _is_finite = True
-
-    def __call__(self) -> None:
-        self._is_finite = True
-        if self._chunks < 2:
-            self._serial()
-            return
-        xp = self._device.xp
-        with np.errstate(over="ignore", invalid="ignore"):  # where the serial pass is taken
-            starts, _ = self._begin()
-            for launch in (self._walk_pieces, self._miss, self._reduce, self._corrections[1.0]):
-                launch()
-            starts[1:] = self._step[:-1]
-            found = xp.stack([xp.isfinite(starts).all()])
-            self._is_finite = bool(self._device.to_host(found)[0])
-            if self._is_finite:
-                self._walk_pieces()
-                self._put()
-            else:
-                self._serial()
-
-    @property
-    def description(self) -> str:
-        """What the latest call ran."""
-        again = "" if self._is_finite else "; a state was not finite: run serially"
-        return f"chunked, {self._chunks} chunks of {self._chunk}{again}"
-
-
 class TimeForward:
     """A forward pass of one walk, bound to its arrays: calling it fills `state`, `gates` and `final`.
 
@@ -338,14 +267,10 @@ class TimeForward:
 
     def __init__(self, device: Device, walk: Walk, method: str, free: int) -> None:
         chunk, self._reason = choose_forward(device, walk.size, method, free)
-        self._chunked: NewtonForward | None = None
-        if chunk and walk.size.cell.affine:
-            self._chunked = AffineForward(device, walk, chunk)
-        elif chunk:
-            self._chunked = NewtonForward(device, walk, chunk, diagonal=method == "quasi-newton")
+        self._chunked: ChunkedForward | None = None
+        if chunk:
+            self._chunked = ChunkedForward(device, walk, chunk, diagonal=method == "quasi-newton")
         self._call = self._chunked or serial.forward(device, walk)
-        #: Bytes that it takes.
-        self.nbytes = walk.size.newton_bytes(chunk) if chunk else 0
 
     def __call__(self) -> None:
         self._call()
@@ -375,9 +300,7 @@ def choose_forward(
     """
 
     def scratch(walk: Walk, length: int) -> Launch:
-        if not length:
-            return serial.forward(device, walk)
-        return (AffineForward if size.cell.affine else NewtonForward)(device, walk, length)
+        return ChunkedForward(device, walk, length) if length else serial.forward(device, walk)
 
     free = device.free_memory() if free is None else free
     way = method if method in ("auto", "serial") else "chunked"

@@ -6,7 +6,7 @@ early; those inside are (T, rows, B).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -270,11 +270,6 @@ class Stack:
         self._weights: list[Launch] | None = None
         self._to_input: list[Launch] | None = None
 
-    @property
-    def stacks(self) -> Sequence[Stack]:
-        """The stacks of the groups of samples."""
-        return (self,)  # made per call: a reference kept here is a cycle, which only the collector frees
-
     def _free_for_each(self) -> int:
         """Bytes each pass over time may take, so that those of all layers and directions fit."""
         return self.device.free_memory() // len(self.directions)
@@ -405,12 +400,6 @@ class Stack:
     def _backward_pass(self, d: Direction, method: str, free: int) -> Any:
         """The pass of one direction from its last step to its first."""
         return TimeScan(self.device, d.walk, d.by_output, d.boundary, d.delta, d.entering, method, free=free)
-
-    @property
-    def own_bytes(self) -> int:
-        """Bytes that its passes over time take beside the buffers."""
-        passes = (one for stack in self.stacks for one in (*stack._forwards, *stack._scans))
-        return sum(getattr(one, "nbytes", 0) for one in passes)
 
     @property
     def backward_ways(self) -> tuple[str, ...]:

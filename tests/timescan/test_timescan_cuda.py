@@ -12,7 +12,7 @@ from timescan_runs import run
 from tolerances import assert_close
 
 from bppsa_cupy.timescan.chunked import TimeScan
-from bppsa_cupy.timescan.forward import NewtonForward
+from bppsa_cupy.timescan.forward import ChunkedForward
 
 
 @pytest.mark.parametrize("cell", ["tanh", "gru"])
@@ -24,7 +24,7 @@ def test_backward_and_forward(cell, stub):
     for ours, theirs in zip(chunked[:2], serial[:2], strict=True):
         assert_close(ours, theirs, 100)
     fresh = blank(stub, walk)
-    newton = NewtonForward(stub, fresh, 3)
+    newton = ChunkedForward(stub, fresh, 3)
     newton()
     assert newton.report.converged
     assert_close(stub.to_host(fresh.state), stub.to_host(walk.state), 100)

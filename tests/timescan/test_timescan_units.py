@@ -14,7 +14,7 @@ import bppsa_cupy as bp
 from bppsa_cupy.devices import Device
 from bppsa_cupy.raw_kernels.frames.form import CellForm
 from bppsa_cupy.timescan import Walk, WalkSize, serial
-from bppsa_cupy.timescan.forward import AffineForward, NewtonForward
+from bppsa_cupy.timescan.forward import ChunkedForward
 
 #: One whose Jacobian is made of fixed numbers, in two states of which one is handed on as it was.
 FIXED = bp.Cell(
@@ -66,7 +66,7 @@ def test_every_chunk_length_gives_the_serial_pass(
     last = placed(device, rng.standard_normal(walk.final.shape))
     back = [run(device, walk, g, last, method="bp")[:2] for g in (gradient, None)]
     for chunk in (1, 5, steps):
-        forward = (AffineForward if form.affine else NewtonForward)(device, walk, chunk)
+        forward = ChunkedForward(device, walk, chunk)
         for array in (walk.state, walk.gates, walk.final):
             array[...] = 7
         forward()
