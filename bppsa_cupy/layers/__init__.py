@@ -3,7 +3,6 @@
 from inspect import isabstract, isclass
 
 from bppsa_cupy.layers.base import Context, Layer, Shape
-from bppsa_cupy.layers.causal_conv1d import CausalConv1d
 from bppsa_cupy.layers.cell_layers import (
     CTRNN,
     GRU,
@@ -20,19 +19,19 @@ from bppsa_cupy.layers.diagonal_recurrent import LRU, DiagonalSSM
 from bppsa_cupy.layers.elementwise import ELU, GELU, Dropout, LeakyReLU, ReLU, Sigmoid, SiLU, Softplus, Tanh
 from bppsa_cupy.layers.embedding import Embedding
 from bppsa_cupy.layers.gated_recurrent import QRNN, RGLRU, SRU, GatedRecurrent, MinGRU, MinLSTM
-from bppsa_cupy.layers.linear import Linear
 from bppsa_cupy.layers.linear_recurrent import LinearRecurrent
 from bppsa_cupy.layers.matrix_recurrent import MatrixRecurrent
-from bppsa_cupy.layers.norms import BatchNorm1d, BatchNorm2d, FrozenBatchNorm2d, RMSNorm
+from bppsa_cupy.layers.norms import BatchNorm1d, BatchNorm2d, RMSNorm
 from bppsa_cupy.layers.pools import AdaptiveAvgPool2d, AvgPool2d, MaxPool2d
 from bppsa_cupy.layers.recurrent import Recurrent
 from bppsa_cupy.layers.reshaping import Flatten, PadShortcut
 from bppsa_cupy.layers.residual import Residual
+from bppsa_cupy.layers.weighted import Linear
 
 __all__ = [
     "CTRNN", "ELU", "GELU", "GRU", "LAYERS", "LRU", "LSTM", "MGU", "QRNN", "RGLRU", "RNN", "SRU", "UGRNN",
-    "AdaptiveAvgPool2d", "AvgPool2d", "BatchNorm1d", "BatchNorm2d", "CausalConv1d", "CellLayer", "Context",
-    "Conv2d", "DiagonalSSM", "Dropout", "Embedding", "Flatten", "FrozenBatchNorm2d", "GatedRecurrent",
+    "AdaptiveAvgPool2d", "AvgPool2d", "BatchNorm1d", "BatchNorm2d", "CellLayer", "Context",
+    "Conv2d", "DiagonalSSM", "Dropout", "Embedding", "Flatten", "GatedRecurrent",
     "Layer", "LeakyReLU", "Linear", "LinearCellLayer", "LinearRecurrent", "MatrixRecurrent", "MaxPool2d",
     "MinGRU", "MinLSTM", "PadShortcut", "PeepholeLSTM", "RMSNorm", "ReLU", "Recurrent", "Residual", "Shape",
     "SiLU", "Sigmoid", "Softplus", "Tanh",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -33,19 +33,10 @@ class RNN(MatrixRecurrent):
         hidden_size: int,
         num_layers: int = 1,
         nonlinearity: str = "tanh",
-        bias: bool = True,
-        batch_first: bool = True,
-        dropout: float = 0.0,
-        bidirectional: bool = False,
-        *,
-        outputs: str = "all",
-        forward_method: str = "auto",
-        heads: int = 1,
+        *arguments: Any,
+        **options: Any,
     ) -> None:
-        super().__init__(
-            input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional,
-            outputs=outputs, forward_method=forward_method, heads=heads,
-        )  # fmt: skip
+        super().__init__(input_size, hidden_size, num_layers, *arguments, **options)
         if not is_one_of(nonlinearity, NONLINEARITIES):
             raise ShapeError(f"RNN got nonlinearity={nonlinearity!r}: it takes 'tanh' or 'relu'")
         self.nonlinearity = nonlinearity
@@ -81,24 +72,9 @@ class LSTM(MatrixRecurrent):
     cell = FORMS["lstm"]
 
     def __init__(
-        self,
-        input_size: int,
-        hidden_size: int,
-        num_layers: int = 1,
-        bias: bool = True,
-        batch_first: bool = True,
-        dropout: float = 0.0,
-        bidirectional: bool = False,
-        proj_size: int = 0,
-        *,
-        outputs: str = "all",
-        forward_method: str = "auto",
-        heads: int = 1,
+        self, input_size: int, hidden_size: int, *arguments: Any, proj_size: int = 0, **options: Any
     ) -> None:
-        super().__init__(
-            input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional,
-            outputs=outputs, forward_method=forward_method, heads=heads,
-        )  # fmt: skip
+        super().__init__(input_size, hidden_size, *arguments, **options)
         as_number("LSTM", "proj_size", proj_size, lambda size: size == 0, "0 alone")
 
     def config(self) -> dict[str, Any]:
@@ -208,26 +184,32 @@ class CTRNN(CellLayer):
         return values
 
 
-class MGU(CellLayer):
+class BuiltInCellLayer(CellLayer):
+    """A layer of the built-in cell of the name `built_in`."""
+
+    built_in: ClassVar[str]
+
+    def __init__(self, input_size: int, hidden_size: int, *arguments: Any, **options: Any) -> None:
+        super().__init__(Cell.built_in(self.built_in), input_size, hidden_size, *arguments, **options)
+
+
+class MGU(BuiltInCellLayer):
     """The minimal gated unit (Zhou et al. 2016), with the forget gate after the recurrent product:
     f = σ(x_f + u_f), n = tanh(x_n + f u_n), h' = h + f (n - h), x and u being W_ih x + b_ih and
     W_hh h + b_hh."""
 
-    def __init__(self, input_size: int, hidden_size: int, *arguments: Any, **options: Any) -> None:
-        super().__init__(Cell.built_in("mgu"), input_size, hidden_size, *arguments, **options)
+    built_in = "mgu"
 
 
-class UGRNN(CellLayer):
+class UGRNN(BuiltInCellLayer):
     """The update-gate network (Collins et al. 2017): g = σ(x_g + u_g), c = tanh(x_c + u_c),
     h' = g h + (1 - g) c, x and u being W_ih x + b_ih and W_hh h + b_hh."""
 
-    def __init__(self, input_size: int, hidden_size: int, *arguments: Any, **options: Any) -> None:
-        super().__init__(Cell.built_in("ugrnn"), input_size, hidden_size, *arguments, **options)
+    built_in = "ugrnn"
 
 
-class PeepholeLSTM(CellLayer):
+class PeepholeLSTM(BuiltInCellLayer):
     """An LSTM whose gates see the cell (Gers & Schmidhuber 2000): i and f the former one through ci_l0 and
     cf_l0 (H,), o the new one through co_l0."""
 
-    def __init__(self, input_size: int, hidden_size: int, *arguments: Any, **options: Any) -> None:
-        super().__init__(Cell.built_in("peephole_lstm"), input_size, hidden_size, *arguments, **options)
+    built_in = "peephole_lstm"

@@ -8,13 +8,13 @@ side however small the planes are.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
 from bppsa_cupy.arguments import as_flag, as_integer, as_pair, is_one_of
 from bppsa_cupy.devices import Array, rules
-from bppsa_cupy.devices.autotune import Way, rounded
+from bppsa_cupy.devices.autotune import rounded
 from bppsa_cupy.errors import ShapeError
 from bppsa_cupy.geometry import Conv2dGeometry, Pair
 from bppsa_cupy.jacobians.conv2d import Conv2dJacobian
@@ -127,171 +127,139 @@ class Conv2d(Weighted):
         return self.geometry(input_shape)
 
     def dense_forward(self, ctx: Context, x: Array, y: Array) -> None:
-        geometry, bias = self.geometry(ctx.input_shape), ctx.parameters.get("bias")
-
-        def windows(y: Array) -> None:
-            sizes, given = (x.shape[0], *geometry.scalars(), self.bias), y[:0] if bias is None else bias
-            ctx.device.launch(conv2d_forward, x, ctx.parameters["weight"], given, y, *sizes)
-
-        _run(ctx, geometry, "forward", windows, partial(_forward_unfolded, ctx, geometry, x, bias), y)
+        self._fill(ctx, "forward", x, (y,))
 
     def dense_vjp(self, ctx: Context, gradient: Array, result: Array) -> None:
-        geometry, batch = self.geometry(ctx.input_shape), gradient.shape[0]
-
-        def windows(result: Array) -> None:
-            sizes = batch, *geometry.scalars()
-            ctx.device.launch(conv2d_vjp, gradient, ctx.parameters["weight"], result, *sizes)
-
-        _run(ctx, geometry, "vjp", windows, partial(_vjp_unfolded, ctx, geometry, gradient), result)
+        self._fill(ctx, "vjp", gradient, (result,))
 
     def dense_parameter_gradients(self, ctx: Context, gradient: Array) -> None:
-        geometry, x = self.geometry(ctx.input_shape), ctx.saved["input"]
-        weight, bias = ctx.gradients["weight"], ctx.gradients.get("bias")
+        self._fill(ctx, "weight", gradient, (ctx.gradients["weight"], ctx.gradients.get("bias")))
 
-        def windows(weight: Array, bias: Array | None) -> None:
-            sizes, given = (len(gradient), *geometry.scalars(), self.bias), gradient[:0]
-            given = given if bias is None else bias
-            ctx.device.launch(conv2d_weight_gradient, x, gradient, weight, given, *sizes)
+    def _fill(self, ctx: Context, work: str, given: Array, out: tuple[Array | None, ...]) -> None:
+        """Fill `out` by windows or by matrix products, as measured on arrays like them, or by the rules."""
+        geometry, device, batch = self.geometry(ctx.input_shape), ctx.device, len(given)
+        unfolded = Unfolded(ctx, geometry)
 
-        by_products = partial(_weight_gradient_unfolded, ctx, geometry, x, gradient)
-        _run(ctx, geometry, "weight", windows, by_products, weight, bias, batch=len(gradient))
+        def by_windows(*out: Array | None) -> None:
+            first, none = out[0], given[:0]
+            sizes = batch, *geometry.scalars()
+            if work == "forward":
+                bias = ctx.parameters.get("bias", none)
+                device.launch(conv2d_forward, given, ctx.parameters["weight"], bias, first, *sizes, self.bias)
+            elif work == "vjp":
+                device.launch(conv2d_vjp, given, ctx.parameters["weight"], first, *sizes)
+            else:
+                bias = none if out[1] is None else out[1]
+                x = ctx.saved["input"]
+                device.launch(conv2d_weight_gradient, x, given, first, bias, *sizes, self.bias)
+
+        ways: dict[str, Callable[..., None]] = {
+            "windows": by_windows,
+            "unfolded": partial(getattr(unfolded, work), given),
+        }
+
+        def scratch(way: str) -> Callable[[], None]:
+            own = (None if array is None else device.empty(array.shape, array.dtype) for array in out)
+            return partial(ways[way], *own)
+
+        parts = -(-batch // unfolded.samples)
+        launches = parts * (3 if work == "weight" else 2) + parts * geometry.groups
+        terms = batch * unfolded.positions * unfolded.depth * geometry.out_channels
+        unfolds = batch > 0 and rules.unfolds(device.shared_bytes is None, work, terms, launches)
+        way = "unfolded" if unfolds else "windows"
+        if device.tunes and batch:
+            key = f"conv2d {work} B{rounded(batch)} {geometry.scalars()} {ctx.dtype}"
+            way = device.choices.choose(key, {way: partial(scratch, way) for way in ways}, way)
+        ways[way](*out)
 
 
-def _run(
-    ctx: Context,
-    geometry: Conv2dGeometry,
-    work: str,
-    windows: Callable[..., None],
-    by_products: Callable[..., None],
-    *out: Array | None,
-    batch: int | None = None,
-) -> None:
-    """Fill the arrays `out` by the quicker of two ways, which is measured on arrays like them."""
+class Unfolded:
+    """A convolution by matrix products, the patches of some samples at a time.
 
-    def scratch(way: Callable[..., None]) -> Callable[[], None]:
-        own = (None if array is None else ctx.device.empty(array.shape, array.dtype) for array in out)
-        return partial(way, *own)
-
-    first = out[0]
-    assert first is not None
-    ways = {"windows": partial(scratch, windows), "unfolded": partial(scratch, by_products)}
-    count = first.shape[0] if batch is None else batch
-    chosen = _unfolds(ctx, geometry, count, work, ways)
-    (by_products if chosen else windows)(*out)
-
-
-def _unfolds(ctx: Context, geometry: Conv2dGeometry, batch: int, work: str, ways: Mapping[str, Way]) -> bool:
-    """Whether "forward", "vjp" or "weight" goes by matrix products, as measured on a GPU, or by the rules.
-
-    ways  "windows" and "unfolded": what makes each pass on scratch arrays
+    depth      terms of an output's sum
+    positions  of a plane of outputs
+    samples    whose patches are made at a time
     """
-    device, parts = ctx.device, -(-batch // _samples(ctx, geometry))
-    launches = parts * (3 if work == "weight" else 2) + parts * geometry.groups
-    terms = batch * math.prod(geometry.out_size) * _depth(geometry) * geometry.out_channels
-    unfolds = batch > 0 and rules.unfolds(device.shared_bytes is None, work, terms, launches)
-    if not device.tunes or not batch:
-        return unfolds
-    key = f"conv2d {work} B{rounded(batch)} {geometry.scalars()} {ctx.dtype}"
-    return device.choices.choose(key, ways, "unfolded" if unfolds else "windows") == "unfolded"
 
+    def __init__(self, ctx: Context, geometry: Conv2dGeometry) -> None:
+        self.ctx, self.geometry, self.groups = ctx, geometry, geometry.groups
+        self.depth = geometry.in_channels // geometry.groups * math.prod(geometry.kernel_size)
+        self.positions = math.prod(geometry.out_size)
+        self.samples = max(1, PATCH_BYTES // (self.groups * self.depth * self.positions * ctx.dtype.itemsize))
 
-def _forward_unfolded(ctx: Context, geometry: Conv2dGeometry, x: Array, bias: Array | None, y: Array) -> None:
-    """Write the output `y`; `bias` (out_channels,) or None."""
-    xp, weight = ctx.device.xp, _by_group(ctx.parameters["weight"], geometry)
-    for part in _parts(ctx, geometry, x.shape[0]):
-        patches = _unfolded(ctx, geometry, x[part])
-        product = ctx.buffer("product", (geometry.groups, weight.shape[1], patches.shape[2]))
-        for group in range(geometry.groups):
-            ctx.device.multiply(weight[group], patches[group], product[group])
-        by_sample = _by_channel(product, geometry, part).swapaxes(0, 1)
-        out = y[part].reshape(by_sample.shape)
-        if bias is None:
-            out[...] = by_sample
-        else:
-            xp.add(by_sample, bias[None, :, None], out=out)
+    def forward(self, x: Array, y: Array) -> None:
+        """Write the output `y`."""
+        xp, bias = self.ctx.device.xp, self.ctx.parameters.get("bias")
+        weight = self._by_group(self.ctx.parameters["weight"])
+        for part in self._parts(len(x)):
+            patches, product = self._unfold(x[part]), self._outputs(part)
+            for group in range(self.groups):
+                self.ctx.device.multiply(weight[group], patches[group], product[group])
+            by_sample = self._by_channel(product, part).swapaxes(0, 1)
+            out = y[part].reshape(by_sample.shape)
+            if bias is None:
+                out[...] = by_sample
+            else:
+                xp.add(by_sample, bias[None, :, None], out=out)
 
+    def vjp(self, gradient: Array, result: Array) -> None:
+        """Write the gradient by the input, `result`."""
+        weight = self._by_group(self.ctx.parameters["weight"])
+        for part in self._parts(len(gradient)):
+            by_group, patches = self._grouped(gradient, part), self._patches(part.stop - part.start)
+            for group in range(self.groups):
+                self.ctx.device.multiply(weight[group].T, by_group[group], patches[group])
+            self.ctx.device.launch(conv2d_fold, patches, result[part], *self._sizes(part.stop - part.start))
 
-def _vjp_unfolded(ctx: Context, geometry: Conv2dGeometry, gradient: Array, result: Array) -> None:
-    """Write the gradient by the input, `result`."""
-    weight = _by_group(ctx.parameters["weight"], geometry)
-    for part in _parts(ctx, geometry, gradient.shape[0]):
-        by_group = _grouped(ctx, geometry, gradient, part)
-        patches = _patches(ctx, geometry, part.stop - part.start)
-        for group in range(geometry.groups):
-            ctx.device.multiply(weight[group].T, by_group[group], patches[group])
-        ctx.device.launch(conv2d_fold, patches, result[part], *_scalars(geometry, part))
+    def weight(self, gradient: Array, weight: Array, bias: Array | None) -> None:
+        """Write the gradients by `weight` and, unless it is None, `bias`."""
+        x, total = self.ctx.saved["input"], self._by_group(weight)
+        for part in self._parts(len(x)):
+            by_group, patches = self._grouped(gradient, part), self._unfold(x[part])
+            sums = self.ctx.buffer("sums", total.shape) if part.start else total
+            for group in range(self.groups):
+                self.ctx.device.multiply(by_group[group], patches[group].T, sums[group])
+            if part.start:
+                total += sums
+        if bias is not None:
+            self.ctx.device.xp.sum(gradient, axis=(0, 2, 3), out=bias)
 
+    def _parts(self, batch: int) -> Iterator[slice]:
+        """The batch in parts of nearly equal numbers of samples."""
+        count = -(-batch // self.samples)
+        for number in range(count):
+            yield slice(batch * number // count, batch * (number + 1) // count)
 
-def _weight_gradient_unfolded(
-    ctx: Context, geometry: Conv2dGeometry, x: Array, gradient: Array, weight: Array, bias: Array | None
-) -> None:
-    """Write the gradients by `weight` and, unless it is None, `bias`."""
-    xp, total = ctx.device.xp, _by_group(weight, geometry)
-    for part in _parts(ctx, geometry, x.shape[0]):
-        by_group = _grouped(ctx, geometry, gradient, part)
-        patches = _unfolded(ctx, geometry, x[part])
-        sums = ctx.buffer("sums", total.shape) if part.start else total
-        for group in range(geometry.groups):
-            ctx.device.multiply(by_group[group], patches[group].T, sums[group])
-        if part.start:
-            total += sums
-    if bias is not None:
-        xp.sum(gradient, axis=(0, 2, 3), out=bias)
+    def _by_group(self, weight: Array) -> Array:
+        """Weights, or their gradient, as (groups, out_channels / groups, terms)."""
+        return weight.reshape(self.groups, -1, self.depth)
 
+    def _outputs(self, part: slice) -> Array:
+        """A buffer of some samples' outputs, (groups, out_channels / groups, samples * positions)."""
+        columns = (part.stop - part.start) * self.positions
+        return self.ctx.buffer("product", (self.groups, self.geometry.out_channels // self.groups, columns))
 
-def _depth(geometry: Conv2dGeometry) -> int:
-    """Terms of an output's sum."""
-    return geometry.in_channels // geometry.groups * math.prod(geometry.kernel_size)
+    def _by_channel(self, product: Array, part: slice) -> Array:
+        """The same as (out_channels, samples, positions)."""
+        return product.reshape(self.geometry.out_channels, part.stop - part.start, -1)
 
+    def _grouped(self, gradient: Array, part: slice) -> Array:
+        """The gradient by some samples' outputs, as `_outputs` has them."""
+        made = self._outputs(part)
+        by_sample = gradient[part].reshape(-1, self.geometry.out_channels, self.positions)
+        self._by_channel(made, part)[...] = by_sample.swapaxes(0, 1)
+        return made
 
-def _samples(ctx: Context, geometry: Conv2dGeometry) -> int:
-    """Samples whose patches are made at a time."""
-    patches = geometry.groups * _depth(geometry) * math.prod(geometry.out_size) * ctx.dtype.itemsize
-    return max(1, PATCH_BYTES // patches)
+    def _patches(self, samples: int) -> Array:
+        """Room for the patches of some samples, (groups, terms, samples * positions)."""
+        return self.ctx.buffer("patches", (self.groups, self.depth, samples * self.positions))
 
+    def _unfold(self, x: Array) -> Array:
+        patches = self._patches(len(x))
+        self.ctx.device.launch(conv2d_unfold, x, patches, *self._sizes(len(x)))
+        return patches
 
-def _parts(ctx: Context, geometry: Conv2dGeometry, batch: int) -> Iterator[slice]:
-    """The batch in parts of nearly equal numbers of samples."""
-    count = -(-batch // _samples(ctx, geometry))
-    for number in range(count):
-        yield slice(batch * number // count, batch * (number + 1) // count)
-
-
-def _by_group(weight: Array, geometry: Conv2dGeometry) -> Array:
-    """Weights, or their gradient, as (groups, out_channels / groups, terms)."""
-    return weight.reshape(geometry.groups, -1, _depth(geometry))
-
-
-def _by_channel(product: Array, geometry: Conv2dGeometry, part: slice) -> Array:
-    """(groups, out_channels / groups, samples * positions) as (out_channels, samples, positions)."""
-    return product.reshape(geometry.out_channels, part.stop - part.start, -1)
-
-
-def _grouped(ctx: Context, geometry: Conv2dGeometry, gradient: Array, part: slice) -> Array:
-    """Of some samples, the gradient by the output as (groups, out_channels / groups, samples * positions)."""
-    samples, positions = part.stop - part.start, math.prod(geometry.out_size)
-    shape = geometry.groups, geometry.out_channels // geometry.groups, samples * positions
-    made = ctx.buffer("product", shape)
-    by_sample = gradient[part].reshape(samples, geometry.out_channels, positions)
-    _by_channel(made, geometry, part)[...] = by_sample.swapaxes(0, 1)
-    return made
-
-
-def _patches(ctx: Context, geometry: Conv2dGeometry, samples: int) -> Array:
-    """Room for the patches of some samples, (groups, terms, samples * positions)."""
-    shape = geometry.groups, _depth(geometry), samples * math.prod(geometry.out_size)
-    return ctx.buffer("patches", shape)
-
-
-def _unfolded(ctx: Context, geometry: Conv2dGeometry, x: Array) -> Array:
-    """The patches of some samples."""
-    patches = _patches(ctx, geometry, x.shape[0])
-    ctx.device.launch(conv2d_unfold, x, patches, *_scalars(geometry, slice(0, x.shape[0])))
-    return patches
-
-
-def _scalars(geometry: Conv2dGeometry, part: slice) -> tuple[int, ...]:
-    """The sizes as the two kernels take them: the batch, and those of a convolution but its outputs' channels
-    and groups."""
-    in_channels, in_height, in_width, _, *windows, _ = geometry.scalars()
-    return part.stop - part.start, in_channels, in_height, in_width, *windows
+    def _sizes(self, samples: int) -> tuple[int, ...]:
+        """The batch, and the sizes of a convolution but its outputs' channels and groups."""
+        in_channels, in_height, in_width, _, *windows, _ = self.geometry.scalars()
+        return samples, in_channels, in_height, in_width, *windows

@@ -72,38 +72,11 @@ class MatrixContext(RecurrentContext):
         self.stack = None
         self.stacks.clear()
 
-    def recall(self, key: tuple[int, int]) -> bool:
-        """Make the stack of this batch and number of steps the present one, if it is kept."""
-        self.stack = self.stacks.pop(key, None)
-        if self.stack is None:
-            return False
-        self.stacks[key] = self.stack
-        return True
-
-    def keep(self, key: tuple[int, int], stack: Stack) -> None:
-        """Take a stack as the present one."""
-        self.stack = self.stacks[key] = stack
-        self.make_room()
-
-    def make_room(self) -> None:
-        """Drop stacks beyond MOST_STACKS, and others than the present one whose own memory is more than that
-        of the buffers: those first that were not used for longest."""
-        if len(self.stacks) == 1:
-            return
-        buffers = sum(array.nbytes for array in self._buffers.values())
-        while len(self.stacks) > 1:
-            first, *_, present = self.stacks
-            own = sum(stack.own_bytes for key, stack in self.stacks.items() if key != present)
-            if len(self.stacks) <= MOST_STACKS and own <= buffers:
-                break
-            del self.stacks[first]
-
     def drop_others(self) -> bool:
         """Drop all stacks but the present one; whether there were others."""
-        others = [key for key, stack in self.stacks.items() if stack is not self.stack]
-        for key in others:
-            del self.stacks[key]
-        return bool(others)
+        count = len(self.stacks)
+        self.stacks = {key: stack for key, stack in self.stacks.items() if stack is self.stack}
+        return len(self.stacks) < count
 
 
 def set_states(arrays: Iterable[Array], given: tuple[Array, ...] | None) -> None:
@@ -133,34 +106,6 @@ def get_states(buffers: tuple[Array, ...], arrays: list[Array], H: int) -> None:
 def as_given(buffers: tuple[Array, ...]) -> Any:
     """States as PyTorch's layers give them: h, or (h, c)."""
     return buffers[0] if len(buffers) == 1 else buffers
-
-
-def step_jacobians(ctx: MatrixContext, name: str, gradient: Array | None) -> Iterator[StepJacobians]:
-    """The transposed Jacobians of each inner layer and direction, at a pass that went forward.
-
-    name      of the layer's class
-    gradient  by the layer's output, of the last way back; None before one
-    """
-    assert ctx.stack is not None
-    device, passes, size = ctx.device, ctx.stack, ctx.stack.sizes.walk
-    jacobian = CellJacobian(size.cell, size.hidden, size.heads)
-    pattern = jacobian.pattern
-    for number, layer in enumerate(zip(*(stack.layers for stack in passes.stacks), strict=True)):
-        by_outputs = None
-        if passes.stacks == (passes,) and ctx.went_back and gradient is not None:
-            by_outputs = output_gradients(passes, number, gradient)
-        for place, groups in enumerate(zip(*layer, strict=True)):
-            norms, parts = None, []
-            for walk in (direction.walk for direction in groups):
-                parts.append(device.empty((walk.size.steps, pattern.nnz, walk.size.batch), ctx.dtype))
-                jacobian.fill(device, walk, parts[-1])
-            values = parts[0] if len(parts) == 1 else device.xp.concatenate(parts, axis=2)
-            if by_outputs is not None:
-                by_states = state_gradients(device, groups[0], by_outputs[place], pattern, values)
-                squares = (by_states.astype(np.float64) ** 2).sum(axis=(1, 2))
-                norms = np.sqrt(device.to_host(squares))
-            way = "backward" if groups[0].walk.reverse else "forward"
-            yield StepJacobians(f"{name} l{number}", way, pattern, values, norms)
 
 
 class MatrixRecurrent(Recurrent):
@@ -376,7 +321,6 @@ class MatrixRecurrent(Recurrent):
             if not ctx.drop_others():
                 raise
             self._repeat(stack, f"backward {ctx.method}", arrays, run)
-        ctx.make_room()
         ctx.went_back = True
         if states:
             ctx.saved["state_gradients"] = as_given(states)
@@ -391,7 +335,24 @@ class MatrixRecurrent(Recurrent):
         return result
 
     def step_jacobians(self, ctx: MatrixContext, gradient: Array | None) -> Iterator[StepJacobians]:
-        return step_jacobians(ctx, type(self).__name__, gradient)
+        assert ctx.stack is not None
+        device, stack = ctx.device, ctx.stack
+        jacobian = CellJacobian(self.cell, self.hidden_size, self.heads)
+        pattern = jacobian.pattern
+        for number, layer in enumerate(stack.layers):
+            by_outputs = None
+            if ctx.went_back and gradient is not None:
+                by_outputs = output_gradients(stack, number, gradient)
+            for place, direction in enumerate(layer):
+                walk, norms = direction.walk, None
+                values = device.empty((walk.size.steps, pattern.nnz, walk.size.batch), ctx.dtype)
+                jacobian.fill(device, walk, values)
+                if by_outputs is not None:
+                    by_states = state_gradients(device, direction, by_outputs[place], pattern, values)
+                    squares = (by_states.astype(np.float64) ** 2).sum(axis=(1, 2))
+                    norms = np.sqrt(device.to_host(squares))
+                way = "backward" if walk.reverse else "forward"
+                yield StepJacobians(f"{type(self).__name__} l{number}", way, pattern, values, norms)
 
     # ---- buffers ----
 
@@ -416,19 +377,21 @@ class MatrixRecurrent(Recurrent):
         if ctx.version != ctx.device.choices.version:
             ctx.unbind()
             ctx.version = ctx.device.choices.version
-        if not ctx.recall(key):
+        ctx.stack = ctx.stacks.pop(key, None)
+        if ctx.stack is None:
             sizes = self._stack_size(batch, steps, ctx.dtype.itemsize)
             shapes = stack_shapes(sizes, ctx.device)
             if ctx.missing_bytes(shapes):
-                ctx.unbind()  # what is kept is bound to buffers that are too small
+                ctx.unbind()  # what is there is bound to buffers that are too small
             try:
-                stack = self._bind_stack(ctx, sizes, shapes)
+                ctx.stack = self._bind_stack(ctx, sizes, shapes)
             except DeviceError:
                 if not ctx.drop_others():
                     raise
-                stack = self._bind_stack(ctx, sizes, shapes)
-            ctx.keep(key, stack)
-        assert ctx.stack is not None
+                ctx.stack = self._bind_stack(ctx, sizes, shapes)
+        ctx.stacks[key] = ctx.stack
+        if len(ctx.stacks) > MOST_STACKS:
+            del ctx.stacks[next(iter(ctx.stacks))]
         return ctx.stack
 
     def _bind_stack(self, ctx: MatrixContext, sizes: StackSize, shapes: dict[str, Shape]) -> Stack:

@@ -1,4 +1,4 @@
-"""Layers that normalise: BatchNorm1d, BatchNorm2d, FrozenBatchNorm2d and RMSNorm."""
+"""Layers that normalise: BatchNorm1d, BatchNorm2d and RMSNorm."""
 
 from __future__ import annotations
 
@@ -26,78 +26,12 @@ from bppsa_cupy.raw_kernels.norms import (
 )
 
 
-class Normalization(Layer):
-    """A layer over (channels, ...) whose mean and variance are a channel's.
-
-    A pass keeps `mean` and `inverse_std`, (channels,), 1 / sqrt(variance + eps), and `scale`, γ times that.
-    By fixed statistics the layer is linear in its input, with a diagonal Jacobian of shared values.
-    """
-
-    num_features: int
-    eps: float
-
-    def output_shape(self, input_shape: Shape) -> Shape:
-        self.check_shape(input_shape)
-        return input_shape
-
-    def check_shape(self, input_shape: Shape) -> None:
-        """Raise ShapeError unless the layer takes this input."""
-        raise NotImplementedError
-
-    def jacobian(self, input_shape: Shape) -> BatchNormJacobian:
-        """That by fixed statistics."""
-        return BatchNormJacobian(input_shape[0], math.prod(input_shape[1:]))
-
-    def vjp_multiply_adds(self, input_shape: Shape) -> int:
-        return math.prod(input_shape)
-
-    def fix(self, ctx: Context, mean: Array, variance: Array) -> None:
-        """Take these statistics, (channels,), for the pass; copies."""
-        xp = ctx.device.xp
-        center, inverse = self._kept(ctx, "mean"), self._kept(ctx, "inverse_std")
-        center[...] = mean
-        xp.add(variance, self.eps, out=inverse)
-        xp.sqrt(inverse, out=inverse)
-        xp.divide(1, inverse, out=inverse)
-        ctx.saved.update(mean=center, inverse_std=inverse)
-
-    def normalize(self, ctx: Context, x: Array, affine: tuple[Array, Array] | None) -> Array:
-        """The output by the pass's statistics; `affine` is (γ, β), each (channels,), or None for 1 and 0."""
-        y, scale = ctx.buffer("output", x.shape), self._kept(ctx, "scale")
-        mean, inverse = ctx.saved["mean"], ctx.saved["inverse_std"]
-        scale[...] = inverse if affine is None else inverse * affine[0]
-        weight, bias = affine or (mean[:0], mean[:0])
-        ctx.device.launch(
-            batch_norm_forward, x, mean, inverse, weight, bias, y, *sizes(x), affine is not None
-        )
-        ctx.saved.update(input=x, output=y, scale=scale)
-        return y
-
-    def through_input(
-        self, ctx: Context, gradient: Array, weight: Array | None, sums: tuple[Array, Array] | None
-    ) -> Array:
-        """The gradient by the input. `sums` are, where the statistics are those of the batch, the channels'
-        sums of the gradient times the normalised input, and of the gradient."""
-        result = ctx.buffer("input_gradient", gradient.shape)
-        x, mean, inverse = (ctx.saved[name] for name in ("input", "mean", "inverse_std"))
-        none = mean[:0]
-        by_weight, by_bias = sums or (none, none)
-        ctx.device.launch(
-            batch_norm_vjp, x, gradient, mean, inverse, none if weight is None else weight, by_weight,
-            by_bias, result, *sizes(x), weight is not None, sums is not None,
-        )  # fmt: skip
-        return result
-
-    def _kept(self, ctx: Context, name: str) -> Array:
-        return ctx.buffer(name, (self.num_features,))
-
-
 def sizes(x: Any) -> tuple[int, int, int]:
     """Batch, channels and positions of (B, channels, ...)."""
     return x.shape[0], x.shape[1], math.prod(x.shape[2:])
 
 
-class BatchNorm(Normalization, abc.ABC):
+class BatchNorm(Layer):
     """Normalises each channel over batch and positions; arguments, buffers and their updates are PyTorch's.
 
     weight γ, bias β (num_features,), where `affine`. Buffers, where `track_running_stats`: running_mean,
@@ -132,6 +66,21 @@ class BatchNorm(Normalization, abc.ABC):
         self.affine = as_flag(self.name, "affine", affine)
         self.track_running_stats = as_flag(self.name, "track_running_stats", track_running_stats)
 
+    @abc.abstractmethod
+    def check_shape(self, input_shape: Shape) -> None:
+        """Raise ShapeError unless the layer takes this input."""
+
+    def output_shape(self, input_shape: Shape) -> Shape:
+        self.check_shape(input_shape)
+        return input_shape
+
+    def jacobian(self, input_shape: Shape) -> BatchNormJacobian:
+        """The Jacobian by fixed statistics."""
+        return BatchNormJacobian(input_shape[0], math.prod(input_shape[1:]))
+
+    def vjp_multiply_adds(self, input_shape: Shape) -> int:
+        return math.prod(input_shape)
+
     def is_barrier(self, training: bool) -> bool:
         return training or not self.track_running_stats
 
@@ -153,23 +102,33 @@ class BatchNorm(Normalization, abc.ABC):
         }
 
     def forward(self, ctx: Context, x: Array) -> Array:
-        coupled = self.is_barrier(ctx.training)
-        if not coupled:
-            self.fix(ctx, ctx.module_buffers["running_mean"], ctx.module_buffers["running_var"])
-        elif _count(ctx, x) == 1:
+        coupled, buffers = self.is_barrier(ctx.training), ctx.module_buffers
+        mean, inverse, scale = (self._per_channel(ctx, name) for name in ("mean", "inverse_std", "scale"))
+        if coupled and _count(ctx, x) == 1:
             raise ShapeError(
                 f"{self.name} got input of shape {tuple(x.shape)}, one value a channel: it takes more than "
                 "one where it normalises by the batch's own statistics, as in training"
             )
+        if coupled:
+            self._take_statistics(ctx, x, mean, inverse)
         else:
-            self._take_statistics(ctx, x)
-        ctx.saved["coupled"] = coupled
-        parameters = ctx.parameters
-        return self.normalize(ctx, x, (parameters["weight"], parameters["bias"]) if self.affine else None)
+            mean[...] = buffers["running_mean"]
+            inverse[...] = 1 / ctx.device.xp.sqrt(buffers["running_var"] + self.eps)
+        y, (weight, bias) = ctx.buffer("output", x.shape), self._affine(ctx, mean)
+        scale[...] = inverse * weight if self.affine else inverse
+        ctx.device.launch(batch_norm_forward, x, mean, inverse, weight, bias, y, *sizes(x), self.affine)
+        ctx.saved.update(input=x, output=y, mean=mean, inverse_std=inverse, scale=scale, coupled=coupled)
+        return y
 
-    def _take_statistics(self, ctx: Context, x: Array) -> None:
-        """Take the batch's statistics for the pass, and let the running ones follow them."""
-        mean, inverse = self._kept(ctx, "mean"), self._kept(ctx, "inverse_std")
+    def _affine(self, ctx: Context, like: Array) -> tuple[Array, Array]:
+        """γ and β, or nothing."""
+        return (ctx.parameters["weight"], ctx.parameters["bias"]) if self.affine else (like[:0], like[:0])
+
+    def _per_channel(self, ctx: Context, name: str) -> Array:
+        return ctx.buffer(name, (self.num_features,))
+
+    def _take_statistics(self, ctx: Context, x: Array, mean: Array, inverse: Array) -> None:
+        """Fill in the batch's statistics, and let the running ones follow them."""
         running, tracked = ctx.module_buffers, ctx.training and self.track_running_stats
         count = ctx.buffer("uncounted", (0,), np.int64)
         if tracked:
@@ -183,7 +142,6 @@ class BatchNorm(Normalization, abc.ABC):
                 batch_norm_statistics, x, count, mean, inverse, *following, *sizes(x), tracked,
                 self.eps, -1.0 if self.momentum is None else self.momentum,
             )  # fmt: skip
-        ctx.saved.update(mean=mean, inverse_std=inverse)
 
     def _share_statistics(
         self, ctx: Context, x: Array, mean: Array, inverse: Array, running: Sequence[Array], batches: Array
@@ -202,18 +160,24 @@ class BatchNorm(Normalization, abc.ABC):
             array[...] = (1 - share) * array + share * value
 
     def vjp(self, ctx: Context, gradient: Array) -> Array:
-        sums = self._sums(ctx, gradient, self._scratch(ctx)) if ctx.saved["coupled"] else None
-        return self._through_input(ctx, gradient, sums)
+        scratch = self._per_channel(ctx, "products"), self._per_channel(ctx, "sums")
+        return self._vjp(ctx, gradient, self._sums(ctx, gradient, scratch) if ctx.saved["coupled"] else None)
 
-    def _through_input(self, ctx: Context, gradient: Array, sums: tuple[Array, Array] | None) -> Array:
-        """`through_input` by the sums over what is here, which are those of a whole batch's first where
-        ranks share one."""
+    def _vjp(self, ctx: Context, gradient: Array, sums: tuple[Array, Array] | None) -> Array:
+        """The gradient by the input. `sums` are, where the statistics are the batch's, the channels' sums of
+        the gradient times the normalised input, and of the gradient, over the samples that are here."""
         if sums is not None and ctx.shared_batch is not None:
             both = ctx.shared_batch.sum(ctx.device.xp.concatenate(sums))
             # The kernel divides by the values that are here.
             both *= gradient.size / self.num_features / _count(ctx, gradient)
             sums = both[: self.num_features], both[self.num_features :]
-        return self.through_input(ctx, gradient, ctx.parameters.get("weight"), sums)
+        result, x, mean = ctx.buffer("input_gradient", gradient.shape), ctx.saved["input"], ctx.saved["mean"]
+        by_weight, by_bias = sums or (mean[:0], mean[:0])
+        ctx.device.launch(
+            batch_norm_vjp, x, gradient, mean, ctx.saved["inverse_std"], self._affine(ctx, mean)[0],
+            by_weight, by_bias, result, *sizes(x), self.affine, sums is not None,
+        )  # fmt: skip
+        return result
 
     def parameter_gradients(self, ctx: Context, gradient: Array) -> None:
         if self.affine:
@@ -223,16 +187,13 @@ class BatchNorm(Normalization, abc.ABC):
         if not self.affine or not ctx.saved["coupled"]:
             return super().backward(ctx, gradient, want_input)
         sums = self._sums(ctx, gradient, (ctx.gradients["weight"], ctx.gradients["bias"]))
-        return self._through_input(ctx, gradient, sums) if want_input else None
+        return self._vjp(ctx, gradient, sums) if want_input else None
 
     def _sums(self, ctx: Context, gradient: Array, into: tuple[Array, Array]) -> tuple[Array, Array]:
         """The channels' sums that are the gradients by γ and β."""
         x, mean, inverse = (ctx.saved[name] for name in ("input", "mean", "inverse_std"))
         ctx.device.launch(batch_norm_weight_gradient, x, gradient, mean, inverse, *into, *sizes(x))
         return into
-
-    def _scratch(self, ctx: Context) -> tuple[Array, Array]:
-        return self._kept(ctx, "products"), self._kept(ctx, "sums")
 
 
 def _count(ctx: Context, x: Array) -> int:
@@ -257,39 +218,6 @@ class BatchNorm2d(BatchNorm):
 
     def check_shape(self, input_shape: Shape) -> None:
         check_images(self.name, input_shape, self.num_features)
-
-
-class FrozenBatchNorm2d(Normalization):
-    """Batch normalisation of images (num_features, height, width) whose statistics, γ and β are fixed, as
-    torchvision's: all are buffers, `weight`, `bias`, `running_mean` and `running_var`, (num_features,).
-
-    In both modes it is a diagonal element of the scan. A BatchNorm2d's arrays load into it, but for
-    num_batches_tracked.
-    """
-
-    arguments = ("num_features", "eps")
-
-    def __init__(self, num_features: int, eps: float = 1e-5) -> None:
-        self.num_features = as_integer("FrozenBatchNorm2d", "num_features", num_features, 1)
-        self.name = f"FrozenBatchNorm2d({self.num_features})"
-        self.eps = as_positive(self.name, "eps", eps)
-
-    def check_shape(self, input_shape: Shape) -> None:
-        check_images(self.name, input_shape, self.num_features)
-
-    def initial_buffers(self) -> dict[str, np.ndarray]:
-        ones, zeros = np.ones(self.num_features), np.zeros(self.num_features)
-        return {"weight": ones, "bias": zeros, "running_mean": zeros, "running_var": ones}
-
-    def forward(self, ctx: Context, x: Array) -> Array:
-        buffers = ctx.module_buffers
-        self.fix(ctx, buffers["running_mean"], buffers["running_var"])
-        weight = ctx.saved["weight"] = self._kept(ctx, "weight")
-        weight[...] = buffers["weight"]
-        return self.normalize(ctx, x, (weight, buffers["bias"]))
-
-    def vjp(self, ctx: Context, gradient: Array) -> Array:
-        return self.through_input(ctx, gradient, ctx.saved["weight"], None)
 
 
 class RMSNorm(Layer):

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import abc
 import math
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -15,6 +16,7 @@ from bppsa_cupy.jacobians.avg_pool2d import AvgPool2dJacobian
 from bppsa_cupy.jacobians.max_pool2d import MaxPool2dJacobian
 from bppsa_cupy.layers.arguments import check_images
 from bppsa_cupy.layers.base import Context, Layer, Shape
+from bppsa_cupy.raw_kernels.kernel import Kernel
 from bppsa_cupy.raw_kernels.pools import (
     adaptive_avg_pool2d_forward,
     adaptive_avg_pool2d_vjp,
@@ -25,7 +27,34 @@ from bppsa_cupy.raw_kernels.pools import (
 )
 
 
-class Pool2d(Layer):
+class Windows(Layer):
+    """One number for each window of images (channels, height, width)."""
+
+    @abc.abstractmethod
+    def geometry(self, input_shape: Shape) -> Any:
+        """The sizes for one input shape. Raises ShapeError where the input does not fit."""
+
+    def scalars(self, geometry: Any, images: Array) -> tuple[int, ...]:
+        """The number of planes of `images`, (B, channels, ...), and what else the layer's kernels take."""
+        return math.prod(images.shape[:2]), *geometry.scalars()
+
+    def output_shape(self, input_shape: Shape) -> Shape:
+        return (input_shape[0], *self.geometry(input_shape).out_size)
+
+    def _average(self, ctx: Context, x: Array, kernel: Kernel) -> Array:
+        geometry = self.geometry(ctx.input_shape)
+        y = ctx.buffer("output", (*x.shape[:2], *geometry.out_size))
+        ctx.device.launch(kernel, x, y, *self.scalars(geometry, x))
+        ctx.saved["output"] = y
+        return y
+
+    def _average_vjp(self, ctx: Context, gradient: Array, kernel: Kernel) -> Array:
+        result = ctx.buffer("input_gradient", (gradient.shape[0], *ctx.input_shape))
+        ctx.device.launch(kernel, gradient, result, *self.scalars(self.geometry(ctx.input_shape), gradient))
+        return result
+
+
+class Pool2d(Windows):
     """One number for each window of images (channels, height, width); arguments are PyTorch's.
 
     Raises ShapeError for arguments that do not fit each other.
@@ -54,20 +83,12 @@ class Pool2d(Layer):
             )
 
     def geometry(self, input_shape: Shape) -> Pool2dGeometry:
-        """The sizes for one input shape. Raises ShapeError where the input does not fit."""
         check_images(self.name, input_shape)
         channels, height, width = input_shape
         return Pool2dGeometry(
             channels, (height, width), self.kernel_size, self.stride, self.padding, self.dilation,
             self.ceil_mode,
         )  # fmt: skip
-
-    def scalars(self, geometry: Pool2dGeometry, images: Array) -> tuple[int, ...]:
-        """The number of planes of `images`, (B, channels, ...), and what else the layer's kernels take."""
-        return math.prod(images.shape[:2]), *geometry.scalars()
-
-    def output_shape(self, input_shape: Shape) -> Shape:
-        return (input_shape[0], *self.geometry(input_shape).out_size)
 
 
 class MaxPool2d(Pool2d):
@@ -133,27 +154,20 @@ class AvgPool2d(Pool2d):
         geometry = self.geometry(input_shape)
         return AvgPool2dJacobian(geometry, geometry.divisors(self.count_include_pad, self.divisor_override))
 
-    def scalars(self, geometry: Pool2dGeometry, images: Array) -> tuple[int, ...]:
+    def scalars(self, geometry: Any, images: Array) -> tuple[int, ...]:
         return *super().scalars(geometry, images), self.count_include_pad, self.divisor_override or 0
 
     def forward(self, ctx: Context, x: Array) -> Array:
-        geometry = self.geometry(ctx.input_shape)
-        y = ctx.buffer("output", (*x.shape[:2], *geometry.out_size))
-        ctx.device.launch(avg_pool2d_forward, x, y, *self.scalars(geometry, x))
-        ctx.saved["output"] = y
-        return y
+        return self._average(ctx, x, avg_pool2d_forward)
 
     def vjp(self, ctx: Context, gradient: Array) -> Array:
-        result = ctx.buffer("input_gradient", (gradient.shape[0], *ctx.input_shape))
-        scalars = self.scalars(self.geometry(ctx.input_shape), gradient)
-        ctx.device.launch(avg_pool2d_vjp, gradient, result, *scalars)
-        return result
+        return self._average_vjp(ctx, gradient, avg_pool2d_vjp)
 
 
 Side = int | None
 
 
-class AdaptiveAvgPool2d(Layer):
+class AdaptiveAvgPool2d(Windows):
     """Means of images (channels, height, width) over windows that make the output `output_size`, as
     PyTorch's.
 
@@ -178,30 +192,17 @@ class AdaptiveAvgPool2d(Layer):
         )
 
     def geometry(self, input_shape: Shape) -> AdaptivePool2dGeometry:
-        """The sizes for one input shape. Raises ShapeError where the input does not fit."""
         check_images("AdaptiveAvgPool2d", input_shape)
         channels, *own = input_shape
         height, width = (own[k] if side is None else side for k, side in enumerate(self.output_size))
         return AdaptivePool2dGeometry(channels, (own[0], own[1]), (height, width))
-
-    def output_shape(self, input_shape: Shape) -> Shape:
-        return (input_shape[0], *self.geometry(input_shape).out_size)
 
     def jacobian(self, input_shape: Shape) -> AvgPool2dJacobian:
         geometry = self.geometry(input_shape)
         return AvgPool2dJacobian(geometry, geometry.divisors())
 
     def forward(self, ctx: Context, x: Array) -> Array:
-        geometry = self.geometry(ctx.input_shape)
-        y = ctx.buffer("output", (*x.shape[:2], *geometry.out_size))
-        planes = math.prod(x.shape[:2])
-        ctx.device.launch(adaptive_avg_pool2d_forward, x, y, planes, *geometry.scalars())
-        ctx.saved["output"] = y
-        return y
+        return self._average(ctx, x, adaptive_avg_pool2d_forward)
 
     def vjp(self, ctx: Context, gradient: Array) -> Array:
-        geometry = self.geometry(ctx.input_shape)
-        result = ctx.buffer("input_gradient", (gradient.shape[0], *ctx.input_shape))
-        planes = math.prod(gradient.shape[:2])
-        ctx.device.launch(adaptive_avg_pool2d_vjp, gradient, result, planes, *geometry.scalars())
-        return result
+        return self._average_vjp(ctx, gradient, adaptive_avg_pool2d_vjp)

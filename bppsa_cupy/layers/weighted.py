@@ -1,8 +1,9 @@
-"""What layers share that are linear in their input: a weight, which a mask may thin out, and a bias.
+"""What layers share that are linear in their input: a weight, which a mask may thin out, and a bias; Linear.
 
 A masked weight is absent, in whichever way a layer is computed: by the list of those that are kept, where
 a fixed rule takes it, or else by all, masked ones being 0. In the latter case the samples that hold
-NaN or infinity, which a product with 0 would spread, go by the list after all.
+NaN or infinity, which a product with 0 would spread, go by the list after all. For a list a linear layer is a
+convolution of planes of one position.
 """
 
 from __future__ import annotations
@@ -10,18 +11,23 @@ from __future__ import annotations
 import abc
 import copy
 import math
-from collections.abc import Mapping
-from functools import partial
+from collections.abc import Hashable, Mapping, MutableMapping
+from dataclasses import dataclass
+from functools import cached_property, partial
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from bppsa_cupy.devices import Array
+from bppsa_cupy.arguments import as_flag, as_integer
+from bppsa_cupy.devices import Array, Device, rules
+from bppsa_cupy.errors import ShapeError
 from bppsa_cupy.geometry import Conv2dGeometry
-from bppsa_cupy.layers import kept_weights
+from bppsa_cupy.jacobians.linear import LinearJacobian
 from bppsa_cupy.layers.arguments import as_mask, hold
 from bppsa_cupy.layers.base import Context, Layer, Shape, uniform_fan_in
-from bppsa_cupy.layers.kept_weights import KeptWeights
+from bppsa_cupy.raw_kernels.gathers import gather_fill
+from bppsa_cupy.raw_kernels.sparse_conv2d import sparse_convolve, sparse_weight_gradient
 
 
 class Weighted(Layer):
@@ -72,7 +78,7 @@ class Weighted(Layer):
         samples = math.prod(input_shape) // (geometry.in_channels * math.prod(geometry.in_size))
         weights, kept = math.prod(self.weight_shape), self._lists(input_shape)
         if kept is not None and kept.is_quicker("host"):
-            weights = math.ceil(kept_weights.cost(geometry, "host") * kept.index.size)
+            weights = math.ceil(listed_cost(geometry, "host") * kept.index.size)
         return samples * weights * math.prod(geometry.out_size)
 
     def forward(self, ctx: Context, x: Array) -> Array:
@@ -134,7 +140,7 @@ class Weighted(Layer):
         """The lists of the weights that are kept; None without a mask."""
         if self.mask is None:
             return None
-        return kept_weights.of(self, self.convolution(input_shape), self.mask)
+        return _lists_of(self, self.convolution(input_shape), self.mask)
 
     def parameter_shapes(self) -> dict[str, Shape]:
         weight = self.weight_shape
@@ -158,3 +164,191 @@ class Weighted(Layer):
         result = copy.copy(self)
         result.mask = as_mask(repr(self), masks.get("weight"), self.weight_shape)
         return result
+
+
+class Linear(Weighted):
+    """y = x Wᵀ + b over the last axis; weight (out_features, in_features), bias (out_features,).
+
+    mask  optional array of the weight's shape: weights where it is 0 are 0 and stay 0, and are left
+          out of the Jacobian's pattern
+    """
+
+    arguments = ("in_features", "out_features", "bias")
+
+    def __init__(self, in_features: int, out_features: int, bias: bool = True, *, mask: Any = None) -> None:
+        self.in_features = as_integer("Linear", "in_features", in_features, 1)
+        self.out_features = as_integer("Linear", "out_features", out_features, 1)
+        self.bias = as_flag("Linear", "bias", bias)
+        self.mask = as_mask("Linear", mask, self.weight_shape)
+
+    def output_shape(self, input_shape: Shape) -> Shape:
+        if not input_shape or input_shape[-1] != self.in_features:
+            raise ShapeError(
+                f"Linear({self.in_features}, {self.out_features}) got input {input_shape}: its last size "
+                f"must be {self.in_features}"
+            )
+        return (*input_shape[:-1], self.out_features)
+
+    @property
+    def weight_shape(self) -> Shape:
+        return (self.out_features, self.in_features)
+
+    def jacobian(self, input_shape: Shape) -> LinearJacobian:
+        return LinearJacobian(self.in_features, self.out_features, math.prod(input_shape[:-1]), self.mask)
+
+    def convolution(self, input_shape: Shape) -> Conv2dGeometry:
+        return Conv2dGeometry(self.in_features, (1, 1), self.out_features, (1, 1))
+
+    def samples(self, array: Array) -> Array:
+        return array.reshape(-1, array.shape[-1], 1, 1)
+
+    def dense_forward(self, ctx: Context, x: Array, y: Array) -> None:
+        ctx.device.multiply(x, ctx.parameters["weight"].T, y)
+        if self.bias:
+            y += ctx.parameters["bias"]
+
+    def dense_vjp(self, ctx: Context, gradient: Array, result: Array) -> None:
+        ctx.device.multiply(gradient, ctx.parameters["weight"], result)
+
+    def dense_parameter_gradients(self, ctx: Context, gradient: Array) -> None:
+        rows = gradient.reshape(-1, self.out_features)
+        x = ctx.saved["input"].reshape(-1, self.in_features)
+        ctx.device.multiply(rows.T, x, ctx.gradients["weight"])
+        if self.bias:
+            rows.sum(axis=0, out=ctx.gradients["bias"])
+
+
+def listed_cost(geometry: Conv2dGeometry, device: str) -> float:
+    """The time of a multiply-add by list, in those of one by all weights."""
+    return rules.listed_cost(device, math.prod(geometry.out_size))
+
+
+def _lists_of(owner: Hashable, geometry: Conv2dGeometry, mask: np.ndarray) -> KeptWeights:
+    """The lists of a layer, which never changes, made once for each geometry."""
+    lists = _LISTS.setdefault(owner, {})
+    if geometry not in lists:
+        lists[geometry] = KeptWeights(geometry, mask)
+    return lists[geometry]
+
+
+@dataclass(frozen=True, eq=False)
+class Taps:
+    """A list of taps by rows of outputs, as `sparse_convolve` takes it: int32 arrays."""
+
+    indptr: np.ndarray
+    channels: np.ndarray
+    downs: np.ndarray
+    rights: np.ndarray
+    which: np.ndarray
+
+    def arrays(self) -> tuple[np.ndarray, ...]:
+        return self.indptr, self.channels, self.downs, self.rights, self.which
+
+
+class KeptWeights:
+    """The weights that a mask keeps of a convolution, as lists for the way forward and the way back.
+
+    index    (nnz,) int32, their positions in the flattened weight, ascending
+    forward  rows are output channels, taps in the order of `index`
+    back     rows are the input channels' phases by stride; a row's taps in the order of output channels, then
+             as the kernel lies, turned
+    """
+
+    def __init__(self, geometry: Conv2dGeometry, mask: np.ndarray) -> None:
+        self.geometry, self.weights = geometry, mask.size
+        self.index = np.flatnonzero(mask).astype(np.int32)
+        self._uploaded: dict[tuple[Device, str], tuple[Array, ...]] = {}
+
+    def is_quicker(self, device: str) -> bool:
+        """Whether a layer goes by these lists, and not by all weights (`rules.LISTED`). The batch does not
+        count, so that a sample's results are the same alone and among others."""
+        return listed_cost(self.geometry, device) * self.index.size < self.weights
+
+    @cached_property
+    def _places(self) -> tuple[np.ndarray, ...]:
+        """Of each kept weight its output channel, input channel, row and column of the kernel."""
+        g = self.geometry
+        channels = g.in_channels // g.groups
+        output, inner, row, column = np.unravel_index(self.index, (g.out_channels, channels, *g.kernel_size))
+        return output, output // (g.out_channels // g.groups) * channels + inner, row, column
+
+    @cached_property
+    def forward(self) -> Taps:
+        g = self.geometry
+        output, channel, row, column = self._places
+        downs, rights = row * g.dilation[0] - g.padding[0], column * g.dilation[1] - g.padding[1]
+        return _taps(output, g.out_channels, channel, downs, rights, np.arange(output.size))
+
+    @cached_property
+    def back(self) -> Taps:
+        g = self.geometry
+        output, channel, row, column = self._places
+        down, phase_y = _seen_from(row, g.padding[0], g.dilation[0], g.stride[0])
+        right, phase_x = _seen_from(column, g.padding[1], g.dilation[1], g.stride[1])
+        rows = (channel * g.stride[0] + phase_y) * g.stride[1] + phase_x
+        order = np.lexsort((right, down, output, rows))
+        found = (array[order] for array in (rows, output, down, right))
+        own, outputs, downs, rights = found
+        return _taps(own, g.in_channels * g.stride[0] * g.stride[1], outputs, downs, rights, order)
+
+    def on(self, device: Device, way: str) -> tuple[Array, ...]:
+        """The arrays of "forward" or "back", or "index", on a device."""
+        if (device, way) not in self._uploaded:
+            arrays = (self.index,) if way == "index" else getattr(self, way).arrays()
+            upload = device.upload_index if way == "index" else device.asarray
+            self._uploaded[device, way] = tuple(map(upload, arrays))
+        return self._uploaded[device, way]
+
+    # ---- passes ----
+
+    def go(self, ctx: Context, given: Array, result: Array, way: str) -> None:
+        """Write the output of a batch, "forward", or "back" the gradient by the input from the one by the
+        output."""
+        g = self.geometry
+        near, far = (g.in_channels, *g.in_size), (g.out_channels, *g.out_size)
+        if way == "forward":
+            bias, sides = ctx.parameters.get("bias"), (*near, *g.stride, *far, 1, 1)
+        else:
+            bias, sides = None, (*far, 1, 1, *near, *g.stride)
+        ctx.device.launch(
+            sparse_convolve, given, self._values(ctx), given[:0] if bias is None else bias,
+            *self.on(ctx.device, way), result, given.shape[0], *sides, self.index.size, bias is not None,
+        )  # fmt: skip
+
+    def weight_gradient(
+        self, ctx: Context, x: Array, gradient: Array, weight: Array, bias: Array | None
+    ) -> None:
+        """Write the gradients by the kept weights, `weight` (nnz,), and by the bias."""
+        g = self.geometry
+        ctx.device.launch(
+            sparse_weight_gradient, x, gradient, *self.on(ctx.device, "forward")[:4], weight,
+            gradient[:0] if bias is None else bias, x.shape[0], g.in_channels, *g.in_size, *g.stride,
+            g.out_channels, *g.out_size, self.index.size, bias is not None,
+        )  # fmt: skip
+
+    def _values(self, ctx: Context) -> Array:
+        """(nnz,) the kept weights' present values."""
+        weight = ctx.parameters["weight"]
+        if weight.ndim == 1:
+            return weight
+        kept = ctx.buffer("kept_weights", (self.index.size,))
+        (index,) = self.on(ctx.device, "index")
+        ctx.device.launch(gather_fill, weight, index, kept, weight.size, kept.size)
+        return kept
+
+
+def _taps(rows: np.ndarray, count: int, *columns: np.ndarray) -> Taps:
+    """The list of these columns, which are sorted by rows."""
+    indptr = np.searchsorted(rows, np.arange(count + 1))
+    return Taps(*(np.ascontiguousarray(array, np.int32) for array in (indptr, *columns)))
+
+
+def _seen_from(tap: np.ndarray, padding: int, dilation: int, stride: int) -> tuple[np.ndarray, np.ndarray]:
+    """Along an axis, which output sees an input by each tap, counted from the input's place in its phase; and
+    that phase."""
+    phase = (tap * dilation - padding) % stride
+    return (phase + padding - tap * dilation) // stride, phase
+
+
+#: By layer, and by geometry.
+_LISTS: MutableMapping[Hashable, dict[Conv2dGeometry, KeptWeights]] = WeakKeyDictionary()

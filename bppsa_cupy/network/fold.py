@@ -10,7 +10,7 @@ import numpy as np
 from bppsa_cupy.arguments import as_instance
 from bppsa_cupy.errors import ShapeError
 from bppsa_cupy.layers import Conv2d, Layer, Linear, Residual
-from bppsa_cupy.layers.norms import BatchNorm, Normalization
+from bppsa_cupy.layers.norms import BatchNorm
 from bppsa_cupy.layers.stack import LayerStack
 from bppsa_cupy.network.sequential import Sequential
 
@@ -43,9 +43,9 @@ def _folded(stack: LayerStack, state: Arrays, prefix: str) -> tuple[list[Layer],
         own = {name: state[f"{place}.{name}"] for name in layer.state_names()}
         before = kept[-1] if kept else None
         follows = isinstance(before, Conv2d) or (isinstance(before, Linear) and len(stack.shapes[index]) == 1)
-        if isinstance(layer, Normalization) and follows:
+        if isinstance(layer, BatchNorm) and follows:
             assert isinstance(before, Conv2d | Linear)
-            if isinstance(layer, BatchNorm) and not layer.track_running_stats:
+            if not layer.track_running_stats:
                 raise ShapeError(f"{layer!r} has no running statistics: it cannot be folded", place)
             kept[-1] = _with_bias(before)
             start = f"{len(kept) - 1}."
@@ -70,7 +70,7 @@ def _with_bias(layer: Conv2d | Linear) -> Layer:
     return result
 
 
-def _scaled(arrays: Arrays, start: str, layer: Normalization, own: Arrays) -> dict[str, np.ndarray]:
+def _scaled(arrays: Arrays, start: str, layer: BatchNorm, own: Arrays) -> dict[str, np.ndarray]:
     """Weight and bias of the layer before, times γ/σ and shifted."""
     scale = own.get("weight", 1.0) / np.sqrt(own["running_var"] + layer.eps)
     weight, bias = arrays[f"{start}weight"], arrays.get(f"{start}bias", 0.0)

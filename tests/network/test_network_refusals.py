@@ -72,7 +72,7 @@ REFUSED = [
     (lambda: regrow({"0.weight": np.full((1, 6), np.nan)}), bp.PruneError, "0.weight", "NaN"),
     (folded, bp.ShapeError, "layer 1.body.1", "running statistics"),
     (lambda: steps_of(bp.GRU(3, 4, bidirectional=True)), bp.ShapeError, "layer 0", "GRU"),
-    (lambda: steps_of(bp.CausalConv1d(3), bp.GRU(3, 4)), bp.ShapeError, "layer 0", "CausalConv1d"),
+    (lambda: steps_of(bp.QRNN(3, 3, window=2), bp.GRU(3, 4)), bp.ShapeError, "layer 0", "QRNN"),
     (lambda: run()[3].step(np.ones((2, 8))), bp.ShapeError, "Linear", "step"),
 ]  # fmt: skip
 

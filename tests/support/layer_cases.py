@@ -21,12 +21,10 @@ from bppsa_cupy.layers import (
     AvgPool2d,
     BatchNorm1d,
     BatchNorm2d,
-    CausalConv1d,
     Context,
     Conv2d,
     Dropout,
     Flatten,
-    FrozenBatchNorm2d,
     Layer,
     LeakyReLU,
     Linear,
@@ -103,30 +101,6 @@ def masked(ours: type[Layer], shape: Shape, length: int, *args: Any, **kwargs: A
     return LayerCase(f"{ours.__name__} masked", make, reference, shape, length)
 
 
-class Frozen(nn.Module):
-    """torchvision's FrozenBatchNorm2d, by its formula."""
-
-    def __init__(self, num_features: int, eps: float) -> None:
-        super().__init__()
-        self.eps = eps
-        for name in ("weight", "bias", "running_mean", "running_var"):
-            self.register_buffer(name, torch.zeros(num_features))
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        scale = self.weight / (self.running_var + self.eps).sqrt()
-        return x * scale[:, None, None] + (self.bias - self.running_mean * scale)[:, None, None]
-
-
-class Causal(nn.Conv1d):
-    """torch.nn's depthwise convolution over (T, channels), which sees no later step."""
-
-    def __init__(self, channels: int, size: int, bias: bool = True) -> None:
-        super().__init__(channels, channels, size, groups=channels, padding=size - 1, bias=bias)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return super().forward(x.transpose(1, 2))[..., : x.shape[1]].transpose(1, 2)
-
-
 CASES: tuple[LayerCase, ...] = (
     same("Conv2d 3x3", Conv2d, (3, 8, 9), 27, 3, 5, 3, padding=1),
     same("Conv2d 5x5", Conv2d, (3, 12, 12), 75, 3, 6, 5),
@@ -162,9 +136,6 @@ CASES: tuple[LayerCase, ...] = (
     same("BatchNorm2d", BatchNorm2d, (3, 5, 7), 35, 3),
     same("BatchNorm2d plain", BatchNorm2d, (2, 17, 4), 68, 2, 1e-3, None, False),
     same("BatchNorm1d over positions", BatchNorm1d, (3, 19), 19, 3),
-    LayerCase(
-        "FrozenBatchNorm2d", lambda: FrozenBatchNorm2d(3, 1e-3), lambda: Frozen(3, 1e-3), (3, 4, 5), 99
-    ),
     LayerCase("PadShortcut", lambda: PadShortcut(7, 2), lambda: Padded(7, 2), (4, 5, 6)),
     LayerCase("PadShortcut of stride 3", lambda: PadShortcut(2, 3), lambda: Padded(2, 3), (2, 7, 3)),
     LayerCase(
@@ -177,10 +148,6 @@ CASES: tuple[LayerCase, ...] = (
     same("RMSNorm", RMSNorm, (7,), 7, 7),
     same("RMSNorm over positions", RMSNorm, (3, 5, 2), 10, (5, 2), 1e-3),
     same("RMSNorm plain", RMSNorm, (4, 9), 9, 9, None, False),
-    LayerCase("CausalConv1d", lambda: CausalConv1d(3, 4), lambda: Causal(3, 4), (6, 3), 24),
-    LayerCase(
-        "CausalConv1d of few steps", lambda: CausalConv1d(2, 5, False), lambda: Causal(2, 5, False), (3, 2), 9
-    ),
     same("ReLU", ReLU, (3, 5, 7), 1),
     same("Tanh", Tanh, (37,), 1),
     same("Sigmoid", Sigmoid, (4, 9), 1),
