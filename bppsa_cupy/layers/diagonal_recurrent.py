@@ -94,14 +94,6 @@ class DiagonalRecurrent(LinearRecurrent):
                 values[name] = deviations[name[0]] * generator.standard_normal(shapes[name])
         return {name: values[name] for name in shapes}
 
-    def own_shapes(self, batch: int, steps: int, walk: Direction, back: bool) -> dict[str, Shape]:
-        if not back:
-            return {"term": (batch, steps, self.reals)}
-        return {
-            "by_state": (batch, steps, self.reals),
-            f"by_output_{walk.name}": (batch, steps, self.output_size),
-        }
-
     # ---- forward ----
 
     def _parameters(self, ctx: LinearContext, walk: Direction) -> dict[str, Array]:

@@ -67,16 +67,6 @@ class GatedRecurrent(LinearRecurrent):
             shapes |= {name + of: (self.hidden_size,) for name in self.unit_parameters}
         return shapes
 
-    def own_shapes(self, batch: int, steps: int, walk: Direction, back: bool) -> dict[str, Shape]:
-        H, G, of = self.hidden_size, self.cell.gates, f"_{walk.name}"
-        if back:
-            shapes = {"by_factor": H, "delta" + of: (G + len(self.unit_parameters)) * H}
-            shapes |= {"by_state": H} if self.cell.has_output else {}
-        else:
-            shapes = {"term": H, "factor" + of: H, "projected" + of: G * H}
-            shapes |= {"seen" + of: 2 * self.inputs(walk.layer)} if self.window > 1 else {}
-        return {name: (batch, steps, columns) for name, columns in shapes.items()}
-
     # ---- forward ----
 
     def terms(self, ctx: LinearContext, walk: Direction) -> tuple[Array, Array]:

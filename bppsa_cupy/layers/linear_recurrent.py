@@ -12,7 +12,7 @@ import numpy as np
 
 from bppsa_cupy.csr import Pattern
 from bppsa_cupy.devices import Array
-from bppsa_cupy.layers.base import Shape, StepJacobians
+from bppsa_cupy.layers.base import StepJacobians
 from bppsa_cupy.layers.recurrent import Recurrent, RecurrentContext
 from bppsa_cupy.timescan import products, suffix
 from bppsa_cupy.timescan.chunked import WAYS
@@ -58,13 +58,11 @@ class LinearContext(RecurrentContext):
 
     inputs  (B, T, I) of each inner layer; what lies after a sample's end is 0
     forward, backward  how each inner layer and direction went over time, and why
-    reserved  sizes of passes, (B, T) forward or back, whose buffers are there
     """
 
     inputs: list[Array] = field(default_factory=list, repr=False)
     forward: list[str] = field(default_factory=list)
     backward: list[str] = field(default_factory=list)
-    reserved: set[tuple[int, int, bool]] = field(default_factory=set, repr=False)
 
     @property
     def forward_ways(self) -> tuple[str, ...]:
@@ -151,10 +149,6 @@ class LinearRecurrent(Recurrent):
     # ---- what a subclass says ----
 
     @abc.abstractmethod
-    def own_shapes(self, batch: int, steps: int, walk: Direction, back: bool) -> dict[str, Shape]:
-        """Buffers of its own that a direction takes forward, or on the way back."""
-
-    @abc.abstractmethod
     def terms(self, ctx: LinearContext, walk: Direction) -> tuple[Array, Array]:
         """Factors (B or 1, T or 1, R) and terms (B, T, R) of a direction's scan, of R reals a step."""
 
@@ -214,26 +208,6 @@ class LinearRecurrent(Recurrent):
                 number = layer * self.directions + direction
                 yield Direction(suffix(layer, direction)[1:], number, layer, direction == 1)
 
-    def _shapes(self, batch: int, steps: int, back: bool) -> dict[str, Shape]:
-        """The buffers of a pass by name, but for what it puts out."""
-        shapes: dict[str, Shape] = {}
-        if back:
-            shapes["by_output"] = (batch, steps, self.output_size)
-        for walk in self.walks():
-            shapes |= self.own_shapes(batch, steps, walk, back)
-            name = f"by_term_{walk.name}" if back else f"state_{walk.name}"
-            shapes[name] = (batch, steps, self.reals)
-            if walk.layer:
-                shapes[self._joined(walk.layer, back)] = (batch, steps, self.inputs(1))
-        return shapes
-
-    def _reserve(self, ctx: LinearContext, batch: int, steps: int, back: bool) -> None:
-        """Take the buffers of a pass, once for its sizes. Raises DeviceError before any is taken."""
-        key = batch, steps, back
-        if key not in ctx.reserved:
-            ctx.reserve(self._shapes(*key))
-            ctx.reserved.add(key)
-
     @staticmethod
     def _joined(layer: int, back: bool) -> str:
         """The buffer of an inner layer's input, or of the gradient by it."""
@@ -270,7 +244,6 @@ class LinearRecurrent(Recurrent):
     def forward(self, ctx: LinearContext, x: Array) -> Array:
         batch, steps = x.shape[:2]
         columns, count = self.inputs(1), self.num_layers * self.directions
-        self._reserve(ctx, batch, steps, False)
         ctx.went_back, ctx.forward, ctx.inputs = False, [], [self._taken(ctx, x)]
         after = ctx.buffer("states_0", (count, batch, self.hidden_size), self.state_dtype(ctx.dtype))
         y = ctx.buffer("output", (batch, steps, columns) if self.outputs == "all" else (batch, columns))
@@ -369,8 +342,7 @@ class LinearRecurrent(Recurrent):
 
     def _go_back(self, ctx: LinearContext, gradient: Array) -> None:
         """Go back through every direction, from the gradient by the output."""
-        (batch, steps), count = ctx.rows, self.num_layers * self.directions
-        self._reserve(ctx, batch, steps, True)
+        batch, count = ctx.rows[0], self.num_layers * self.directions
         ctx.went_back, ctx.backward = False, [""] * count
         dtype = self.state_dtype(ctx.dtype)
         by_initial = ctx.buffer("state_gradients_0", (count, batch, self.hidden_size), dtype)

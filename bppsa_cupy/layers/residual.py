@@ -14,7 +14,7 @@ from bppsa_cupy.arguments import as_list
 from bppsa_cupy.devices import Array
 from bppsa_cupy.errors import ShapeError
 from bppsa_cupy.layers.base import Context, Layer, Scratch, Shape
-from bppsa_cupy.layers.stack import LayerStack
+from bppsa_cupy.layers.stack import LayerStack, by_name, with_masks
 
 #: The two branches, in the order of a state dict.
 BRANCHES = ("body", "shortcut")
@@ -154,21 +154,16 @@ class Residual(Layer):
         }
 
     def with_masks(self, masks: Mapping[str, Any]) -> Residual:
-        branches: dict[str, list[Layer]] = {name: [] for name in BRANCHES}
-        for name, layers in self.branches.items():
-            for index, layer in enumerate(layers):
-                start = f"{name}.{index}."
-                own = {known: masks[start + known] for known in layer.maskable() if start + known in masks}
-                branches[name].append(layer.with_masks(own))
-        return Residual(**branches)
+        return Residual(
+            **{branch: with_masks(layers, masks, f"{branch}.") for branch, layers in self.branches.items()}
+        )
 
-    def _by_name(self, of_layer: Any) -> dict[str, Any]:
-        """What `of_layer(layer)` gives by a layer's own names, by the block's."""
+    def _by_name(self, of_layer: Callable[[Layer], Mapping[str, Any]]) -> dict[str, Any]:
+        """What `of_layer` gives by a layer's own names, by the block's."""
         return {
-            f"{branch}.{index}.{name}": value
+            f"{branch}.{name}": value
             for branch, layers in self.branches.items()
-            for index, layer in enumerate(layers)
-            for name, value in of_layer(layer).items()
+            for name, value in by_name(map(of_layer, layers)).items()
         }
 
     # ---- passes ----

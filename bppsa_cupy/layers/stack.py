@@ -63,15 +63,15 @@ class LayerStack:
 
     def parameter_shapes(self) -> dict[str, Shape]:
         """The shapes of all parameters by name, as PyTorch's Sequential names them: "0.weight"."""
-        return _by_name(layer.parameter_shapes() for layer in self.layers)
+        return by_name(layer.parameter_shapes() for layer in self.layers)
 
     def initialize(self, generator: np.random.Generator) -> dict[str, np.ndarray]:
         """Fresh parameters by name, float64."""
-        return _by_name(layer.initialize(generator) for layer in self.layers)
+        return by_name(layer.initialize(generator) for layer in self.layers)
 
     def initial_buffers(self) -> dict[str, np.ndarray]:
         """Fresh buffers by name: "1.running_mean"."""
-        return _by_name(layer.initial_buffers() for layer in self.layers)
+        return by_name(layer.initial_buffers() for layer in self.layers)
 
     @cached_property
     def state_names(self) -> tuple[str, ...]:
@@ -81,7 +81,7 @@ class LayerStack:
     @property
     def masks(self) -> dict[str, np.ndarray]:
         """The masks of weights by parameter name, bool: True where a weight is kept; none where all are."""
-        return _by_name(layer.masks() for layer in self.layers)
+        return by_name(layer.masks() for layer in self.layers)
 
     @cached_property
     def maskable(self) -> tuple[str, ...]:
@@ -91,7 +91,7 @@ class LayerStack:
     def kept(self, device: str) -> dict[str, np.ndarray]:
         """The weights that go by a list of what their masks keep, on the device of that name, with the kept
         positions in each, flattened, ascending."""
-        return _by_name(layer.kept(shape, device) for layer, shape in self._placed)
+        return by_name(layer.kept(shape, device) for layer, shape in self._placed)
 
     @property
     def _placed(self) -> Iterable[tuple[Layer, Shape]]:
@@ -100,11 +100,7 @@ class LayerStack:
 
     def layers_with_masks(self, masks: Mapping[str, Any]) -> list[Layer]:
         """Copies of the layers with these masks, by the weight's name, in place of all they have."""
-        result = []
-        for index, layer in enumerate(self.layers):
-            own = {name: masks[f"{index}.{name}"] for name in layer.maskable() if f"{index}.{name}" in masks}
-            result.append(layer.with_masks(own))
-        return result
+        return with_masks(self.layers, masks)
 
     def describe_layers(self) -> list[dict[str, Any]]:
         """Each layer's geometry as JSON holds it."""
@@ -200,7 +196,17 @@ def backward_input_first(
     return layer.vjp(ctx, gradient) if want_input else None
 
 
-def _by_name(of_layers: Iterable[Mapping[str, Value]]) -> dict[str, Value]:
+def with_masks(layers: Sequence[Layer], masks: Mapping[str, Any], prefix: str = "") -> list[Layer]:
+    """Copies of layers with these masks, by `prefix`, the layer's index and the weight's name."""
+    result = []
+    for index, layer in enumerate(layers):
+        start = f"{prefix}{index}."
+        own = {name: masks[start + name] for name in layer.maskable() if start + name in masks}
+        result.append(layer.with_masks(own))
+    return result
+
+
+def by_name(of_layers: Iterable[Mapping[str, Value]]) -> dict[str, Value]:
     """What each layer has by its own names, by the stack's: the layer's index comes first."""
     return {f"{index}.{name}": value for index, own in enumerate(of_layers) for name, value in own.items()}
 

@@ -87,32 +87,30 @@ class LinearScan:
     def forward(self, b: Array, initial: Array, h: Array, *, transposed: bool = False) -> None:
         """Fill h with the states (B, T, W) from `initial` (B, W) on; where `transposed`, with those of the
         transpose, which goes the other way: g_t = b_t + a_{t+1} g_{t+1}."""
-        descending, behind = self.reverse != transposed, transposed
+        descending = self.reverse != transposed
         choice = self.forward_choice
 
         def walk(start: Array, chunk: int, chunks: int, wanted: Array | None) -> Callable[[], None]:
             arrays = self.a, b, start, self.lengths, self.resets, self._or_none(wanted), h
             scalars = (
-                *self._sizes(chunk, chunks), self.paired, False, descending, behind, wanted is not None,
+                *self._sizes(chunk, chunks), self.paired, False, descending, transposed, wanted is not None,
             )  # fmt: skip
             return self._bound("linear_scan_forward", arrays, scalars)
 
-        self._run(choice, b, initial, descending, behind, False, walk)
+        self._run(choice, b, initial, transposed, False, walk)
 
-    def reduce(self, b: Array, product: Array, end: Array, *, transposed: bool = False) -> None:
-        """Fill the product of all factors and the end of the scan from a state of 0, (1, B, W) each; of the
-        transpose, which takes conjugates, for `transposed`."""
-        sizes, descending = self._sizes(max(1, self.steps), 1), self.reverse != transposed
+    def _reduce(self, b: Array, out: Sequence[Array], chunk: int, transposed: bool, conjugate: bool) -> None:
+        """Fill the products of the factors of each chunk and its ends from a state of 0, (chunks, B, W)
+        each."""
+        sizes, descending = self._sizes(chunk, len(out[0])), self.reverse != transposed
         self.device.launch(
-            KERNELS["linear_scan_reduce"], self.a, b, self.lengths, self.resets, product, end, *sizes,
-            self.paired, transposed, descending, transposed,
+            KERNELS["linear_scan_reduce"], self.a, b, self.lengths, self.resets, *out, *sizes, self.paired,
+            conjugate, descending, transposed,
         )  # fmt: skip
 
-    def carry(
-        self, product: Array, end: Array, first: Array, start: Array, *, transposed: bool = False
-    ) -> None:
-        """Fill `start` (ranges, B, W), what comes to each of so many ranges of steps, from their products and
-        ends, (ranges, B, W), and what comes to the first of them in the scan's direction."""
+    def _carry(self, product: Array, end: Array, first: Array, start: Array, transposed: bool) -> None:
+        """Fill `start` (chunks, B, W), what comes to each chunk, from their products and ends, and what comes
+        to the first of them in the scan's direction."""
         self.device.launch(
             KERNELS["linear_scan_carry"], product, end, first, start, len(product), first.size, self.paired,
             self.reverse != transposed,
@@ -131,15 +129,15 @@ class LinearScan:
         """What comes to each of the ranges of steps of which one is here, (ranges, B, W), from what comes to
         the first of them in the scan's direction.
 
-        own     for `reduce`, (1, B, W) each
+        own     for the product and the end of this range, (1, B, W) each
         every   for the products and ends of all ranges, and the result, (ranges, B, W) each
         gather  fills an array of all ranges from that of the one here
         """
-        self.reduce(b, *own, transposed=transposed)
+        self._reduce(b, own, max(1, self.steps), transposed, transposed)
         product, end, start = every
         for one, all_of in zip(own, (product, end), strict=True):
             gather(one, all_of)
-        self.carry(product, end, first, start, transposed=transposed)
+        self._carry(product, end, first, start, transposed)
         return start
 
     def backward(
@@ -176,7 +174,7 @@ class LinearScan:
             return self._bound("linear_scan_backward", arrays, scalars)
 
         last = no_state(device, initial.shape, h.dtype) if incoming is None else incoming
-        flag = self._run(choice, gradient, last, descending, True, True, walk)
+        flag = self._run(choice, gradient, last, True, True, walk)
         if whole:
             return
         found = by_a[0]
@@ -268,8 +266,7 @@ class LinearScan:
         choice: Choice,
         b: Array,
         initial: Array,
-        descending: bool,
-        behind: bool,
+        transposed: bool,
         conjugate: bool,
         walk: Callable[[Array, int, int, Array | None], Callable[[], None]],
     ) -> Array | None:
@@ -281,14 +278,8 @@ class LinearScan:
         shape = chunks, *initial.shape
         product, end, start = (device.empty(shape, b.dtype) for _ in range(3))
         flag = device.zeros(1, np.int32)
-        device.launch(
-            KERNELS["linear_scan_reduce"], self.a, b, self.lengths, self.resets, product, end,
-            *self._sizes(chunk, chunks), self.paired, conjugate, descending, behind,
-        )  # fmt: skip
-        device.launch(
-            KERNELS["linear_scan_carry"], product, end, initial, start, chunks, initial.size, self.paired,
-            descending,
-        )  # fmt: skip
+        self._reduce(b, (product, end), chunk, transposed, conjugate)
+        self._carry(product, end, initial, start, transposed)
         device.launch(KERNELS["finite_check"], start, flag, start.size)
         walk(start, chunk, chunks, None)()
         walk(initial, max(1, self.steps), 1, flag)()
