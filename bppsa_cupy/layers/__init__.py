@@ -16,7 +16,18 @@ from bppsa_cupy.layers.cell_layers import (
 )
 from bppsa_cupy.layers.conv2d import Conv2d
 from bppsa_cupy.layers.diagonal_recurrent import LRU, DiagonalSSM
-from bppsa_cupy.layers.elementwise import ELU, GELU, Dropout, LeakyReLU, ReLU, Sigmoid, SiLU, Softplus, Tanh
+from bppsa_cupy.layers.elementwise import (
+    ELU,
+    GELU,
+    Dropout,
+    Flatten,
+    LeakyReLU,
+    ReLU,
+    Sigmoid,
+    SiLU,
+    Softplus,
+    Tanh,
+)
 from bppsa_cupy.layers.embedding import Embedding
 from bppsa_cupy.layers.gated_recurrent import QRNN, RGLRU, SRU, GatedRecurrent, MinGRU, MinLSTM
 from bppsa_cupy.layers.linear_recurrent import LinearRecurrent
@@ -24,8 +35,7 @@ from bppsa_cupy.layers.matrix_recurrent import MatrixRecurrent
 from bppsa_cupy.layers.norms import BatchNorm1d, BatchNorm2d, RMSNorm
 from bppsa_cupy.layers.pools import AdaptiveAvgPool2d, AvgPool2d, MaxPool2d
 from bppsa_cupy.layers.recurrent import Recurrent
-from bppsa_cupy.layers.reshaping import Flatten, PadShortcut
-from bppsa_cupy.layers.residual import Residual
+from bppsa_cupy.layers.residual import PadShortcut, Residual
 from bppsa_cupy.layers.weighted import Linear
 
 __all__ = [
