@@ -82,15 +82,13 @@ class Cell:
         )
         need_sympy(f"cell {name!r} is defined by its step, which")
         self.definition = definition
-        if not definition.recurrent_gates:
-            from bppsa_cupy.cells.linear import linear_form
+        from bppsa_cupy.cells.form import form_of, linear_form
 
+        if not definition.recurrent_gates:
             self.linear_form = linear_form(definition)
             if self.linear_form is not None:
                 check_finite_terms(definition, self.linear_form)
                 return
-        from bppsa_cupy.cells.form import form_of
-
         self._form = form_of(definition)
         check_finite(definition, self._form)
 
