@@ -126,7 +126,8 @@ class _Writer:
         sign, factors, divisors = "", [], []
         for part in sympy.Mul.make_args(expression):
             if part.is_number:
-                sign = "-" if part < 0 else ""
+                if part < 0:
+                    sign = "" if sign else "-"
                 factors += [self.text(abs(part))] if abs(part) != 1 else []
             elif isinstance(part, Reciprocal):
                 divisors.append(self.text(part.args[0]))

@@ -79,7 +79,7 @@ def every_function(x, u, s, p):
         (s.c, True),
     )
     c = sigmoid(low) * s.c + wave
-    return {"h": root * branch + sympy.sign(a) * c, "c": c}
+    return {"h": root * branch + sympy.sign(a) * c - sympy.sqrt(2) * sympy.tanh(b) / 7, "c": c}
 
 
 def cell(step: Any, gates: str, states: str, parameters: str = "", recurrent: str | None = None) -> bp.Cell:
