@@ -3,6 +3,7 @@ unfolded patches on CUDA's Python on the stand-in for CuPy."""
 
 from __future__ import annotations
 
+import math
 from contextlib import contextmanager
 
 import numba
@@ -206,9 +207,10 @@ UNFOLDED = [
 def test_unfolded_patches_agree_with_pytorch(case, masked, stub: CudaDevice, monkeypatch, rng):
     """Products of matrices whatever they cost, of two samples at a time or fewer."""
     monkeypatch.setattr(rules, "GPU_CONVOLUTION", {"forward": 0, "vjp": 0, "weight": 0})
-    monkeypatch.setattr(conv2d, "_samples", lambda ctx, geometry: 2)
     batch, before, after, kernel, *rest = case
     layer = bp.Conv2d(before, after, kernel, *rest)
+    sample = before * math.prod(layer.kernel_size) * math.prod(layer.geometry((before, 9, 8)).out_size)
+    monkeypatch.setattr(conv2d, "PATCH_BYTES", 2 * 4 * sample)
     if masked:
         layer = layer.with_masks({"weight": rng.random(layer.weight_shape) < 0.7})
     net = network(layer, (before, 9, 8), "float32", stub)
