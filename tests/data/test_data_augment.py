@@ -1,8 +1,5 @@
 """Random crops and flips: every image is a crop of the padded one, by seed, epoch and sample alone."""
 
-import threading
-import time
-
 import numpy as np
 import pytest
 from hypothesis import given
@@ -52,25 +49,6 @@ def test_what_is_done_to_a_sample_does_not_follow_from_its_batch(batch_size, sta
 
 
 # ---- loading beside computing ----
-
-
-def test_the_next_item_is_made_while_this_one_is_worked_on_and_none_further():
-    made, second = [], threading.Event()
-
-    def source():
-        for item in range(4):
-            made.append(item)
-            if item == 1:
-                second.set()
-            yield item
-
-    items = ahead(source())
-    assert next(items) == 0
-    assert second.wait(10), "the second item is made before it is asked for"
-    time.sleep(0.02)
-    assert made == [0, 1]
-    items.close()
-    assert made == [0, 1] and not [t for t in threading.enumerate() if t.name.startswith("ahead")]
 
 
 def test_an_error_comes_in_the_place_of_its_item():

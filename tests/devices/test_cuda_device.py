@@ -64,15 +64,6 @@ def test_memory(monkeypatch: pytest.MonkeyPatch) -> None:
         device.empty((20, 10), np.float64)
 
 
-@pytest.mark.parametrize("version", ["13.6.0", "14.2.0"])
-def test_work_on_a_stream_of_another_library(monkeypatch: pytest.MonkeyPatch, version: str) -> None:
-    install(monkeypatch, version=version)
-    device = CudaDevice()
-    with device.on_stream(0, 64):
-        assert device.queue == (0, 64)
-    assert device.queue != (0, 64)
-
-
 def test_a_tensor_on_a_gpu_that_tracks_gradients(monkeypatch: pytest.MonkeyPatch) -> None:
     """PyTorch's own code is asked for the interface, which raises while the tensor tracks gradients."""
 

@@ -8,7 +8,6 @@ import weakref
 import cupy_stub
 import numpy as np
 import pytest
-import torch
 from executors import make_device
 
 from bppsa_cupy.devices import Device, get_device
@@ -29,19 +28,6 @@ def device(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> D
     return CudaDevice()
 
 
-class Exporter:
-    """Nothing but DLPack."""
-
-    def __init__(self, array: np.ndarray) -> None:
-        self._array, self.shape = array, array.shape
-
-    def __dlpack__(self, **options: object) -> object:
-        return self._array.__dlpack__(**options)
-
-    def __dlpack_device__(self) -> tuple[int, int]:
-        return self._array.__dlpack_device__()
-
-
 # ---- arrays ----
 
 
@@ -52,18 +38,6 @@ def test_there_and_back(device: Device, dtype: np.dtype, rng: np.random.Generato
     assert there.shape == shape and there.dtype == dtype and there.flags.c_contiguous
     np.testing.assert_array_equal(device.to_host(there), values)
     np.testing.assert_array_equal(device.fetch(there)(), values)
-
-
-@pytest.mark.parametrize(
-    "wrap",
-    [Exporter, torch.from_numpy, np.ndarray.tolist, np.asfortranarray],
-    ids=["dlpack", "torch", "list", "strided"],
-)
-def test_arrays_of_others(device: Device, wrap) -> None:
-    values = np.arange(6.0).reshape(2, 3)
-    there = device.asarray(wrap(values.copy()), dtype=np.float32)
-    assert there.dtype == np.float32 and there.flags.c_contiguous
-    np.testing.assert_array_equal(device.to_host(there), values)
 
 
 def test_an_array_too_large_is_named(device: Device) -> None:

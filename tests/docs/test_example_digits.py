@@ -35,6 +35,7 @@ def folder(tmp_path_factory):
     return path
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("options", [[], ["--bppsa"]])
 def test_it_learns(digits, folder, options):
     threads = torch.get_num_threads()

@@ -1,6 +1,5 @@
 """Where networks are cut into stages, by the paper's numbers and by PyTorch's names."""
 
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -67,9 +66,9 @@ def test_a_cut_inside_of_nested_blocks():
     )  # fmt: skip
 
 
-@pytest.mark.parametrize("ppv", [(0,), (20,), (3, 3), (5, 2), (-1,)])
-def test_a_placement_that_does_not_fit_lists_the_counted_layers(ppv):
-    with pytest.raises(bp.BppsaError, match=r"1 to 19 that increase.* 1 0 Conv2d, 2 3\.body\.0 Conv2d, "):
+@pytest.mark.parametrize("ppv", [(0,), (20,), (3, 3), (5, 2), "7", (1.5,), None])
+def test_a_placement_that_does_not_fit_is_refused(ppv):
+    with pytest.raises(bp.BppsaError):
         bp.Placement(RESNET20, ppv)
 
 
@@ -80,12 +79,3 @@ def test_balanced_cuts(cuts, model):
     ppv = bp.balanced_ppv(net, cuts)
     assert len(bp.Placement(net, ppv).stages) == cuts + 1
     assert list(ppv) == sorted(set(ppv))
-
-
-def test_balanced_cuts_take_the_lightest_heaviest_stage():
-    layers = [bp.Linear(n, m) for n, m in ((400, 400), (400, 10), (10, 400), (400, 300), (300, 10))]
-    net = bp.Sequential(layers, (400,), device="host")
-    assert bp.balanced_ppv(net, 1) in ((1,), (2,), (3,))
-    with pytest.raises(bp.BppsaError, match=r"5 cuts .* has 5 counted layers, and takes 0 to 4"):
-        bp.balanced_ppv(net, 5)
-    np.testing.assert_array_equal(bp.balanced_ppv(net, 4), (1, 2, 3, 4))

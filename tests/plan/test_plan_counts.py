@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from partition_cases import placements
-from plan_cases import convolution, plan_of, pooling, random_chain, small_network
+from plan_cases import convolution, pooling, random_chain, small_network
 from symbolic_oracle import random_pattern
 
 import bppsa_cupy as bp
@@ -222,13 +222,3 @@ def test_a_schedule_is_chosen_among_those_that_fit_the_memory():
     assert shortest(sizes, every_hybrid(31), replace(budget, memory=needed)) == free
     assert budget.bytes(sizes, shortest(sizes, every_hybrid(31), replace(budget, memory=needed - 1))) < needed
     assert shortest(sizes, every_hybrid(31), replace(budget, memory=1)).levels == 0
-
-
-def test_critical_paths_of_a_plan():
-    plan = plan_of(small_network())
-    paths = plan.critical_paths(4)
-    assert list(paths) == ["bp", "linear", "blelloch", "hybrid"]
-    chain = plan.chains[0]
-    assert paths["bp"] == 4 * sum(element.pattern.nnz for element in chain.chain.elements[:-1])
-    assert paths["linear"] == sum(s.multiply_adds for s in all_counts(chain.sizes, linear(6), Budget(4, 4)))
-    assert list(plan.critical_paths(5)) == ["bp"]

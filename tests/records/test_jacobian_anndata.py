@@ -9,7 +9,6 @@ import scipy.sparse
 from record_cases import assert_same, make
 
 import bppsa_cupy as bp
-from bppsa_cupy.tools.jacobians import main
 
 
 @pytest.fixture(scope="module")
@@ -56,20 +55,6 @@ def test_anndata_reads_every_sample(tmp_path, read_elem):
     assert found == 1 + 3 + 6 + 4
 
 
-def test_each_sample_is_encoded_as_anndata_documents_it(tmp_path):
-    """https://anndata.readthedocs.io, on-disk format: attributes, and three data sets of one axis."""
-    given = list(records())
-    bp.save_jacobians(tmp_path / "j.h5", given, anndata=True, compress=True)
-    for group, record, sample in elements(tmp_path / "j.h5", given):
-        assert (group.attrs["encoding-type"], group.attrs["encoding-version"]) == ("csr_matrix", "0.1.0")
-        np.testing.assert_array_equal(group.attrs["shape"], record.pattern.shape)
-        assert {name for name, item in group.items() if isinstance(item, h5py.Dataset)} == {
-            "data", "indices", "indptr",
-        }  # fmt: skip
-        np.testing.assert_array_equal(group["data"][()], record.values(sample))
-        np.testing.assert_array_equal(group["indptr"][()], record.pattern.indptr)
-
-
 def test_views_change_nothing_for_our_reader(tmp_path):
     given = list(records())
     for name, anndata in (("plain.h5", False), ("views.h5", True)):
@@ -77,18 +62,3 @@ def test_views_change_nothing_for_our_reader(tmp_path):
     assert_same(bp.load_jacobians(tmp_path / "views.h5"), given)
     with h5py.File(tmp_path / "plain.h5") as file:
         assert not any("samples" in group for group in file.values())
-
-
-def test_a_dump_is_read_step_by_step(tmp_path, monkeypatch, read_elem):
-    monkeypatch.chdir(tmp_path)
-    rng = np.random.default_rng(0)
-    inputs = rng.standard_normal((8, 5, 2)).astype(np.float32)
-    np.savez("data.npz", x=inputs, y=np.arange(8) % 2)
-    options = "--data data.npz --batch-size 3 --hidden-size 4 --device host --anndata -o j.h5".split()
-    assert main(["dump", "rnn", *options]) == 0
-    dense = bp.load_jacobians("j.h5").where(layer=0).dense()
-    with h5py.File("j.h5") as file:
-        for step in range(5):
-            for sample in range(3):
-                matrix = read_elem(file[f"000_RNN_l0_forward_{step:06d}/samples/{sample}"])
-                np.testing.assert_array_equal(matrix.toarray(), dense[step, sample])

@@ -142,33 +142,6 @@ def test_files_that_are_refused(tmp_path):
                 raise failure
 
 
-def test_arrays_and_attributes_are_checked(tmp_path, monkeypatch):
-    values = {"i": 3, "f": 0.5, "s": "long " * 20_000, "b": True, "shape": (3, 4)}
-    with hdf5.create(tmp_path / "a.h5") as file:
-        hdf5.write_array(file, "x", np.arange(4.0))
-        file.create_group("g")
-        file.create_dataset("hole", (100,), "f4", chunks=(10,))
-        file.create_dataset("text", data="words")
-        file.attrs.update(values)
-    with hdf5.open_file(tmp_path / "a.h5", error=PlanError) as file:
-        for name in ("none", "g", "text", "hole"):
-            with pytest.raises(PlanError, match=name):
-                hdf5.read_array(file, name, kinds="f", error=PlanError)
-        for options in ({"kinds": "f", "ndim": 2}, {"kinds": "i"}):
-            with pytest.raises(PlanError, match="x"):
-                hdf5.read_array(file, "x", error=PlanError, **options)
-        for name, value in values.items():
-            found = hdf5.attribute(file, name, type(value), PlanError)
-            assert found == value and type(found) is type(value)
-        for name, wrong in {"i": str, "f": int, "s": int, "b": int, "shape": str, "none": int}.items():
-            with pytest.raises(PlanError, match=f"attribute '{name}'"):
-                hdf5.attribute(file, name, wrong, PlanError)
-        monkeypatch.setattr(hdf5, "LARGE", 10)
-        monkeypatch.setattr(hdf5, "free_host_memory", lambda: 31)
-        with pytest.raises(PlanError, match=r"a.h5: /x takes 32 bytes, 31 are free"):
-            hdf5.read_array(file, "x", kinds="f", error=PlanError)
-
-
 # ---- killed writers ----
 
 #: Writes half of a file, says so, and waits.

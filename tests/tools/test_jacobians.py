@@ -17,7 +17,6 @@ from bppsa_cupy.records.file import load_jacobians, save_jacobians
 from bppsa_cupy.records.record import JacobianRecord
 from bppsa_cupy.tools.jacobian_files import describe
 from bppsa_cupy.tools.jacobians import OVER_TIME
-from bppsa_cupy.tools.pictures.jacobian_picture import raster
 from bppsa_cupy.training.checkpoint import Checkpoint, save_checkpoint
 
 pytestmark = pytest.mark.usefixtures("folder")
@@ -95,31 +94,3 @@ def test_pictures_over_time(name, capsys):
     for options in ("--layer 1", "--inner 2", "--steps 6:", "--sample 3"):
         assert main([name, "j.h5", "-o", "p.png", *options.split()]) == 1 and error_line(capsys)
     assert not Path("p.png").exists()
-
-
-# ---- numbers of pictures ----
-
-
-def dense_raster(one, sample, rows, columns, step):
-    """The picture from dense matrices, element by element."""
-    stored = one.pattern.to_scipy().toarray() > 0
-    nonzero = one.to_scipy(sample).toarray() != 0
-    kinds = (stored.astype(np.uint8) + nonzero)[rows[0] : rows[1], columns[0] : columns[1]]
-    return [
-        [kinds[y : y + step[0], x : x + step[1]].max() for x in range(0, kinds.shape[1], step[1])]
-        for y in range(0, kinds.shape[0], step[0])
-    ]
-
-
-def test_a_dot_shows_the_strongest_of_its_elements():
-    one = record((500, 970))
-    found, window, step = raster(one, sample=1)
-    assert (window, step) == ((0, 500, 0, 970), (2, 3))
-    np.testing.assert_array_equal(found, dense_raster(one, 1, (0, 500), (0, 970), step))
-    one = record((30, 37))
-    found, window, _ = raster(one, (3, 21), (None, 5))
-    assert window == (3, 21, 0, 5)
-    np.testing.assert_array_equal(found, dense_raster(one, 0, (3, 21), (0, 5), (1, 1)))
-    for rows, columns in (((0, 31), (0, 1)), ((5, 5), (0, 1)), ((0, 1), (-1, 3)), ((0, 1), (36, 38))):
-        with pytest.raises(bp.ShapeError):
-            raster(one, rows, columns)

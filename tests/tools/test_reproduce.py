@@ -7,7 +7,7 @@ import pytest
 from commands import command, error_line, folder  # noqa: F401  folder is a fixture
 
 from bppsa_cupy.tools.reproduce import main
-from bppsa_cupy.tools.reproduction import curves, stale_weights
+from bppsa_cupy.tools.reproduction import stale_weights
 
 pytestmark = pytest.mark.usefixtures("folder")
 
@@ -52,17 +52,6 @@ def test_a_figure_runs_and_agrees(name):
     assert main([name, *SMOKE[name].split(), "--output", "out", "--device", "host"]) == 0
     for row in made("lenet5" if name == "resnet20" else name)["rows"]:
         assert all(row.get("comparison", {}).get("agrees", {"": True}).values()), row["comparison"]
-
-
-def test_curves_are_held_to_three_times_the_noise():
-    def curve(*losses):
-        return curves.Curve(list(losses), [0.1] * len(losses), [(0.0, 0.5)])
-
-    runs = {"bp": curve(1.0, 1.0), "scan": curve(1.0, 1.2), "wild": curve(1.0, 2.0), "noise": curve(1.0, 1.1)}
-    found = curves.compare(runs, "bp", "bp", "float64")
-    assert found["limit"] == pytest.approx(0.3) and found["agrees"] == {"scan": True, "wild": False}
-    del runs["noise"]
-    assert curves.compare(runs, "bp", "bp", "float64")["limit"] == curves.FLOAT64_LIMIT
 
 
 # ---- stale weights ----

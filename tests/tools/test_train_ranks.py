@@ -41,32 +41,6 @@ def test_losses_and_checkpoint_are_those_of_one_process(expected, tmp_path):
             np.testing.assert_array_equal(array, other[name], strict=True)
 
 
-def test_running_statistics_are_trained_and_resumed_over_ranks(tmp_path):
-    """Batch normalisation inside of a block: one process, and two ranks with other layers after them."""
-    model = tmp_path / "model.py"
-    model.write_text(
-        "import bppsa_cupy as bp\n\ndef net(**options):\n"
-        "    block = bp.Residual([bp.Conv2d(2, 2, 3, padding=1), bp.BatchNorm2d(2), bp.ReLU()])\n"
-        "    layers = [bp.Conv2d(1, 2, 5, 5), bp.BatchNorm2d(2), block, bp.Flatten(), bp.Linear(72, 10)]\n"
-        "    return bp.Sequential(layers, **options)\n"
-    )
-    (tmp_path / "one").mkdir()
-    program = ["-m", "bppsa_cupy.tools.train", f"{model}:net", "--data", "digits", "--batch-size", "128"]
-
-    def run(ranks, folder, *options):
-        files = ["--checkpoint", folder / "net.h5", "--log", folder / "log.jsonl"]
-        mpi.run(ranks, *program, *files, *(["--ranks", "layers"] if ranks > 1 else []), *options)
-        return rank_kills.losses(folder), load_checkpoint(folder / "net.h5")
-
-    losses, theirs = run(1, tmp_path / "one", "--epochs", "2")
-    run(2, tmp_path, "--epochs", "1")
-    resumed, ours = run(2, tmp_path, "--epochs", "2", "--resume", tmp_path / "net.h5", "--partition", "0,1,5")
-    assert resumed == losses
-    assert ours.parameters["2.body.1.num_batches_tracked"] == ours.step == theirs.step
-    for name, array in theirs.parameters.items():
-        np.testing.assert_array_equal(ours.parameters[name], array, strict=True, err_msg=name)
-
-
 def test_a_rank_that_is_killed(expected, tmp_path):
     rank_kills.kill_and_resume(tmp_path, 1, expected[0])
 

@@ -252,22 +252,6 @@ def test_the_exponents_of_a_linear_recurrence() -> None:
     np.testing.assert_allclose(bp.span_product(records).dense()[0].diagonal(), [0.5**50, 2.0**50, 1])
 
 
-class Pair(nn.Module):
-    def forward(self, x, y):
-        return x
-
-
-class Holder(nn.Module):
-    def __init__(self, *layers):
-        super().__init__()
-        self.layers = nn.ModuleList(layers)
-
-    def forward(self, x):
-        for layer in self.layers:
-            x = layer(x, x + 1) if isinstance(layer, Pair) else layer(x)
-        return x
-
-
 class Attention(nn.Module):
     def __init__(self, batch_first: bool) -> None:
         super().__init__()
@@ -292,11 +276,15 @@ def test_attention_has_a_dense_record(batch_first) -> None:
     np.testing.assert_allclose(dense(attention, 2), by_autograd(model.attend, x), atol=1e-12)
 
 
-class Tied(Holder):
+class Tied(nn.Module):
     """Computes with its layer's weight, and does not call the layer."""
 
+    def __init__(self, layer):
+        super().__init__()
+        self.layer = layer
+
     def forward(self, x):
-        return nn.functional.linear(x, self.layers[0].weight.T)
+        return nn.functional.linear(x, self.layer.weight.T)
 
 
 DENSE = {
