@@ -37,9 +37,21 @@ if TYPE_CHECKING:
     from bppsa_cupy.plan import Partition, Plan
     from bppsa_cupy.products import PlannedProduct, plan_product
     from bppsa_cupy.records.file import load_jacobians, save_jacobians
+    from bppsa_cupy.records.plots import (
+        plot_eigenvalues,
+        plot_history,
+        plot_singular_values,
+        plot_spectrum,
+    )
     from bppsa_cupy.records.record import JacobianRecord
     from bppsa_cupy.records.records import JacobianRecords
-    from bppsa_cupy.records.spectra import SpanProduct, log_gradient_norms, singular_values, span_product
+    from bppsa_cupy.records.spectra import (
+        SpanProduct,
+        log_gradient_norms,
+        log_singular_values,
+        singular_values,
+        span_product,
+    )
     from bppsa_cupy.records.streaming import LyapunovSpectrum
     from bppsa_cupy.records.vectors import LyapunovVectors, lyapunov_vectors
     from bppsa_cupy.scan import scan
@@ -109,10 +121,15 @@ if TYPE_CHECKING:
         "load_jacobians",
         "load_network",
         "log_gradient_norms",
+        "log_singular_values",
         "lyapunov_exponents",
         "lyapunov_vectors",
         "mse_loss",
         "plan_product",
+        "plot_eigenvalues",
+        "plot_history",
+        "plot_singular_values",
+        "plot_spectrum",
         "prune",
         "regrow",
         "report",
@@ -150,9 +167,16 @@ _NAMES = {
     "plan": ("Partition", "Plan"),
     "products": ("PlannedProduct", "plan_product"),
     "records.file": ("load_jacobians", "save_jacobians"),
+    "records.plots": ("plot_eigenvalues", "plot_history", "plot_singular_values", "plot_spectrum"),
     "records.record": ("JacobianRecord",),
     "records.records": ("JacobianRecords",),
-    "records.spectra": ("SpanProduct", "log_gradient_norms", "singular_values", "span_product"),
+    "records.spectra": (
+        "SpanProduct",
+        "log_gradient_norms",
+        "log_singular_values",
+        "singular_values",
+        "span_product",
+    ),
     "records.streaming": ("LyapunovSpectrum",),
     "records.vectors": ("LyapunovVectors", "lyapunov_vectors"),
     "scan": ("scan",),

@@ -19,7 +19,7 @@ from bppsa_cupy.system.units import counted, in_bytes
 from bppsa_cupy.tools import cli
 from bppsa_cupy.tools.lines import aligned
 from bppsa_cupy.tools.models import make_network
-from bppsa_cupy.tools.pictures.chain_pictures import plot_lyapunov, plot_norms, plot_spectrum
+from bppsa_cupy.tools.pictures.chain_pictures import picture_lyapunov, picture_norms, picture_spectrum
 from bppsa_cupy.tools.pictures.jacobian_picture import plot_records
 from bppsa_cupy.tools.pictures.picture_file import check_picture
 from bppsa_cupy.tools.pictures.report import report
@@ -30,7 +30,7 @@ from bppsa_cupy.training.losses import cross_entropy
 #: Most panels of one picture.
 PANELS = 32
 #: Pictures over time, by the command's name.
-OVER_TIME = {"spectrum": plot_spectrum, "norms": plot_norms, "lyapunov": plot_lyapunov}
+OVER_TIME = {"spectrum": picture_spectrum, "norms": picture_norms, "lyapunov": picture_lyapunov}
 
 
 def run_dump(arguments: argparse.Namespace) -> None:

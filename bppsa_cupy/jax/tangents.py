@@ -40,7 +40,12 @@ class JaxFlow(Flow):
         return jax.tree.unflatten(self._form, jnp.split(self._flat, self._ends, -1))
 
     def begin(self, tangent: np.ndarray) -> None:
-        self.tangent = jnp.asarray(tangent, self._flat.dtype)
+        self._vectors = jnp.asarray(tangent, self._flat.dtype).swapaxes(-1, -2)
+
+    @property
+    def tangent(self) -> np.ndarray:
+        """The tangent vectors on the host."""
+        return np.asarray(self._vectors).swapaxes(-1, -2)
 
     def stack(self, inputs: list[Any]) -> Any:
         return jax.tree.map(lambda *parts: np.stack(parts), *inputs)
@@ -76,31 +81,33 @@ class JaxFlow(Flow):
         length = max(1, self.chunk // every) * every
         if inputs is not None and steps < length:  # one compiled loop serves every number of steps
             inputs = jax.tree.map(lambda a: np.concatenate([a, np.repeat(a[:1], length - steps, 0)]), inputs)
-        self._flat, self.tangent, logs = self._run(inputs, self._flat, self.tangent, steps, every=every)
+        self._flat, self._vectors, logs = self._run(inputs, self._flat, self._vectors, steps, every=every)
         return np.asarray(logs[: -(-steps // every)], np.float64)
 
-    def _loop(self, inputs: Any, flat: Any, rows: Any, steps: Any, *, every: int) -> Any:
+    def _loop(self, inputs: Any, flat: Any, vectors: Any, steps: Any, *, every: int) -> Any:
         """The loop over QR decompositions, and inside of it over the steps between two of them."""
 
         def move(step: Any, carried: Any) -> Any:
-            flat, rows = carried
+            flat, vectors = carried
             x = None if inputs is None else jax.tree.map(lambda a: a[step], inputs)
             after, push = jax.linearize(partial(self.evaluate, x), flat)
-            return after, jax.vmap(push, in_axes=-2, out_axes=-2)(rows)
+            return after, jax.vmap(push, in_axes=-1, out_axes=-1)(vectors)
 
         def decompose(number: Any, carried: Any) -> Any:
-            flat, rows, logs = carried
+            flat, vectors, logs = carried
             first = number * every
             if every == 1:
-                flat, rows = move(first, (flat, rows))
+                flat, vectors = move(first, (flat, vectors))
             else:
-                flat, rows = jax.lax.fori_loop(first, jnp.minimum(first + every, steps), move, (flat, rows))
-            if rows.shape[-2] == 1:
-                norms = jnp.linalg.norm(rows, axis=-1)
-                return flat, rows / norms[..., None], logs.at[number].set(jnp.log(norms))
-            q, r = jnp.linalg.qr(rows.swapaxes(-1, -2))
+                last = jnp.minimum(first + every, steps)
+                flat, vectors = jax.lax.fori_loop(first, last, move, (flat, vectors))
+            if vectors.shape[-1] == 1:
+                norms = jnp.linalg.norm(vectors, axis=-2)
+                return flat, vectors / norms[..., None, :], logs.at[number].set(jnp.log(norms))
+            q, r = jnp.linalg.qr(vectors)
             diagonal = jnp.diagonal(r, axis1=-2, axis2=-1)
-            return flat, q.swapaxes(-1, -2), logs.at[number].set(jnp.log(jnp.abs(diagonal)))
+            return flat, q, logs.at[number].set(jnp.log(jnp.abs(diagonal)))
 
-        logs = jnp.zeros((max(1, self.chunk // every), *rows.shape[:-1]), rows.dtype)
-        return jax.lax.fori_loop(0, -(-steps // every), decompose, (flat, rows, logs))
+        shape = max(1, self.chunk // every), *vectors.shape[:-2], vectors.shape[-1]
+        logs = jnp.zeros(shape, vectors.dtype)
+        return jax.lax.fori_loop(0, -(-steps // every), decompose, (flat, vectors, logs))

@@ -244,6 +244,12 @@ class LyapunovSpectrum:
             total = np.where(self.exponents[..., -1] > 0, np.nan, total)
         return total[()]
 
+    def plot(self, axes: Any = None) -> Any:
+        """Plot the running averages, as `bp.plot_history`; returns the Matplotlib axes."""
+        from bppsa_cupy.records.plots import plot_history
+
+        return plot_history(self, axes=axes)
+
 
 class History:
     """Sums of logarithms in blocks of equal width, which doubles where there would be too many."""
