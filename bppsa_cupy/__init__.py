@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from bppsa_cupy.pipeline import Pipeline, Placement, balanced_ppv
     from bppsa_cupy.plan import Partition, Plan
     from bppsa_cupy.products import PlannedProduct, plan_product
+    from bppsa_cupy.records.depth import depth_singular_values, end_to_end
     from bppsa_cupy.records.file import load_jacobians, save_jacobians
     from bppsa_cupy.records.plots import (
         plot_eigenvalues,
@@ -111,7 +112,9 @@ if TYPE_CHECKING:
         "check_cell",
         "clip_grad_norm",
         "cross_entropy",
+        "depth_singular_values",
         "distribute",
+        "end_to_end",
         "exact_max_pool2d",
         "fixed_points",
         "fold_batch_norm",
@@ -166,6 +169,7 @@ _NAMES = {
     "pipeline": ("Pipeline", "Placement", "balanced_ppv"),
     "plan": ("Partition", "Plan"),
     "products": ("PlannedProduct", "plan_product"),
+    "records.depth": ("depth_singular_values", "end_to_end"),
     "records.file": ("load_jacobians", "save_jacobians"),
     "records.plots": ("plot_eigenvalues", "plot_history", "plot_singular_values", "plot_spectrum"),
     "records.record": ("JacobianRecord",),

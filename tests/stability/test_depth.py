@@ -1,0 +1,84 @@
+"""End-to-end Jacobians of feed-forward networks, and singular values of long products."""
+
+import numpy as np
+import pytest
+
+import bppsa_cupy as bp
+
+RNG = np.random.default_rng(0)
+
+
+def orthogonal(size):
+    return np.linalg.qr(RNG.standard_normal((size, size)))[0]
+
+
+def test_orthogonal_layers_have_singular_values_of_one():
+    net = bp.Sequential([bp.Linear(6, 6), bp.Linear(6, 6)], (6,), dtype="float64", device="host")
+    for name in ("0.weight", "1.weight"):
+        net.parameters[name][...] = orthogonal(6)
+    net.forward(RNG.standard_normal((2, 6)))
+    for values in bp.depth_singular_values(net.transposed_jacobians(), sample=1):
+        np.testing.assert_allclose(values, 1, rtol=1e-12)
+
+
+def test_products_along_depth_are_those_of_dense_matrices():
+    layers = [bp.Conv2d(1, 3, 3), bp.ReLU(), bp.MaxPool2d(2), bp.Flatten(), bp.Linear(12, 5)]
+    net = bp.Sequential(layers, (1, 6, 6), dtype="float64", device="host", seed=2)
+    net.forward(RNG.standard_normal((3, 1, 6, 6)))
+    records = net.transposed_jacobians()
+    product, expected = np.eye(36), []
+    for record in records:
+        product = record.to_scipy(2).toarray().T @ product
+        expected.append(np.linalg.svd(product, compute_uv=False))
+    operator = bp.end_to_end(records, sample=2)
+    np.testing.assert_allclose(operator @ np.eye(36), product, atol=1e-12)
+    np.testing.assert_allclose(operator.H @ np.eye(5), product.T, atol=1e-12)
+    found = bp.depth_singular_values(records, sample=2)
+    largest = bp.depth_singular_values(records, sample=2, count=3)
+    for values, few, wanted in zip(found, largest, expected, strict=True):
+        np.testing.assert_allclose(values, wanted, atol=1e-12)
+        np.testing.assert_allclose(few, wanted[:3], rtol=1e-8)
+
+
+def test_records_that_are_no_chain_are_refused():
+    net = bp.Sequential([bp.RNN(2, 3)], (4, 2), dtype="float64", device="host")
+    net.forward(np.ones((1, 4, 2)))
+    for records in (net.transposed_jacobians(), []):
+        with pytest.raises(bp.ShapeError, match="pass"):
+            bp.end_to_end(records)
+
+
+@pytest.mark.parametrize("values", [[2.0, 1.5, 1, 0.7, 0.1], [2.0, 2, 1, 1, 0.5], [3.0, 1, 0.5, 0.2, 1e-3]])
+def test_small_singular_values_of_long_products_are_exact(values):
+    """The product of O_{t+1} D O_tᵀ over 60 steps has the singular values D⁶⁰."""
+    turns, steps = [orthogonal(5) for _ in range(61)], 60
+    jacobians = np.array([turns[t + 1] @ np.diag(values) @ turns[t].T for t in range(steps)])
+    found = bp.log_singular_values(jacobians[:, None])
+    np.testing.assert_allclose(found, [steps * np.log(values)], rtol=1e-12, atol=1e-10)
+
+
+def test_log_singular_values_of_a_short_product():
+    jacobians = RNG.standard_normal((5, 2, 4, 4))
+    for sample in range(2):
+        product = np.linalg.multi_dot(jacobians[::-1, sample])
+        expected = np.log(np.linalg.svd(product, compute_uv=False))
+        np.testing.assert_allclose(bp.log_singular_values(jacobians)[sample], expected, atol=1e-9)
+
+
+@pytest.mark.filterwarnings("ignore:`torch.jit:DeprecationWarning")
+def test_flossing_moves_exponents_to_zero():
+    """Gradient descent on the squares of the first exponents, through bppsa_cupy.torch (Engelken 2023)."""
+    torch = pytest.importorskip("torch")
+    from bppsa_cupy.torch import lyapunov_exponents
+
+    torch.manual_seed(0)
+    weight = torch.nn.Parameter(0.5 * torch.randn(8, 8, dtype=torch.float64) / 8**0.5)
+    x, h0 = torch.randn(20, 8, dtype=torch.float64), torch.zeros(8, dtype=torch.float64)
+    optimizer, losses = torch.optim.Adam([weight], lr=0.02), []
+    for _ in range(12):
+        loss = lyapunov_exponents(lambda x, h: torch.tanh(weight @ h + x), x, h0, count=3).square().mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    assert losses[-1] < 0.5 * losses[0]
