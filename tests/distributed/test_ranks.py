@@ -14,11 +14,11 @@ def cases_of(program: ModuleType) -> list[str]:
     return [name for name in vars(program) if name.startswith("case_")]
 
 
-#: Those without scans of every length and whole models.
+#: Those without whole optimizers and buffers.
 QUICK = [
     f"case_{name}"
     for name in (
-        "every_partition_of_a_small_network", "recurrent_networks", "networks_of_one_or_no_layer", "clipping",
+        "every_partition_of_a_small_network", "recurrent_networks", "clipping",
         "a_callback_of_one_rank_stops_all", "both_modes_by_every_method",
     )
 ]  # fmt: skip

@@ -140,6 +140,6 @@ EmulatedDevice().launch(
     found = subprocess.run([sys.executable, "-c", fault], env=environment, capture_output=True, check=False)
     assert b"heap-buffer-overflow" in found.stderr
     kernels = str(TESTS / "raw_kernels" / "test_kernel_pairs.py")
-    command = [sys.executable, "-m", "pytest", "-qs", "-k", "emulat", "-p", "no:cacheprovider", kernels]
+    command = [sys.executable, "-m", "pytest", "-qs", "-k", "emulat", "-m", "not long", kernels]
     done = subprocess.run(command, env=environment, capture_output=True, encoding="utf-8", check=False)
     assert done.returncode == 0, done.stdout + done.stderr

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from jax_cases import STEPS, bj, draw, function_of, jax, jnp, x64  # noqa: F401
+from jax_cases import bj, draw, function_of, jax, jnp, step_of, x64  # noqa: F401
 from marks import some
 from refusals import assert_refused
 
@@ -30,7 +30,7 @@ def test_steps_of_a_layer(name) -> None:
         gates = [(x_t @ params["weight_ih_l0"].T + params["bias_ih_l0"]),
                  (h[0] @ params["weight_hh_l0"].T + params["bias_hh_l0"])]  # fmt: skip
         gates = [jnp.stack(jnp.split(g, function.layer.cell.gates, -1)) for g in gates]
-        return STEPS[name](*gates, *h)
+        return step_of(name, *gates, *h)
 
     own = bj.jacobians(step, np.swapaxes(x, 0, 1), tuple(part[0] for part in components))
     assert own[0].name == "step l0"

@@ -1,8 +1,5 @@
 """Batch normalisation: PyTorch's outputs, gradients and buffers in both modes; what the scan sees of it."""
 
-import copy
-import pickle
-
 import numpy as np
 import pytest
 import torch
@@ -111,18 +108,3 @@ def test_a_plan_is_of_one_mode(rng, tmp_path):
     net.backward(np.ones_like(y), method="linear")
     with pytest.raises(bp.PlanMismatchError, match="mode evaluation in the plan, training in the network"):
         net.train().use(plan_of_evaluation)
-
-
-def test_state_dicts_hold_buffers_in_pytorchs_order(rng):
-    net = trained(rng)
-    reference = torch.nn.Sequential(
-        torch.nn.Conv2d(2, 3, 3), torch.nn.BatchNorm2d(3), torch.nn.ReLU(), torch.nn.Flatten(),
-        torch.nn.Linear(12, 5), torch.nn.BatchNorm1d(5), torch.nn.Tanh(), torch.nn.Linear(5, 3),
-    ).double()  # fmt: skip
-    state = net.state_dict()
-    assert list(state) == list(reference.state_dict())
-    reference.load_state_dict({name: torch.tensor(array) for name, array in state.items()})
-    assert state["5.num_batches_tracked"] == 2 and state["5.num_batches_tracked"].dtype == np.int64
-    for others in (copy.deepcopy(net), pickle.loads(pickle.dumps(net))):
-        again = others.state_dict()
-        assert all(np.array_equal(state[name], again[name]) for name in state)

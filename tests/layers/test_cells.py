@@ -22,7 +22,7 @@ MAKES = {
 }  # fmt: skip
 CELLS = MAKES | {name: partial(bp.CellLayer, cell) for name, cell in (UNITS | PARTLY).items()}
 #: Cells that every run compiles.
-QUICK = ("turning", "partly", "slow")
+QUICK = ("turning", "partly")
 
 
 @pytest.mark.parametrize("names", some(QUICK, long=[tuple(CELLS)]), ids=len)

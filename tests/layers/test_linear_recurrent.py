@@ -10,6 +10,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from linear_layer_reference import run
+from marks import some
 
 import bppsa_cupy as bp
 from bppsa_cupy.devices import Device
@@ -27,6 +28,8 @@ LAYERS = {
     "RGLRU of two heads": (bp.RGLRU, {"heads": 2}),
     "DiagonalSSM": (bp.DiagonalSSM, {}),
 }
+#: Those that every run compiles.
+QUICK = ("MinGRU", "QRNN of two steps", "LRU", "RGLRU of two heads")
 
 
 def small(kind: Any, **options: Any) -> Any:
@@ -49,7 +52,7 @@ def drawn_states(rng: np.random.Generator, layer: Any, batch: int) -> np.ndarray
     )
 
 
-@pytest.mark.parametrize("name", LAYERS)
+@pytest.mark.parametrize("name", some(*QUICK, long=[name for name in LAYERS if name not in QUICK]))
 @settings(max_examples=12)
 @given(st.data())
 def test_passes_are_those_of_the_formulas(name: str, data: st.DataObject) -> None:
@@ -122,6 +125,7 @@ def test_gates_far_below_zero_give_numbers() -> None:
     assert np.isfinite(found.input).all() and np.isfinite(found.parameters["weight_ih_l0"]).all()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("gate", [-6.0, -9.0, 3.0])
 def test_a_rglru_whose_factor_is_near_1_loses_no_places(device: Device, gate: float) -> None:
     """1 - a² in float32 keeps the precision of log a: Griffin's formula in float64 is the reference."""

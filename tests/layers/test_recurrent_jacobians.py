@@ -82,15 +82,3 @@ def test_the_scan_gives_the_fused_gradients(name, method, direction, outputs):
     injections = [*reversed(by_state[:-1]), None]
     result = bp.scan(by_state[-1], jacobians, method, injections=injections, device="host")[-1]
     assert_close(result, np.concatenate([part[place].T for part in expected]), 16 * steps)
-
-
-def test_records_name_inner_layers_and_directions(name):
-    net = network(name, 3, num_layers=2, bidirectional=True)
-    net.forward(np.random.default_rng(0).standard_normal((2, 3, 3)))
-    kind = type(net.layers[0]).__name__
-    assert [(r.name, r.direction, r.step) for r in net.transposed_jacobians()] == [
-        (f"{kind} l{layer}", direction, step)
-        for layer in (0, 1)
-        for direction in ("forward", "backward")
-        for step in range(3)
-    ]

@@ -19,7 +19,7 @@ from bppsa_cupy.raw_kernels.architectures import ARCHITECTURES
 from bppsa_cupy.raw_kernels.cells import FORMS
 from bppsa_cupy.raw_kernels.frames.kernels import VERBS
 from bppsa_cupy.raw_kernels.frames.twins import kernels_of
-from bppsa_cupy.raw_kernels.kernel import FOLDER, IN_MEMORY, Kernel, Parameter, Variant, read_parameters
+from bppsa_cupy.raw_kernels.kernel import FOLDER, IN_MEMORY, Kernel, Variant
 from bppsa_cupy.raw_kernels.linear.kernels import linear_kernels_of
 from bppsa_cupy.raw_kernels.linear_cells import LINEAR_FORMS
 
@@ -66,49 +66,6 @@ def test_every_pair_is_listed_once_and_has_cases() -> None:
     of_cells |= {kernel.name for form in LINEAR_FORMS.values() for kernel in linear_kernels_of(form).values()}
     assert set(KERNELS) == of_families | of_cells == {kernel.name for kernel in KERNELS.values()}
     assert set(PAIRS) == set(CASES), "kernel_cases.py holds arguments for each kernel, and no others"
-
-
-PROBE = """
-extern "C" __global__ void __launch_bounds__(64) probe(
-    const unsigned char* __restrict__ kept,  // (batch, 2 * (features + 1)) if biased else (0): what was kept
-    const index_t* __restrict__ map,         // (features // 2 - 1)
-    real* __restrict__ values,               // (features, batch) output only, a long
-                                             // comment
-    int* __restrict__ flag,                  // (1) input and output
-    size_type features, size_type batch, int biased, double rate,
-    real scale  // a scalar (1)
-)
-{
-}
-"""
-
-
-def test_a_signature_is_read() -> None:
-    assert read_parameters("probe", PROBE) == (
-        Parameter("kept", "uint8", "in", "(batch) * (2 * (features + 1)) if biased else (0)"),
-        Parameter("map", "index", "in", "(features // 2 - 1)"),
-        Parameter("values", "real", "out", "(features) * (batch)"),
-        Parameter("flag", "int32", "inout", "(1)"),
-        *(Parameter(name, "size", "scalar") for name in ("features", "batch")),
-        Parameter("biased", "flag", "scalar"),
-        Parameter("rate", "double", "scalar"),
-        Parameter("scale", "real_value", "scalar"),
-    )
-
-
-@pytest.mark.parametrize(
-    "old, new",
-    [
-        ("// (1) input and output", "// a flag"),
-        ("(1) input and output", "(1)"),
-        ("(features // 2 - 1)", "(features // 2 - 1) output only"),
-        ("double rate", "short rate"),
-        (" probe(", " other("),
-    ],
-)
-def test_a_signature_without_shape_role_or_known_type_is_refused(old: str, new: str) -> None:
-    with pytest.raises(AssertionError, match="probe"):
-        read_parameters("probe", PROBE.replace(old, new))
 
 
 @pytest.mark.parametrize("name", PAIRS)

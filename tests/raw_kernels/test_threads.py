@@ -13,7 +13,7 @@ import pytest
 from numba import prange
 
 from bppsa_cupy.raw_kernels.twins.threads.barrier import core_of_thread, have_met, meet, new_barrier, wait
-from bppsa_cupy.raw_kernels.twins.threads.crew import join, members_of, new_crew, take, tasks_of
+from bppsa_cupy.raw_kernels.twins.threads.crew import tasks_of
 from bppsa_cupy.system.compiled import compiled
 
 WALK = """
@@ -117,20 +117,6 @@ def check(tasks: int, together: bool) -> None:
 @pytest.mark.parametrize("tasks", [0, 1, 2, 3, 64, 1000])
 def test_each_task_is_done_once(tasks: int, together: bool) -> None:
     check(tasks, together)
-
-
-def test_a_member_does_what_the_others_have_not_begun() -> None:
-    crew = new_crew(7)
-    assert members_of(crew) == min(7, numba.get_num_threads())
-    join(crew, 0)
-    assert sorted(take(crew, 0, 7) for _ in range(7)) == list(range(7))
-    assert [take(crew, member, 7) for member in range(members_of(crew))] == [-1] * members_of(crew)
-
-
-def test_members_have_runs_of_their_own() -> None:
-    crew = new_crew(8)
-    members = members_of(crew)
-    assert [take(crew, m, 8) for m in range(members)] == [8 * m // members for m in range(members)]
 
 
 def test_one_thread_does_the_tasks_of_all() -> None:

@@ -1,11 +1,10 @@
 """The numeric scan against dense NumPy products, for every schedule, length and kind of product."""
 
-from functools import partial
-
 import numpy as np
 import pytest
 import scipy.sparse
 import torch
+from counting import CountingDevice
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from marks import some
@@ -14,8 +13,13 @@ from scan_cases import METHODS, random_chain, reference
 
 import bppsa_cupy as bp
 from bppsa_cupy.csr import Pattern
+from bppsa_cupy.devices import get_device
+from bppsa_cupy.devices.base import LARGE
 from bppsa_cupy.devices.host import HostDevice
-from bppsa_cupy.plan import with_input_gradient
+from bppsa_cupy.plan import Budget, with_input_gradient
+from bppsa_cupy.plan.algorithms import linear
+from bppsa_cupy.plan.sizes import ChainSizes
+from bppsa_cupy.raw_kernels import KERNELS
 from bppsa_cupy.scan import NumericScan, make_chain, plan_scan
 from bppsa_cupy.scan.launches import Matrix, bind_spmv
 from bppsa_cupy.scan.maps import IndexMaps
@@ -122,25 +126,6 @@ def test_a_steady_run_allocates_nothing(device, rng):
     assert all(np.array_equal(a, b) for a, b in zip(first, second, strict=True))
 
 
-def test_a_batch_beyond_the_buffers_is_refused_wherever_it_is_given():
-    """Also where there is nothing to compute."""
-    device, dtype = HostDevice(), np.dtype(np.float64)
-    plan = plan_of(small_network(), batch_size=4)
-    scan = NumericScan(device, dtype, plan.chains[0], plan.schedule(0, "linear"), 4, affine=True)
-    one = plan_scan(make_chain([(Pattern.diagonal(2), True)]), batch_size=4, device="host")
-    empty = NumericScan(device, dtype, one.chains[0], one.schedule(0, "linear"), 4)
-    assert not empty.schedule.steps
-    empty.run(4)
-    read = min(scan.elements_read)
-    for call in (
-        scan.run,
-        empty.run,
-        *(partial(one, read) for one in (scan.vector, scan.element, scan.injection)),
-    ):
-        with pytest.raises(bp.PlanError, match="a batch of 5 was given, the plan's buffers hold 4"):
-            call(5)
-
-
 def test_positions_beyond_two_to_the_31_are_reached(tmp_path):
     """A matrix of one entry reads x beyond element 2³¹; the file behind x is sparse and takes no disk."""
     device, batch, columns = HostDevice(), 2**20, 2**11 + 5
@@ -178,3 +163,62 @@ def test_a_plan_of_another_chain_is_refused(rng):
     plan = plan_scan(make_chain([(one, True)]))
     with pytest.raises(bp.PlanMismatchError, match="the plan was made for another chain"):
         bp.scan(np.zeros(3), [(other, np.ones(3))], plan=plan)
+
+
+@pytest.mark.parametrize("batch", [16, 64])
+def test_outputs_that_bypass_the_caches(dtype, rng, batch):
+    device = get_device("host")
+    entries = 2 * LARGE // (batch * np.dtype(dtype).itemsize)
+    a, b = rng.standard_normal(entries).astype(dtype), rng.standard_normal((7, batch)).astype(dtype)
+    indices = rng.integers(0, 7, entries, dtype=np.int32)
+    c = device.zeros((entries, batch), dtype)
+    assert c.ctypes.data % 64 == 0
+    device.launch(
+        KERNELS["product_scale_columns"], device.upload_index(indices), a, b, c, 7, entries, batch, 0, 1
+    )
+    for part in range(0, entries, entries // 3):
+        np.testing.assert_array_equal(
+            c[part : part + 99], a[part : part + 99, None] * b[indices[part : part + 99]]
+        )
+
+
+# ---- memory ----
+
+
+def full_network_scan(free, name, capacity=64, copies=False, input_gradient=True, affine=False):
+    device = CountingDevice(free)
+    plan = plan_of(small_network(), batch_size=capacity)
+    schedule = plan.schedule(0, name)
+    maps = IndexMaps(device)
+    maps.copies = copies
+    whole = with_input_gradient(schedule) if input_gradient else schedule
+    return NumericScan(device, np.dtype(np.float32), plan.chains[0], whole, capacity, maps, affine)
+
+
+@pytest.mark.parametrize("copies, affine", [(False, False), (True, False), (False, True)])
+@pytest.mark.parametrize("input_gradient", [False, True])
+def test_memory_is_checked_before_a_byte_is_taken(copies, affine, input_gradient):
+    options = {"copies": copies, "affine": affine, "input_gradient": input_gradient}
+    scan = full_network_scan(2**40, "blelloch", **options)
+    budget = Budget(64, 4, input_gradient=input_gradient, indices=copies, affine=affine)
+    needed = budget.bytes(scan.chain_plan.sizes, scan.schedule)
+    assert full_network_scan(needed, "blelloch", **options)
+    with pytest.raises(
+        bp.DeviceError, match=f"takes {needed} bytes for a batch of 64.*{needed - 1} bytes free"
+    ):
+        full_network_scan(needed - 1, "blelloch", **options)
+
+
+def test_a_plan_for_scans_is_held_to_its_limit_and_to_three_quarters_of_what_is_free():
+    """Vectors and values are counted in float64."""
+    chain, batch = small_network(), 5
+    needed = Budget(batch, 8).bytes(ChainSizes(chain), linear(len(chain)))
+    for free in (needed, 10 * needed):
+        options = {"batch_size": batch, "device": CountingDevice(free)}
+        assert plan_scan(chain, ("linear",), memory_limit=needed, **options)
+        with pytest.raises(bp.PlanError, match=f"{needed} bytes"):
+            plan_scan(chain, ("linear",), memory_limit=needed - 1, **options)
+    enough = -(-4 * needed // 3)
+    assert plan_scan(chain, ("linear",), batch_size=batch, device=CountingDevice(enough))
+    with pytest.raises(bp.PlanError, match=f"{needed} bytes"):
+        plan_scan(chain, ("linear",), batch_size=batch, device=CountingDevice(enough - 2))

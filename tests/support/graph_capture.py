@@ -24,14 +24,6 @@ class Capture:
         """From which node to which, by their numbers."""
         return [(first, number) for number, all_before in enumerate(self.before) for first in all_before]
 
-    @property
-    def longest(self) -> int:
-        """Nodes of the longest path."""
-        lengths: list[int] = []
-        for all_before in self.before:
-            lengths.append(1 + max((lengths[k] for k in all_before), default=0))
-        return max(lengths, default=0)
-
     def end(self) -> None:
         """Let the streams go. Raises AssertionError where one was not joined to the first, as CUDA would."""
         for stream in self._streams:

@@ -132,16 +132,13 @@ def case_agree(group: Group) -> None:
 def case_arguments_that_are_refused(group: Group) -> None:
     array, other = np.zeros((4, 4)), (group.rank + 1) % group.size
     if group.size > 1:
-        for call in (group.isend, group.post):
-            for wrong in (array[:, ::2], np.array([None, 1]), [1.0]):
-                with raises(ShapeError, "contiguous|cannot travel"):
-                    call(wrong, other)
-    for peer in (group.rank, -1, group.size):
-        with raises(DistributedError, f"rank {peer} on rank {group.rank} of {group.size}"):
-            group.send(array, peer)
-    for into, rows in ((np.zeros((4 * group.size, 4), np.float32), None), (array, [3] * group.size)):
-        with raises(ShapeError, r"\(4, 4\) into an array .*rows \["):
-            group.allgather(array, into, rows)
+        for wrong in (array[:, ::2], np.array([None, 1]), [1.0]):
+            with raises(ShapeError, "contiguous|cannot travel"):
+                group.isend(wrong, other)
+    with raises(DistributedError, f"rank {group.size} on rank {group.rank} of {group.size}"):
+        group.send(array, group.size)
+    with raises(ShapeError, r"\(4, 4\) into an array .*rows \["):
+        group.allgather(array, array, [3] * group.size)
     with raises(DistributedError, "'pigeon'.*host, nccl"):
         Group(device="host", transport="pigeon")
     with raises(DistributedError, "nccl.*on rank 0 .*'host' is not a GPU"):

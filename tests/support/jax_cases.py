@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import pytest
+from cell_formulas import formulas, spaces
 
 import bppsa_cupy as bp
 
 jax: Any = pytest.importorskip("jax", reason="bppsa_cupy.jax takes JAX, of the extra jax")
 jnp: Any = importlib.import_module("jax.numpy")
 bj: Any = importlib.import_module("bppsa_cupy.jax")
-sigmoid, tanh = jax.nn.sigmoid, jnp.tanh
 jax.config.update("jax_disable_most_optimizations", True)  # of small programs, which are run once
 
 
@@ -27,38 +27,14 @@ def x64() -> Iterator[None]:
     jax.config.update("jax_enable_x64", before)
 
 
-def gru(x: Any, u: Any, h: Any) -> Any:
-    r, z = sigmoid(x[0] + u[0]), sigmoid(x[1] + u[1])
-    return ((1 - z) * tanh(x[2] + r * u[2]) + z * h,)
+FORMULAS = formulas(jax.nn.sigmoid, jnp.tanh, jax.nn.relu)
 
 
-def lstm(x: Any, u: Any, h: Any, c: Any, ci: Any = 0.0, cf: Any = 0.0, co: Any = 0.0) -> Any:
-    i, f = sigmoid(x[0] + u[0] + ci * c), sigmoid(x[1] + u[1] + cf * c)
-    new = f * c + i * tanh(x[2] + u[2])
-    return sigmoid(x[3] + u[3] + co * new) * tanh(new), new
-
-
-def mgu(x: Any, u: Any, h: Any) -> Any:
-    f = sigmoid(x[0] + u[0])
-    return ((1 - f) * h + f * tanh(x[1] + f * u[1]),)
-
-
-def ugrnn(x: Any, u: Any, h: Any) -> Any:
-    g = sigmoid(x[0] + u[0])
-    return (g * h + (1 - g) * tanh(x[1] + u[1]),)
-
-
-#: New states from the gates' x and u (G, B, H), the states (B, H) and the unit parameters (H,).
-STEPS: dict[str, Callable[..., Any]] = {
-    "rnn_tanh": lambda x, u, h: (tanh(x[0] + u[0]),),
-    "rnn_relu": lambda x, u, h: (jax.nn.relu(x[0] + u[0]),),
-    "gru": gru,
-    "lstm": lstm,
-    "ctrnn": lambda x, u, h, alpha: ((1 - alpha) * h + alpha * tanh(x[0] + u[0]),),
-    "mgu": mgu,
-    "ugrnn": ugrnn,
-    "peephole_lstm": lstm,
-}
+def step_of(name: str, x: Any, u: Any, *values: Any) -> tuple[Any, ...]:
+    """New states from the gates' x and u (G, B, H), the states (B, H) and the unit parameters (H,)."""
+    cell = bp.Cell.built_in(name)
+    states, own = values[: len(cell.states)], values[len(cell.states) :]
+    return tuple(FORMULAS[name](*spaces(cell, x, u, states, own)))
 
 
 def function_of(name: str, *arguments: Any, **options: Any) -> Any:
@@ -116,7 +92,7 @@ def one_direction(
         h = states[0].reshape(-1, heads, H // heads)
         u = jnp.einsum("bki,gkoi->gbko", h, weight).reshape(G, -1, H)
         u = u + jnp.asarray(params.get("bias_hh" + of, jnp.zeros(G * H))).reshape(G, 1, H)
-        new = STEPS[name](row.reshape(-1, G, H).swapaxes(0, 1), u, *states, *own)
+        new = step_of(name, row.reshape(-1, G, H).swapaxes(0, 1), u, *states, *own)
         after = tuple(jnp.where(is_live, n, s) for n, s in zip(new, states, strict=True))
         return after, jnp.where(is_live, after[0], 0.0)
 

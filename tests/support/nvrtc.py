@@ -44,11 +44,6 @@ class Compiled(NamedTuple):
         spills = re.findall(r"(\d+) bytes spill stores, (\d+) bytes spill loads", self.report)
         return sum(int(stores) + int(loads) for stores, loads in spills)
 
-    @property
-    def stack_bytes(self) -> int:
-        """Bytes of the largest stack frame."""
-        return max((int(found) for found in re.findall(r"(\d+) bytes stack frame", self.report)), default=0)
-
 
 @functools.cache
 def nvrtc() -> ctypes.CDLL | None:
@@ -158,14 +153,13 @@ USUAL = ("sm_75", "sm_90")
 
 @dataclass(frozen=True)
 class Usage:
-    """What one compiled kernel takes: registers a thread, and bytes a thread of spills and of stack."""
+    """What one compiled kernel takes: registers and bytes of spills per thread."""
 
     kernel: str
     variant: Variant
     target: str
     registers: int
     spill_bytes: int
-    stack_bytes: int
 
 
 def measure(text: str, name: str, variant: Variant, target: str) -> Usage:
@@ -173,7 +167,7 @@ def measure(text: str, name: str, variant: Variant, target: str) -> Usage:
     made = compile_text(text, target)
     if not made.registers:
         raise NvrtcError(f"{name}, {target}: no entry point in {made.report!r}")
-    return Usage(name, variant, target, made.registers, made.spill_bytes, made.stack_bytes)
+    return Usage(name, variant, target, made.registers, made.spill_bytes)
 
 
 def measure_kernel(kernel: Kernel, targets: Iterable[str]) -> list[Usage]:

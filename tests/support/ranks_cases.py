@@ -9,52 +9,13 @@ from __future__ import annotations
 import numpy as np
 from group_cases import raises
 from mpi import play
-from scan_cases import METHODS, only_own, random_chain, random_partition
+from scan_cases import METHODS, random_partition
 
 import bppsa_cupy as bp
 from bppsa_cupy.data import Dataset, Split
 from bppsa_cupy.distributed import Group
-from bppsa_cupy.models import build_model
-from bppsa_cupy.scan import make_chain, plan_scan
 from bppsa_cupy.training.loop import train
 from bppsa_cupy.training.settings import Settings
-
-
-def case_scans_of_every_length(group: Group) -> None:
-    for n in [*range(3), *range(3 + group.size % 4, 34, 4)]:
-        rng = np.random.default_rng([n, group.size])
-        batch = int(rng.integers(1, 4))
-        operands = random_chain(rng, n, batch)
-        width = operands[0][0].shape[1] if operands else 3
-        gradient = rng.standard_normal((width, batch)).astype(("float32", "float64")[n % 2])
-        injections = [
-            None if rng.integers(3) == 0 else rng.standard_normal((pattern.shape[0], batch))
-            for pattern, _ in operands
-        ]
-        partition = random_partition(rng, n, group.size) if n % 3 else None
-        plan = None
-        if n % 2 == 0:
-            chain = make_chain([(pattern, values.ndim == 1) for pattern, values in operands])
-            cut = partition or bp.Partition.equal(n, group.size)
-            plan = plan_scan(chain, batch_size=batch + 1, partition=cut, device="host")
-        for method in METHODS if plan or not n else METHODS[:2]:
-            for injected in (None, injections):
-                options = {"injections": injected, "device": "host", "plan": plan}
-                expected = bp.scan(gradient, operands, method, **options)
-                own = (partition or bp.Partition.equal(n, group.size)).part(group.rank)
-                got = bp.scan(
-                    gradient if 0 in own or n == 0 else np.full_like(gradient, np.nan),
-                    only_own(operands, own),
-                    method,
-                    group=group,
-                    partition=partition,
-                    **options,
-                )
-                for k, (ours, theirs) in enumerate(zip(got, expected, strict=True)):
-                    if n == 0 or min(k, n - 1) in own:
-                        np.testing.assert_array_equal(ours, theirs, strict=True)
-                    else:
-                        assert ours is None
 
 
 def check_network(group: Group, make, x, methods, partition=None, plan_options=None, **options) -> None:
@@ -89,16 +50,6 @@ def check_network(group: Group, make, x, methods, partition=None, plan_options=N
         np.testing.assert_array_equal(array, expected_state[name], strict=True)
 
 
-def case_lenet5(group: Group) -> None:
-    for dtype in ("float32", "float64") if group.size < 4 else ("float32",):
-        x = np.random.default_rng(0).standard_normal((3, 3, 32, 32)).astype(dtype)
-
-        def make(dtype=dtype):
-            return build_model("lenet5", device="host", dtype=dtype, seed=3)
-
-        check_network(group, make, x, ("bp", "linear", "hybrid", "auto"))
-
-
 def small(dtype="float32", **options):
     layers = [
         bp.Conv2d(1, 3, 3), bp.ReLU(), bp.Dropout(0.3), bp.MaxPool2d(2), bp.Conv2d(3, 4, 3, padding=1),
@@ -125,14 +76,6 @@ def case_recurrent_networks(group: Group) -> None:
 
     x = np.random.default_rng(0).standard_normal((3, 7, 3))
     check_network(group, make, x, ("bp", "auto"), lengths=np.array([7, 2, 5]))
-
-
-def case_networks_of_one_or_no_layer(group: Group) -> None:
-    x = np.random.default_rng(0).standard_normal((2, 4)).astype("float32")
-    for layers in ([], [bp.Linear(4, 3)], [bp.ReLU()], [bp.Flatten(), bp.ReLU()]):
-        check_network(
-            group, lambda layers=layers: bp.Sequential(layers, (4,), device="host"), x, ("bp", "linear")
-        )
 
 
 def case_optimizers_with_groups(group: Group) -> None:
@@ -236,13 +179,6 @@ def case_both_modes_by_every_method(group: Group) -> None:
         partition = random_partition(np.random.default_rng([trial, group.size]), 9, group.size)
         for cut in (None, partition):
             check_network(group, lambda t=training: blocks(t), images(3), ("bp", *METHODS, "auto"), cut)
-
-
-def case_a_rank_holds_its_own_layers_buffers(group: Group) -> None:
-    net = bp.distribute(blocks(), group)
-    own = [int(name.partition(".")[0]) in net.own for name in blocks().buffers]
-    assert list(net.buffers) == [name for name, held in zip(blocks().buffers, own, strict=True) if held]
-    assert net.state_dict()["7.num_batches_tracked"].dtype == np.int64
 
 
 def case_state_is_whole_and_loads_by_other_parts(group: Group) -> None:

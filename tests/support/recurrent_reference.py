@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import sympy
 import torch
+from cell_formulas import formulas, spaces
 from tolerances import assert_close
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
@@ -24,53 +25,9 @@ leaf = partial(torch.tensor, dtype=torch.float64, requires_grad=True)
 # ---- cells ----
 
 
-def gru(x, u, s, p):
-    r, z = torch.sigmoid(x.r + u.r), torch.sigmoid(x.z + u.z)
-    return [(1 - z) * torch.tanh(x.n + r * u.n) + z * s.h]
-
-
-def lstm(x, u, s, p):
-    i, f, o = torch.sigmoid(x.i + u.i), torch.sigmoid(x.f + u.f), torch.sigmoid(x.o + u.o)
-    c = f * s.c + i * torch.tanh(x.g + u.g)
-    return [o * torch.tanh(c), c]
-
-
-def mgu(x, u, s, p):
-    f = torch.sigmoid(x.f + u.f)
-    return [(1 - f) * s.h + f * torch.tanh(x.n + f * u.n)]
-
-
-def ugrnn(x, u, s, p):
-    g = torch.sigmoid(x.g + u.g)
-    return [g * s.h + (1 - g) * torch.tanh(x.c + u.c)]
-
-
-def peephole_lstm(x, u, s, p):
-    i, f = torch.sigmoid(x.i + u.i + p.ci * s.c), torch.sigmoid(x.f + u.f + p.cf * s.c)
-    c = f * s.c + i * torch.tanh(x.g + u.g)
-    return [torch.sigmoid(x.o + u.o + p.co * c) * torch.tanh(c), c]
-
-
-#: The step of each built-in cell on PyTorch's tensors.
-FORMULAS: dict[str, Callable[..., list[torch.Tensor]]] = {
-    "rnn_tanh": lambda x, u, s, p: [torch.tanh(x.h + u.h)],
-    "rnn_relu": lambda x, u, s, p: [torch.relu(x.h + u.h)],
-    "gru": gru,
-    "lstm": lstm,
-    "ctrnn": lambda x, u, s, p: [(1 - p.alpha) * s.h + p.alpha * torch.tanh(x.h + u.h)],
-    "mgu": mgu,
-    "ugrnn": ugrnn,
-    "peephole_lstm": peephole_lstm,
-}
+FORMULAS = formulas(torch.sigmoid, torch.tanh, torch.relu)
 #: SymPy's functions, and those of `bp.cells`, on tensors.
 FUNCTIONS = {"Sigmoid": torch.sigmoid, "tanh": torch.tanh, "sqrt": torch.sqrt, "relu": torch.relu}
-
-
-def spaces(cell: bp.Cell, *values: Sequence[Any]) -> list[SimpleNamespace]:
-    """The arguments x, u, s and p of a cell's step."""
-    names = cell.gates, cell.recurrent, cell.states, cell.parameters
-    pairs = zip(names, values, strict=True)
-    return [SimpleNamespace(**dict(zip(of, given, strict=True))) for of, given in pairs]
 
 
 def step_of(cell: bp.Cell) -> Callable[..., list[torch.Tensor]]:
@@ -97,9 +54,10 @@ def step_of(cell: bp.Cell) -> Callable[..., list[torch.Tensor]]:
 
 def walk(
     cell: bp.Cell, values: dict[str, torch.Tensor], suffix: str, x: torch.Tensor, lengths: torch.Tensor,
-    state: Sequence[torch.Tensor], heads: int = 1, reverse: bool = False,
+    state: Sequence[torch.Tensor], heads: int = 1, reverse: bool = False, kept: Any = None,
 ) -> tuple[torch.Tensor, list[torch.Tensor]]:  # fmt: skip
-    """Every step's h, (B, T, H), and the last states, by PyTorch."""
+    """Every step's h, (B, T, H), and the last states, by PyTorch; `kept` takes the states of each step, whose
+    gradients are retained."""
     hidden, step, outputs = state[0].shape[1], step_of(cell), [state[0]] * x.shape[1]
     own = [values[f"{name}{suffix}"] for name in cell.parameters]
     weight = in_blocks(values[f"weight_hh{suffix}"], heads) if cell.recurrent else None
@@ -108,6 +66,10 @@ def walk(
         sums = () if weight is None else (state[0] @ weight.T + values[f"bias_hh{suffix}"]).split(hidden, 1)
         new, inside = step(*spaces(cell, gates.split(hidden, 1), sums, state, own)), (t < lengths)[:, None]
         state = [torch.where(inside, after, before) for after, before in zip(new, state, strict=True)]
+        if kept is not None:
+            kept[t] = state
+            for part in state:
+                part.retain_grad()
         outputs[t] = torch.where(inside, state[0], torch.zeros_like(state[0]))
     return torch.stack(outputs, 1), list(state)
 

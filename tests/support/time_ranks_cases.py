@@ -2,20 +2,14 @@
 
 from __future__ import annotations
 
-from unittest import mock
-
 import numpy as np
 from cell_cases import PARTLY, UNITS
 from group_cases import raises
 from mpi import play
 
 import bppsa_cupy as bp
-from bppsa_cupy.devices import get_device
 from bppsa_cupy.distributed import Group
-from bppsa_cupy.distributed.time_passes import goes_by_chunks, split_steps
 from bppsa_cupy.errors import DistributedError
-from bppsa_cupy.raw_kernels.cells import FORMS
-from bppsa_cupy.timescan import WalkSize
 
 CELLS = (bp.RNN, bp.GRU, bp.LSTM)
 
@@ -147,20 +141,6 @@ def case_linear_recurrences_both_ways_and_in_blocks(group: Group) -> None:
         check(group, make, rng.standard_normal((2, 19, 3)), ("bp",), None, False, lengths=np.array([7, 19]))
 
 
-def case_both_directions(group: Group) -> None:
-    for steps in (24, 29):
-        x = np.random.default_rng(steps).standard_normal((2, steps, 3))
-
-        def make():
-            layers = [
-                bp.LSTM(3, 4, num_layers=2, bidirectional=True),
-                bp.RNN(8, 4, bidirectional=True, outputs="last"),
-            ]
-            return network(layers, 3)
-
-        check(group, make, x, ("bp", "blelloch"), 4, True)
-
-
 def case_lengths_and_states(group: Group) -> None:
     rng = np.random.default_rng(5)
     x = rng.standard_normal((4, 26, 3))
@@ -169,11 +149,12 @@ def case_lengths_and_states(group: Group) -> None:
         directions = 2 if both else 1
 
         def make(both=both):
-            layers = [bp.GRU(3, 4, bidirectional=both, outputs="last"), bp.Linear(8 if both else 4, 2)]
+            layers = [bp.GRU(3, 4, num_layers=1 + both, bidirectional=both, outputs="last")]
+            layers.append(bp.Linear(8 if both else 4, 2))
             return network(layers, 3)
 
-        state = {0: rng.standard_normal((directions, 4, 4))}
-        final = {0: rng.standard_normal((directions, 4, 4))}
+        shape = directions * (1 + both), 4, 4
+        state, final = {0: rng.standard_normal(shape)}, {0: rng.standard_normal(shape)}
         check(group, make, x, ("bp", "blelloch"), 3, True, state, final, lengths=lengths)
 
 
@@ -234,15 +215,6 @@ def case_a_boundary_that_is_not_finite_sends_all_ranks_back_serially(group: Grou
     assert group.size == 1 or "not finite: run again serially" in ran
 
 
-def case_auto_relays_over_few_ranks(group: Group) -> None:
-    """A product of Jacobians costs a host H times a step of the walk; a GPU reduces many chunks at once."""
-    host, size = get_device("host"), WalkSize(FORMS["rnn_tanh"], 30_000, 16, 20, 4)
-    ways = [goes_by_chunks(host, "host", size, ranks) for ranks in (2, 8, 64, 256)]
-    assert ways == sorted(ways) and not ways[0] and ways[-1]
-    gpu = mock.Mock(shared_bytes=1 << 16)
-    assert all(goes_by_chunks(gpu, transport, size, 4) for transport in ("host", "nccl"))
-
-
 def case_what_cannot_be_split(group: Group) -> None:
     for layers, words in (
         ([bp.Linear(3, 2)], "no recurrent layer"),
@@ -250,16 +222,6 @@ def case_what_cannot_be_split(group: Group) -> None:
     ):
         with raises(DistributedError, words):
             bp.distribute(network(layers, 3), group, over="time")
-
-
-def case_ranges_of_steps(group: Group) -> None:
-    for steps in (1, 2, 7, 100, 101):
-        for ranks in (1, 2, 3, 8):
-            for chunk in (1, 3, 200):
-                starts = split_steps(steps, ranks, chunk)
-                assert starts[0] == 0 and starts[-1] == steps and list(starts) == sorted(set(starts))
-                assert len(starts) - 1 == min(ranks, -(-steps // chunk))
-                assert all(start % chunk == 0 for start in starts[:-1])
 
 
 if __name__ == "__main__":

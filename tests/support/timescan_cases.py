@@ -11,6 +11,7 @@ from bppsa_cupy.devices import Device
 from bppsa_cupy.raw_kernels.cells import FORMS
 from bppsa_cupy.raw_kernels.frames.form import CellForm
 from bppsa_cupy.timescan import Walk, WalkSize, serial
+from bppsa_cupy.timescan.chunked import TimeScan
 
 
 def placed(device: Device, values: np.ndarray):
@@ -74,6 +75,34 @@ def make_walk(
     return walk
 
 
+def random_walk(
+    device: Device, size: WalkSize, reverse: bool = False, ragged: bool = False, dtype: str = "float32"
+) -> Walk:
+    """A walk of random numbers that nothing has walked, the same on every device; of any cell and heads."""
+    cell, steps, batch, hidden, units = size.cell, size.steps, size.batch, size.hidden, size.units
+    rng = np.random.default_rng([steps, batch, hidden, ragged, reverse])
+
+    def drawn(*shape: int, scale: float = 1.0):
+        return device.asarray((scale * rng.standard_normal(shape)).astype(dtype))
+
+    def of_walk(rows: int, *before: int):
+        return placed(device, rng.standard_normal((*before, rows * hidden, batch)).astype(dtype))
+
+    return Walk(
+        size=size,
+        reverse=reverse,
+        weight_hh=drawn(size.heads, cell.sums * units, units, scale=units**-0.5),
+        bias_hh=drawn(size.heads, cell.sums * units),
+        unit=drawn(size.heads, cell.parameters * units, scale=0.5),
+        lengths=device.asarray(rng.integers(min(1, steps) if ragged else steps, steps + 1, batch)),
+        initial=of_walk(cell.states),
+        projected=of_walk(cell.gates, steps),
+        state=of_walk(cell.states, steps),
+        gates=of_walk(cell.kept, steps),
+        final=of_walk(cell.states),
+    )
+
+
 def make_gradients(device: Device, walk: Walk, per_step: bool):
     """The gradient by every step's output, or None, and the one by the last state."""
     rng = np.random.default_rng(5)
@@ -115,3 +144,14 @@ def torch_gradients(walk: Walk, gradient, last):
     loss = loss + (state * torch.tensor(on_host(last))).sum()
     by_projected, by_initial = torch.autograd.grad(loss, (projected, initial))
     return by_projected.numpy(), by_initial.numpy()
+
+
+def run(device, walk, gradient, last, **how):
+    """delta, entering, and the scan that made them."""
+    delta = device.empty_walk(
+        (walk.size.steps, walk.size.cell.deltas * walk.size.hidden, walk.size.batch), walk.state.dtype
+    )
+    entering = device.empty_walk(walk.final.shape, walk.state.dtype)
+    scan = TimeScan(device, walk, gradient, last, delta, entering, **how)
+    scan()
+    return device.to_host(delta), device.to_host(entering), scan

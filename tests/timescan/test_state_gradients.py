@@ -3,52 +3,37 @@
 import numpy as np
 import pytest
 import torch
-from recurrent_reference import draw, ours
+from recurrent_reference import draw, leaf, ours, walk
 
 import bppsa_cupy as bp
-
-CELLS = {"RNN": torch.nn.RNNCell, "GRU": torch.nn.GRUCell, "LSTM": torch.nn.LSTMCell}
+from bppsa_cupy.cells import Cell
 
 
 def theirs(net, given):
     """{(inner layer, direction): (T,) norms}, from cells called step by step, each state's gradient kept."""
-    layer, parameters = net.layers[0], net.state_dict()
-    name, H, D = type(layer).__name__, layer.hidden_size, layer.directions
-    batch, steps = given.x.shape[:2]
+    layer, batch, steps = net.layers[0], *given.x.shape[:2]
+    values = {name.removeprefix("0."): torch.tensor(array) for name, array in net.state_dict().items()}
     lengths = torch.tensor(np.full(batch, steps) if given.lengths is None else given.lengths)
     below, states, finals = torch.tensor(given.x), {}, []
     for inner in range(layer.num_layers):
         outputs = []
-        for direction in range(D):
-            cell = CELLS[name](below.shape[2], H).double()
-            suffix = f"_l{inner}" + ("_reverse" if direction else "")
-            cell.load_state_dict({
-                part: torch.tensor(parameters[f"0.{part}{suffix}"])
-                for part in ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
-            })  # fmt: skip
-            state = [torch.tensor(part[inner * D + direction], requires_grad=True) for part in given.initial]
-            kept = states[inner, direction] = [None] * steps
-            put = [None] * steps
-            for t in reversed(range(steps)) if direction else range(steps):
-                after = cell(below[:, t], tuple(state) if len(state) > 1 else state[0])
-                live = (t < lengths)[:, None]
-                pairs = zip(after if len(state) > 1 else (after,), state, strict=True)
-                state = kept[t] = [torch.where(live, new, old) for new, old in pairs]
-                for part in state:
-                    part.retain_grad()
-                put[t] = torch.where(live, state[0], 0)
-            outputs.append(torch.stack(put, dim=1))
-            finals.append(state)
+        for direction, end in enumerate(("", "_reverse")[: layer.directions]):
+            kept = states[inner, direction] = {}
+            first = [leaf(part[inner * layer.directions + direction]) for part in given.initial]
+            place = f"_l{inner}{end}", below, lengths, first, 1, bool(direction)
+            y, final = walk(Cell.built_in(layer.cell.name), values, *place, kept)
+            outputs.append(y)
+            finals.append(final)
         below = torch.cat(outputs, dim=2)
     if layer.outputs == "last":
-        below = torch.cat([state[0] for state in finals[-D:]], dim=1)
+        below = torch.cat([state[0] for state in finals[-layer.directions :]], dim=1)
     loss = (below * torch.tensor(given.by_output)).sum()
     for number, state in enumerate(finals):
         for part, gradient in zip(state, given.by_final, strict=True):
             loss = loss + (part * torch.tensor(gradient[number])).sum()
     loss.backward()
     return {
-        place: [np.sqrt(sum((part.grad.numpy() ** 2).sum() for part in state)) for state in kept]
+        place: [np.sqrt(sum((part.grad.numpy() ** 2).sum() for part in kept[t])) for t in range(steps)]
         for place, kept in states.items()
     }
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from marks import some
-from timescan_cases import CELLS, make_gradients, make_walk, torch_gradients
-from timescan_runs import run
+from timescan_cases import CELLS, make_gradients, make_walk, run, torch_gradients
 from tolerances import assert_close
 
 from bppsa_cupy.devices import Device, get_device

@@ -30,6 +30,7 @@ def size_of(cell: str, hidden: int, batch: int = 16, itemsize: int = 4) -> WalkS
 # ---- which way ----
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("verb", VERBS)
 def test_layers_too_wide_for_a_block_go_by_clusters_while_these_hold_them(
     verb: str, stub: CudaDevice, monkeypatch: pytest.MonkeyPatch, tmp_path: Path

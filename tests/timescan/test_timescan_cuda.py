@@ -1,4 +1,5 @@
-"""Time scans through CudaDevice's Python, on a stand-in for CuPy whose kernels run on the emulator."""
+"""Time scans through CudaDevice's Python, on a stand-in for CuPy with the emulator's kernels: by chunks,
+by a launch a step, and with matmul in place of kernels."""
 
 from __future__ import annotations
 
@@ -6,28 +7,16 @@ import cupy_stub
 import numpy as np
 import pytest
 from cupy_fixtures import no_device_is_kept, stub  # noqa: F401  fixtures
-from newton_cases import blank
-from timescan_cases import CELLS, make_gradients, make_walk
-from timescan_runs import run
+from executors import make_device
+from timescan_cases import CELLS, make_gradients, make_walk, random_walk, run
 from tolerances import assert_close
 
+import bppsa_cupy as bp
+from bppsa_cupy.devices import get_device, rules
+from bppsa_cupy.devices.cuda import CudaDevice
+from bppsa_cupy.raw_kernels.cells import FORMS
+from bppsa_cupy.timescan import WalkSize, serial
 from bppsa_cupy.timescan.chunked import TimeScan
-from bppsa_cupy.timescan.forward import ChunkedForward
-
-
-@pytest.mark.parametrize("cell", ["tanh", "gru"])
-def test_backward_and_forward(cell, stub):
-    walk = make_walk(stub, CELLS[cell], 7, 3, 2, dtype="float32", radius=0.5, ragged=True, reverse=True)
-    gradient, last = make_gradients(stub, walk, True)
-    serial = run(stub, walk, gradient, last, method="linear")
-    chunked = run(stub, walk, gradient, last, method="blelloch", chunk=3)
-    for ours, theirs in zip(chunked[:2], serial[:2], strict=True):
-        assert_close(ours, theirs, 100)
-    fresh = blank(stub, walk)
-    newton = ChunkedForward(stub, fresh, 3)
-    newton()
-    assert newton.report.converged
-    assert_close(stub.to_host(fresh.state), stub.to_host(walk.state), 100)
 
 
 @pytest.mark.parametrize("cell", ["tanh", "gru"])
@@ -54,3 +43,86 @@ def test_a_way_back_by_chunks_waits_for_nothing_and_falls_back_by_itself(cell, s
                 assert_close(stub.to_host(ours), theirs, 100)
         stub.synchronize()
         assert scan.reran == broken == ("run again serially" in scan.description)
+
+
+#: cell, H, heads, T, B, reverse, ragged, per_step
+CASES = [
+    ("gru", 640, 1, 2, 9, False, True, True),
+    *(pytest.param(*case, marks=pytest.mark.long) for case in (
+        ("lstm", 600, 2, 2, 3, True, True, False),
+        *((name, 300, 1, 2, 2, True, True, True) for name in sorted(FORMS)),
+        ("rnn_tanh", 1024, 1, 3, 1, False, False, False), ("lstm", 900, 1, 2, 1, False, False, True),
+    )),
+]  # fmt: skip
+
+
+def passes(device, size, reverse, ragged, per_step):
+    """What the second of two equal passes leaves, and what ran forward and back."""
+    walk = random_walk(device, size, reverse, ragged)
+    gradient, last = make_gradients(device, walk, per_step)
+    delta = device.empty_walk((size.steps, size.cell.deltas * size.hidden, size.batch), np.float32)
+    arrays = [walk.state, walk.gates, walk.final, delta, device.empty_walk(last.shape, np.float32)]
+    calls = (
+        serial.forward(device, walk),
+        serial.backward(device, walk, gradient, last, size.steps, delta, arrays[-1]),
+    )
+    for _ in range(2):
+        for written in arrays:
+            written[...] = np.nan
+        for call in calls:
+            call()
+    return [device.to_host(array) for array in arrays], calls
+
+
+@pytest.fixture(params=["stand-in", pytest.param("gpu", marks=pytest.mark.gpu)])
+def cuda(request, monkeypatch) -> CudaDevice:
+    """CudaDevice on the stand-in, and on a GPU, without clusters and cooperative launches."""
+    monkeypatch.setattr(CudaDevice, "cluster_blocks", 1)
+    monkeypatch.setattr(CudaDevice, "cooperative_blocks", 0)
+    return request.getfixturevalue("stub") if request.param == "stand-in" else make_device("cuda")
+
+
+@pytest.mark.parametrize("name, hidden, heads, steps, batch, reverse, ragged, per_step", CASES)
+def test_a_launch_a_step_gives_what_the_host_gives(
+    name, hidden, heads, steps, batch, reverse, ragged, per_step, cuda: CudaDevice
+):  # fmt: skip
+    size = WalkSize(FORMS[name], steps, batch, hidden, 4, heads)
+    ours, calls = passes(cuda, size, reverse, ragged, per_step)
+    assert all(isinstance(one, serial.BySteps) for one in calls)
+    wanted, others = passes(get_device("host"), size, reverse, ragged, per_step)
+    assert not any(isinstance(one, serial.BySteps) for one in others)
+    for what, ours_of, wanted_of in zip(
+        ("state", "gates", "final", "delta", "entering"), ours, wanted, strict=True
+    ):
+        assert_close(ours_of, wanted_of, length=64 * hidden, what=what)
+    assert cuda.launched[f"{name}_forward_step"] == 2 * steps
+    assert cuda.launched[f"{name}_backward_step"] == 2 * (steps + 1)
+
+
+def test_wide_walks_go_by_the_whole_grid(cuda: CudaDevice, monkeypatch):
+    monkeypatch.setattr(CudaDevice, "cooperative_blocks", 4)
+    cell, size = FORMS["gru"], WalkSize(FORMS["gru"], 3, 5, 202, 4)
+    ours, passes = run(cuda, cell, size, True, True, True)
+    assert all(one.way == "by the whole grid" for one in passes)
+    wanted, _ = run(get_device("host"), cell, size, True, True, True)
+    for ours_of, wanted_of in zip(ours, wanted, strict=True):
+        assert_close(ours_of, wanted_of, length=64 * 202)
+
+
+@pytest.mark.parametrize("kind", [bp.RNN, bp.GRU, bp.LSTM])
+def test_a_layer_by_matmuls_is_that_of_the_host(kind, stub, rng, monkeypatch):
+    monkeypatch.setattr(rules, "GPU_PRODUCT", {"project": 0, "weight": 0})  # every product
+    layer = kind(3, 5, 2, bidirectional=True)
+    parameters = {name: array for name, array in layer.initialize(rng).items()}
+    x, lengths = rng.standard_normal((3, 7, 3)), [7, 2, 4]
+    weights = rng.standard_normal((3, 7, 10))
+    found = []
+    for device in (get_device("host"), stub):
+        own = {name: device.asarray(array) for name, array in parameters.items()}
+        y, saved = bp.functional.forward(layer, own, device.asarray(x), lengths=lengths, device=device)
+        gradients = bp.functional.vjp(saved, device.asarray(weights))
+        arrays = {"y": y, "input": gradients.input, **gradients.parameters}
+        found.append({name: device.to_host(array) for name, array in arrays.items()})
+    for name, array in found[0].items():
+        np.testing.assert_allclose(found[1][name], array, atol=1e-12, err_msg=name)
+    assert not {"sequence_project", "sequence_weight_gradient"} & stub.launched.keys()

@@ -7,13 +7,11 @@ import pytest
 import sympy
 from cell_cases import UNITS
 from marks import some
-from timescan_cases import placed
-from timescan_runs import run
+from timescan_cases import placed, random_walk, run
 
 import bppsa_cupy as bp
 from bppsa_cupy.devices import Device
-from bppsa_cupy.raw_kernels.frames.form import CellForm
-from bppsa_cupy.timescan import Walk, WalkSize, serial
+from bppsa_cupy.timescan import WalkSize, serial
 from bppsa_cupy.timescan.forward import ChunkedForward
 
 #: One whose Jacobian is made of fixed numbers, in two states of which one is handed on as it was.
@@ -25,28 +23,6 @@ FORMS = {"fixed": FIXED.form} | {name: UNITS[name].form for name in ("turning", 
 HIDDEN = 3
 
 
-def walk_of(device: Device, form: CellForm, steps: int, batch: int, ragged: bool, reverse: bool) -> Walk:
-    rng = np.random.default_rng([steps, batch, ragged, reverse])
-    lengths = rng.integers(min(1, steps), steps + 1, batch) if ragged else np.full(batch, steps)
-
-    def drawn(*shape: int) -> np.ndarray:
-        return placed(device, rng.standard_normal(shape) / 2)
-
-    return Walk(
-        size=WalkSize(form, steps, batch, HIDDEN, 8, HIDDEN),
-        reverse=reverse,
-        weight_hh=device.empty((HIDDEN, 0, 1), "float64"),
-        bias_hh=device.empty((HIDDEN, 0), "float64"),
-        unit=device.asarray(rng.standard_normal((HIDDEN, form.parameters)) / 2),
-        lengths=device.asarray(lengths.astype(np.int64)),
-        initial=drawn(form.states * HIDDEN, batch),
-        projected=drawn(steps, form.gates * HIDDEN, batch),
-        state=drawn(steps, form.states * HIDDEN, batch),
-        gates=drawn(steps, form.kept * HIDDEN, batch),
-        final=drawn(form.states * HIDDEN, batch),
-    )
-
-
 @pytest.mark.parametrize(
     "steps, batch, ragged, reverse", [(0, 2, 0, 0), (1, 1, 0, 1), (13, 2, 1, 0), (13, 7, 1, 1)]
 )
@@ -55,7 +31,8 @@ def test_every_chunk_length_gives_the_serial_pass(
     name: str, steps: int, batch: int, ragged: bool, reverse: bool, device: Device
 ) -> None:
     form = FORMS[name]
-    walk = walk_of(device, form, steps, batch, ragged, reverse)
+    size = WalkSize(form, steps, batch, HIDDEN, 8, HIDDEN)
+    walk = random_walk(device, size, bool(reverse), bool(ragged), "float64")
     serial.forward(device, walk)()
     kept = [device.to_host(array).copy() for array in (walk.state, walk.gates, walk.final)]
     if not steps:
