@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from partition_cases import partitions, placements, run_with_rendezvous
+from partition_cases import partitions, placements
 from refusals import assert_refused
 
 from bppsa_cupy.errors import PlanError
@@ -89,14 +89,6 @@ def test_refused_arguments(call, given, fix):
 # ---- placement ----
 
 
-@settings(max_examples=80)
-@given(placements())
-def test_messages_bring_every_operand_in_time_and_never_block(placement):
-    held = run_with_rendezvous(placement)
-    owners = placement.owners.tolist()
-    assert all((0, k) in held[owners[k]] for k in range(1, placement.schedule.n + 1))
-
-
 @given(placements())
 def test_the_parts_are_the_whole_schedule(placement):
     parts = [placement.steps_of(rank) for rank in range(placement.ranks)]
@@ -131,4 +123,3 @@ def test_ranks_without_elements_take_no_part():
     for schedule in every_hybrid(5):
         placement = place(schedule, Partition.equal(5, 8).owners, 8)
         assert placement.ranks == 8 and sum(len(placement.steps_of(r)) == 0 for r in range(8)) >= 3
-        run_with_rendezvous(placement)

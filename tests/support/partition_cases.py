@@ -1,4 +1,4 @@
-"""Partitions, schedules and placements to test with, and a run of a placement by hand."""
+"""Partitions, schedules and placements to test with."""
 
 from hypothesis import strategies as st
 
@@ -53,50 +53,3 @@ def placements(draw, most=20, most_ranks=6, schedule=None):
     partition = draw(partitions(made.n, most_ranks))
     owners = partition.owners if draw(st.booleans()) else partition.owners[::-1]
     return place(made, owners, partition.ranks)
-
-
-def programs(placement):
-    """What each rank does, in order: before the steps of a level its messages, as they are listed."""
-    todo = [[] for _ in range(placement.ranks)]
-    steps = list(placement.schedule.steps)
-    messages = list(placement.messages())
-    deepest = max([s.level for s in steps] + [m.level for m in messages], default=-1)
-    for level in range(deepest + 1):
-        for message in messages:
-            if message.level == level:
-                todo[message.source].append(("send", message))
-                todo[message.target].append(("receive", message))
-        for step in steps:
-            if step.level == level:
-                todo[step.worker].append(("step", step))
-    return todo
-
-
-def run_with_rendezvous(placement):
-    """Run all programs, a send waiting for its receive: what each rank holds in the end.
-
-    Fails where ranks wait for each other for ever, and where a rank lacks what it reads or sends.
-    """
-    owners, todo = placement.owners.tolist(), programs(placement)
-    held = [set() for _ in range(placement.ranks)]
-    for k, owner in enumerate(owners):
-        held[owner].add((k, k + 1))
-    while any(todo):
-        moved = False
-        for rank, own in enumerate(todo):
-            while own and own[0][0] == "step":
-                step = own.pop(0)[1]
-                assert {step.left, step.right} <= held[rank], (rank, step)
-                held[rank].add(step.out)
-                moved = True
-            if own and own[0][0] == "send":
-                message = own[0][1]
-                if todo[message.target][:1] == [("receive", message)]:
-                    assert message.segment in held[rank], (rank, message)
-                    assert message.segment not in held[message.target], message
-                    held[message.target].add(message.segment)
-                    own.pop(0)
-                    todo[message.target].pop(0)
-                    moved = True
-        assert moved, f"every rank waits: {[own[:1] for own in todo]}"
-    return held

@@ -94,7 +94,7 @@ def random_walk(
         weight_hh=drawn(size.heads, cell.sums * units, units, scale=units**-0.5),
         bias_hh=drawn(size.heads, cell.sums * units),
         unit=drawn(size.heads, cell.parameters * units, scale=0.5),
-        lengths=device.asarray(rng.integers(min(1, steps) if ragged else steps, steps + 1, batch)),
+        lengths=device.asarray(rng.integers(0 if ragged else steps, steps + 1, batch)),
         initial=of_walk(cell.states),
         projected=of_walk(cell.gates, steps),
         state=of_walk(cell.states, steps),

@@ -101,10 +101,10 @@ def test_a_launch_a_step_gives_what_the_host_gives(
 
 def test_wide_walks_go_by_the_whole_grid(cuda: CudaDevice, monkeypatch):
     monkeypatch.setattr(CudaDevice, "cooperative_blocks", 4)
-    cell, size = FORMS["gru"], WalkSize(FORMS["gru"], 3, 5, 202, 4)
-    ours, passes = run(cuda, cell, size, True, True, True)
-    assert all(one.way == "by the whole grid" for one in passes)
-    wanted, _ = run(get_device("host"), cell, size, True, True, True)
+    size = WalkSize(FORMS["gru"], 3, 5, 202, 4)
+    ours, calls = passes(cuda, size, True, True, True)
+    assert all(one.way == "by the whole grid" for one in calls)
+    wanted, _ = passes(get_device("host"), size, True, True, True)
     for ours_of, wanted_of in zip(ours, wanted, strict=True):
         assert_close(ours_of, wanted_of, length=64 * 202)
 
