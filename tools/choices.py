@@ -15,7 +15,6 @@ PIPELINES = ("none", "stale", "gpipe", "1f1b", "pipedream", "stale-1f1b")
 SCOPES = ("layer", "global")
 AUGMENTATIONS = ("crop-flip",)
 TRANSPORTS = ("host", "nccl")
-LAYOUTS = ("auto", "folders", "irmas", "fsdd", "names")
 SETS = ("L", "M", "S")
 OPTIMIZERS = ("sgd", "adam", "adamw")
 #: What ranks may share: the samples of each batch, the layers of a network, or the steps of its sequences.

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 from bppsa_cupy.tools import cli
-from bppsa_cupy.tools.choices import LAYOUTS, SETS
+from bppsa_cupy.tools.choices import SETS
 
 
 def parser() -> cli.Parser:
@@ -71,19 +71,18 @@ def _add_audio(parser: argparse.ArgumentParser) -> None:
         "all training clips.",
     )  # fmt: skip
     split = parser.add_argument_group("classes and split")
-    split.add_argument("--layout", choices=LAYOUTS, default="auto", help="Layout of the files.")
     split.add_argument(
         "--pattern", metavar="REGEX",
-        help="Pattern of names without .wav, with a group for the class: (?P<label>…). Default: "
-        "the layout's.",
+        help="Pattern of names without .wav, with a group for the class: (?P<label>…). Default: the class is "
+        "the folder's name.",
     )  # fmt: skip
     split.add_argument(
         "--test", metavar="REGEX",
-        help="Pattern of the names of test recordings, without .wav. Default: the layout's.",
+        help="Pattern of the names of test recordings, without .wav. Default: a share of them.",
     )  # fmt: skip
     split.add_argument(
         "--test-fraction", type=float, default=0.2, metavar="F",
-        help="Share of each class's recordings that is for the test, where names do not say it.",
+        help="Share of each class's recordings that is for the test, without --test.",
     )  # fmt: skip
     split.add_argument(
         "--seed", type=cli.not_negative, default=0, metavar="N", help="Seed of the choice of test recordings."

@@ -51,7 +51,7 @@ def run_audio(arguments: argparse.Namespace) -> None:
         replace(SETS[arguments.set], mono=arguments.mono, **given),
         normalization=arguments.normalize,
         progress=sys.stderr.isatty(),
-        **cli.taken(arguments, "layout", "pattern", "test", "test_fraction", "seed"),
+        **cli.taken(arguments, "pattern", "test", "test_fraction", "seed"),
         workers=arguments.threads,
     )
     _print(arguments.output, sequences)

@@ -1,26 +1,45 @@
-"""A folder or an archive of audio clips as a data set of feature sequences."""
+"""A folder or an archive of WAV files as a data set of feature sequences."""
 
 from __future__ import annotations
 
+import io
 import os
+import re
+import struct
+import zipfile
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict
-from pathlib import Path
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path, PurePosixPath
 
 import numpy as np
 from threadpoolctl import threadpool_limits
 from tqdm import tqdm
 
 from bppsa_cupy.data import mfcc as features
-from bppsa_cupy.data import wav
-from bppsa_cupy.data.clips import Clip, Source, find_clips, split_clips
 from bppsa_cupy.data.dataset import Normalization, Raw
-from bppsa_cupy.data.mfcc import Mfcc
+from bppsa_cupy.data.mfcc import Mfcc, import_audio
 from bppsa_cupy.data.sequences import Sequences, write_sequences
-from bppsa_cupy.errors import DataError
+from bppsa_cupy.errors import DataError, reason_of
 from bppsa_cupy.system.files import check_writable
 from bppsa_cupy.system.memory import check_thread_room
+
+_REMEDY = "remove it, or fetch it again"
+
+
+@dataclass(frozen=True)
+class Clip:
+    """A WAV file.
+
+    name       path inside its source, with slashes
+    recording  clips of one recording go to one split: their names differ in a last "__1" alone
+    test       whether it is for the test; None where names do not say
+    """
+
+    name: str
+    label: str
+    recording: str
+    test: bool | None = None
 
 
 def make_audio(
@@ -28,7 +47,6 @@ def make_audio(
     output: Path,
     mfcc: Mfcc,
     *,
-    layout: str = "auto",
     pattern: str | None = None,
     test: str | None = None,
     test_fraction: float = 0.2,
@@ -40,8 +58,8 @@ def make_audio(
     """Write the features of all clips of `path` to the file of sequences `output`, and return them.
 
     path           a folder of WAV files or a zip archive of one
-    layout, pattern, test  see clips.find_clips
-    test_fraction  of the recordings of each class, where the layout does not say which are for the test
+    pattern, test  see `find_clips`
+    test_fraction  of the recordings of each class, without `test`
     seed           which recordings those are
     normalization  "sample" each coefficient over the frames of its clip (the paper's); "train" by constants
                    of all frames of the training clips, when the file is loaded
@@ -57,10 +75,8 @@ def make_audio(
         )
     check_writable(output, error=DataError)
     source = Source(path)
-    listed = find_clips(source, layout, pattern, test)
-    train, held = split_clips(listed, test_fraction, seed)
-    by_layout = all(clip.test is not None for clip in listed)
-    drawn = {} if by_layout else {"test_fraction": test_fraction, "seed": seed}
+    train, held = split_clips(find_clips(source, pattern, test), test_fraction, seed)
+    drawn = {} if test is not None else {"test_fraction": test_fraction, "seed": seed}
     clips = train + held
     found = _extract_all(source, clips, mfcc, workers or os.cpu_count() or 1, progress)
     constants = None
@@ -92,13 +108,12 @@ def _extract_all(
 ) -> list[np.ndarray]:
     """Features of every clip, in order, not normalised."""
     first = f"{source.path}: {clips[0].name}"
-    samples, first_rate = wav.decode(source.read(clips[0].name), first)
+    samples, first_rate = decode(source.read(clips[0].name), first)
     channels = samples.shape[1]
-    features.check_bands(mfcc, mfcc.rate or first_rate)
 
     def extract(clip: Clip) -> np.ndarray:
         where = f"{source.path}: {clip.name}"
-        samples, rate = wav.decode(source.read(clip.name), where)
+        samples, rate = decode(source.read(clip.name), where)
         if rate != first_rate and mfcc.rate is None:
             raise DataError(f"{where} has {rate} Hz, {first} has {first_rate}: give --rate to resample")
         if samples.shape[1] != channels and not mfcc.mono:
@@ -130,3 +145,143 @@ def _pad(
     lengths = np.array([len(array) for array in found], np.int64)
     labels = np.array([names.index(clip.label) for clip in clips], np.int64)
     return Raw(inputs, labels, str(path), None if (lengths == steps).all() else lengths)
+
+
+# ---- files ----
+
+
+class Source:
+    """The WAV files of a folder, at any depth, or of a zip archive. Raises DataError where there are none."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._archive: zipfile.ZipFile | None = None
+        try:
+            if path.is_dir():
+                found = [file.relative_to(path).as_posix() for file in path.rglob("*") if file.is_file()]
+            else:
+                self._archive = zipfile.ZipFile(path)
+                found = self._archive.namelist()
+        except (OSError, ValueError, NotImplementedError, zipfile.BadZipFile) as cause:
+            raise DataError(
+                f"{path} cannot be read ({reason_of(cause)}): give a folder, or a zip archive, of WAV files"
+            ) from cause
+        self.names = sorted(name for name in found if _is_wav(PurePosixPath(name)))
+        if not self.names:
+            raise DataError(f"{path} holds no WAV file: give a folder that does, or a zip archive of one")
+
+    def read(self, name: str) -> bytes:
+        """The bytes of one file; may be called from several threads."""
+        try:
+            if self._archive is None:
+                return (self.path / name).read_bytes()
+            return self._archive.read(name)
+        except Exception as cause:  # zipfile and its decompressors raise what they like
+            raise DataError(f"{self.path}: {name} cannot be read ({reason_of(cause)}): {_REMEDY}") from cause
+
+
+def _is_wav(name: PurePosixPath) -> bool:
+    hidden = any(folder.startswith(".") or folder == "__MACOSX" for folder in name.parts)
+    return name.suffix.lower() == ".wav" and not hidden
+
+
+def decode(content: bytes, source: str) -> tuple[np.ndarray, int]:
+    """Samples (frames, channels) float32, 1 being full scale, and the rate in Hz.
+
+    content  the bytes of a WAV file, of any encoding that soundfile reads
+    source   names the file in errors
+
+    Raises DataError where it is no WAV, holds no samples, is truncated or damaged, holds NaN or infinity,
+    or where soundfile is missing.
+    """
+    if content[:4] != b"RIFF" or content[8:12] != b"WAVE":
+        raise DataError(
+            f"{source} begins with {content[:12]!r}: a WAV file begins with RIFF, a size, and WAVE"
+        )
+    # The library reads a truncated file without a word: its chunks are walked here first.
+    offset, size = 12, 0
+    while offset + 8 <= len(content):
+        name, size = struct.unpack_from("<4sI", content, offset)
+        if name == b"data":
+            break
+        offset, size = offset + 8 + size + size % 2, 0
+    there = max(len(content) - offset - 8, 0)
+    if not 0 < size <= there:
+        raise DataError(
+            f"{source} is empty or truncated: its header promises {size} bytes of samples and {there} are "
+            f"there; {_REMEDY}"
+        )
+    soundfile = import_audio("soundfile")
+    try:
+        samples, rate = soundfile.read(io.BytesIO(content), dtype="float32", always_2d=True)
+    except (RuntimeError, ValueError, TypeError) as cause:
+        raise DataError(f"{source} cannot be decoded ({reason_of(cause)}): {_REMEDY}") from cause
+    if not len(samples) or not np.isfinite(samples).all():
+        raise DataError(f"{source} holds no samples, or NaN or infinite ones: {_REMEDY}")
+    return samples, int(rate)
+
+
+# ---- classes and splits ----
+
+
+def find_clips(source: Source, pattern: str | None = None, test: str | None = None) -> list[Clip]:
+    """The clips of `source`, by name.
+
+    pattern  a regular expression for the whole name without ".wav", with a group "label"; by default the
+             class is the name of the folder
+    test     a regular expression for the whole name without ".wav": those that match are for the test, the
+             others for training
+
+    Raises DataError naming the first file that does not fit, or where there is one class alone.
+    """
+    by_name, for_test = (None if text is None else _compile(text) for text in (pattern, test))
+    if by_name is not None and "label" not in by_name.groupindex:
+        raise DataError(f"the pattern {pattern!r} has no group 'label': write one, as '(?P<label>[0-9]+)_.*'")
+    clips = []
+    for name in source.names:
+        path = PurePosixPath(name)
+        match = None if by_name is None else by_name.fullmatch(path.stem)
+        label = path.parent.name if by_name is None else match["label"] if match else ""
+        if not label:
+            raise DataError(
+                f"{source.path} has {name}, which "
+                + ("lies in no folder of a class" if by_name is None else f"does not match {pattern!r}")
+                + ": give --pattern, a regular expression that finds the label in the name, as "
+                "'(?P<label>[0-9]+)_.*'"
+            )
+        recording = re.sub(r"__\d+$", "", str(path.with_suffix("")))
+        tested = None if for_test is None else for_test.fullmatch(path.stem) is not None
+        clips.append(Clip(name, label, recording, tested))
+    labels = sorted({clip.label for clip in clips})
+    if len(labels) < 2:
+        raise DataError(
+            f"{source.path} holds {len(clips)} clips of the class {labels[0]!r} alone: give two classes, or "
+            "--pattern"
+        )
+    return clips
+
+
+def _compile(pattern: str) -> re.Pattern[str]:
+    try:
+        return re.compile(pattern)
+    except re.error as cause:
+        raise DataError(f"{pattern!r} is no regular expression ({cause})") from cause
+
+
+def split_clips(clips: list[Clip], fraction: float, seed: int) -> tuple[list[Clip], list[Clip]]:
+    """Training and test clips: as the names say, or `fraction` of every class's recordings for the test.
+
+    Which ones follows from `seed`. Raises DataError where no training clip is left.
+    """
+    if any(clip.test is None for clip in clips):
+        generator = np.random.default_rng(seed)
+        chosen: set[tuple[str, str]] = set()
+        for label in sorted({clip.label for clip in clips}):
+            recordings = sorted({clip.recording for clip in clips if clip.label == label})
+            order = generator.permutation(len(recordings))
+            chosen |= {(label, recordings[k]) for k in order[: round(fraction * len(recordings))]}
+        clips = [replace(clip, test=(clip.label, clip.recording) in chosen) for clip in clips]
+    train, test = ([clip for clip in clips if clip.test == wanted] for wanted in (False, True))
+    if not train:
+        raise DataError(f"all {len(test)} clips are for the test: give another --test or --test-fraction")
+    return train, test

@@ -1,4 +1,4 @@
-"""Batches of a split, in an order that a seed and an epoch determine."""
+"""Batches of a split, in an order and with random changes that a seed and an epoch determine."""
 
 from __future__ import annotations
 
@@ -7,10 +7,16 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from bppsa_cupy.arguments import as_flag, as_instance, as_integer
-from bppsa_cupy.data.augment import Augmentation
+from bppsa_cupy.arguments import as_flag, as_instance, as_integer, is_one_of
 from bppsa_cupy.data.dataset import Split
 from bppsa_cupy.errors import DataError
+
+#: What `Augmentation` knows.
+AUGMENTATIONS = ("crop-flip",)
+#: Pixels of zeros on each side of an image, in which a crop of its own size lies.
+PADDING = 4
+#: Tells these random numbers from those of the order, which follow from seed and epoch.
+_STREAM = 1
 
 
 class Batch(NamedTuple):
@@ -58,7 +64,7 @@ def batches(
 
     samples  which ones of a batch of so many are read (`net.own_samples`), by default all; the inputs of
              others are 0, labels and lengths are there of all
-    augment  one of data.augment.AUGMENTATIONS, by the same seed and epoch; None leaves samples as they are
+    augment  one of AUGMENTATIONS, by the same seed and epoch; None leaves samples as they are
     """
     count = number_of_batches(split, batch_size)
     seed, epoch = (
@@ -66,41 +72,23 @@ def batches(
         for name, value in (("seed", seed), ("epoch", epoch))
     )
     shuffle = as_flag("batches", "shuffle", shuffle, error=DataError)
-    try:
-        start = as_integer("batches", "start", start, 0, count, error=DataError)
-    except DataError as refused:
-        raise DataError(
-            f"batch {start!r} was asked for: an epoch of {len(split)} samples has {count} of them"
-        ) from refused
-    changes = None
-    if augment is not None:
-        changes = Augmentation(augment, len(split), split.inputs.shape[1:], seed, epoch)
-    steps, real = range(start, count), _real_dtype(dtype)
-    return _batches(split, batch_size, seed, epoch, shuffle, steps, real, changes, samples)
-
-
-def _real_dtype(dtype: Any) -> np.dtype:
-    try:
-        found = np.dtype(dtype)
-    except (TypeError, ValueError):
-        found = None
-    if found not in (np.float32, np.float64):
+    start = as_integer("batches", "start", start, 0, count, error=DataError)
+    if not isinstance(dtype, (str, type, np.dtype)) or dtype not in (np.dtype("f4"), np.dtype("f8")):
         raise DataError(f"batches got dtype={dtype!r}: it takes float32 or float64")
-    return found
+    changes = None if augment is None else Augmentation(augment, split, seed, epoch)
+    order = np.random.default_rng((seed, epoch)).permutation(len(split)) if shuffle else None
+    return _batches(split, batch_size, order, range(start, count), np.dtype(dtype), changes, samples)
 
 
 def _batches(
     split: Split,
     size: int,
-    seed: int,
-    epoch: int,
-    shuffle: bool,
+    order: np.ndarray | None,
     steps: range,
     dtype: np.dtype,
     changes: Augmentation | None,
     samples: Callable[[int], slice] | None,
 ) -> Iterator[Batch]:
-    order = np.random.default_rng((seed, epoch)).permutation(len(split)) if shuffle else None
     for step in steps:
         first, stop = step * size, min((step + 1) * size, len(split))
         chosen: Any = slice(first, stop) if order is None else order[first:stop]
@@ -121,3 +109,40 @@ def _batches(
             inputs = whole
         lengths = None if split.lengths is None else split.lengths[chosen].copy()
         yield Batch(inputs, split.labels[chosen].copy(), lengths)
+
+
+class Augmentation:
+    """One epoch's changes of the samples of a split: "crop-flip" pads images by 4 pixels of zeros, before
+    they are normalised, crops them at random to their size and flips every other one, left to right, as
+    torchvision's RandomCrop(size, padding=4) and RandomHorizontalFlip do (He et al. 2016, section 4.2).
+
+    What is done to a sample follows from the seed, the epoch and its number in the split alone: the same on
+    every device, whatever the batch, and after a resume. Raises DataError for another name, and for samples
+    that are no images (C, H, W).
+    """
+
+    def __init__(self, name: str, split: Split, seed: int, epoch: int) -> None:
+        check_augmentation(name)
+        shape = split.inputs.shape[1:]
+        if len(shape) != 3:
+            raise DataError(f"{name} was asked for, and the samples are {shape}: it takes images (C, H, W)")
+        draws = np.random.default_rng((seed, epoch, _STREAM))
+        self._corners = draws.integers(0, 2 * PADDING + 1, (len(split), 2))
+        self._flipped = draws.integers(0, 2, len(split)).astype(bool)
+
+    def apply(self, inputs: np.ndarray, chosen: np.ndarray) -> np.ndarray:
+        """A changed copy of `inputs`, (B, C, H, W): samples `chosen` (B,) of the split."""
+        height, width = inputs.shape[2:]
+        padded = np.pad(inputs, ((0, 0), (0, 0), (PADDING, PADDING), (PADDING, PADDING)))
+        result = np.empty_like(inputs)
+        for image, whole, sample in zip(result, padded, chosen, strict=True):
+            top, left = self._corners[sample]
+            crop = whole[:, top : top + height, left : left + width]
+            image[...] = crop[:, :, ::-1] if self._flipped[sample] else crop
+        return result
+
+
+def check_augmentation(name: str) -> None:
+    """Raise DataError where there is no augmentation of this name."""
+    if not is_one_of(name, AUGMENTATIONS):
+        raise DataError(f"the augmentation {name!r} was asked for: there is {', '.join(AUGMENTATIONS)}")

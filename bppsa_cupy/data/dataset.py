@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import hashlib
-import math
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
-from bppsa_cupy.data.labels import counted_labels
-from bppsa_cupy.errors import DataError
+from bppsa_cupy.arguments import as_integer, as_plain_array
+from bppsa_cupy.errors import DataError, ShapeError
+from bppsa_cupy.timescan.lengths import check_lengths
+
+#: The label that PyTorch leaves out by default.
+IGNORED = -100
 
 _CHUNK_BYTES = 1 << 24
 
@@ -156,95 +160,82 @@ def make_dataset(raw: RawDataset, classes: int | None, normalize: bool) -> Datas
     normalize  False leaves inputs as they are
     Raises DataError naming the source and what does not fit.
     """
-    train, test = raw.train, raw.test
-    raws = [train] if test is None else [train, test]
-    for one in raws:
-        _check(one)
+    train, raws = raw.train, [raw.train] if raw.test is None else [raw.train, raw.test]
     shape = tuple(train.inputs.shape[1:])
-    if test is not None and test.inputs.shape[1:] != shape:
-        raise DataError(
-            f"{train.source} has samples of shape {shape} and {test.source} of {test.inputs.shape[1:]}: "
-            "they must be equal"
-        )
-    if test is not None and test.labels.ndim != train.labels.ndim:
-        raise DataError(
-            f"{train.source} has labels of shape {train.labels.shape} and {test.source} of "
-            f"{test.labels.shape}: both must have one a sample, or both one a step"
-        )
-    highest = max(int(one.labels[_counted(one)].max()) for one in raws)
-    classes = classes or raw.classes or max(raw.least_classes, 1 + highest)
+    counted = [_check(one) for one in raws]
     for one in raws:
-        _check_labels(one, classes)
+        if one.inputs.shape[1:] != shape or one.labels.ndim != train.labels.ndim:
+            raise DataError(
+                f"{train.source} has samples of shape {shape} and labels of shape {train.labels.shape}, and "
+                f"{one.source} of {one.inputs.shape[1:]} and {one.labels.shape}: they must be equal but for N"
+            )
+    highest = max(int(one.labels[counts].max()) for one, counts in zip(raws, counted, strict=True))
+    classes = classes or raw.classes or max(raw.least_classes, 1 + highest)
+    for one, counts in zip(raws, counted, strict=True):
+        wrong = np.argwhere(counts & ((one.labels < 0) | (one.labels >= classes)))
+        if len(wrong):
+            where = ", step ".join(map(str, wrong[0].tolist()))
+            raise DataError(
+                f"{one.source} has label {one.labels[tuple(wrong[0])]} in record {where}: {classes} classes "
+                f"take 0 to {classes - 1}"
+            )
     normalization = None
     if normalize and not raw.ready:
         normalization = raw.normalization or Normalization.of(train.inputs)
     splits = [
         Split(
-            one.inputs,
-            one.labels.astype(np.int64),
-            normalization,
+            one.inputs, one.labels.astype(np.int64), normalization,
             None if one.lengths is None else one.lengths.astype(np.int64),
         )
         for one in raws
-    ]
-    tested = None if test is None else splits[1]
-    return Dataset(raw.name, shape, classes, splits[0], tested, normalization, vocabulary=raw.vocabulary)
+    ]  # fmt: skip
+    test = None if raw.test is None else splits[1]
+    return Dataset(raw.name, shape, classes, splits[0], test, normalization, vocabulary=raw.vocabulary)
 
 
-def _check(raw: Raw) -> None:
-    inputs, labels = raw.inputs, raw.labels
-    if inputs.ndim < 2 or math.prod(inputs.shape) == 0:
-        raise DataError(
-            f"{raw.source} has inputs of shape {inputs.shape}: it must be (N, …) with N at least 1"
-        )
+def _check(raw: Raw) -> np.ndarray:
+    """Which labels, (N,) or (N, T), are to be classes: all, or those labels by step that a loss counts."""
+    inputs, labels, source = raw.inputs, raw.labels, raw.source
+    if inputs.ndim < 2 or not inputs.size:
+        raise DataError(f"{source} has inputs of shape {inputs.shape}: it must be (N, …) with N at least 1")
     shapes = [(len(inputs),), *([inputs.shape[:2]] if inputs.ndim == 3 else [])]
     if labels.shape not in shapes or labels.dtype.kind not in "iu":
         raise DataError(
-            f"{raw.source} has {len(inputs)} inputs and labels {labels.dtype} of shape {labels.shape}: "
+            f"{source} has {len(inputs)} inputs and labels {labels.dtype} of shape {labels.shape}: "
             f"labels must be integers of shape {' or '.join(map(str, shapes))}"
         )
     if inputs.dtype.kind == "f" and not np.isfinite(inputs).all():
         bad = int(np.flatnonzero(~np.isfinite(inputs.reshape(len(inputs), -1)).all(1))[0])
-        raise DataError(f"{raw.source} has a NaN or infinite input in sample {bad}: remove or repair it")
+        raise DataError(f"{source} has a NaN or infinite input in sample {bad}: remove or repair it")
     if raw.lengths is not None:
-        _check_lengths(raw, raw.lengths)
-    if labels.ndim == 2 and not (some := _counted(raw).any(1)).all():
-        raise DataError(
-            f"{raw.source} has no label in sample {int(some.argmin())}: each sample must have one at least"
-        )
+        try:
+            check_lengths(raw.lengths, *inputs.shape[:2])
+        except ShapeError as error:
+            raise DataError(f"{source}: {error}") from error
+    if labels.ndim == 1:
+        return np.ones(len(labels), bool)
+    counted = counted_labels(labels, raw.lengths)
+    if not counted.any(1).all():
+        bad = int(counted.any(1).argmin())
+        raise DataError(f"{source} has no label in sample {bad}: each sample must have one at least")
+    return counted
 
 
-def _counted(raw: Raw) -> np.ndarray:
-    """Which labels, (N,) or (N, T), are to be classes: all, or those labels by step that a loss counts."""
-    if raw.labels.ndim == 1:
-        return np.ones(len(raw.labels), bool)
-    return counted_labels(raw.labels, raw.lengths)
+def counted_labels(labels: np.ndarray, lengths: Any = None, ignore_index: int = IGNORED) -> np.ndarray:
+    """Which labels, (B,) or (B, T), count: those that are not ignored and stand at no padded step.
 
-
-def _check_lengths(raw: Raw, lengths: np.ndarray) -> None:
-    samples, steps = raw.inputs.shape[:2]
-    if lengths.shape != (samples,) or lengths.dtype.kind not in "iu":
-        raise DataError(
-            f"{raw.source} has {samples} inputs and lengths {lengths.dtype} of shape {lengths.shape}: "
-            f"lengths must be integers of shape ({samples},)"
-        )
-    wrong = np.flatnonzero((lengths < 1) | (lengths > steps))
-    if wrong.size:
-        raise DataError(
-            f"{raw.source} has length {lengths[wrong[0]]} in sample {wrong[0]}: the inputs of {steps} steps "
-            f"take 1 to {steps}"
-        )
-
-
-def _check_labels(raw: Raw, classes: int) -> None:
-    wrong = np.argwhere(_counted(raw) & ((raw.labels < 0) | (raw.labels >= classes)))
-    if len(wrong):
-        record, *step = wrong[0].tolist()
-        where = f"record {record}" + "".join(f", step {t}" for t in step)
-        raise DataError(
-            f"{raw.source} has label {raw.labels[tuple(wrong[0])]} in {where}: "
-            f"{classes} classes take 0 to {classes - 1}"
-        )
+    lengths  (B,) integers from 1 to T, or None; with labels (B, T) alone. Raises ShapeError naming sample,
+             length and T.
+    """
+    counted = labels != as_integer("cross_entropy", "ignore_index", ignore_index)
+    if lengths is None:
+        return counted
+    array = as_plain_array("cross_entropy", "lengths", lengths)
+    if labels.ndim != 2:
+        raise ShapeError("lengths were given with one label a sample: they take labels (B, T), one a step")
+    batch, steps = labels.shape
+    check_lengths(array, batch, steps)
+    return counted & (np.arange(steps) < array[:, None])
 
 
 def _channel_axis(inputs: np.ndarray) -> int | None:

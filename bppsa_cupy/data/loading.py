@@ -1,27 +1,27 @@
-"""One function for every layout."""
+"""The data set at a path: readers of image files, NumPy archives, texts and sequences."""
 
 from __future__ import annotations
 
+import gzip
+import math
 import os
+import re
+import struct
+import zlib
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
+
 from bppsa_cupy.arguments import as_flag, as_integer, as_path, is_one_of
 from bppsa_cupy.data import sequences
-from bppsa_cupy.data.dataset import Dataset, RawDataset, make_dataset
-from bppsa_cupy.data.readers import (
-    IDX_IMAGES,
-    STEPS,
-    TEXTS,
-    find_idx,
-    read_cifar10,
-    read_digits,
-    read_idx,
-    read_npz,
-    read_text,
-)
-from bppsa_cupy.errors import DataError
+from bppsa_cupy.data.dataset import Dataset, Normalization, Raw, RawDataset, make_dataset
+from bppsa_cupy.errors import DataError, reason_of
 
+#: Steps of a sequence, and the part of the text, at its end, that is for the test.
+STEPS, TEST_PART = 128, 10
+#: Suffixes of files that are texts.
+TEXTS = (".txt", ".md", ".rst")
 _TAKES = (
     "'digits', 'text', a folder of CIFAR-10's binary layout (data_batch_1.bin …) or of IDX files "
     "(train-images-idx3-ubyte …), or a file .bin, .npz, …-images-idx3-ubyte, .h5 (sequences of bppsa-data) "
@@ -96,3 +96,199 @@ def _read(path: Path) -> RawDataset:
     elif IDX_IMAGES.match(path.name):
         return read_idx(path)
     raise DataError(f"{path} is of no known layout: data must be {_TAKES}")
+
+
+# ---- CIFAR-10: records of a label byte and 3 × 32 × 32 pixel bytes (Krizhevsky 2009) ----
+
+_RECORD = 1 + 3 * 32 * 32
+#: Mean and deviation of the 50,000 training images, values divided by 255: red, green, blue.
+_CIFAR10 = Normalization((0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616))
+
+
+def read_cifar10(path: Path) -> RawDataset:
+    """One file of records; or of a folder all data_batch_*.bin, and test_batch.bin if it is there."""
+    files = sorted(path.glob("data_batch_*.bin")) if path.is_dir() else [path]
+    raws = [_read_records(file) for file in files]
+    inputs, labels = (np.concatenate([getattr(raw, name) for raw in raws]) for name in ("inputs", "labels"))
+    held = path / "test_batch.bin"
+    test = _read_records(held) if path.is_dir() and held.exists() else None
+    return RawDataset("cifar10", Raw(inputs, labels, str(path)), test, 10, normalization=_CIFAR10)
+
+
+def _read_records(file: Path) -> Raw:
+    size = file.stat().st_size
+    if size == 0 or size % _RECORD:
+        raise DataError(
+            f"{file} has {size} bytes, {size // _RECORD} records of {_RECORD} bytes and {size % _RECORD} "
+            "bytes more: a file holds complete records of a label byte and 3,072 pixels, and at least one"
+        )
+    records = np.fromfile(file, np.uint8).reshape(-1, _RECORD)
+    images = np.ascontiguousarray(records[:, 1:]).reshape(-1, 3, 32, 32)
+    return Raw(images, records[:, 0].copy(), str(file))
+
+
+# ---- MNIST's IDX: a big-endian header, then bytes; plain or gzipped (LeCun, Cortes and Burges) ----
+
+IDX_IMAGES = re.compile(r"(.*)images([-.])idx3-ubyte(\.gz)?$")
+
+
+def find_idx(folder: Path, split: str) -> Path | None:
+    """The file of images of `split` ("train" or "t10k") in `folder`; None where there is none."""
+    found = (file for file in sorted(folder.glob(f"{split}-images*")) if IDX_IMAGES.match(file.name))
+    return next(found, None)
+
+
+def read_idx(path: Path) -> RawDataset:
+    """A file of images and its labels; or of a folder those for training, and those for the test if there."""
+    images = find_idx(path, "train") if path.is_dir() else path
+    held = find_idx(path, "t10k") if path.is_dir() else None
+    assert images is not None, path
+    test = None if held is None else _read_idx_pair(held)
+    return RawDataset(path.name, _read_idx_pair(images), test, least_classes=10)
+
+
+def _read_idx_pair(images: Path) -> Raw:
+    """The images of one file, (N, 1, H, W) uint8, with the labels of the file that belongs to it."""
+    match = IDX_IMAGES.match(images.name)
+    assert match is not None, images
+    stem = f"{match[1]}labels{match[2]}idx1-ubyte"
+    candidates = [images.with_name(stem + end) for end in (match[3] or "", "", ".gz")]
+    labels = next((file for file in candidates if file.exists()), None)
+    if labels is None:
+        raise DataError(f"{images} has no labels beside it: {candidates[0]} must be there")
+    return Raw(_read_idx_bytes(images, 3)[:, None], _read_idx_bytes(labels, 1), str(images))
+
+
+def _read_idx_bytes(file: Path, axes: int) -> np.ndarray:
+    try:
+        with gzip.open(file, "rb") if file.suffix == ".gz" else open(file, "rb") as stream:
+            content = stream.read()
+    except (OSError, EOFError, zlib.error) as cause:
+        raise DataError(f"{file} cannot be read ({reason_of(cause)}): fetch it again") from cause
+    header = 4 + 4 * axes
+    magic = 0x800 + axes
+    if len(content) < header or struct.unpack(">I", content[:4])[0] != magic:
+        raise DataError(
+            f"{file} begins with {content[:4].hex() or 'nothing'}: an IDX file of bytes with {axes} axes "
+            f"begins with {magic:08x}"
+        )
+    shape = struct.unpack(f">{axes}I", content[4:header])
+    if len(content) != header + math.prod(shape):
+        raise DataError(
+            f"{file} has {len(content)} bytes: a header for {' × '.join(map(str, shape))} values takes "
+            f"{header + math.prod(shape)}"
+        )
+    return np.frombuffer(content, np.uint8, offset=header).reshape(shape)
+
+
+# ---- NumPy archives: x_train, y_train and perhaps x_test, y_test; or x, y ----
+
+
+def read_npz(file: Path) -> RawDataset:
+    """Training and test samples of an archive.
+
+    Inputs: images (N, C, H, W), sequences (N, T, F), vectors (N, D); bytes of three axes are grey images
+    (N, H, W) and get a channel axis. Bytes stay bytes, other numbers become float32. Labels: integers,
+    (N,) or (N, 1), of sequences also (N, T). Raises DataError for other names or a damaged file; nothing is
+    unpickled.
+    """
+    try:
+        with np.load(file, allow_pickle=False) as archive:
+            # An entry that does not begin as arrays do is given as bytes.
+            arrays = {name: np.asarray(archive[name]) for name in archive.files}
+    except Exception as cause:  # zipfile, its decompressors and the header's parser raise what they like
+        raise DataError(
+            f"{file} is no NumPy archive of plain arrays, or is damaged ({reason_of(cause)}): write it with "
+            "numpy.savez"
+        ) from cause
+    raws = [
+        _raw(file, arrays, names)
+        for names in (("x_train", "y_train"), ("x_test", "y_test"), ("x", "y"))
+        if set(names) <= arrays.keys()
+    ]
+    if not raws or len(arrays.keys() & {"x_test", "y_test"}) == 1:
+        raise DataError(
+            f"{file} holds {', '.join(sorted(arrays)) or 'nothing'}: it must hold x_train and y_train "
+            "(and x_test and y_test), or x and y"
+        )
+    return RawDataset(file.stem, raws[0], raws[1] if "x_test" in arrays else None)
+
+
+def _raw(file: Path, arrays: dict[str, np.ndarray], names: tuple[str, str]) -> Raw:
+    inputs, labels = (arrays[name] for name in names)
+    source = f"{file} ({', '.join(names)})"
+    if inputs.dtype.kind not in "iuf":
+        raise DataError(f"{source} has inputs of {inputs.dtype}: they must be bytes or real numbers")
+    if inputs.dtype != np.uint8:
+        inputs = inputs.astype(np.float32)
+    elif inputs.ndim == 3:
+        inputs = inputs[:, None]
+    if labels.ndim == 2 and labels.shape[1] == 1:
+        labels = labels[:, 0]
+    return Raw(inputs, labels, source)
+
+
+# ---- scikit-learn's handwritten digits, 1,797 images that come with the library ----
+
+
+def read_digits(seed: int) -> RawDataset:
+    """Samples (N, 1, 32, 32) uint8, every pixel of the 8 × 8 images repeated; a fifth of each class, chosen
+    by `seed`, is for the test. Raises DataError where scikit-learn is missing."""
+    try:
+        from sklearn.datasets import load_digits
+    except ImportError as cause:
+        raise DataError(
+            f"data 'digits' was asked for and scikit-learn cannot be imported ({cause}): "
+            "install the extra demo"
+        ) from cause
+    digits = load_digits()
+    images = np.round(digits.images * (255 / 16)).astype(np.uint8)
+    images = images.repeat(4, axis=1).repeat(4, axis=2)[:, None]
+    labels = digits.target
+    generator = np.random.default_rng(seed)
+    is_test = np.zeros(len(labels), bool)
+    for label in np.unique(labels):
+        members = generator.permutation(np.flatnonzero(labels == label))
+        is_test[members[: round(0.2 * len(members))]] = True
+    train, test = (Raw(images[chosen], labels[chosen], "digits") for chosen in (~is_test, is_test))
+    return RawDataset("digits", train, test)
+
+
+# ---- a text by characters ----
+
+
+def read_text(path: Path | None, steps: int) -> RawDataset:
+    """A file, UTF-8; without one, what Python's help says of the language, half a megabyte of English.
+
+    A character's number is its place among all characters of the text, by code point. Sequences (steps, 1)
+    lie one after the other, float32; the label of a step is the next character; the last tenth of the text is
+    for the test. Raises DataError for a text that is not UTF-8, or too short for one sequence of either kind.
+    """
+    if path is None:
+        from pydoc_data.topics import topics
+
+        name, source, text = "text", "Python's help", "\n".join(topics[name] for name in sorted(topics))
+    else:
+        name, source = path.stem, str(path)
+        try:
+            text = path.read_text(encoding="utf-8")
+        except UnicodeDecodeError as cause:
+            raise DataError(
+                f"{path} is no text of UTF-8 ({cause.reason} at byte {cause.start}): convert it"
+            ) from cause
+    vocabulary = "".join(sorted(set(text)))
+    points = np.frombuffer(text.encode("utf-32-le"), np.uint32)
+    numbers = np.searchsorted(np.unique(points), points)
+    cut = len(text) - len(text) // TEST_PART
+    least = TEST_PART * (steps + 1)
+    if len(text) < least:
+        raise DataError(
+            f"{source} has {len(text)} characters: sequences of {steps} steps take {least}, a tenth of them "
+            "for the test"
+        )
+    splits = []
+    for part in (numbers[:cut], numbers[cut:]):
+        count = (len(part) - 1) // steps
+        inputs = part[: count * steps].astype(np.float32).reshape(count, steps, 1)
+        splits.append(Raw(inputs, part[1 : count * steps + 1].astype(np.int64).reshape(count, steps), source))
+    return RawDataset(name, splits[0], splits[1], len(vocabulary), ready=True, vocabulary=vocabulary)

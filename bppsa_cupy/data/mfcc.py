@@ -6,12 +6,12 @@ recognition, 1980; the paper's table 3.
 
 from __future__ import annotations
 
-import warnings
+import importlib
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
-from bppsa_cupy.data.wav import import_audio
 from bppsa_cupy.errors import DataError
 
 
@@ -69,20 +69,6 @@ def extract(samples: np.ndarray, rate: int, mfcc: Mfcc, source: str) -> np.ndarr
     return np.concatenate(found, axis=1).astype(np.float32)
 
 
-def check_bands(mfcc: Mfcc, rate: int) -> None:
-    """Raise DataError where a mel band is narrower than the window can tell, which librosa leaves empty."""
-    librosa = import_audio("librosa")
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        basis = librosa.filters.mel(sr=rate, n_fft=mfcc.n_fft, n_mels=mfcc.n_mels)
-    empty = int((basis.max(axis=1) == 0).sum())
-    if empty:
-        raise DataError(
-            f"{empty} of {mfcc.n_mels} mel bands are empty with windows of {mfcc.n_fft} samples at {rate} "
-            "Hz: give fewer --n-mels or a larger --n-fft"
-        )
-
-
 def normalize(features: np.ndarray) -> np.ndarray:
     """Each coefficient with zero mean and unit deviation over the frames; one that is constant becomes 0."""
     wide = features.astype(np.float64)
@@ -90,3 +76,13 @@ def normalize(features: np.ndarray) -> np.ndarray:
     deviation = np.sqrt((wide * wide).mean(axis=0))
     varies = deviation > np.finfo(np.float32).eps * np.abs(features).max(axis=0)
     return (np.where(varies, wide, 0) / np.where(varies, deviation, 1)).astype(np.float32)
+
+
+def import_audio(name: str) -> Any:
+    """The module `name` of the extra audio. Raises DataError naming the extra where it is missing."""
+    try:
+        return importlib.import_module(name)
+    except (ImportError, OSError) as cause:
+        raise DataError(
+            f"reading audio takes {name}, which cannot be imported ({cause}): install the extra audio"
+        ) from cause

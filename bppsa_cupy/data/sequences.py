@@ -12,7 +12,7 @@ import h5py
 import numpy as np
 
 from bppsa_cupy.data.dataset import Normalization, Raw
-from bppsa_cupy.errors import DataError, reason_of
+from bppsa_cupy.errors import DataError
 from bppsa_cupy.system.hdf5 import attribute, create, open_file, read_array, write_array
 
 FORMAT, VERSION = "bppsa-sequences", 1
@@ -79,30 +79,32 @@ def read_sequences(path: str | os.PathLike[str]) -> Sequences:
     with open_file(path, error=DataError) as file:
         kind = attribute(file, "format", str, DataError)
         version = attribute(file, "format_version", int, DataError)
-        if (kind, version) != (FORMAT, VERSION):
-            raise DataError(
-                f"{path} has the format {kind!r}, version {version}: data must be {FORMAT!r}, version "
-                f"{VERSION}, as bppsa-data writes it"
-            )
         normalization = attribute(file, "normalization", str, DataError)
-        if normalization not in NORMALIZATIONS:
+        if (kind, version) != (FORMAT, VERSION) or normalization not in NORMALIZATIONS:
             raise DataError(
-                f"{path} has the normalization {normalization!r}: it must be one of "
-                f"{', '.join(NORMALIZATIONS)}"
+                f"{path} has the format {kind!r}, version {version}, and normalization {normalization!r}: "
+                f"data must be {FORMAT!r}, version {VERSION}, with one of {', '.join(NORMALIZATIONS)}"
             )
-        train = _read_split(file, "train")
+        train, constants = _read_split(file, "train"), None
+        if normalization == "train":
+            shape = train.inputs.shape[2:]
+            mean, std = (
+                read_array(file, name, kinds="f", ndim=1, error=DataError) for name in ("mean", "std")
+            )
+            if mean.shape != shape or std.shape != shape or not (np.isfinite(mean) & (std > 0)).all():
+                raise DataError(
+                    f"{path}: mean and std have shapes {mean.shape} and {std.shape}, the inputs {shape[0]} "
+                    "features: each must have one finite mean and one std above 0"
+                )
+            constants = Normalization(tuple(mean.tolist()), tuple(std.tolist()))
         names = _read_json(file, "class_names", list)
         if not names or not all(isinstance(name, str) for name in names):
             raise DataError(f"{path} has the class names {names!r}: they must be a list of texts, not empty")
         return Sequences(
-            name=attribute(file, "name", str, DataError),
-            train=train,
-            test=_read_split(file, "test") if "test" in file else None,
-            class_names=tuple(names),
-            normalization=normalization,
-            constants=_read_constants(file, train.inputs.shape[2]) if normalization == "train" else None,
-            origin=_read_json(file, "origin", dict),
-        )
+            attribute(file, "name", str, DataError), train,
+            _read_split(file, "test") if "test" in file else None,
+            tuple(names), normalization, constants, _read_json(file, "origin", dict),
+        )  # fmt: skip
 
 
 def _read_split(file: h5py.File, name: str) -> Raw:
@@ -119,24 +121,12 @@ def _read_split(file: h5py.File, name: str) -> Raw:
     return Raw(inputs, labels, f"{file.filename} ({name})", lengths)
 
 
-def _read_constants(file: h5py.File, features: int) -> Normalization:
-    mean, std = (read_array(file, name, kinds="f", ndim=1, error=DataError) for name in ("mean", "std"))
-    if mean.shape != (features,) or std.shape != (features,) or not (np.isfinite(mean) & (std > 0)).all():
-        raise DataError(
-            f"{file.filename}: mean and std have shapes {mean.shape} and {std.shape}, the inputs {features} "
-            "features: each must have one finite mean and one std above 0"
-        )
-    return Normalization(tuple(mean.tolist()), tuple(std.tolist()))
-
-
 def _read_json(file: h5py.File, name: str, kind: type) -> Any:
     text = attribute(file, name, str, DataError)
     try:
         value = json.loads(text)
-    except ValueError as cause:
-        raise DataError(
-            f"{file.filename}: attribute {name!r} is no JSON ({reason_of(cause)}): write it again"
-        ) from cause
+    except ValueError:
+        value = None
     if not isinstance(value, kind):
         raise DataError(f"{file.filename}: attribute {name!r} is {text[:60]}: it must be a {kind.__name__}")
     return value

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 
 from bppsa_cupy.data import Batch
-from bppsa_cupy.data.labels import counted_labels
+from bppsa_cupy.data.dataset import counted_labels
 from bppsa_cupy.devices import Array, Device
 from bppsa_cupy.distributed import Group, Handle
 from bppsa_cupy.network.sequential import Sequential

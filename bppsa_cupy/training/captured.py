@@ -13,7 +13,7 @@ import numpy as np
 
 from bppsa_cupy.arguments import as_instance, is_one_of
 from bppsa_cupy.conversion import is_on_gpu
-from bppsa_cupy.data.labels import counted_labels
+from bppsa_cupy.data.dataset import counted_labels
 from bppsa_cupy.devices import Array, get_device
 from bppsa_cupy.devices.cuda import CudaDevice, Replay
 from bppsa_cupy.distributed import BatchSequential

@@ -19,7 +19,7 @@ from tqdm import tqdm
 
 from bppsa_cupy.arguments import as_instance, as_path
 from bppsa_cupy.data import Dataset, Split, batches, number_of_batches
-from bppsa_cupy.data.labels import counted_labels
+from bppsa_cupy.data.dataset import counted_labels
 from bppsa_cupy.errors import BppsaError, CheckpointError, DataError, NonFiniteError
 from bppsa_cupy.network.sequential import Sequential
 from bppsa_cupy.raw_kernels import KERNELS

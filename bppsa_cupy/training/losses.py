@@ -10,7 +10,7 @@ import numpy as np
 
 from bppsa_cupy.arguments import as_instance, as_integer, as_number, as_plain_array
 from bppsa_cupy.conversion import of_dtype
-from bppsa_cupy.data.labels import IGNORED, counted_labels
+from bppsa_cupy.data.dataset import IGNORED, counted_labels
 from bppsa_cupy.devices import Array, Device, device_of
 from bppsa_cupy.errors import BppsaError, LabelError, ShapeError
 from bppsa_cupy.raw_kernels import KERNELS

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from bppsa_cupy.arguments import as_flag, as_integer, as_list, as_path, is_one_of
-from bppsa_cupy.data.augment import check_augmentation
+from bppsa_cupy.data.batching import check_augmentation
 from bppsa_cupy.errors import BppsaError
 from bppsa_cupy.network import METHODS
 from bppsa_cupy.network.sequential import Sequential

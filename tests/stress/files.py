@@ -44,8 +44,8 @@ import h5py  # noqa: E402
 import numpy as np  # noqa: E402
 
 import bppsa_cupy as bp  # noqa: E402
-from bppsa_cupy.data import load, wav  # noqa: E402
-from bppsa_cupy.data.clips import Source, find_clips  # noqa: E402
+from bppsa_cupy.data import load  # noqa: E402
+from bppsa_cupy.data.audio import Source, decode, find_clips  # noqa: E402
 from bppsa_cupy.data.dataset import Dataset, Normalization, Raw, Split  # noqa: E402
 from bppsa_cupy.data.sequences import Sequences, read_sequences, write_sequences  # noqa: E402
 from bppsa_cupy.records.file import load_jacobians, save_jacobians  # noqa: E402
@@ -181,7 +181,7 @@ def make_other_formats() -> list[Format]:
     def read_clips(path: Path) -> None:
         source = Source(path)
         for clip in find_clips(source):
-            wav.decode(source.read(clip.name), f"{path}: {clip.name}")
+            decode(source.read(clip.name), f"{path}: {clip.name}")
 
     def read_log(path: Path) -> None:
         with TrainingLog(path, 3):
@@ -194,7 +194,7 @@ def make_other_formats() -> list[Format]:
         Format(names[0], images, load, ((names[1], labels),)),
         Format(f"{names[0]}.gz", gzip.compress(images), load, ((f"{names[1]}.gz", gzip.compress(labels)),)),
         Format("data_batch_1.bin", bytes([3]) + rng.bytes(3072), load),
-        Format("clip.wav", sound.getvalue(), lambda path: wav.decode(path.read_bytes(), str(path))),
+        Format("clip.wav", sound.getvalue(), lambda path: decode(path.read_bytes(), str(path))),
         Format("clips.zip", clips.getvalue(), read_clips),
         Format("log.jsonl", log, read_log),
     ]
