@@ -19,7 +19,6 @@ from bppsa_cupy.distributed import (
     launched_size,
 )
 from bppsa_cupy.distributed.guard import import_mpi
-from bppsa_cupy.distributed.network import read_grid
 from bppsa_cupy.errors import BppsaError, DistributedError
 from bppsa_cupy.network.sequential import Sequential
 from bppsa_cupy.plan import Partition
@@ -72,14 +71,12 @@ def make_group(arguments: argparse.Namespace, agreed: Callable[[], dict[str, Any
     """
     if arguments.ranks in (None, "batch") and arguments.partition is not None:
         raise BppsaError("--partition says which rank holds which layers: give --ranks layers with it")
-    whole = (arguments.ranks is None or arguments.ranks.startswith("batch")) and arguments.ppv is None
+    whole = arguments.ranks in (None, "batch") and arguments.ppv is None
     if arguments.micro_batch is not None and not whole:
         raise BppsaError(
             "--micro-batch is of batches that ranks share, or one process: give --ranks batch with it, or no "
             "--ranks; a pipeline takes --micro-batches, their number"
         )
-    if arguments.sync_batch_norm and not (arguments.ranks or "").startswith("batch"):
-        raise BppsaError("--sync-batch-norm requires --ranks batch")
     if not _together(arguments):
         return None
     group = Group(device=arguments.device, transport=arguments.transport)
@@ -89,24 +86,17 @@ def make_group(arguments: argparse.Namespace, agreed: Callable[[], dict[str, Any
 
 
 def in_micro_batches(
-    network: Sequential, group: Group | None, partition: Partition | None, arguments: argparse.Namespace
+    network: Sequential, group: Group | None, arguments: argparse.Namespace
 ) -> BatchSequential:
     """The network by micro-batches, of a rank's part of a batch by default; says of which size."""
-    over, micro_batch = arguments.ranks, arguments.micro_batch
+    micro_batch = arguments.micro_batch
     if group is None:
         return accumulate(network, micro_batch)
-    rows, shared = (
-        group.size if over == "batch" else read_grid(over, group.size)[0],
-        arguments.sync_batch_norm,
-    )
-    how = "with the statistics of the whole"
-    if not shared:
-        micro_batch = micro_batch or -(-arguments.batch_size // rows)
-        how = f"by micro-batches of {micro_batch} samples"
-    result = distribute(network, group, partition, over=over, micro_batch=micro_batch, sync_batch_norm=shared)
+    micro_batch = micro_batch or -(-arguments.batch_size // group.size)
+    result = distribute(network, group, over="batch", micro_batch=micro_batch)
     assert isinstance(result, BatchSequential)
     if result.writes:
-        print(f"{rows} parts of a batch, {how}", flush=True)
+        print(f"{group.size} parts of a batch, by micro-batches of {micro_batch} samples", flush=True)
     return result
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -127,20 +126,14 @@ def _add_sparsity(parser: argparse.ArgumentParser) -> None:
 def _add_ranks(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("ranks", "Processes that mpiexec -n P starts, each with a device.")
     group.add_argument(
-        "--ranks", type=way, metavar="|".join((*RANKS, "batch:R,layers:C")),
-        help="What the ranks share: each batch, the network's layers, or the steps of its sequences; or a "
-        "grid of R rows that share each batch, of C ranks that share layers (or steps, batch:R,time:C). "
+        "--ranks", choices=RANKS,
+        help="What the ranks share: each batch, the network's layers, or the steps of its sequences. "
         "Default: no ranks.",
     )  # fmt: skip
     group.add_argument(
         "--micro-batch", type=cli.positive, metavar="B",
         help="Sum up gradients of B samples at a time; with --ranks batch the bits are the same for any "
         "number of ranks. Default: a rank's part of the batch.",
-    )  # fmt: skip
-    group.add_argument(
-        "--sync-batch-norm", action="store_true",
-        help="Normalise by the statistics of the batch of all ranks. Requires --ranks batch. Default: those "
-        "of a rank's part.",
     )  # fmt: skip
     cli.add_partition(group)
     group.add_argument(
@@ -173,13 +166,6 @@ def layer_rate(text: str) -> dict[str, Any]:
         return {"params": [place.strip() for place in places.split(",")], "lr": float(rate)}
     except ValueError:
         raise argparse.ArgumentTypeError(f"{text!r} is no LAYERS:RATE: give it as 0,3.bias:0.001") from None
-
-
-def way(text: str) -> str:
-    """The argument type of what ranks share."""
-    if text in RANKS or re.fullmatch(r"batch:[1-9]\d*,(layers|time):[1-9]\d*", text):
-        return text
-    raise argparse.ArgumentTypeError(f"{text!r} is none of {', '.join(RANKS)}, and no batch:R,layers:C")
 
 
 def main(argv: list[str] | None = None) -> int:

@@ -72,8 +72,8 @@ def run(arguments: argparse.Namespace) -> None:
             partition = plan.partition
             if partition is not None and group is not None and over == "layers":
                 _check_ranks(arguments.plan, partition.ranks, group.size)
-        if group is None or over.startswith("batch"):
-            network = ranks.in_micro_batches(network, group, partition, arguments)
+        if group is None or over == "batch":
+            network = ranks.in_micro_batches(network, group, arguments)
         else:
             network = ranks.over_ranks(network, group, partition, over)
     if plan is not None:

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 
 from bppsa_cupy.arguments import as_flag, as_instance, as_integer
 from bppsa_cupy.conversion import of_list
-from bppsa_cupy.devices import Array
-from bppsa_cupy.distributed.group import Group
+from bppsa_cupy.devices import Array, Device
+from bppsa_cupy.distributed.group import Group, Handle
 from bppsa_cupy.distributed.shared import SharedChoices, SharedSequential, agree_on
-from bppsa_cupy.distributed.tree_sum import TreeSum, shares
 from bppsa_cupy.errors import DistributedError, PassError
 from bppsa_cupy.network.architecture import Architecture
 from bppsa_cupy.network.backward import BackwardReport, checked_gradient
@@ -26,6 +26,8 @@ from bppsa_cupy.records.records import JacobianRecords
 
 #: Gives a micro-batch's part of a batch's loss, an array of no dimensions, and the gradient by its scores.
 PartOfLoss = Callable[[Array, slice], tuple[Array, Array]]
+#: The tag of a rank's first partial sum; that of the next is one more.
+PARTIAL = 16
 
 
 @dataclass
@@ -49,32 +51,12 @@ class Cut:
     own      the numbers of those that this process works on
     mine     its samples
     rows     how many samples each rank has
-    numbers  of the passes that this process makes: those of `own`, or None, a pass of no sample, where it has
-             none and the others wait for what it adds to their statistics
     """
 
     samples: list[slice]
     own: range
     mine: slice
     rows: list[int]
-    numbers: Sequence[int | None]
-
-
-@dataclass(frozen=True)
-class RanksBatch:
-    """A batch whose statistics all ranks of a group take: a `SharedBatch`.
-
-    counts  whether this rank's pass has samples of it
-    """
-
-    group: Group
-    samples: int
-    counts: bool
-
-    def sum(self, own: Array) -> Array:
-        if not self.counts:
-            own[...] = 0
-        return self.group.sum(own)
 
 
 def accumulate(network: Sequential, micro_batch: int) -> BatchSequential:
@@ -102,36 +84,20 @@ class BatchSequential(SharedSequential):
 
     Dropout draws by the number of a sample in the batch. Batch normalisation takes the statistics of a
     micro-batch; the running ones move once a batch, by the mean of the micro-batches' moves, weighted by
-    samples. With `sync_batch_norm` it takes those of the whole batch, and the running ones follow these.
+    samples.
 
     inner        what the micro-batches go through
     group        the ranks that share batches; None for one process
     micro_batch  samples of a micro-batch, but for a batch's last; None for a rank's part, ceil(B / ranks)
-    sync_batch_norm  whether ranks share the statistics of batch normalisation; of a rank's part alone
     """
 
-    def __init__(
-        self,
-        inner: Sequential,
-        group: Group | None,
-        micro_batch: int | None = None,
-        *,
-        sync_batch_norm: bool = False,
-    ) -> None:
-        self.micro_batch, self.sync_batch_norm = None, as_flag("a batch", "sync_batch_norm", sync_batch_norm)
-        if self.sync_batch_norm and (micro_batch is not None or group is None):
-            raise DistributedError(
-                f"sync_batch_norm=True was asked for with micro_batch={micro_batch!r}: the statistics of a "
-                "whole batch take one micro-batch a rank; leave micro_batch out"
-            )
+    def __init__(self, inner: Sequential, group: Group | None, micro_batch: int | None = None) -> None:
+        self.micro_batch = None
         if micro_batch is not None or group is None:
             self.micro_batch = as_integer("a batch", "micro_batch", micro_batch, 1, error=DistributedError)
         if group is not None:
-            agree_on(
-                inner, group, over="batch", micro_batch=self.micro_batch, sync_batch_norm=self.sync_batch_norm
-            )
-            if not isinstance(inner, SharedSequential):
-                inner = copy.copy(inner)
+            agree_on(inner, group, over="batch", micro_batch=self.micro_batch)
+            inner = copy.copy(inner)
         self.inner = inner
         self._ranks, self._rank = (1, 0) if group is None else (group.size, group.rank)
         self.over = group
@@ -155,10 +121,9 @@ class BatchSequential(SharedSequential):
 
     @property
     def writes(self) -> bool:
-        return self._rank == 0 and self.inner.writes
+        return self._rank == 0
 
     def on_any_rank(self, flag: bool) -> bool:
-        flag = self.inner.on_any_rank(flag)
         return flag if self.over is None else self.over.any(flag)
 
     def cut(self, batch: int) -> Cut:
@@ -168,9 +133,7 @@ class BatchSequential(SharedSequential):
         held = shares(len(samples), self._ranks)
         bounds = [min(part.start * micro, batch) for part in held] + [batch]
         rows = np.diff(bounds).tolist()
-        own = held[self._rank]
-        numbers = own or ([None] if self.sync_batch_norm else [])
-        return Cut(samples, own, slice(bounds[self._rank], bounds[self._rank + 1]), rows, numbers)
+        return Cut(samples, held[self._rank], slice(bounds[self._rank], bounds[self._rank + 1]), rows)
 
     def own_samples(self, batch: int) -> slice:
         return self.cut(batch).mine
@@ -200,13 +163,8 @@ class BatchSequential(SharedSequential):
         with self.device.naming_memory:
             current, given, cut = self._begun(x, into)
             current.keeps = keep
-            outputs = []
-
-            def take(number: int | None, part: Pass) -> None:
-                if number is not None:
-                    outputs.append(part.output)
-
-            self._through_all(current, given, lengths, cut, take)
+            outputs: list[Array] = []
+            self._through_all(current, given, lengths, cut, lambda _, part: outputs.append(part.output))
             current.output = self._gathered(outputs, current.shape_at(len(self)), cut)
         self.last_pass = current
         return current.output
@@ -229,15 +187,12 @@ class BatchSequential(SharedSequential):
         wanted = as_flag("backward", "input_gradient", input_gradient)
         assert isinstance(current, BatchPass)
         cut = self.cut(current.batch)
-        if len(current.parts) < len(cut.numbers):
+        if len(current.parts) < len(cut.own):
             raise PassError("the pass kept one micro-batch alone: run net.forward(x) first")
         with self.device.naming_memory:
             whole, by_input = checked_gradient(current, gradient), []
             sums = self._sum("gradients", self.gradients.flat.size)
-            for part, number in zip(current.parts, cut.numbers, strict=False):
-                if number is None:
-                    self._back_through_nothing(part, method, wanted)
-                    continue
+            for part, number in zip(current.parts, cut.own, strict=False):
                 result = self._back(part, whole[cut.samples[number]], method, wanted)
                 if wanted:
                     by_input.append(result)
@@ -261,10 +216,7 @@ class BatchSequential(SharedSequential):
             current, given, cut = self._begun(x, into)
             total = self._sum("step", self.gradients.flat.size + 1)
 
-            def go_back(number: int | None, part: Pass) -> None:
-                if number is None:
-                    self._back_through_nothing(part, method, False)
-                    return
+            def go_back(number: int, part: Pass) -> None:
                 value, gradient = loss(part.output, cut.samples[number])
                 self._back(part, checked_gradient(part, gradient), method, False)
                 total.add(number, self.gradients.flat, value.reshape(1))
@@ -304,7 +256,7 @@ class BatchSequential(SharedSequential):
         given: Array,
         lengths: Any,
         cut: Cut,
-        then: Callable[[int | None, Pass], None],
+        then: Callable[[int, Pass], object],
         *,
         together: bool = True,
     ) -> None:
@@ -316,38 +268,29 @@ class BatchSequential(SharedSequential):
             self._choices.begin_pass()
         inner, count = self.inner, len(cut.samples)
         inner.training, inner.random_state = self.training, self.random_state
-        moves = self.training and bool(self.buffers) and not self.sync_batch_norm
+        moves = self.training and bool(self.buffers)
         alone = count == 1 and self.over is None
-        shared = None
-        if self.sync_batch_norm:
-            assert self.over is not None
-            shared = RanksBatch(self.over, len(given), bool(cut.own))
         if moves:
             self.buffers.keep()
         self._starts = [array.copy() for array in self._moving] if moves else []
-        for place, number in enumerate(cut.numbers):
-            index = place if together else 0
-            samples = slice(0, 0) if number is None else cut.samples[number]
+        for place, number in enumerate(cut.own):
+            index, samples = place if together else 0, cut.samples[number]
             if index == len(current.parts):
                 current.parts.append(Pass(self.parameters, self.architecture, inner._contexts()))
             part = current.parts[index]
             if moves and place:
                 self.buffers.restore()
-            x, own_lengths = given[samples], None
-            if number is None:
-                x = self.device.zeros((1, *given.shape[1:]), given.dtype)
-            elif lengths is not None:
-                own_lengths = np.asarray(self.device.to_host(lengths))[samples]
-            taken = begin(part, x, own_lengths, None, current.keeps)
+            own_lengths = None if lengths is None else np.asarray(self.device.to_host(lengths))[samples]
+            taken = begin(part, given[samples], own_lengths, None, current.keeps)
             for ctx in part.layers:
-                ctx.first_sample, ctx.shared_batch = samples.start, shared
+                ctx.first_sample = samples.start
             part.output = inner._through(part, taken)
-            if moves and number is not None and not alone:
+            if moves and not alone:
                 self._take_move(number, samples, cut)
             then(number, part)
         if moves and not alone:
             self._agree_on_buffers(count)
-        del current.parts[len(cut.numbers) if together else 1 :]
+        del current.parts[len(cut.own) if together else 1 :]
         if not together:
             current.output = current.parts[0].output if current.parts else None
         self.random_state["passes"] += self.training
@@ -355,10 +298,6 @@ class BatchSequential(SharedSequential):
     def _back(self, part: Pass, gradient: Array, method: str, wanted: bool) -> Array | None:
         result, self.last_backward = self.inner._backward.run(part, gradient, method, wanted, None)
         return result
-
-    def _back_through_nothing(self, part: Pass, method: str, wanted: bool) -> None:
-        """Go back through a pass of no sample, for what the other ranks wait for."""
-        self._back(part, self.device.zeros(part.output.shape, self.dtype), method, wanted)
 
     def _report_nothing(self, method: str, cut: Cut) -> None:
         """What a rank ran that has no samples."""
@@ -412,3 +351,142 @@ class BatchSequential(SharedSequential):
         if self.over is not None:
             self.over.allgather(mine, whole, cut.rows)
         return whole
+
+
+# ---- sums of numbered terms by a binary tree: their bits do not depend on which rank holds which terms ----
+
+
+@dataclass(frozen=True)
+class Node:
+    """The sum of terms `start` to `start + length - 1`; `length` is a power of two, and divides `start`."""
+
+    start: int
+    length: int
+
+    def joins(self, behind: Node) -> bool:
+        """Whether the node after makes a larger one with this one."""
+        return self.length == behind.length and self.start % (2 * self.length) == 0
+
+
+def nodes_of(terms: range) -> list[Node]:
+    """The largest nodes of which terms that follow each other consist."""
+    found, start = [], terms.start
+    while start < terms.stop:
+        length = start & -start or 1 << terms.stop.bit_length()
+        while start + length > terms.stop:
+            length //= 2
+        found.append(Node(start, length))
+        start += length
+    return found
+
+
+def shares(count: int, ranks: int) -> list[range]:
+    """Which of so many things each rank holds: as many as others or one more, the first rank the most."""
+    return [range(start, stop) for start, stop in pairwise(-(-count * r // ranks) for r in range(ranks + 1))]
+
+
+class TreeSum:
+    """Sums of arrays of `size` values, each rank's own terms and then those of all ranks.
+
+    group  None for one process
+    size   values of each term
+
+    Terms are joined by a binary tree over their numbers: two nodes of 2^k terms whose first number is a
+    multiple of 2^(k + 1) make one of 2^(k + 1), and what is left is added from the right. Law: the sum
+    depends on the terms alone, to the bit, and not on who holds them.
+
+    Each rank adds up a slice of all ranks' nodes, and all gather the slices: a rank sends and receives some 2
+    `size` values, where its terms are one node, in place of every rank's `size`.
+    """
+
+    def __init__(self, group: Group | None, device: Device, dtype: np.dtype, size: int) -> None:
+        self._group, self._device, self._dtype, self.size = group, device, dtype, size
+        self._ranks, self._rank = (1, 0) if group is None else (group.size, group.rank)
+        self._spare: list[Array] = []
+        self._stack: list[tuple[Node, Array]] = []
+        cuts = [size * rank // self._ranks for rank in range(self._ranks + 1)]
+        self._slices = [slice(start, stop) for start, stop in pairwise(cuts)]
+
+    def add(self, number: int, *parts: Array) -> None:
+        """Take one of this rank's terms, which come by rising numbers: flat arrays, one after another."""
+        node, held = Node(number, 1), None
+        while self._stack and self._stack[-1][0].joins(node):
+            before, sums = self._stack.pop()
+            if held is None:
+                for span, part in self._spans(parts):
+                    sums[span] += part
+            else:
+                sums += held
+                self._spare.append(held)
+            node, held = Node(before.start, 2 * before.length), sums
+        if held is None:
+            held = self._spare.pop() if self._spare else self._device.empty((self.size,), self._dtype)
+            for span, part in self._spans(parts):
+                held[span] = part
+        self._stack.append((node, held))
+
+    def finish(self, terms: int) -> Array:
+        """(size,) the sum of terms 0 to `terms` - 1, on every rank, up to the next `add`; collective."""
+        if self._ranks == 1:
+            own, self._stack = self._stack, []
+            return self._joined(own)
+        assert self._group is not None
+        part = self._finish_slice(self._group, terms)
+        if not self._spare:
+            self._spare.append(self._device.empty((self.size,), self._dtype))
+        result = self._spare[-1]
+        self._group.allgather(part, result, [span.stop - span.start for span in self._slices])
+        return result
+
+    def _finish_slice(self, group: Group, terms: int) -> Array:
+        """This rank's slice of the sum."""
+        own, self._stack = self._stack, []
+        device, mine = self._device, self._slices[self._rank]
+        group.finish()
+        for other, span in enumerate(self._slices):
+            if other != self._rank:
+                for index, (_, array) in enumerate(own):
+                    group.isend(array[span], other, PARTIAL + index)
+        arriving: list[tuple[Node, Array, Handle | None]] = []
+        for other, held in enumerate(shares(terms, self._ranks)):
+            for index, node in enumerate(nodes_of(held)):
+                if other == self._rank:
+                    arriving.append((node, own[index][1][mine].copy(), None))
+                else:
+                    array = device.empty((mine.stop - mine.start,), self._dtype)
+                    arriving.append((node, array, group.post(array, other, PARTIAL + index)))
+        for _, _, handle in arriving:
+            if handle is not None:
+                handle.wait()
+        part = self._joined([(node, array) for node, array, _ in arriving], spare=False)
+        group.finish()
+        self._spare.extend(array for _, array in own)
+        return part
+
+    def _joined(self, nodes: list[tuple[Node, Array]], *, spare: bool = True) -> Array:
+        """The sum of nodes that follow each other from term 0 on, in one of their arrays."""
+        stack: list[tuple[Node, Array]] = []
+        released = []
+        for node, array in nodes:
+            while stack and stack[-1][0].joins(node):
+                before, sums = stack.pop()
+                sums += array
+                released.append(array)
+                node, array = Node(before.start, 2 * before.length), sums
+            stack.append((node, array))
+        while len(stack) > 1:
+            _, behind = stack.pop()
+            stack[-1][1][...] += behind
+            released.append(behind)
+        result = stack[0][1]
+        if spare:
+            self._spare.extend([*released, result])
+        return result
+
+    def _spans(self, parts: tuple[Array, ...]) -> list[tuple[slice, Array]]:
+        found, start = [], 0
+        for part in parts:
+            found.append((slice(start, start + part.size), part))
+            start += part.size
+        assert start == self.size, "the parts of a term are those of every term"
+        return found

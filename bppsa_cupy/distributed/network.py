@@ -2,24 +2,35 @@
 
 from __future__ import annotations
 
-import re
+from dataclasses import replace
 from typing import Any
 
+import numpy as np
+
 from bppsa_cupy.arguments import as_instance, as_integer, is_one_of
-from bppsa_cupy.devices import Array
-from bppsa_cupy.distributed.backward import FORWARD, RankBackward, RankScans
+from bppsa_cupy.devices import Array, Device, Launch
 from bppsa_cupy.distributed.balance import layer_multiply_adds
 from bppsa_cupy.distributed.batch_network import BatchSequential
 from bppsa_cupy.distributed.group import Group
 from bppsa_cupy.distributed.parameters import RankBuffers, RankParameters, owners_by_layer
 from bppsa_cupy.distributed.shared import SharedSequential
 from bppsa_cupy.distributed.time_network import TimeSequential
-from bppsa_cupy.errors import DistributedError
-from bppsa_cupy.layers import Context
+from bppsa_cupy.errors import DistributedError, PlanError
+from bppsa_cupy.layers import Context, Residual
+from bppsa_cupy.layers.stack import backward_input_first
+from bppsa_cupy.network.architecture import Architecture
+from bppsa_cupy.network.backward import Backward
 from bppsa_cupy.network.forward import through
-from bppsa_cupy.network.passes import Pass
+from bppsa_cupy.network.passes import Pass, SectionPass
+from bppsa_cupy.network.run_scans import RunScans
+from bppsa_cupy.network.scan_walk import ScanWalk
+from bppsa_cupy.network.sections import Run
 from bppsa_cupy.network.sequential import Sequential
-from bppsa_cupy.plan import Partition, Plan
+from bppsa_cupy.plan import Partition, Plan, Schedule
+from bppsa_cupy.scan.ranks import RankScan
+
+#: The tags of activations and of gradients between layers, below `scan.ranks.FIRST_TAG`.
+FORWARD, BACKWARD = 0, 1
 
 
 def distribute(
@@ -30,7 +41,6 @@ def distribute(
     over: str = "layers",
     chunk: int | None = None,
     micro_batch: int | None = None,
-    sync_batch_norm: bool = False,
 ) -> RankSequential | TimeSequential | BatchSequential:
     """A network over ranks.
 
@@ -38,43 +48,29 @@ def distribute(
                dropped
     over       "layers": each rank holds parameters, activations, Jacobians and gradients of its own layers;
                "time": each holds all parameters, and activations of its own steps of the sequences;
-               "batch": each holds all parameters, and activations of its own samples;
-               "batch:R,layers:C", or "batch:R,time:C": R rows of C ranks, rank = row C + column; the rows
-               share each batch, the ranks of a row layers or steps
+               "batch": each holds all parameters, and activations of its own samples
     partition  which layers each rank owns; by default parts of about equal multiply-adds. Ranks beyond the
                layers hold nothing and run along
     chunk      over time, steps that are reduced together; by default one chunk per rank
     micro_batch  over the batch, samples whose gradients are one term of the sum, which is the same for any
                number of ranks: a rank takes whole ones. By default a rank's part of each batch
-    sync_batch_norm  over the batch, whether batch normalisation takes the statistics of the whole batch, by
-               three sums over the ranks a layer, in place of those of a rank's part
 
     Collective. Raises DistributedError where what the ranks give differs, the group has another device, or
     the network cannot be split over time, and PlanError where the partition does not cover the layers.
     """
     as_instance("distribute", "a network", network, Sequential, "a Sequential", error=DistributedError)
     as_instance("distribute", "a group", group, Group, "a bp.Group", error=DistributedError)
-    if isinstance(over, str) and ":" in over:
-        _, columns, inside = read_grid(over, group.size)
-        row, column = group.split(group.rank // columns), group.split(group.rank % columns)
-        assert row is not None and column is not None
-        inner = distribute(network, row, partition, over=inside, chunk=chunk)
-        return BatchSequential(inner, column, micro_batch, sync_batch_norm=sync_batch_norm)
     if not is_one_of(over, ["layers", "time", "batch"]):
-        raise DistributedError(
-            f"over={over!r} was asked for: ranks share 'layers', 'time' or the 'batch', or both as "
-            "'batch:2,layers:3'"
-        )
+        raise DistributedError(f"over={over!r} was asked for: ranks share 'layers', 'time' or the 'batch'")
     for name, value, of, what in (
         ("a partition", partition, "layers", "layers"),
         ("a chunk", chunk, "time", "steps"),
         ("a micro-batch", micro_batch, "batch", "samples"),
-        ("sync_batch_norm", sync_batch_norm or None, "batch", "the batch's statistics"),
     ):
         if value is not None and over != of:
             raise DistributedError(f"{name} is of {what}: leave it out with over={over!r}")
     if over == "batch":
-        return BatchSequential(network, group, micro_batch, sync_batch_norm=sync_batch_norm)
+        return BatchSequential(network, group, micro_batch)
     if over == "time":
         return TimeSequential(
             network, group, None if chunk is None else as_integer("distribute", "chunk", chunk, 1)
@@ -82,21 +78,6 @@ def distribute(
     if partition is None:
         partition = Partition.balanced(layer_multiply_adds(network.architecture), group.size)
     return RankSequential(network, group, partition)
-
-
-def read_grid(text: str, size: int) -> tuple[int, int, str]:
-    """Rows, columns, and what the ranks of a row share, of a grid as "batch:2,layers:3". Raises
-    DistributedError where it is none, or not one of so many ranks."""
-    found = re.fullmatch(r"batch:([1-9]\d*),(layers|time):([1-9]\d*)", text)
-    if found is None:
-        raise DistributedError(f"over={text!r} was asked for: a grid is given as 'batch:2,layers:3'")
-    rows, columns = int(found[1]), int(found[3])
-    if rows * columns != size:
-        raise DistributedError(
-            f"{text!r} is a grid of {rows} x {columns} = {rows * columns} ranks and the group has {size}: "
-            f"start {rows * columns}"
-        )
-    return rows, columns, found[2]
 
 
 class RankSequential(SharedSequential):
@@ -164,3 +145,188 @@ class RankSequential(SharedSequential):
         y = self.device.xp.ascontiguousarray(y)
         group.broadcast(y, last)
         return y
+
+
+class RankBackward(Backward):
+    """One rank's part of the backward passes; every rank runs them with the same arguments.
+
+    Every rank goes through the same layers in the same order and works at its own ones: where a layer's
+    gradient is on another rank, it travels.
+    """
+
+    def __init__(self, group: Group, partition: Partition) -> None:
+        super().__init__()
+        self._group, self._owners = group, partition.owners.tolist()
+
+    def _by_vjps(self, current: Pass, gradient: Array, input_gradient: bool) -> Array | None:
+        """Back-propagation: the vector for the next rank leaves first, own parameter gradients follow."""
+        walk = _Walk(self._group, self._owners, current, gradient, input_gradient)
+        walk.back_through(range(len(current.layers)))
+        return walk.finish()
+
+    def _by_scan(self, current: Pass, gradient: Array, method: str, input_gradient: bool) -> Array | None:
+        """Scans over the runs, VJPs over what lies between them, from the last layer to the first."""
+        whole, inside = current.whole, ScanWalk(self.scans, method)
+        walk = _Walk(self._group, self._owners, current, gradient, input_gradient, inside)
+        for run, layers in whole.section.back():
+            if run is None or not inside.scans(run):
+                walk.back_through(layers)
+            elif walk.wants(run.stop):
+                assert isinstance(self.scans, RankScans)
+                want_input = walk.wants(run.start)
+                walk.move_to(run.elements[0], run.stop)
+                walk.gradient = self.scans.back_through(run, whole, walk.gradient, method, want_input)
+                walk.holder = self._owners[run.elements[-1]]
+        return walk.finish()
+
+
+class _Walk:
+    """A gradient on its way from the output to the input, from rank to rank.
+
+    gradient  by the input of the layer passed last, on the rank that holds it; None on the others
+    holder    that rank; None for all of them
+    inside    goes back through residual blocks, which lie on one rank each; by VJPs where it is None
+    """
+
+    def __init__(
+        self,
+        group: Group,
+        owners: list[int],
+        current: Pass,
+        gradient: Array,
+        input_gradient: bool,
+        inside: ScanWalk | None = None,
+    ) -> None:
+        self.gradient: Array | None = gradient
+        self.holder: int | None = None
+        self._group, self._owners, self._current = group, owners, current
+        self._input_gradient, self._inside = input_gradient, inside
+        self._later: list[Launch] = []
+
+    def wants(self, index: int) -> bool:
+        """Whether the gradient by the input of layer `index`, by the output of the one before it, is
+        needed."""
+        return self._current.whole.section.wants(index, self._input_gradient)
+
+    def back_through(self, layers: range) -> None:
+        """Cross layers by their VJPs; parameter gradients wait for `finish` where that costs no work twice,
+        but for those inside of blocks that are scanned."""
+        current = self._current
+        for index in reversed(layers):
+            if not self.wants(index + 1):
+                return
+            self.move_to(index, index + 1)
+            if self.holder != self._group.rank:
+                self.gradient = None
+                continue
+            layer, ctx = current.architecture.layers[index], current.layers[index]
+            gradient = current.output_gradients[index] = self.gradient
+            if self._inside is not None and isinstance(layer, Residual):
+                self.gradient = self._inside.cross(current.whole, index, gradient, self.wants(index))
+            else:
+                self.gradient = backward_input_first(layer, ctx, gradient, self.wants(index), self._later)
+
+    def move_to(self, index: int, boundary: int) -> None:
+        """Bring the gradient to the rank of layer `index`; it is by the input of layer `boundary`."""
+        source, target, group = self.holder, self._owners[index], self._group
+        self.holder = target
+        if source is None or source == target:
+            return
+        current = self._current
+        if group.rank == source:
+            group.isend(current.device.xp.ascontiguousarray(self.gradient), target, BACKWARD)
+        elif group.rank == target:
+            shape = current.shape_at(boundary)
+            self.gradient = current.layers[index].buffer("received_gradient", shape)
+            group.receive(self.gradient, source, BACKWARD)
+
+    def finish(self) -> Array | None:
+        """Write the parameter gradients that are left; the gradient by the input, on every rank, where it is
+        asked for."""
+        for write in self._later:
+            write()
+        if not self._input_gradient:
+            return None
+        current = self._current
+        result, root = self.gradient, self.holder
+        if root is None:  # a network without layers
+            return result
+        if self._group.rank != root:
+            result = current.layers[0].buffer("received_input_gradient", current.shape_at(0))
+        result = current.device.xp.ascontiguousarray(result)
+        self._group.broadcast(result, root)
+        return result
+
+
+class RankScans(RunScans):
+    """One rank's part of a scan a run of layers.
+
+    Raises what RunScans raises, PlanError for a plan of another partition, and DistributedError for plans
+    that differ between ranks.
+    """
+
+    def __init__(
+        self,
+        group: Group,
+        partition: Partition,
+        architecture: Architecture,
+        plan: Plan,
+        device: Device,
+        dtype: np.dtype,
+    ) -> None:
+        super().__init__(architecture, plan, device, dtype)
+        if plan.partition is not None and plan.partition != partition:
+            raise PlanError(
+                f"the plan is for the partition {plan.partition.bounds}, the network lies by "
+                f"{partition.bounds}: distribute(net, group, plan.partition), or plan it anew"
+            )
+        self.group, self.partition = group, partition
+        self._chosen: dict[int, tuple[str, str]] = {}
+        schedules = [chain.schedules[name].digest for name in plan.schedules for chain in plan.chains]
+        group.agree(plan=(plan.fingerprint, plan.batch_size, plan.schedules, schedules))
+
+    def fitting(self, architecture: Architecture) -> RunScans:
+        if architecture is self.architecture:
+            return self
+        return RankScans(self.group, self.partition, architecture, self.plan, self.device, self.dtype)
+
+    def schedule(self, position: int, method: str, want_input: bool = False) -> Schedule:
+        """As of one device, with all elements filled: what travels is laid out as the scan has it."""
+        return replace(super().schedule(position, method, want_input), vjps=())
+
+    def choose(self, batch: int) -> tuple[str, str]:
+        """The method of the plan with the fewest multiply-adds on the critical path over these ranks."""
+        if batch not in self._chosen:
+            paths = replace(self.plan, partition=self.partition).critical_paths(batch)
+            counts = ", ".join(f"{name} {count:,}" for name, count in paths.items())
+            reason = f"multiply-adds on the critical path: {counts}"
+            self._chosen[batch] = min(paths, key=lambda name: paths[name]), reason
+        return self._chosen[batch]
+
+    def _set_up(self, position: int, schedule: Schedule) -> RankScan:
+        chain = self.plan.chains[position]
+        owners = chain.chain.owners(self.partition)
+        capacity = self.plan.batch_size
+        return RankScan(self.group, owners, self.device, self.dtype, chain, schedule, capacity, self._maps)
+
+    def back_through(
+        self, run: Run, at: SectionPass, gradient: Array | None, method: str, want_input: bool
+    ) -> Array | None:
+        """Go back through a run, with the other ranks, which call this too; through one inside of a residual
+        block, whose layers are all this rank's, without them.
+
+        gradient  by the run's output, on the rank of its last layer with a Jacobian
+
+        The gradient by the run's input is returned on the rank of its first layer with a Jacobian.
+        """
+        scan = self.scan(run.position, method, want_input)
+        assert isinstance(scan, RankScan)
+        self.fill(scan, run, at)
+        if scan.has_gradient:
+            assert gradient is not None
+            scan.vector(1, at.batch)[...] = gradient.reshape(at.batch, -1).T
+        scan.run(at.batch)
+        self.parameter_gradients(scan, run, at, scan.own)
+        if want_input and len(run.elements) in scan.own:
+            return self.input_gradient(scan, run, at)
+        return None

@@ -50,17 +50,6 @@ class StepJacobians(NamedTuple):
     gradient_norms: np.ndarray | None
 
 
-class SharedBatch(Protocol):
-    """A batch of which a pass has a part."""
-
-    @property
-    def samples(self) -> int:
-        """Of the whole batch."""
-
-    def sum(self, own: Array) -> Array:
-        """Replace an array by its sum over the parts, the same on every rank, and return it; collective."""
-
-
 class OverTime(Protocol):
     """Where a rank's steps lie."""
 
@@ -97,7 +86,6 @@ class Context:
                 training pass
     first_sample  the number of the pass's first sample in its batch, of which the pass may be a part
     over_time   where the steps of this pass lie among those of all ranks; None where all are here
-    shared_batch  the batch whose statistics layers take that couple samples, where the pass has a part of it
     saved       what forward keeps for the backward pass; `output` is always there
     placed      arrays of the caller's, which `buffer` gives by these names, of the shape asked for, until
                 `let_go`
@@ -115,7 +103,6 @@ class Context:
     method: str = "auto"
     draw: tuple[int, int, int] = (0, 0, 0)
     first_sample: int = 0
-    shared_batch: SharedBatch | None = None
     over_time: OverTime | None = None
     module_buffers: dict[str, Array] = field(default_factory=dict)
     saved: dict[str, Any] = field(default_factory=dict)

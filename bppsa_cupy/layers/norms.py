@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import abc
 import math
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -104,7 +103,7 @@ class BatchNorm(Layer):
     def forward(self, ctx: Context, x: Array) -> Array:
         coupled, buffers = self.is_barrier(ctx.training), ctx.module_buffers
         mean, inverse, scale = (self._per_channel(ctx, name) for name in ("mean", "inverse_std", "scale"))
-        if coupled and _count(ctx, x) == 1:
+        if coupled and x.size == self.num_features:
             raise ShapeError(
                 f"{self.name} got input of shape {tuple(x.shape)}, one value a channel: it takes more than "
                 "one where it normalises by the batch's own statistics, as in training"
@@ -135,29 +134,10 @@ class BatchNorm(Layer):
             count = running["num_batches_tracked"].reshape(1)
             count += 1
         following = [running[name] if tracked else mean[:0] for name in ("running_mean", "running_var")]
-        if ctx.shared_batch is not None:
-            self._share_statistics(ctx, x, mean, inverse, following if tracked else [], count)
-        else:
-            ctx.device.launch(
-                batch_norm_statistics, x, count, mean, inverse, *following, *sizes(x), tracked,
-                self.eps, -1.0 if self.momentum is None else self.momentum,
-            )  # fmt: skip
-
-    def _share_statistics(
-        self, ctx: Context, x: Array, mean: Array, inverse: Array, running: Sequence[Array], batches: Array
-    ) -> None:
-        """What the kernel takes of one batch, of a batch whose parts ranks have."""
-        xp, shared, count = ctx.device.xp, ctx.shared_batch, _count(ctx, x)
-        assert shared is not None
-        planes = x.reshape(sizes(x))
-        mean[...] = planes.sum(axis=(0, 2))
-        shared.sum(mean)
-        mean /= count
-        squares = shared.sum(xp.square(planes - mean[:, None]).sum(axis=(0, 2)))
-        inverse[...] = 1 / xp.sqrt(squares / count + self.eps)
-        share = (1 / batches).astype(x.dtype) if self.momentum is None else self.momentum
-        for array, value in zip(running, (mean, squares / (count - 1)), strict=False):
-            array[...] = (1 - share) * array + share * value
+        ctx.device.launch(
+            batch_norm_statistics, x, count, mean, inverse, *following, *sizes(x), tracked,
+            self.eps, -1.0 if self.momentum is None else self.momentum,
+        )  # fmt: skip
 
     def vjp(self, ctx: Context, gradient: Array) -> Array:
         scratch = self._per_channel(ctx, "products"), self._per_channel(ctx, "sums")
@@ -165,12 +145,7 @@ class BatchNorm(Layer):
 
     def _vjp(self, ctx: Context, gradient: Array, sums: tuple[Array, Array] | None) -> Array:
         """The gradient by the input. `sums` are, where the statistics are the batch's, the channels' sums of
-        the gradient times the normalised input, and of the gradient, over the samples that are here."""
-        if sums is not None and ctx.shared_batch is not None:
-            both = ctx.shared_batch.sum(ctx.device.xp.concatenate(sums))
-            # The kernel divides by the values that are here.
-            both *= gradient.size / self.num_features / _count(ctx, gradient)
-            sums = both[: self.num_features], both[self.num_features :]
+        the gradient times the normalised input, and of the gradient."""
         result, x, mean = ctx.buffer("input_gradient", gradient.shape), ctx.saved["input"], ctx.saved["mean"]
         by_weight, by_bias = sums or (mean[:0], mean[:0])
         ctx.device.launch(
@@ -194,12 +169,6 @@ class BatchNorm(Layer):
         x, mean, inverse = (ctx.saved[name] for name in ("input", "mean", "inverse_std"))
         ctx.device.launch(batch_norm_weight_gradient, x, gradient, mean, inverse, *into, *sizes(x))
         return into
-
-
-def _count(ctx: Context, x: Array) -> int:
-    """The values a channel of which the statistics are."""
-    batch, _, positions = sizes(x)
-    return positions * (batch if ctx.shared_batch is None else ctx.shared_batch.samples)
 
 
 class BatchNorm1d(BatchNorm):

@@ -178,7 +178,7 @@ class Residual(Layer):
                 ctx.inner[branch] = self._contexts(ctx, branch, stack)
             for inner in ctx.inner[branch]:
                 inner.lengths, inner.first_sample, inner.keeps = ctx.lengths, ctx.first_sample, ctx.keeps
-                inner.shared_batch, inner.over_time = ctx.shared_batch, ctx.over_time
+                inner.over_time = ctx.over_time
             draws = partial(inner_draw, ctx.draw, branch)
             try:
                 results.append(stack.forward(ctx.inner[branch], x, ctx.training, draws))

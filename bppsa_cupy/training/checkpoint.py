@@ -207,6 +207,8 @@ def restore(
         **{name: (checkpoint.recipe.get(name), recipe.get(name)) for name in {**checkpoint.recipe, **recipe}},
         **optimizer.differing_hyperparameters(checkpoint.optimizer),
     }
+    if data.get("digest") == dataset.digest:  # whose name may be another
+        del pairs["data"]
     for name, (theirs, ours) in pairs.items():
         if theirs != ours:
             raise CheckpointError(

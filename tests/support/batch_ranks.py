@@ -78,43 +78,6 @@ def case_equal_parts_are_those_of_ddp(group: Group) -> None:
     torch.distributed.destroy_process_group()
 
 
-def grid_of_ranks(group: Group) -> None:
-    """Two rows of two ranks: layers in a row, halves of the batch in a column."""
-
-    def make():
-        layers = [bp.Conv2d(1, 3, 3), bp.BatchNorm2d(3), bp.Dropout(0.2), bp.Flatten(), bp.Linear(108, 4)]
-        return bp.Sequential(layers, (1, 8, 8), seed=1, dtype="float64", device="host")
-
-    def by_grid(over="batch:2,layers:2", **options):
-        return bp.distribute(make(), group, bp.Partition((0, 2, 5)), over=over, **options)
-
-    net, found = by_grid(micro_batch=5), []
-    assert (list(net.parameters) == ["4.weight", "4.bias"]) == (group.rank % 2 == 1)
-    assert net.writes == (group.rank == 0)
-    for each in (bp.accumulate(make(), 5), net):
-        optimizer = bp.Adam(each.parameters, lr=0.01)
-        values = steps(each, optimizer, made((12, 12, 7)))
-        found.append({**values, **optimizer.state_dict()["arrays"], **each.gradients.to_host()})
-    for name, array in found[0].items():
-        np.testing.assert_array_equal(array, found[1][name], err_msg=name)
-    batches, synced = made((12, 12, 1)), by_grid(sync_batch_norm=True)
-    found = [steps(each, bp.SGD(each.parameters, lr=0.1), batches) for each in (synced, make())]
-    for name, array in found[0].items():
-        np.testing.assert_allclose(array, found[1][name], rtol=1e-12, atol=1e-12, err_msg=name)
-    x, gradient = np.random.default_rng(0).standard_normal((7, 9, 2)), np.ones((7, 3))
-    passes = []
-    for over in (True, False):
-        net = bp.Sequential(
-            [bp.GRU(2, 4, outputs="last"), bp.Linear(4, 3)], (None, 2), dtype="float64", device="host"
-        )
-        net = bp.distribute(net, group, over="batch:2,time:2", chunk=3) if over else net
-        passes.append([net.forward(x), net.backward(gradient, "bp", True), net.gradients.flat])
-    for ours, theirs in zip(*passes, strict=True):
-        np.testing.assert_allclose(ours, theirs, rtol=1e-12, atol=1e-12)
-    with raises(DistributedError, "3 x 2 = 6 ranks and the group has 4"):
-        bp.distribute(make(), group, over="batch:3,layers:2")
-
-
 def case_what_does_not_fit_is_named(group: Group) -> None:
     for options in ({"micro_batch": 2}, {"over": "batch", "chunk": 3}, {"over": "time", "micro_batch": 3}):
         with raises(DistributedError, "leave it out with over="):

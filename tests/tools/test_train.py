@@ -114,7 +114,7 @@ def test_a_checkpoint_alone_goes_on_and_is_written(folder, capsys, monkeypatch):
     "--clip 0", "--prune-scope global", "--from none.h5", "--prune-to .8", "--prune-every 5",
     "--rigl-fraction .2", "--rigl-until-step 9", "--prune .9 --prune-to .8 --prune-until-step 9",
     "--prune .2 --rigl-until-step 9 --prune-to .8 --prune-until-step 9",
-    "--prune-to .8 --prune-until-step 9 --plan plan.h5", "--partition 0,3", "--sync-batch-norm",
+    "--prune-to .8 --prune-until-step 9 --plan plan.h5", "--partition 0,3",
     "--prune-to .8 --prune-until-step 9 --micro-batch 4", "--pipeline stale", "--non-pipelined-after 3",
     "--ppv 1 --ranks layers", "--ppv 1 --clip 1", "--ppv 1 --method linear", "--ppv 5", "--ppv balanced:5",
     "--ppv 1 --micro-batches 2", "--ppv 1 --pipeline 1f1b --micro-batches 9",
