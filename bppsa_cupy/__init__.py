@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     import bppsa_cupy.functional as functional
     from bppsa_cupy.cells import Cell
+    from bppsa_cupy.cells.check import check_cell
     from bppsa_cupy.csr import Pattern
     from bppsa_cupy.distributed import Group, accumulate, distribute
     from bppsa_cupy.errors import (
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
     from bppsa_cupy.jacobians.max_pool2d_exact import exact_max_pool2d
     from bppsa_cupy.layers import *  # noqa: F403
     from bppsa_cupy.layers import __all__ as _layers
-    from bppsa_cupy.network import Sequential, check_cell, fold_batch_norm, prune, regrow
+    from bppsa_cupy.network import Sequential, fold_batch_norm, prune, regrow
     from bppsa_cupy.pipeline import Pipeline, Placement, balanced_ppv
     from bppsa_cupy.plan import Partition, Plan
     from bppsa_cupy.products import PlannedProduct, plan_product
@@ -146,6 +147,7 @@ if TYPE_CHECKING:
 #: The public names, but for those of `layers`, by the module that has them.
 _NAMES = {
     "cells": ("Cell",),
+    "cells.check": ("check_cell",),
     "csr": ("Pattern",),
     "distributed": ("Group", "accumulate", "distribute"),
     "errors": (
@@ -165,7 +167,7 @@ _NAMES = {
         "ShapeError",
     ),
     "jacobians.max_pool2d_exact": ("exact_max_pool2d",),
-    "network": ("Sequential", "check_cell", "fold_batch_norm", "prune", "regrow"),
+    "network": ("Sequential", "fold_batch_norm", "prune", "regrow"),
     "pipeline": ("Pipeline", "Placement", "balanced_ppv"),
     "plan": ("Partition", "Plan"),
     "products": ("PlannedProduct", "plan_product"),

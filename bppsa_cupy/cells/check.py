@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from bppsa_cupy.arguments import as_instance
 from bppsa_cupy.cells.cell import Cell
 from bppsa_cupy.cells.definition import need_sympy
 from bppsa_cupy.cells.probe import Numbers, Points, probe_points
@@ -24,39 +25,41 @@ class CellReport(NamedTuple):
     forward      the forward function from the step's expressions
     vjp          gradients from central differences of the forward function
     coefficients a step's Jacobian, as the reduction and the fill form it, from the gradients
-    serial       on a device, outputs and gradients of a layer step after step, from the functions
-    scanned      the same by Newton's iteration and by chunks, from the functions
-
-    The last two are 0 where no device was given.
     """
 
     forward: float
     vjp: float
     coefficients: float
-    serial: float = 0.0
-    scanned: float = 0.0
 
 
-def check_functions(cell: Cell) -> CellReport:
+def check_cell(cell: Cell) -> CellReport:
     """Compare a cell's functions with its step, with finite differences in float64, and with one another.
 
-    Points within a step of a kink, where differences mean nothing, do not count. Raises CellError, with
-    what differs and where, if one differs by more than 1e-7 (roundings alone: 1e-12).
+    Points within a step of a kink, where differences mean nothing, do not count. Gives the largest
+    differences. Raises CellError, with what differs and where, if one differs by more than 1e-7 (roundings
+    alone: 1e-12).
+
+    Examples
+    --------
+    >>> import bppsa_cupy as bp
+    >>> max(bp.check_cell(bp.Cell.built_in("gru"))) < 1e-7
+    True
     """
+    as_instance("check_cell", "cell", cell, Cell, "a bp.Cell")
     need_sympy(f"check_cell({cell.name!r}) compares with the step, which")
     points = probe_points(cell.form, seed=1)
     with np.errstate(all="ignore"):
         return CellReport(
-            compare(cell, "the forward function", "the step", _forward_pairs(cell, points), EXACT),
-            compare(cell, "the gradient", "finite differences", _vjp_pairs(cell, points), DIFFERENCE),
-            compare(cell, "the Jacobian", "the gradients", _jacobian_pairs(cell, points), EXACT),
+            _compare(cell, "the forward function", "the step", _forward_pairs(cell, points), EXACT),
+            _compare(cell, "the gradient", "finite differences", _vjp_pairs(cell, points), DIFFERENCE),
+            _compare(cell, "the Jacobian", "the gradients", _jacobian_pairs(cell, points), EXACT),
         )
 
 
 Pair = tuple[str, NDArray[np.float64], NDArray[np.float64]]
 
 
-def compare(cell: Cell, ours: str, theirs: str, pairs: Iterable[Pair], bound: float) -> float:
+def _compare(cell: Cell, ours: str, theirs: str, pairs: Iterable[Pair], bound: float) -> float:
     """The largest difference of pairs, what each is and both values, relative to the largest number compared
     or to 1. Raises CellError where it passes `bound`."""
     worst = 0.0

@@ -22,8 +22,7 @@ from bppsa_cupy.network.architecture import Architecture
 from bppsa_cupy.network.backward import Backward
 from bppsa_cupy.network.forward import through
 from bppsa_cupy.network.passes import Pass, SectionPass
-from bppsa_cupy.network.run_scans import RunScans
-from bppsa_cupy.network.scan_walk import ScanWalk
+from bppsa_cupy.network.run_scans import RunScans, ScanWalk
 from bppsa_cupy.network.sections import Run
 from bppsa_cupy.network.sequential import Sequential
 from bppsa_cupy.plan import Partition, Plan, Schedule
@@ -118,7 +117,7 @@ class RankSequential(SharedSequential):
     def _contexts(self) -> list[Context]:
         """Contexts; those of other ranks' layers hold nothing."""
         return [
-            self._context(index)
+            self.new_context(index)
             if index in self.own
             else Context(self.device, self.dtype, {}, {}, {}, self.architecture.shapes[index])
             for index in range(len(self))

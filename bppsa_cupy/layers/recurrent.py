@@ -83,8 +83,8 @@ class Recurrent(Layer):
     input_size, hidden_size  F and H, at least 1
     num_layers     inner layers, each on the outputs of the one before
     bias           whether there are biases
-    batch_first    the layout of `net[i](x, h0)`, a layer called on its own; `net.forward` takes and
-                   gives (B, T, F) always. PyTorch's default is False, ours True
+    batch_first    the layout of `bp.functional.forward`; `net.forward` takes and gives (B, T, F) always.
+                   PyTorch's default is False, ours True
     dropout        0.0 alone is taken
     bidirectional  a second direction from the last step to the first; D = 2, else 1
     outputs        "all": every step's output of the last inner layer, (B, T, D H); "last": each

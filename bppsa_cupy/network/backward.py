@@ -9,10 +9,9 @@ from typing import Any
 from bppsa_cupy.arguments import is_one_of
 from bppsa_cupy.devices import Array
 from bppsa_cupy.errors import PlanError, ShapeError
+from bppsa_cupy.network.forward import set_state_gradients
 from bppsa_cupy.network.passes import Pass
-from bppsa_cupy.network.run_scans import RunScans
-from bppsa_cupy.network.scan_walk import ScanWalk
-from bppsa_cupy.network.sequences import set_state_gradients
+from bppsa_cupy.network.run_scans import RunScans, ScanWalk
 from bppsa_cupy.plan import SCHEDULES
 
 METHODS = ("auto", "bp", *SCHEDULES)

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from bppsa_cupy.devices import Array, Device
-from bppsa_cupy.errors import CheckpointError, PruneError, ShapeError
+from bppsa_cupy.errors import CheckpointError, ShapeError
 from bppsa_cupy.layers.arguments import as_bits, hold
 from bppsa_cupy.network.layout import Layout
 
@@ -21,8 +21,9 @@ class ParameterSet(Mapping[str, Array]):
 
     `parameters[name]` is a view of `flat`, which may be written in place: `parameters[name][...] = array`.
     Only the kept values of a pruned weight are stored where its layer computes with a list of them. Then
-    `parameters[name]` is a new dense array, read-only on the host, with zeros for pruned weights.
-    `parameters[name] = array` sets any parameter, pruned or not, from an array of its shape or a number.
+    `parameters[name]` is a new dense array with zeros for pruned weights. It is read-only on the host; on a
+    GPU a write into it changes the copy alone. `parameters[name] = array` sets any parameter, pruned or not,
+    from an array of its shape or a number.
 
     Change values between a backward pass and the next forward pass. After a change in place between a forward
     pass and its backward pass call `changed()`: the backward pass is then refused.
@@ -63,7 +64,9 @@ class ParameterSet(Mapping[str, Array]):
         if name not in self.layout.kept:
             return self.arrays[name]
         dense = self.layout.dense(self.flat, name)
-        return _read_only(dense, name) if isinstance(dense, np.ndarray) else dense
+        if isinstance(dense, np.ndarray):
+            dense.flags.writeable = False
+        return dense
 
     def __setitem__(self, name: str, array: Any) -> None:
         self.assign({name: np.full(self.layout.shapes[name], array) if np.isscalar(array) else array})
@@ -149,46 +152,6 @@ class ParameterSet(Mapping[str, Array]):
     def ranks(self) -> Any:
         """What shares the arrays among ranks (`distributed.parameters`); None in one process."""
         return None
-
-
-class _Dense(np.ndarray):
-    """A dense copy of a pruned array: writing into it raises an error that names what to write instead."""
-
-    name = ""
-
-    def __array_finalize__(self, source: Any) -> None:
-        self.name = getattr(source, "name", "")
-
-    def __setitem__(self, index: Any, value: Any) -> None:
-        self._check()
-        super().__setitem__(index, value)
-
-    def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **options: Any) -> Any:
-        out = options.get("out", ())
-        for array in out:
-            if isinstance(array, _Dense):
-                array._check()
-        if out:
-            options["out"] = tuple(_plain(array) for array in out)
-        return getattr(ufunc, method)(*map(_plain, inputs), **options)
-
-    def _check(self) -> None:
-        if not self.flags.writeable:
-            raise PruneError(
-                f"{self.name} is pruned, so its dense array is a read-only copy: write all of it, as "
-                f"net.parameters[{self.name!r}] = dense"
-            )
-
-
-def _plain(array: Any) -> Any:
-    return array.view(np.ndarray) if isinstance(array, _Dense) else array
-
-
-def _read_only(array: np.ndarray, name: str) -> _Dense:
-    result = array.view(_Dense)
-    result.name = name
-    result.flags.writeable = False
-    return result
 
 
 def converted(

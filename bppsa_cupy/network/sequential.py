@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import partial
 from typing import Any, TypeVar, overload
 
 import numpy as np
@@ -12,19 +11,18 @@ from bppsa_cupy.arguments import as_flag, as_instance, as_integer
 from bppsa_cupy.devices import Array, Device, get_device
 from bppsa_cupy.errors import PlanError, ShapeError
 from bppsa_cupy.layers import Context, Layer
-from bppsa_cupy.network.analysis import jacobian_records
+from bppsa_cupy.layers.layer_records import layer_records
 from bppsa_cupy.network.architecture import Architecture
 from bppsa_cupy.network.backward import Backward, BackwardReport
-from bppsa_cupy.network.bound_layer import BoundLayer
 from bppsa_cupy.network.buffers import BufferSet
-from bppsa_cupy.network.forward import begin, draw, through
+from bppsa_cupy.network.forward import Steps, begin, draw, through
 from bppsa_cupy.network.parameters import ParameterSet, real_dtype
-from bppsa_cupy.network.passes import Pass, current_pass, own_pass
+from bppsa_cupy.network.passes import Pass, SectionPass, current_pass, own_pass
 from bppsa_cupy.network.run_scans import RunScans
 from bppsa_cupy.network.state import in_order, load_state, matched, state_of, without_masks
-from bppsa_cupy.network.stepping import Steps
 from bppsa_cupy.network.summary import Summary, summarize
 from bppsa_cupy.plan import Budget, Chain, Partition, Plan, build_plan
+from bppsa_cupy.records.record import JacobianRecord
 from bppsa_cupy.records.records import JacobianRecords
 
 Self = TypeVar("Self", bound="Sequential")
@@ -137,9 +135,9 @@ class Sequential:
         return self.architecture.describe()
 
     def summary(self) -> Summary:
-        """Every layer's shapes, parameters and Jacobian; as text, `print(net.summary())`, a table of at most
-        100 columns. Jacobians' patterns that were not asked for yet are made: of a VGG-11 in some seconds."""
-        return summarize(self.architecture, self.dtype, self.device.name)
+        """Every layer's shapes, parameters and Jacobian; as text, `print(net.summary())`, a table. Jacobians'
+        patterns that were not asked for yet are made: of a VGG-11 in some seconds."""
+        return summarize(self.architecture, self.dtype)
 
     @property
     def by_kept_weights(self) -> tuple[str, ...]:
@@ -163,17 +161,16 @@ class Sequential:
         self.training = False
         return self
 
-    # ---- layers on their own, and parts ----
+    # ---- layers, and parts ----
 
     @overload
-    def __getitem__(self, index: int) -> BoundLayer: ...
+    def __getitem__(self, index: int) -> Layer: ...
 
     @overload
     def __getitem__(self, index: slice) -> Sequential: ...
 
-    def __getitem__(self, index: int | slice) -> BoundLayer | Sequential:
-        """Layer `index` with the network's parameters, to be called on its own: net[0](x, h0). Or a network
-        of consecutive layers, net[:3], which is a view.
+    def __getitem__(self, index: int | slice) -> Layer | Sequential:
+        """Layer `index`, or a network of consecutive layers, net[:3], which is a view.
 
         A view shares parameters, gradients, buffers, masks and the random state: a step of an optimizer on
         `net[:3].parameters` changes `net`, and the backward pass of either overwrites the same gradients.
@@ -183,8 +180,7 @@ class Sequential:
         """
         if isinstance(index, slice):
             return self._part(_consecutive(index, len(self)))
-        position = range(len(self))[index]
-        return BoundLayer(self.layers[position], partial(self._context, position))
+        return self.layers[index]
 
     def _part(self, layers: range) -> Sequential:
         """A view of these layers."""
@@ -208,8 +204,8 @@ class Sequential:
         part.last_pass, part.last_backward, part._backward = None, None, Backward()
         return part
 
-    def __iter__(self) -> Iterator[BoundLayer]:
-        return (self[index] for index in range(len(self)))
+    def __iter__(self) -> Iterator[Layer]:
+        return iter(self.layers)
 
     # ---- ranks ----
 
@@ -268,7 +264,7 @@ class Sequential:
 
     # ---- contexts ----
 
-    def _context(self, index: int, architecture: Architecture | None = None) -> Context:
+    def new_context(self, index: int, architecture: Architecture | None = None) -> Context:
         """A new context of one layer, on the network's parameters and gradients; of another architecture of
         the same layers where one is given."""
         arrays = self.parameters.arrays, self.gradients.arrays, self.parameters.masks, self.buffers
@@ -277,7 +273,7 @@ class Sequential:
         return ctx
 
     def _contexts(self) -> list[Context]:
-        return [self._context(index) for index in range(len(self))]
+        return [self.new_context(index) for index in range(len(self))]
 
     # ---- forward ----
 
@@ -319,7 +315,7 @@ class Sequential:
 
     def steps(self) -> Steps:
         """The network a step at a time, for generation: see `Steps`."""
-        return Steps(self.architecture, self._context)
+        return Steps(self.architecture, self.new_context)
 
     def __call__(self, x: Any, lengths: Any = None, states: Any = None) -> Array:
         """`forward`, as PyTorch's modules are called."""
@@ -433,8 +429,9 @@ class Sequential:
         that step, in the last backward pass, None before one. Raises PassError without a forward pass,
         DeviceError where the device has too little memory.
         """
-        given = self._or_last(of)
-        return jacobian_records(current_pass(given, self.parameters, "transposed_jacobians"))
+        current = current_pass(self._or_last(of), self.parameters, "transposed_jacobians")
+        with self.device.naming_memory:
+            return JacobianRecords(_section_records(current.whole, current.batch))
 
     # ---- state ----
 
@@ -452,8 +449,8 @@ class Sequential:
 
     def load_state_dict(self, arrays: Mapping[str, Any], *, by_order: bool = False) -> None:
         """Set parameters and buffers from arrays of the same names and shapes, PyTorch's state dicts among
-        them. The names may have one prefix before them all ("module.0.weight"), and where a single layer has
-        parameters or buffers, be that layer's own: `torch.nn.LSTM(…).state_dict()`.
+        them. Where a single layer has parameters or buffers, the names may be that layer's own:
+        `torch.nn.LSTM(…).state_dict()`.
 
         With `by_order` layers are paired one after another: a state dict of the same network, whose modules
         have other names. Arrays of one layer are paired by their last names or by shape. Masked weights are
@@ -512,3 +509,19 @@ def _consecutive(index: slice, count: int) -> range:
             "that follow each other, as net[:3]"
         )
     return chosen
+
+
+def _section_records(at: SectionPass, batch: int) -> Iterator[JacobianRecord]:
+    """Those of the layers of a section, in order, with those inside of residual blocks in their places."""
+    section, stack = at.section, at.section.stack
+    for index, ctx in enumerate(at.contexts):
+        if not ctx.saved:  # another rank's layer
+            continue
+        outer = index if section.outermost is None else section.outermost
+        path = "" if section.outermost is None else f"{section.place}{index}".removeprefix(f"{outer}.")
+        yield from layer_records(
+            stack.layers[index], ctx, stack.shapes[index], section.jacobians[index], batch,
+            index=outer, path=path, gradient=at.by_outputs.get(index),
+        )  # fmt: skip
+        for name in section.branches.get(index, {}):
+            yield from _section_records(at.branch(index, name), batch)

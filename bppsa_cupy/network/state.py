@@ -35,8 +35,8 @@ def load_state(
     if missing or unknown:
         raise CheckpointError(
             f"the parameters and buffers do not fit: missing {missing or 'none'}, unknown "
-            f"{unknown or 'none'}; the network has {list(names)}, and takes them behind any one prefix, or "
-            "by their order (by_order=True)"
+            f"{unknown or 'none'}; the network has {list(names)}, and takes them by their order too "
+            "(by_order=True)"
         )
     running = buffers.converted({name: arrays[name] for name in buffers})
     parameters.assign({name: arrays[name] for name in parameters})
@@ -68,23 +68,13 @@ def without_masks(arrays: Mapping[str, Any]) -> tuple[Mapping[str, Any], dict[st
 
 
 def matched(architecture: Architecture, arrays: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Arrays renamed to the network's names: a dotted prefix that all of them have is left out, and where one
-    layer alone has arrays its number is added. Arrays of other names are returned as they are."""
+    """Arrays by the network's names: those of a module alone get its number where a single layer has arrays;
+    others are returned as they are."""
     check_mapping(arrays)
-    if not arrays or not all(isinstance(name, str) for name in arrays):
+    own = {name.partition(".")[2]: name for name in architecture.state_names}
+    if len(own) < len(architecture.state_names) or set(arrays) != set(own):
         return arrays
-    names = architecture.state_names
-    own = [name.partition(".")[2] for name in names]
-    single = len({name.partition(".")[0] for name in names}) == 1
-    given = next(iter(arrays))
-    for theirs in (list(names), own) if single else (list(names),):
-        for name in theirs:
-            prefix = given.removesuffix(name)
-            if not given.endswith(name) or (prefix and not prefix.endswith(".")):
-                continue
-            if {prefix + name for name in theirs} == set(arrays):
-                return {name: arrays[prefix + their] for name, their in zip(names, theirs, strict=True)}
-    return arrays
+    return {own[name]: array for name, array in arrays.items()}
 
 
 def in_order(architecture: Architecture, arrays: Mapping[str, Any]) -> dict[str, Any]:

@@ -11,8 +11,7 @@ import numpy as np
 
 from bppsa_cupy.arguments import as_integer, as_number, is_one_of
 from bppsa_cupy.errors import BppsaError, PruneError
-from bppsa_cupy.network.prune import A_SHARE, SCOPES, prune
-from bppsa_cupy.network.regrow import regrow
+from bppsa_cupy.network.prune import A_SHARE, SCOPES, prune, regrow
 from bppsa_cupy.network.sequential import Sequential
 
 

@@ -7,7 +7,7 @@ from functools import partial
 
 import numpy as np
 import pytest
-from cell_cases import AFFINE, PARTLY, SLOW, UNITS
+from cell_cases import AFFINE, PARTLY, SLOW, UNITS, every_function_cell
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from marks import some
@@ -113,3 +113,16 @@ def test_states_beyond_the_range_are_those_of_the_serial_pass() -> None:
             found[method], saved = bp.functional.forward(layer, parameters, np.ones((1, 64, 1)))
     assert "not finite: run serially" in saved.forward_ways[0]
     np.testing.assert_array_equal(found["chunked"], found["serial"])
+
+
+def test_kernels_of_every_function_give_what_the_host_gives(emulated) -> None:
+    layer, rng = bp.CellLayer(every_function_cell(), 3, 5, forward_method="serial"), np.random.default_rng(1)
+    x, gradient = rng.standard_normal((2, 7, 3)), rng.standard_normal((2, 7, 5))
+    found = []
+    for device in (emulated, "host"):
+        net = bp.Sequential([layer], (7, 3), dtype="float64", device=device, seed=0)
+        y = net.forward(x, lengths=[7, 4]).copy()
+        by_input = net.backward(gradient, "bp", input_gradient=True)
+        found.append([y, by_input, *net.gradients.values()])
+    for ours, theirs in zip(*found, strict=True):
+        np.testing.assert_allclose(ours, theirs, rtol=1e-11, atol=1e-12)

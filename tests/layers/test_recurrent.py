@@ -93,25 +93,17 @@ def test_what_lies_behind_the_end_counts_for_nothing(name):
 
 
 @pytest.mark.parametrize("name", THREE)
-@pytest.mark.parametrize("batch_first", [True, False])
-def test_a_layer_is_called_as_pytorchs_module(name, batch_first, rng):
-    layer = LAYERS[name](3, 4, 2, bidirectional=True, batch_first=batch_first)
+def test_states_and_names_are_those_of_pytorchs_module(name, rng):
+    layer = LAYERS[name](3, 4, 2, bidirectional=True)
     net, x = single(layer), rng.standard_normal((2, 5, 3))
     states = tuple(rng.standard_normal((4, 2, 4)) for _ in range(layer.cell.states))
     state = states if len(states) > 1 else states[0]
     module = reference_of(net)
     assert [key.removeprefix("0.") for key in net.parameters] == [key for key, _ in module.named_parameters()]
-    handed = x if batch_first else np.ascontiguousarray(x.swapaxes(0, 1))
-    expected, final = module(torch.tensor(handed), torch.utils._pytree.tree_map(torch.tensor, state))
-    before = net.last_pass
-    y, got = net[0](handed, state)
-    assert_close(y, expected.detach(), 100)
-    for one, other in zip(got, final, strict=True):
+    expected, final = module(torch.tensor(x), torch.utils._pytree.tree_map(torch.tensor, state))
+    assert_close(net.forward(x, states=state), expected.detach(), 100)
+    for one, other in zip(net.last_pass.states[0], final, strict=True):
         assert_close(one, other.detach(), 100)
-    assert net.last_pass is before
-    without = module(torch.tensor(handed))[0].detach()
-    # Over a network, sequences are (B, T, F) whatever batch_first says.
-    assert_close(net.forward(x), without if batch_first else without.swapaxes(0, 1), 100)
 
 
 def test_any_number_of_steps(rng):

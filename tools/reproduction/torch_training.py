@@ -158,8 +158,9 @@ class _Model:
         def forward(x: Any) -> Any:
             if not self.module.training:
                 return x
-            ones = np.ones(tuple(x.shape), self.network.dtype)
-            factors = self.network.device.to_host(self.network[index](ones))
+            ones, device = np.ones(tuple(x.shape), self.network.dtype), self.network.device
+            ctx = self.network.new_context(index)
+            factors = device.to_host(self.network.layers[index].forward(ctx, device.asarray(ones)))
             return x * self.torch.tensor(factors, device=self.device)
 
         return forward
