@@ -102,7 +102,6 @@ class BatchSequential(SharedSequential):
         self._ranks, self._rank = (1, 0) if group is None else (group.size, group.rank)
         self.over = group
         self._choices = None if group is None else SharedChoices(group)
-        self._backward = inner._backward
         self.dtype, self.device, self.training = inner.dtype, inner.device, inner.training
         self.parameters, self.gradients, self.buffers = inner.parameters, inner.gradients, inner.buffers
         self.random_state = inner.random_state
@@ -144,7 +143,10 @@ class BatchSequential(SharedSequential):
 
     def use(self, plan: Plan) -> None:
         self.inner.use(plan)
-        self._backward = self.inner._backward
+
+    @property
+    def plan_in_use(self) -> Plan | None:
+        return self.inner.plan_in_use
 
     def transposed_jacobians(self, *, of: Pass | None = None) -> JacobianRecords:
         raise DistributedError(
@@ -183,7 +185,7 @@ class BatchSequential(SharedSequential):
         if state_gradients is not None:
             raise DistributedError("gradients by final states were given: a batch in micro-batches has none")
         old = as_flag("backward", "stale", stale)
-        current = current_pass(self._or_last(of), self.parameters, "backward", stale=old)
+        current = current_pass(self.last_pass if of is None else of, self.parameters, "backward", stale=old)
         wanted = as_flag("backward", "input_gradient", input_gradient)
         assert isinstance(current, BatchPass)
         cut = self.cut(current.batch)
@@ -296,7 +298,8 @@ class BatchSequential(SharedSequential):
         self.random_state["passes"] += self.training
 
     def _back(self, part: Pass, gradient: Array, method: str, wanted: bool) -> Array | None:
-        result, self.last_backward = self.inner._backward.run(part, gradient, method, wanted, None)
+        result = self.inner._run_backward(part, gradient, method, wanted, None)
+        self.last_backward = self.inner.last_backward
         return result
 
     def _report_nothing(self, method: str, cut: Cut) -> None:

@@ -19,7 +19,6 @@ from bppsa_cupy.errors import DistributedError, PlanError
 from bppsa_cupy.layers import Context, Residual
 from bppsa_cupy.layers.stack import backward_input_first
 from bppsa_cupy.network.architecture import Architecture
-from bppsa_cupy.network.backward import Backward
 from bppsa_cupy.network.forward import through
 from bppsa_cupy.network.passes import Pass, SectionPass
 from bppsa_cupy.network.run_scans import RunScans, ScanWalk
@@ -98,8 +97,7 @@ class RankSequential(SharedSequential):
         owners = owners_by_layer(partition, (*shapes, *initial))
         parameters, gradients = (RankParameters(group, dtype, shapes, owners) for _ in range(2))
         buffers = RankBuffers(group, dtype, initial, owners)
-        backward = RankBackward(group, partition)
-        super().__init__(network, group, parameters, gradients, buffers, backward, partition=partition.bounds)
+        super().__init__(network, group, parameters, gradients, buffers, partition=partition.bounds)
         self.partition, self.own = partition, partition.part(group.rank)
         self._holders = [rank for rank in range(group.size) if partition.part(rank)]
 
@@ -110,9 +108,7 @@ class RankSequential(SharedSequential):
         return super().plan(levels, workers, batch_size, **{"partition": self.partition, **options})
 
     def use(self, plan: Plan) -> None:
-        self._backward.scans = RankScans(
-            self.group, self.partition, self.architecture, plan, self.device, self.dtype
-        )
+        self._scans = RankScans(self.group, self.partition, self.architecture, plan, self.device, self.dtype)
 
     def _contexts(self) -> list[Context]:
         """Contexts; those of other ranks' layers hold nothing."""
@@ -145,37 +141,26 @@ class RankSequential(SharedSequential):
         group.broadcast(y, last)
         return y
 
-
-class RankBackward(Backward):
-    """One rank's part of the backward passes; every rank runs them with the same arguments.
-
-    Every rank goes through the same layers in the same order and works at its own ones: where a layer's
-    gradient is on another rank, it travels.
-    """
-
-    def __init__(self, group: Group, partition: Partition) -> None:
-        super().__init__()
-        self._group, self._owners = group, partition.owners.tolist()
-
-    def _by_vjps(self, current: Pass, gradient: Array, input_gradient: bool) -> Array | None:
-        """Back-propagation: the vector for the next rank leaves first, own parameter gradients follow."""
-        walk = _Walk(self._group, self._owners, current, gradient, input_gradient)
-        walk.back_through(range(len(current.layers)))
-        return walk.finish()
-
-    def _by_scan(self, current: Pass, gradient: Array, method: str, input_gradient: bool) -> Array | None:
-        """Scans over the runs, VJPs over what lies between them, from the last layer to the first."""
-        whole, inside = current.whole, ScanWalk(self.scans, method)
-        walk = _Walk(self._group, self._owners, current, gradient, input_gradient, inside)
+    def _go_back(self, current: Pass, gradient: Array, method: str, input_gradient: bool) -> Array | None:
+        """Every rank goes through the same layers in the same order and works at its own ones. Where a
+        layer's gradient is on another rank, it travels. The vector for the next rank leaves first, own
+        parameter gradients follow."""
+        owners, scans = self.partition.owners.tolist(), self._scans
+        if method == "bp":
+            walk = _Walk(self.group, owners, current, gradient, input_gradient)
+            walk.back_through(range(len(current.layers)))
+            return walk.finish()
+        whole, inside = current.whole, ScanWalk(scans, method)
+        walk = _Walk(self.group, owners, current, gradient, input_gradient, inside)
         for run, layers in whole.section.back():
             if run is None or not inside.scans(run):
                 walk.back_through(layers)
             elif walk.wants(run.stop):
-                assert isinstance(self.scans, RankScans)
+                assert isinstance(scans, RankScans)
                 want_input = walk.wants(run.start)
                 walk.move_to(run.elements[0], run.stop)
-                walk.gradient = self.scans.back_through(run, whole, walk.gradient, method, want_input)
-                walk.holder = self._owners[run.elements[-1]]
+                walk.gradient = scans.back_through(run, whole, walk.gradient, method, want_input)
+                walk.holder = owners[run.elements[-1]]
         return walk.finish()
 
 

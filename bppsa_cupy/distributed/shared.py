@@ -10,7 +10,6 @@ import numpy as np
 
 from bppsa_cupy.distributed.group import Group
 from bppsa_cupy.errors import DistributedError
-from bppsa_cupy.network.backward import Backward
 from bppsa_cupy.network.buffers import BufferSet
 from bppsa_cupy.network.parameters import ParameterSet
 from bppsa_cupy.network.sequential import Sequential
@@ -65,8 +64,7 @@ class SharedChoices:
 class SharedSequential(Sequential):
     """A network that ranks share; each calls the same methods with the same arguments, in the same order.
 
-    parameters, gradients, buffers  this rank's, to be filled from the network's; `backward` goes back through
-            passes
+    parameters, gradients, buffers  this rank's, to be filled from the network's
     agreed  what must be equal on every rank, beside the network itself
 
     Raises DistributedError where what the ranks have differs, or the group has another device.
@@ -81,7 +79,6 @@ class SharedSequential(Sequential):
         parameters: ParameterSet,
         gradients: ParameterSet,
         buffers: BufferSet,
-        backward: Backward,
         **agreed: object,
     ) -> None:
         agree_on(network, group, **agreed)
@@ -93,7 +90,6 @@ class SharedSequential(Sequential):
         self.parameters, self.gradients = parameters, gradients
         self.parameters.set_masks(self.architecture.masks, {})
         load_state(self.architecture, parameters, buffers, network.state_dict())
-        self._backward = backward
 
     @property
     def writes(self) -> bool:

@@ -27,7 +27,7 @@ from bppsa_cupy.layers import (
 from bppsa_cupy.layers.elementwise import Elementwise
 from bppsa_cupy.layers.matrix_recurrent import MatrixContext
 from bppsa_cupy.network.architecture import Architecture
-from bppsa_cupy.network.backward import Backward, by_vjp
+from bppsa_cupy.network.backward import by_vjp
 from bppsa_cupy.network.buffers import BufferSet
 from bppsa_cupy.network.forward import through
 from bppsa_cupy.network.layout import lay_out
@@ -56,7 +56,7 @@ class TimeSequential(SharedSequential):
         shapes = network.architecture.parameter_shapes()
         parameters, gradients = (ParameterSet(network.device, network.dtype, shapes) for _ in range(2))
         buffers = BufferSet(network.device, network.dtype, network.architecture.initial_buffers())
-        super().__init__(network, group, parameters, gradients, buffers, _TimeBackward(self), chunk=chunk)
+        super().__init__(network, group, parameters, gradients, buffers, chunk=chunk)
         self.chunk, self.per_step = chunk, _per_step(network.architecture)
         self._groups: dict[int, Group | None] = {group.size: group}
         self._choices = SharedChoices(group)
@@ -101,6 +101,25 @@ class TimeSequential(SharedSequential):
         rest = range(self.per_step.stop, len(self))
         return through(current, y, rest, self.training, self.random_state)
 
+    def _go_back(self, current: Pass, gradient: Array, method: str, input_gradient: bool) -> Array | None:
+        """Layers after the steps on every rank, those over steps each rank its own; then the sums."""
+        layers, per_step, result = range(len(current.layers)), self.per_step, None
+        whole = by_vjp(current, gradient, layers[per_step.stop :], input_gradient)
+        ranges = self.ranges(current.input.shape[1])
+        assert whole is not None, "the layers over steps are trained"
+        if ranges is not None:
+            over_steps = len(current.architecture.shapes[per_step.stop]) == 2
+            own = self.device.xp.ascontiguousarray(whole[:, ranges.own]) if over_steps else whole
+            result = by_vjp(current, own, per_step, input_gradient)
+        # The gradients of layers over steps, which come first, are summed over the ranks.
+        shapes = self.architecture.parameter_shapes()
+        ours = {n: shape for n, shape in shapes.items() if int(n.partition(".")[0]) in per_step}
+        part = self.gradients.flat[: lay_out(self.dtype, ours)[1]]
+        if ranges is None:
+            part[...] = 0
+        self.group.sum(part)
+        return whole_steps(self, result, current, 0) if input_gradient else None
+
 
 def _kept_stack(ctx: MatrixContext, ranges: TimeRanges) -> Any:
     """What makes a stack over these ranges; one that was made over others is given up."""
@@ -127,46 +146,6 @@ def whole_steps(network: TimeSequential, own: Array | None, current: Pass, index
         given = xp.ascontiguousarray(own.swapaxes(0, 1))
     group.allgather(given, by_time, network.rows(current))
     return xp.ascontiguousarray(by_time.swapaxes(0, 1))
-
-
-class _TimeBackward(Backward):
-    """The way back of a TimeSequential."""
-
-    def __init__(self, network: TimeSequential) -> None:
-        super().__init__()
-        self._network = network
-
-    def _by_vjps(self, current: Pass, gradient: Array, input_gradient: bool) -> Array | None:
-        return self._walk(current, gradient, input_gradient)
-
-    def _by_scan(self, current: Pass, gradient: Array, method: str, input_gradient: bool) -> Array | None:
-        return self._walk(current, gradient, input_gradient)
-
-    def _walk(self, current: Pass, gradient: Array, input_gradient: bool) -> Array | None:
-        """Layers after the steps on every rank, those over steps each rank its own; then the sums."""
-        network, layers = self._network, range(len(current.layers))
-        per_step, result = network.per_step, None
-        whole = by_vjp(current, gradient, layers[per_step.stop :], input_gradient)
-        ranges = network.ranges(current.input.shape[1])
-        assert whole is not None, "the layers over steps are trained"
-        if ranges is not None:
-            over_steps = len(current.architecture.shapes[per_step.stop]) == 2
-            own = current.device.xp.ascontiguousarray(whole[:, ranges.own]) if over_steps else whole
-            result = by_vjp(current, own, per_step, input_gradient)
-        self._sum(ranges is not None)
-        if not input_gradient:
-            return None
-        return whole_steps(network, result, current, 0)
-
-    def _sum(self, holds: bool) -> None:
-        """Gradients of layers over steps, summed over the ranks."""
-        network = self._network
-        shapes = network.architecture.parameter_shapes()
-        ours = {n: shape for n, shape in shapes.items() if int(n.partition(".")[0]) in network.per_step}
-        part = network.gradients.flat[: lay_out(network.dtype, ours)[1]]  # the first layers are over steps
-        if not holds:
-            part[...] = 0
-        network.group.sum(part)
 
 
 def _goes_by_steps(layer: Layer, is_inside: bool = False) -> bool:

@@ -81,24 +81,17 @@ def set_sequences(current: Pass, lengths: Any, states: Any) -> None:
         if not any(layer.is_recurrent() for layer in current.architecture.layers):
             raise ShapeError("lengths were given and no layer of the network is recurrent: leave them out")
         taken = take_lengths(current.device, lengths, current.batch, current.input.shape[1])
-    initial = _checked_states(current, states, "the initial state")
+    initial = checked_states(current, states, "the initial state")
     for ctx in current.layers:
         ctx.lengths = taken
     for index, ctx in current.recurrent.items():
         ctx.initial, ctx.final_gradient = initial.get(index), None
 
 
-def set_state_gradients(current: Pass, given: Any) -> None:
-    """Hand the gradients by final states to the recurrent layers of a pass. Raises ShapeError."""
-    what = "the gradient by the final state"
-    gradients = {} if given is None else _checked_states(current, given, what)
-    for index, ctx in enumerate(current.layers):
-        if isinstance(ctx, RecurrentContext):
-            ctx.final_gradient = gradients.get(index)
-
-
-def _checked_states(current: Pass, given: Any, what: str) -> dict[int, tuple[Array, ...]]:
+def checked_states(current: Pass, given: Any, what: str) -> dict[int, tuple[Array, ...]]:
     """What was given of a state, by the layer's index, as arrays on the device."""
+    if given is None:
+        return {}
     checked, recurrent = {}, current.architecture.recurrent
     for index, state in _by_layer(recurrent, given, what).items():
         if not hasattr(index, "__index__"):
@@ -119,8 +112,8 @@ def _checked_states(current: Pass, given: Any, what: str) -> dict[int, tuple[Arr
 
 def _by_layer(recurrent: Mapping[int, Recurrent], given: Any, what: str) -> Mapping[int, Any]:
     """`given` by the layer's index; a state on its own is that of the only recurrent layer."""
-    if given is None or isinstance(given, Mapping):
-        return given or {}
+    if isinstance(given, Mapping):
+        return given
     if len(recurrent) == 1:
         return dict.fromkeys(recurrent, given)
     if not recurrent:

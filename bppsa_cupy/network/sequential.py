@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar, overload
 
 import numpy as np
 
-from bppsa_cupy.arguments import as_flag, as_instance, as_integer
+from bppsa_cupy.arguments import as_flag, as_instance, as_integer, is_one_of
 from bppsa_cupy.devices import Array, Device, get_device
 from bppsa_cupy.errors import PlanError, ShapeError
 from bppsa_cupy.layers import Context, Layer
 from bppsa_cupy.layers.layer_records import layer_records
+from bppsa_cupy.layers.recurrent import RecurrentContext
 from bppsa_cupy.network.architecture import Architecture
-from bppsa_cupy.network.backward import Backward, BackwardReport
+from bppsa_cupy.network.backward import METHODS, BackwardReport, checked_gradient
 from bppsa_cupy.network.buffers import BufferSet
-from bppsa_cupy.network.forward import Steps, begin, draw, through
+from bppsa_cupy.network.forward import Steps, begin, checked_states, draw, through
 from bppsa_cupy.network.parameters import ParameterSet, real_dtype
 from bppsa_cupy.network.passes import Pass, SectionPass, current_pass, own_pass
-from bppsa_cupy.network.run_scans import RunScans
+from bppsa_cupy.network.run_scans import RunScans, ScanWalk
 from bppsa_cupy.network.state import in_order, load_state, matched, state_of, without_masks
 from bppsa_cupy.network.summary import Summary, summarize
 from bppsa_cupy.plan import Budget, Chain, Partition, Plan, build_plan
@@ -47,6 +49,12 @@ class Sequential:
 
     #: The number of training passes on the device, (1,) int64, that a captured step draws from.
     passes_on_device: Array = None
+
+    #: The scans by the plan in use; None without a plan.
+    _scans: RunScans | None = None
+
+    #: The pass whose buffers the latest backward pass wrote.
+    _gone_back: weakref.ref[Pass] | None = None
 
     #: Whether pruned weights are stored by their kept values where layers compute with lists of them.
     _stores_kept = True
@@ -86,7 +94,6 @@ class Sequential:
         self.parameters.assign(self.architecture.initialize(generator))
         self._take_masks(self.architecture)
         self.random_state = {"key": int(generator.integers(2**63)), "passes": 0}
-        self._backward = Backward()
 
     # ---- what the architecture says ----
 
@@ -201,7 +208,7 @@ class Sequential:
         part.parameters, part.gradients = self.parameters.part(shapes), self.gradients.part(shapes)
         part.buffers = self.buffers.part(names(part._architecture.initial_buffers()))
         part.random_state = self.random_state
-        part.last_pass, part.last_backward, part._backward = None, None, Backward()
+        part.last_pass, part.last_backward = None, None
         return part
 
     def __iter__(self) -> Iterator[Layer]:
@@ -236,8 +243,8 @@ class Sequential:
         takes = "arrays by the weight's name"
         as_instance("set_masks", "masks", masks, Mapping, takes)  # type: ignore[type-abstract]
         self._take_masks(self._with_masks(masks))
-        if self._backward.scans is not None:
-            self._backward.scans.clear()
+        if self._scans is not None:
+            self._scans.clear()
         self.parameters.apply_masks()
         self.parameters.changed()
 
@@ -360,15 +367,62 @@ class Sequential:
         plan lacks the method, ShapeError for a gradient of another shape or dtype, DeviceError where the
         device has too little memory, after which the call may be made again.
         """
-        old = as_flag("backward", "stale", stale)
-        current = current_pass(self._or_last(of), self.parameters, "backward", stale=old)
-        wanted = as_flag("backward", "input_gradient", input_gradient)
+        if stale is not False or input_gradient is not False:
+            stale = as_flag("backward", "stale", stale)
+            input_gradient = as_flag("backward", "input_gradient", input_gradient)
+        given = self.last_pass if of is None else of
+        current = current_pass(given, self.parameters, "backward", stale=stale)
         with self.device.naming_memory:
             current.stream = self.device.follow(current.stream)
-            result, self.last_backward = self._backward.run(
-                current, gradient, method, wanted, state_gradients
-            )
+            return self._run_backward(current, gradient, method, input_gradient, state_gradients)
+
+    def _run_backward(
+        self, current: Pass, given: Any, method: str, input_gradient: bool, state_gradients: Any
+    ) -> Array | None:
+        """`backward` through a pass that is checked, with its report."""
+        if not is_one_of(method, METHODS):
+            raise PlanError(f"method {method!r} was asked for: the methods are {', '.join(METHODS)}")
+        gradient = checked_gradient(current, given)
+        by_states = checked_states(current, state_gradients, "the gradient by the final state")
+        requested, reason = method, "as asked for"
+        if method != "bp" and self._scans is not None:
+            self._scans = self._scans.fitting(current.architecture)
+        if method == "auto":
+            method, reason = "bp", "no plan is in use"
+            if self._scans is not None:
+                method, reason = self._scans.choose(current.batch)
+        launched = self.device.launched
+        before = dict(launched)
+        last = None if self._gone_back is None else self._gone_back()
+        if last is not None:  # the buffers that its gradients view are about to be written over
+            last.forget_gradients()
+        self._gone_back = weakref.ref(current)
+        for index, ctx in enumerate(current.layers):
+            ctx.method = requested
+            if isinstance(ctx, RecurrentContext):
+                ctx.final_gradient = by_states.get(index)
+        result = self._go_back(current, gradient, method, input_gradient)
+        counts = {name: count - before.get(name, 0) for name, count in launched.items()}
+        self.last_backward = BackwardReport(
+            method=method,
+            requested=requested,
+            reason=reason,
+            schedules=() if self._scans is None or method == "bp" else self._scans.describe(),
+            launches={name: count for name, count in counts.items() if count},
+            device=self.device.name,
+            backward_ways=tuple(
+                line for walker in current.walkers() for line in walker.labelled(walker.ctx.backward_ways)
+            ),
+        )
         return result
+
+    def _go_back(self, current: Pass, gradient: Array, method: str, input_gradient: bool) -> Array | None:
+        """A VJP a layer, or scans over the runs and VJPs over what lies between them; the gradient by the
+        input."""
+        if method == "bp":
+            by_outputs = current.output_gradients
+            return current.architecture.backward(current.layers, gradient, input_gradient, by_outputs)
+        return ScanWalk(self._scans, method).back_through(current.whole, gradient, input_gradient)
 
     def plan(
         self,
@@ -411,13 +465,12 @@ class Sequential:
 
     def use(self, plan: Plan) -> None:
         """Let `backward` scan by `plan`. Raises PlanMismatchError naming what differs."""
-        self._backward.scans = RunScans(self.architecture, plan, self.device, self.dtype)
+        self._scans = RunScans(self.architecture, plan, self.device, self.dtype)
 
     @property
     def plan_in_use(self) -> Plan | None:
         """The plan that `use` has set; None before."""
-        scans = self._backward.scans
-        return None if scans is None else scans.plan
+        return None if self._scans is None else self._scans.plan
 
     # ---- analysis ----
 
@@ -429,7 +482,8 @@ class Sequential:
         that step, in the last backward pass, None before one. Raises PassError without a forward pass,
         DeviceError where the device has too little memory.
         """
-        current = current_pass(self._or_last(of), self.parameters, "transposed_jacobians")
+        given = self.last_pass if of is None else of
+        current = current_pass(given, self.parameters, "transposed_jacobians")
         with self.device.naming_memory:
             return JacobianRecords(_section_records(current.whole, current.batch))
 
@@ -470,9 +524,6 @@ class Sequential:
             self.set_masks({**self.masks, **given})
 
     # ---- copies, text ----
-
-    def _or_last(self, given: Pass | None) -> Pass | None:
-        return self.last_pass if given is None else given
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Copies and pickles hold layers and parameters; plan, passes and gradients are left out."""

@@ -13,7 +13,6 @@ from bppsa_cupy.distributed.parameters import RankBuffers, RankParameters
 from bppsa_cupy.distributed.shared import SharedSequential
 from bppsa_cupy.errors import BppsaError, DistributedError
 from bppsa_cupy.layers import Context
-from bppsa_cupy.network.backward import Backward
 from bppsa_cupy.network.forward import take_input
 from bppsa_cupy.network.passes import Pass
 from bppsa_cupy.network.sequential import Sequential
@@ -186,7 +185,7 @@ class StageSequential(SharedSequential):
         }
         parameters, gradients = (RankParameters(group, dtype, shapes, owners) for _ in range(2))
         buffers = RankBuffers(group, dtype, network.architecture.initial_buffers(), owners)
-        super().__init__(network, group, parameters, gradients, buffers, Backward(), ppv=placement.ppv)
+        super().__init__(network, group, parameters, gradients, buffers, ppv=placement.ppv)
         self.placement = placement
         arrays = parameters.arrays, gradients.arrays, parameters.masks, buffers
         self._stage = Stage(placement, group.rank, self.device, dtype, *arrays)
