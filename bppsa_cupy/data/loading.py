@@ -193,7 +193,7 @@ def read_npz(file: Path) -> RawDataset:
     unpickled.
     """
     try:
-        with np.load(file, allow_pickle=False) as archive:
+        with open(file, "rb") as stream, np.load(stream, allow_pickle=False) as archive:
             # An entry that does not begin as arrays do is given as bytes.
             arrays = {name: np.asarray(archive[name]) for name in archive.files}
     except Exception as cause:  # zipfile, its decompressors and the header's parser raise what they like

@@ -8,7 +8,6 @@ import os
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from types import ModuleType
 from typing import Any, Protocol
 
 import numpy as np
@@ -122,7 +121,7 @@ class Group:
             handle: Handle = nccl.send(array, target)
         else:
             host = self._on_host(array)
-            handle = _Message(self._mpi, self._communicator.Isend((host, self._mpi.BYTE), target, tag), host)
+            handle = _Message(self._communicator.Isend((host, self._mpi.BYTE), target, tag), host)
         self.progress()
         self._sends.append(handle)
         return handle
@@ -132,16 +131,13 @@ class Group:
         self.isend(array, target, tag).wait()
 
     def post(self, array: Array, source: int, tag: int = 0) -> Handle:
-        """Await a message into `array`, which is filled when the handle is through. Raises as `isend`.
-
-        The handle raises DistributedError for a message of another number of bytes.
-        """
+        """Await a message into `array`, which is filled when the handle is through. Raises as `isend`."""
         self._check_peer("receive from", source)
         if nccl := self._nccl_of(array):
             return nccl.post(array, source)
         host = self._host_buffer(array)
         request = self._communicator.Irecv((host, self._mpi.BYTE), source, tag)
-        return _Received(self._mpi, request, host, source, lambda: self._fill(array, host))
+        return _Message(request, host, lambda: self._fill(array, host))
 
     def receive(self, array: Array, source: int, tag: int = 0) -> None:
         """Fill `array` with a message, and wait for it. Raises as `post`."""
@@ -231,15 +227,10 @@ class Group:
     def agree(self, **values: object) -> None:
         """Check that all ranks give the same values, as `agree(plan=digest, arguments=text)`.
 
-        Values are compared as text, by a digest of them all. Raises DistributedError, the same on every
+        Values are compared as text. Raises DistributedError, the same on every
         rank, that names what differs, two ranks and both values.
         """
         own = json.dumps({name: str(value) for name, value in sorted(values.items())})
-        digest = np.frombuffer(hashlib.sha256(own.encode()).digest(), np.uint8)
-        digests = np.empty((self.size, digest.size), np.uint8)
-        self._allgather(digest, digests, [digest.size] * self.size)
-        if (digests == digests[0]).all():
-            return
         first, *others = [json.loads(text) for text in self._gather_texts(own)]
         for rank, its in enumerate(others, 1):
             for name in sorted(first.keys() | its.keys()):
@@ -318,47 +309,21 @@ class Group:
 
 
 class _Message:
-    """A request of MPI for an array of the host, which it keeps."""
+    """A request of MPI for an array of the host, which it keeps; `fill` is called once when it is through."""
 
-    def __init__(self, mpi: ModuleType, request: Any, array: np.ndarray) -> None:
-        self._mpi, self._request, self._array = mpi, request, array
+    def __init__(self, request: Any, array: np.ndarray, fill: Callable[[], None] | None = None) -> None:
+        self._request, self._array, self._fill = request, array, fill
 
     def test(self) -> bool:
-        return bool(self._request.Test())
+        if not self._request.Test():
+            return False
+        if self._fill is not None:
+            self._fill()
+            self._fill = None
+        return True
 
     def wait(self) -> None:
         wait_until(self.test, self._array.nbytes)
-
-
-class _Received(_Message):
-    """A message that another rank sends; `fill` is called once when it has come."""
-
-    def __init__(
-        self, mpi: ModuleType, request: Any, array: np.ndarray, source: int, fill: Callable[[], None]
-    ) -> None:
-        super().__init__(mpi, request, array)
-        self._source, self._fill, self._status = source, fill, mpi.Status()
-        self._through = False
-
-    def test(self) -> bool:
-        if self._through:
-            return True
-        try:
-            if not self._request.Test(self._status):
-                return False
-            count = self._status.Get_count(self._mpi.BYTE)
-        except self._mpi.Exception as error:
-            if error.Get_error_class() != self._mpi.ERR_TRUNCATE:
-                raise
-            count = f"more than {self._array.nbytes}"
-        if count != self._array.nbytes:
-            raise DistributedError(
-                f"rank {self._source} sent {count} bytes and the array to receive them has "
-                f"{self._array.nbytes}: give arrays of the same shape and dtype on all ranks"
-            )
-        self._fill()
-        self._through = True
-        return True
 
 
 def wait_until(done: Callable[[], bool], nbytes: int = 0) -> None:

@@ -21,10 +21,9 @@ class RankParameters(ParameterSet):
     """The arrays that this rank holds, by the network's names.
 
     shapes  of all of the network's arrays, by name
-    owners  the rank of each, by name
+    owners  the rank of each, by name, which does not fall in the order of the names
 
-    Law: what is gathered, and `own_part`, are in the network's order, as of one process: where owners do not
-    fall, the ranks' `flat` arrays one after another, else units of these. `to_host`, `gathered`,
+    Law: the ranks' `flat` arrays, one after another, are that of one process. `to_host`, `gathered`,
     `of_all_ranks`, `units_of_all_ranks` and `set_where_any` are collective: every rank calls them, in the
     same order.
     """
@@ -37,14 +36,8 @@ class RankParameters(ParameterSet):
         self._group = group
         self._whole, self._count = lay_out(dtype, shapes)
         self._rows = [lay_out(dtype, own)[1] for own in by_rank]
-        self._step = ALIGNMENT // dtype.itemsize
-        # The network's units in the order in which the ranks hold them, and where each one is there.
-        spans = (self._whole[name][0] for own in by_rank for name in own)
-        held = [np.arange(span.start, span.stop, self._step) // self._step for span in spans]
-        every = np.concatenate([np.empty(0, np.int64), *held])
-        first, last = (sum(units(dtype, self._rows[: group.rank + end])) for end in (0, 1))
-        self._own, self._order = every[first:last], np.argsort(every)
-        self._in_order = bool((np.diff(every) > 0).all())
+        start = sum(self._rows[: group.rank])
+        self._own = slice(start, start + self._rows[group.rank])
 
     @property
     def ranks(self) -> RankParameters:
@@ -69,13 +62,11 @@ class RankParameters(ParameterSet):
         """A host copy of an array laid out as `flat`, over all of the network's parameters."""
         whole = np.empty(self._count, self.flat.dtype)
         self._group.allgather(np.ascontiguousarray(self.device.to_host(flat)), whole, self._rows)
-        return whole if self._in_order else whole.reshape(-1, self._step)[self._order].reshape(-1)
+        return whole
 
     def own_part(self, whole: np.ndarray) -> np.ndarray:
         """What this rank holds of an array over all of the network's parameters."""
-        if whole.shape != (self._count,):
-            return whole
-        return whole.reshape(-1, self._step)[self._own].reshape(-1)
+        return whole[self._own] if whole.shape == (self._count,) else whole
 
     def of_all_ranks(self, value: Array) -> Array:
         """(ranks, …) a small array of each rank, in rank order."""
@@ -85,25 +76,14 @@ class RankParameters(ParameterSet):
 
     def units_of_all_ranks(self, values: Array) -> Array:
         """(units,) a value of each unit of `flat`, of all of the network's units in their order."""
-        every = _joined(self._group, values, units(self.dtype, self._rows))
-        return every if self._in_order else every[self.device.asarray(self._order)]
+        rows = [count * self.dtype.itemsize // ALIGNMENT for count in self._rows]
+        every = self.device.empty((sum(rows), *values.shape[1:]), values.dtype)
+        self._group.allgather(self.device.xp.ascontiguousarray(values), every, rows)
+        return every
 
     def set_where_any(self, flag: Array) -> None:
         """Set a flag, (1,) int32, where it is set on any rank."""
         flag[...] = self.of_all_ranks(flag).max(axis=0)
-
-
-def units(dtype: np.dtype, counts: Iterable[int]) -> list[int]:
-    """The units of so many values."""
-    return [count * dtype.itemsize // ALIGNMENT for count in counts]
-
-
-def _joined(group: Group, own: Array, rows: list[int]) -> Array:
-    """The rows of all ranks' arrays, on every rank."""
-    device = group.device
-    every = device.empty((sum(rows), *own.shape[1:]), own.dtype)
-    group.allgather(device.xp.ascontiguousarray(own), every, rows)
-    return every
 
 
 class RankBuffers(BufferSet):

@@ -140,9 +140,7 @@ class Pipeline:
         name = self.schedule_at(work.first - 1)
         micro = self.micro_batches if SCHEDULES[name].micro else 1
         schedule = make_schedule(name, self.stages, len(work.sizes), micro)
-        history = work.history
-        if work.sizes and work.sizes[0] > history.largest_batch:
-            history.ran, history.largest_batch = self._what_runs(name), work.sizes[0]
+        work.history.ran = work.history.ran or self._what_runs(name)
         self.network.train()
         if self.network.architecture is not self.placement.architecture:  # the masks are others
             self.placement = Placement(self.network, self.placement.ppv)

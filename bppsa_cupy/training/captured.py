@@ -179,15 +179,12 @@ class CapturedStep:
             return self._graphs.step(x, labels, lengths, label_lengths)
         network, optimizer, device = self.network, self.optimizer, self.network.device
         self.ran = f"launch by launch: {self._obstacle or 'a capture is going on'}"
-        scores = None
         if isinstance(network, BatchSequential):
             loss = micro_batch_gradients(
                 network, x, labels, lengths, label_lengths, self.method, self.label_smoothing, self._pass
             )
         else:
             scores = network.forward(x, into=self._pass, lengths=lengths)
-        self._pass = network.last_pass
-        if scores is not None:
             if self.loss is cross_entropy:
                 loss, gradient = cross_entropy(
                     scores, labels, lengths=label_lengths, device=device,
@@ -196,11 +193,10 @@ class CapturedStep:
             else:
                 loss, gradient = self.loss(scores, labels)
             network.backward(gradient, method=self.method)
+        self._pass = network.last_pass
         if self.gradient_hook is not None:
             self.gradient_hook(network)
-        norm = None
-        if self.clip is not None:
-            norm = device.fetch(clip_grad_norm(network.gradients, self.clip))
+        norm = None if self.clip is None else device.fetch(clip_grad_norm(network.gradients, self.clip))
         fetched = device.fetch(loss)
         optimizer.step(network.gradients)
         blocked = optimizer.fetch_blocked()
@@ -260,8 +256,6 @@ class _Graphs:
         self._shapes: dict[Any, _Shape] = {}
         self._stream: Any = None
         self._fixed: tuple[Any, ...] = ()
-        #: By the shapes of input and labels, the number of classes; for losses that take labels of classes.
-        self._classes: dict[Any, int] = {}
 
     def clear(self) -> None:
         """Drop all graphs, once they have run."""
@@ -273,26 +267,23 @@ class _Graphs:
         """A step on arrays of the host or of the device."""
         step, network, optimizer = self._step, self._step.network, self._step.optimizer
         if type(x) is not np.ndarray or x.dtype != network.dtype:
-            x = self._converted(x)
-        if (
-            type(labels) is np.ndarray and labels.dtype == np.int64 and label_lengths is None
-            and np.maximum.reduce(labels.view(np.uint64), None)
-            < self._classes.get((x.shape, labels.shape), 0)
-        ):  # fmt: skip
-            targets, count = labels, labels.size
-        else:
-            targets, count = self._targets(x, labels, label_lengths)
+            architecture = network.architecture
+            of_indices = bool(architecture.layers) and architecture.layers[0].takes_indices
+            place = self.device if is_on_gpu(x) else get_device("host")
+            x = take_input("the network", place, network.dtype, x, architecture.check_input, of_indices)
+        targets, count = self._targets(x, labels, label_lengths)
         if lengths is not None:
             lengths = np.asarray(lengths)
             check_lengths(lengths, len(x), x.shape[1])
         numbers = optimizer.checked_numbers()
-        key = x.shape, targets.shape, targets.dtype, lengths is None, network.training
         if len(numbers) != len(optimizer.numbers):
             optimizer.set_numbers(numbers)
-        fixed = self._what_is_fixed()
+        # What all graphs were captured for.
+        fixed = network.architecture, network.plan_in_use, network.gradients.flat, *optimizer.bound_arrays()
         if len(fixed) != len(self._fixed) or not all(map(operator.is_, fixed, self._fixed)):
             self.clear()
             self._fixed = fixed
+        key = x.shape, targets.shape, targets.dtype, lengths is None, network.training
         shape = self._shapes.pop(key, None)
         if shape is None:
             shape = _Shape(self.device, network.dtype, x.shape, targets, lengths is not None, len(numbers))
@@ -317,8 +308,11 @@ class _Graphs:
         optimizer.numbers = numbers
         if shape.graph is None:
             self._without_graph(shape)
-        else:
-            self._replay(shape)
+        if shape.graph is not None:
+            assert shape.current is not None
+            shape.graph(self.device)
+            network.replayed(shape.current, shape.report)
+            step.ran = "one CUDA graph"
         self._shapes[key] = shape
         if len(self._shapes) > MOST_SHAPES:
             self._shapes.pop(next(iter(self._shapes))).wait()
@@ -327,21 +321,15 @@ class _Graphs:
         block.result = result = StepResult(partial(block.read, step.clip is not None))
         return result
 
-    def _replay(self, shape: _Shape) -> None:
-        """Launch the graph of a shape, and do on the host what the launches of a step do there."""
-        assert shape.graph is not None and shape.current is not None
-        shape.graph(self.device)
-        self._step.network.replayed(shape.current, shape.report)
-        self._step.ran = "one CUDA graph"
-
     def _without_graph(self, shape: _Shape) -> None:
-        """The first step of a shape, the second one, which is captured, and all that cannot be captured."""
+        """Capture the second step of a shape, or run the first one and those that cannot be captured."""
         step, network = self._step, self._step.network
         if shape.current is not None and not shape.obstacle:
             passes = network.random_state["passes"]
             try:
                 with self.device.naming_memory:
                     shape.graph = self.device.capture(partial(self._launch, shape), self._pool)
+                return
             except Exception as error:
                 shape.obstacle = f"the capture failed ({type(error).__name__}: {error})"
                 warnings.warn(
@@ -349,9 +337,6 @@ class _Graphs:
                 )
             finally:
                 network.random_state["passes"] = passes
-        if shape.graph is not None:
-            self._replay(shape)
-            return
         try:
             self._launch(shape)
         except DeviceError:
@@ -386,20 +371,6 @@ class _Graphs:
         shape.results["blocked"][...] = optimizer.flag
         shape.report = network.last_backward
 
-    def _what_is_fixed(self) -> tuple[Any, ...]:
-        """The objects that all graphs were captured for."""
-        network = self._step.network
-        optimizer = self._step.optimizer.bound_arrays()
-        return network.architecture, network.plan_in_use, network.gradients.flat, *optimizer
-
-    def _converted(self, x: Any) -> Array:
-        """An input as `network.forward` takes it: a list, an array of another dtype, an array of a GPU."""
-        network = self._step.network
-        architecture = network.architecture
-        of_indices = bool(architecture.layers) and architecture.layers[0].takes_indices
-        device = self.device if is_on_gpu(x) else get_device("host")
-        return take_input("the network", device, network.dtype, x, architecture.check_input, of_indices)
-
     def _targets(self, x: Array, labels: Any, label_lengths: Any) -> tuple[np.ndarray, int]:
         """The labels as the loss takes them, and how many count."""
         network = self._step.network
@@ -407,13 +378,8 @@ class _Graphs:
             array = np.asarray(labels.get() if isinstance(labels, self.device.xp.ndarray) else labels)
             return array.astype(network.dtype if array.dtype.kind == "f" else np.int64, copy=False), 1
         *shape, classes = network.output_shape
-        if shape:
-            shape = [x.shape[1] if size is None else size for size in shape]
-        targets, count = checked_targets(labels, (len(x), *shape), classes, label_lengths)
-        if len(self._classes) >= 8 * MOST_SHAPES:
-            self._classes.clear()
-        self._classes[x.shape, targets.shape] = classes
-        return targets, count
+        steps = (x.shape[1] if size is None else size for size in shape)
+        return checked_targets(labels, (len(x), *steps), classes, label_lengths)
 
 
 def _obstacle_in(current: Pass | None) -> str:

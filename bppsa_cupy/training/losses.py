@@ -78,7 +78,24 @@ def checked_targets(
     if array.dtype.kind not in "iu":
         cure = "give integers, as labels.astype(int)"
         array = of_dtype("cross_entropy", "labels", array, np.dtype(np.int64), cure)
-    return _targets(array, lengths, ignore_index, classes, whole=whole)
+    ignored = as_integer("cross_entropy", "ignore_index", ignore_index)
+    # A negative one is large without its sign.
+    unsigned = array.view(array.dtype.str.replace("i", "u"))
+    if lengths is None and not 0 <= ignored < classes and np.maximum.reduce(unsigned, None) < classes:
+        return array.astype(np.int64, copy=False), array.size
+    counted = counted_labels(array, lengths, ignored)
+    wrong = np.argwhere(counted & ((array < 0) | (array >= classes)))
+    if len(wrong):
+        sample = ", step ".join(map(str, wrong[0].tolist()))
+        raise LabelError(
+            f"label {int(array[tuple(wrong[0])])} of sample {sample} is out of range: the network has "
+            f"{classes} classes, labels run from 0 to {classes - 1}"
+        )
+    if whole and not counted.any():
+        raise LabelError(
+            "every label is ignored, so the mean is over none: give at least one that is not ignore_index"
+        )
+    return np.where(counted, array, -1).astype(np.int64), int(np.count_nonzero(counted))
 
 
 def mean_cross_entropy(
@@ -151,34 +168,3 @@ def _bind_cross_entropy(
     return device.bind_open(
         KERNELS["cross_entropy"], names, reals, labels, reals, reals, reals, rows, classes, smoothing
     )
-
-
-def _targets(
-    labels: np.ndarray, lengths: Any, ignore_index: int, classes: int, *, whole: bool
-) -> tuple[np.ndarray, int]:
-    """The labels as the kernel takes them, int64, -1 for those that do not count, and how many count, one at
-    least of a whole batch. Raises what `counted_labels` and `_check_labels` raise."""
-    ignored = as_integer("cross_entropy", "ignore_index", ignore_index)
-    # A negative one is large without its sign.
-    unsigned = labels.view(labels.dtype.str.replace("i", "u"))
-    if lengths is None and not 0 <= ignored < classes and np.maximum.reduce(unsigned, None) < classes:
-        return labels.astype(np.int64, copy=False), labels.size
-    counted = counted_labels(labels, lengths, ignored)
-    _check_labels(labels, counted, classes)
-    if whole and not counted.any():
-        raise LabelError(
-            "every label is ignored, so the mean is over none: give at least one that is not ignore_index"
-        )
-    return np.where(counted, labels, -1).astype(np.int64), int(np.count_nonzero(counted))
-
-
-def _check_labels(labels: np.ndarray, counted: np.ndarray, classes: int) -> None:
-    """Raise LabelError naming the first counted label that is no class."""
-    wrong = counted & ((labels < 0) | (labels >= classes))
-    if wrong.any():
-        first = tuple(np.argwhere(wrong)[0].tolist())
-        step = f" at step {first[1]}" if len(first) > 1 else ""
-        raise LabelError(
-            f"label {int(labels[first])} of sample {first[0]}{step} is out of range: the network has "
-            f"{classes} classes, labels run from 0 to {classes - 1}"
-        )

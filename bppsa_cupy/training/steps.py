@@ -28,12 +28,10 @@ class History:
     """What training saw: a dict an iteration (step, epoch, loss; lr, the optimizer's rate, where it follows a
     schedule; gradient_norm, before clipping, where there is any; kept, the share of weights that masks
     keep, where they have changed; test_loss and test_accuracy where the test
-    set was evaluated after it), and what ran (`what_ran`) in the first step whose batch was as large as any,
-    empty where there was none, with the samples of that batch."""
+    set was evaluated after it), and what ran (`what_ran`) in the first step, empty where there was none."""
 
     rows: list[Row] = field(default_factory=list)
     ran: dict[str, Any] = field(default_factory=dict)
-    largest_batch: int = 0
 
     @property
     def losses(self) -> np.ndarray:
@@ -54,7 +52,7 @@ class Work:
     first      the number of the first step, from 1 over all epochs
     epoch      from 0
     per_epoch  steps of a whole epoch
-    history    learns what the largest batch ran
+    history    learns what the first step ran
     """
 
     batches: Iterator[Batch]
@@ -133,8 +131,7 @@ class Serial:
             pruned = changes.behind(step)
             if pruned:
                 make.forget()
-            if len(batch.labels) > history.largest_batch:
-                history.ran, history.largest_batch = what_ran(network), len(batch.labels)
+            history.ran = history.ran or what_ran(network)
             if pending is not None:
                 yield pending()
             kept = kept_share(network) if pruned else None

@@ -148,15 +148,6 @@ def case_arguments_that_are_refused(group: Group) -> None:
             Group(device="host", transport="nccl" if group.rank else "host")
 
 
-def case_a_message_of_another_size(group: Group) -> None:
-    for sent, size in ((3, "more than 16"), (1, "8")):
-        if group.rank == 1:
-            group.send(np.zeros(sent), 0, 4)
-        elif group.rank == 0 and group.size > 1:
-            with raises(DistributedError, f"rank 1 sent {size} bytes .* has 16"):
-                group.receive(np.zeros(2), 1, 4)
-
-
 def case_groups_do_not_mix(group: Group) -> None:
     """A duplicate, and the groups of even and odd ranks."""
     second = Group(device=group.device)
