@@ -72,7 +72,8 @@ def matched(architecture: Architecture, arrays: Mapping[str, Any]) -> Mapping[st
     others are returned as they are."""
     check_mapping(arrays)
     own = {name.partition(".")[2]: name for name in architecture.state_names}
-    if len(own) < len(architecture.state_names) or set(arrays) != set(own):
+    layers = {name.partition(".")[0] for name in architecture.state_names}
+    if len(layers) != 1 or set(arrays) != set(own):
         return arrays
     return {own[name]: array for name, array in arrays.items()}
 
