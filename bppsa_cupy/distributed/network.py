@@ -16,12 +16,12 @@ from bppsa_cupy.distributed.parameters import RankBuffers, RankParameters, owner
 from bppsa_cupy.distributed.shared import SharedSequential
 from bppsa_cupy.distributed.time_network import TimeSequential
 from bppsa_cupy.errors import DistributedError, PlanError
-from bppsa_cupy.layers import Context, Residual
+from bppsa_cupy.layers import Context
 from bppsa_cupy.layers.stack import backward_input_first
 from bppsa_cupy.network.architecture import Architecture
 from bppsa_cupy.network.forward import through
-from bppsa_cupy.network.passes import Pass, SectionPass
-from bppsa_cupy.network.run_scans import RunScans, ScanWalk
+from bppsa_cupy.network.passes import Pass
+from bppsa_cupy.network.run_scans import RunScans
 from bppsa_cupy.network.sections import Run
 from bppsa_cupy.network.sequential import Sequential
 from bppsa_cupy.plan import Partition, Plan, Schedule
@@ -145,21 +145,20 @@ class RankSequential(SharedSequential):
         """Every rank goes through the same layers in the same order and works at its own ones. Where a
         layer's gradient is on another rank, it travels. The vector for the next rank leaves first, own
         parameter gradients follow."""
-        owners, scans = self.partition.owners.tolist(), self._scans
+        owners = self.partition.owners.tolist()
+        walk = _Walk(self.group, owners, current, gradient, input_gradient)
         if method == "bp":
-            walk = _Walk(self.group, owners, current, gradient, input_gradient)
             walk.back_through(range(len(current.layers)))
             return walk.finish()
-        whole, inside = current.whole, ScanWalk(scans, method)
-        walk = _Walk(self.group, owners, current, gradient, input_gradient, inside)
-        for run, layers in whole.section.back():
-            if run is None or not inside.scans(run):
+        for run, layers in current.architecture.back():
+            scans = None if run is None else self._scans_of(run, method)
+            if run is None or scans is None:
                 walk.back_through(layers)
             elif walk.wants(run.stop):
                 assert isinstance(scans, RankScans)
                 want_input = walk.wants(run.start)
                 walk.move_to(run.elements[0], run.stop)
-                walk.gradient = scans.back_through(run, whole, walk.gradient, method, want_input)
+                walk.gradient = scans.back_through(run, current, walk.gradient, method, want_input)
                 walk.holder = owners[run.elements[-1]]
         return walk.finish()
 
@@ -169,7 +168,6 @@ class _Walk:
 
     gradient  by the input of the layer passed last, on the rank that holds it; None on the others
     holder    that rank; None for all of them
-    inside    goes back through residual blocks, which lie on one rank each; by VJPs where it is None
     """
 
     def __init__(
@@ -179,22 +177,20 @@ class _Walk:
         current: Pass,
         gradient: Array,
         input_gradient: bool,
-        inside: ScanWalk | None = None,
     ) -> None:
         self.gradient: Array | None = gradient
         self.holder: int | None = None
         self._group, self._owners, self._current = group, owners, current
-        self._input_gradient, self._inside = input_gradient, inside
+        self._input_gradient = input_gradient
         self._later: list[Launch] = []
 
     def wants(self, index: int) -> bool:
         """Whether the gradient by the input of layer `index`, by the output of the one before it, is
         needed."""
-        return self._current.whole.section.wants(index, self._input_gradient)
+        return self._current.architecture.wants(index, self._input_gradient)
 
     def back_through(self, layers: range) -> None:
-        """Cross layers by their VJPs; parameter gradients wait for `finish` where that costs no work twice,
-        but for those inside of blocks that are scanned."""
+        """Cross layers by their VJPs; parameter gradients wait for `finish` where they share no work."""
         current = self._current
         for index in reversed(layers):
             if not self.wants(index + 1):
@@ -205,10 +201,7 @@ class _Walk:
                 continue
             layer, ctx = current.architecture.layers[index], current.layers[index]
             gradient = current.output_gradients[index] = self.gradient
-            if self._inside is not None and isinstance(layer, Residual):
-                self.gradient = self._inside.cross(current.whole, index, gradient, self.wants(index))
-            else:
-                self.gradient = backward_input_first(layer, ctx, gradient, self.wants(index), self._later)
+            self.gradient = backward_input_first(layer, ctx, gradient, self.wants(index), self._later)
 
     def move_to(self, index: int, boundary: int) -> None:
         """Bring the gradient to the rank of layer `index`; it is by the input of layer `boundary`."""
@@ -294,10 +287,9 @@ class RankScans(RunScans):
         return RankScan(self.group, owners, self.device, self.dtype, chain, schedule, capacity, self._maps)
 
     def back_through(
-        self, run: Run, at: SectionPass, gradient: Array | None, method: str, want_input: bool
+        self, run: Run, at: Pass, gradient: Array | None, method: str, want_input: bool
     ) -> Array | None:
-        """Go back through a run, with the other ranks, which call this too; through one inside of a residual
-        block, whose layers are all this rank's, without them.
+        """Go back through a run, with the other ranks, which call this too.
 
         gradient  by the run's output, on the rank of its last layer with a Jacobian
 

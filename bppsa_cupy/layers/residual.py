@@ -3,7 +3,7 @@ stack and of the blocks in it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -21,9 +21,6 @@ from bppsa_cupy.layers.stack import LayerStack, by_name, with_masks
 
 #: The two branches, in the order of a state dict.
 BRANCHES = ("body", "shortcut")
-#: Goes back through a branch: its name, the gradient by its output, and whether the one by its input is
-#: wanted, which is given then.
-BranchCrossing = Callable[[str, Array, bool], Array | None]
 
 
 @dataclass
@@ -64,7 +61,7 @@ class Residual(Layer):
     and buffers are named as PyTorch's nested modules name theirs: "body.0.weight", "shortcut.0.weight".
 
     The layer is a barrier to the scan: I + J(body)ᵀ of two 3×3 convolutions as one CSR matrix would hold 25·C
-    entries a row. Its VJP is the body's plus the shortcut's; inside of them a scan runs as anywhere.
+    entries a row. Its VJP is the body's plus the shortcut's.
 
     Raises ShapeError, with the place inside, for layers that do not fit each other, and where body and
     shortcut give different shapes.
@@ -202,24 +199,12 @@ class Residual(Layer):
         self.backward(ctx, gradient, False)
 
     def backward(self, ctx: ResidualContext, gradient: Array, want_input: bool) -> Array | None:
-        stacks = self.stacks(ctx.input_shape)
-
-        def by_vjps(branch: str, gradient: Array, want_input: bool) -> Array | None:
-            inner, by_outputs = ctx.inner[branch], ctx.by_outputs[branch]
-            return stacks[branch].backward(inner, gradient, want_input, by_outputs)
-
-        return self.backward_by(ctx, gradient, want_input, by_vjps)
-
-    def backward_by(
-        self, ctx: ResidualContext, gradient: Array, want_input: bool, cross: BranchCrossing
-    ) -> Array | None:
-        """`backward`, each branch crossed by `cross`."""
         results = []
-        for branch in BRANCHES:
-            ctx.by_outputs[branch] = {}
+        for branch, stack in self.stacks(ctx.input_shape).items():
+            by_outputs = ctx.by_outputs[branch] = {}
             for inner in ctx.inner[branch]:
                 inner.method = ctx.method
-            results.append(cross(branch, gradient, want_input))
+            results.append(stack.backward(ctx.inner[branch], gradient, want_input, by_outputs))
         return self._sum(ctx, results) if want_input else None
 
     def _sum(self, ctx: ResidualContext, results: Sequence[Array]) -> Array:

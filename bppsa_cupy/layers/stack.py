@@ -16,9 +16,6 @@ from bppsa_cupy.layers.base import Context, Layer, Shape
 Value = TypeVar("Value")
 #: A layer's index -> what its random numbers follow from.
 Draws = Callable[[int], tuple[int, int, int]]
-#: Goes back through a layer: its index, the gradient by its output, and whether the one by its input is
-#: wanted, which is given then.
-Crossing = Callable[[int, Array, bool], Array | None]
 
 
 class LayerStack:
@@ -149,22 +146,17 @@ class LayerStack:
         want_input: bool,
         by_outputs: dict[int, Array],
         layers: range | None = None,
-        cross: Crossing | None = None,
     ) -> Array | None:
         """Equation 3, a layer at a time, over `layers`, by default all, from the gradient by the last one's
         output; the gradient by the first one's input where it is wanted, or needed by a layer before.
 
         by_outputs  takes the gradient by each layer's output
-        cross       goes back through one layer, by default by its `backward`
         """
         result: Array | None = gradient
         for index in reversed(range(len(self.layers)) if layers is None else layers):
             by_outputs[index] = result
             wanted = want_input or self.first_trained < index
-            if cross is None:
-                result = self.layers[index].backward(contexts[index], result, wanted)
-            else:
-                result = cross(index, result, wanted)
+            result = self.layers[index].backward(contexts[index], result, wanted)
             if result is None:
                 break
         return result

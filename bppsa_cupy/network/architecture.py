@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from itertools import zip_longest
 from typing import Any, Final
@@ -10,9 +10,10 @@ from typing import Any, Final
 from bppsa_cupy.arguments import as_integer
 from bppsa_cupy.errors import PlanError, PlanMismatchError, ShapeError
 from bppsa_cupy.layers import Layer, Recurrent
+from bppsa_cupy.layers.residual import walk
 from bppsa_cupy.layers.stack import LayerStack
-from bppsa_cupy.network.sections import Run, Section, SectionMaker, has_modes
-from bppsa_cupy.plan import Chain, Plan, fingerprint
+from bppsa_cupy.network.sections import Run, Section, make_section
+from bppsa_cupy.plan import Chain, Element, Plan, fingerprint
 
 
 class Architecture(LayerStack):
@@ -33,8 +34,8 @@ class Architecture(LayerStack):
 
     @cached_property
     def has_modes(self) -> bool:
-        """Whether the runs of the two modes differ."""
-        return has_modes(self)
+        """Whether a layer, of those inside of blocks too, is a barrier in one mode alone."""
+        return any(place.layer.is_barrier(True) != place.layer.is_barrier(False) for place in walk(self))
 
     def in_mode(self, training: bool) -> Architecture:
         """The architecture in training or evaluation mode: always the same two, and one where the modes do
@@ -74,9 +75,9 @@ class Architecture(LayerStack):
 
     @cached_property
     def section(self) -> Section:
-        """The layers with their Jacobians and runs, and the sections inside of residual blocks."""
+        """The layers with their Jacobians, and the sections inside of residual blocks."""
         stack = LayerStack(self.layers, self.input_shape)  # not self: a cycle would keep the patterns
-        return SectionMaker(self.training, self._operators).make(stack)
+        return make_section(stack, self.training, self._operators)
 
     @property
     def jacobians(self) -> tuple[Any, ...]:
@@ -86,29 +87,63 @@ class Architecture(LayerStack):
 
     @cached_property
     def runs(self) -> tuple[Run, ...]:
-        """The maximal runs of layers, in the order of their layers; those inside of a block in its place."""
-        return tuple(run for _, run in self._placed_runs)
+        """The maximal runs of layers that are no barrier and have an element, in order."""
+        runs: list[Run] = []
+        start, count = 0, len(self.layers)
+        for stop in range(count + 1):
+            if (
+                stop < count
+                and not self.layers[stop].is_barrier(self.training)
+                and None not in self.shapes[stop]
+            ):
+                continue
+            elements = tuple(k for k in reversed(range(start, stop)) if self.jacobians[k] is not None)
+            if elements:
+                runs.append(Run(start, stop, elements, len(runs)))
+            start = stop + 1
+        return tuple(runs)
 
-    @cached_property
-    def _placed_runs(self) -> list[tuple[Section, Run]]:
-        """Every run with its section, by position."""
-        placed = [(section, run) for section in self.section.walk() for run in section.runs]
-        return sorted(placed, key=lambda pair: pair[1].position)
+    def back(self) -> Iterator[tuple[Run | None, range]]:
+        """The layers from the last to the first: each run with its own, and what lies between them."""
+        stop = len(self.layers)
+        for run in reversed(self.runs):
+            yield None, range(run.stop, stop)
+            yield run, range(run.start, run.stop)
+            stop = run.start
+        yield None, range(stop)
+
+    def wants(self, index: int, input_gradient: bool) -> bool:
+        """Whether the gradient by the input of layer `index` is needed: the one by the network's input is, or
+        layers with parameters lie before."""
+        return input_gradient or self.first_trained < index
 
     @property
     def needs_plan(self) -> bool:
         """Whether a scan needs a plan: some run has more than one element, so there is something to scan."""
         return any(len(run.elements) > 1 for run in self.runs)
 
+    def label(self, index: int) -> str:
+        """What a layer is called: "3 ReLU"."""
+        return f"{index} {type(self.layers[index]).__name__}"
+
     def chains(self) -> tuple[Chain, ...]:
         """The chains a plan is made for: one a maximal run of layers, from its last layer to its first."""
-        return tuple(section.chain(run) for section, run in self._placed_runs)
+        terms = self.vjp_multiply_adds()
+        return tuple(
+            Chain(
+                tuple(
+                    Element(self.label(k), self.jacobians[k].pattern, self.jacobians[k].shared, count, k)
+                    for k, count in zip(run.elements, counts, strict=True)
+                )
+            )
+            for run, counts in zip(self.runs, terms, strict=True)
+        )
 
     def vjp_multiply_adds(self) -> tuple[tuple[int | None, ...], ...]:
         """Of each element of each chain those of its layer's VJP of one sample; None where they are its
         entries. No pattern is made."""
         return tuple(
-            tuple(map(section.vjp_multiply_adds, run.elements)) for section, run in self._placed_runs
+            tuple(self.layers[k].vjp_multiply_adds(self.shapes[k]) for k in run.elements) for run in self.runs
         )
 
     def with_masks(self, masks: Mapping[str, Any]) -> Architecture:
@@ -144,15 +179,24 @@ class Architecture(LayerStack):
             )
         plan.check(self.describe_scans())
         planned = [", ".join(element.name for element in chain.chain.elements) for chain in plan.chains]
-        scanned = [", ".join(map(section.label, run.elements)) for section, run in self._placed_runs]
+        scanned = [", ".join(map(self.label, run.elements)) for run in self.runs]
         for position, (theirs, ours) in enumerate(zip_longest(planned, scanned, fillvalue="none")):
             if theirs != ours:
                 raise PlanMismatchError(
                     f"the plan was made for other runs of layers: chain {position} is {theirs} in the plan, "
                     f"{ours} in the network; build it again"
                 )
-        for made, (section, run) in zip(plan.chains, self._placed_runs, strict=True):
-            section.check_own(run, made.chain)
+        for made, run in zip(plan.chains, self.runs, strict=True):
+            for index, element in zip(run.elements, made.chain.elements, strict=True):
+                # The library's layers are compared by their descriptions, from which their patterns follow.
+                if type(self.layers[index]).__module__.partition(".")[0] == __name__.partition(".")[0]:
+                    continue
+                found, expected = self.jacobians[index].pattern, element.pattern
+                if found != expected:
+                    raise PlanMismatchError(
+                        f"layer {self.label(index)} has the pattern {found.digest[:12]} with {found.nnz} "
+                        f"entries, {expected.digest[:12]} with {expected.nnz} in the plan; build it again"
+                    )
 
 
 def _checked_shape(input_shape: Sequence[int]) -> tuple[int, ...]:

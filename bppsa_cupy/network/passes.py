@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -15,29 +15,6 @@ from bppsa_cupy.layers.recurrent import RecurrentContext
 from bppsa_cupy.layers.residual import ResidualContext, walk
 from bppsa_cupy.network.architecture import Architecture
 from bppsa_cupy.network.parameters import ParameterSet
-from bppsa_cupy.network.sections import Section
-
-
-@dataclass(frozen=True)
-class SectionPass:
-    """A section of a network at one pass.
-
-    contexts    of its layers
-    by_outputs  the gradients by the outputs of its layers, by index, of the last way back
-    batch       samples of the pass
-    """
-
-    section: Section
-    contexts: Sequence[Context]
-    by_outputs: dict[int, Array]
-    batch: int
-
-    def branch(self, index: int, name: str) -> SectionPass:
-        """A branch of the residual block that is layer `index`."""
-        ctx = self.contexts[index]
-        assert isinstance(ctx, ResidualContext)
-        by_outputs = ctx.by_outputs.setdefault(name, {})
-        return SectionPass(self.section.branches[index][name], ctx.inner[name], by_outputs, self.batch)
 
 
 @dataclass
@@ -81,11 +58,6 @@ class Pass:
         """The shape (B, ...) of this pass's input of layer `index`, or of the output after the last one."""
         shape = self.architecture.shapes[index]
         return self.batch, *(self.input.shape[1] if size is None else size for size in shape)
-
-    @property
-    def whole(self) -> SectionPass:
-        """The network's own layers at this pass."""
-        return SectionPass(self.architecture.section, self.layers, self.output_gradients, self.batch)
 
     def forget_gradients(self) -> None:
         """Drop the gradients by the layers' outputs, inside of residual blocks too."""

@@ -1,20 +1,16 @@
-"""Scans over the runs of layers of a network, by a plan, and VJPs of what lies between them."""
+"""Scans over the runs of layers of a network, by a plan."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from functools import partial
 from types import MappingProxyType
 
 import numpy as np
 
 from bppsa_cupy.devices import Array, Device
-from bppsa_cupy.errors import PlanError
-from bppsa_cupy.layers import Residual
-from bppsa_cupy.layers.residual import ResidualContext
 from bppsa_cupy.network.architecture import Architecture
-from bppsa_cupy.network.passes import SectionPass
+from bppsa_cupy.network.passes import Pass
 from bppsa_cupy.network.sections import Run
 from bppsa_cupy.plan import Plan, Schedule, with_input_gradient
 from bppsa_cupy.scan.maps import IndexMaps
@@ -22,8 +18,7 @@ from bppsa_cupy.scan.numeric import NumericScan
 
 
 class RunScans:
-    """One scan a run of layers, inside of residual blocks too, set up at its first use and kept for the next
-    pass.
+    """One scan a run of layers, set up at its first use and kept for the next pass.
 
     Raises PlanMismatchError, naming what differs, unless `plan` was made for this architecture.
     """
@@ -35,13 +30,13 @@ class RunScans:
         self._scans: dict[int, NumericScan] = {}
 
     def back_through(
-        self, run: Run, at: SectionPass, gradient: Array, method: str, want_input: bool
+        self, run: Run, at: Pass, gradient: Array, method: str, want_input: bool
     ) -> Array | None:
-        """Go back through a run of a section: fill, scan with VJPs, parameter gradients (equation 2).
+        """Go back through a run: fill, scan with VJPs, parameter gradients (equation 2).
 
         gradient  by the run's output, (B, ...); the one by its input is returned where it is wanted
         """
-        scan, batch, stack = self.scan(run.position, method, want_input), at.batch, at.section.stack
+        scan, batch, stack = self.scan(run.position, method, want_input), at.batch, at.architecture
         self.fill(scan, run, at)
         as_layers: dict[int, Array] = {}  # v(k) in the layers' layout, as VJPs take and give it
 
@@ -52,9 +47,9 @@ class RunScans:
 
         def cross(k: int) -> None:
             index = run.elements[k - 1]
-            layer, ctx = stack.layers[index], at.contexts[index]
+            layer, ctx = stack.layers[index], at.layers[index]
             by_output = as_layers[k] if k in as_layers else self._as_layer(scan, k, index, at)
-            at.by_outputs[index] = by_output = by_output.reshape(batch, *stack.shapes[index + 1])
+            at.output_gradients[index] = by_output = by_output.reshape(batch, *stack.shapes[index + 1])
             result = layer.backward(ctx, by_output, True)
             assert result is not None
             came(k + 1, result)
@@ -71,11 +66,11 @@ class RunScans:
             return self.input_gradient(scan, run, at)
         return as_layers[last].reshape(batch, *stack.shapes[run.start])
 
-    def fill(self, scan: NumericScan, run: Run, at: SectionPass) -> None:
+    def fill(self, scan: NumericScan, run: Run, at: Pass) -> None:
         """Write the values of every Jacobian that the scan reads."""
         for k in scan.elements_read:
             index = run.elements[k - 1]
-            ctx, jacobian = at.contexts[index], at.section.jacobians[index]
+            ctx, jacobian = at.layers[index], at.architecture.jacobians[index]
             assert jacobian is not None
             jacobian.fill(self.device, ctx.parameters, ctx.saved, scan.element(k, at.batch))
 
@@ -83,7 +78,7 @@ class RunScans:
         self,
         scan: NumericScan,
         run: Run,
-        at: SectionPass,
+        at: Pass,
         elements: Iterable[int],
         as_layers: Mapping[int, Array] = MappingProxyType({}),
     ) -> None:
@@ -91,29 +86,29 @@ class RunScans:
 
         as_layers  those that are in the layers' layout already
         """
-        batch, stack = at.batch, at.section.stack
+        batch, stack = at.batch, at.architecture
         for k in elements:
             index = run.elements[k - 1]
             by_output = as_layers.get(k)
             if by_output is None and stack.layers[index].parameter_shapes():
                 by_output = self._as_layer(scan, k, index, at)
             if by_output is None:
-                at.by_outputs[index] = scan.vector(k, batch).T
+                at.output_gradients[index] = scan.vector(k, batch).T
                 continue
-            at.by_outputs[index] = by_output = by_output.reshape(batch, *stack.shapes[index + 1])
-            stack.layers[index].parameter_gradients(at.contexts[index], by_output)
+            at.output_gradients[index] = by_output = by_output.reshape(batch, *stack.shapes[index + 1])
+            stack.layers[index].parameter_gradients(at.layers[index], by_output)
 
-    def _as_layer(self, scan: NumericScan, k: int, index: int, at: SectionPass) -> Array:
+    def _as_layer(self, scan: NumericScan, k: int, index: int, at: Pass) -> Array:
         """A copy of v(k), the gradient by the output of the layer at `index`, as layers have it."""
-        shape = (at.batch, *at.section.stack.shapes[index + 1])
-        by_output = at.contexts[index].buffer("output_gradient", shape)
+        shape = (at.batch, *at.architecture.shapes[index + 1])
+        by_output = at.layers[index].buffer("output_gradient", shape)
         by_output.reshape(at.batch, -1)[...] = scan.vector(k, at.batch).T
         return by_output
 
-    def input_gradient(self, scan: NumericScan, run: Run, at: SectionPass) -> Array:
+    def input_gradient(self, scan: NumericScan, run: Run, at: Pass) -> Array:
         """The gradient by the run's input, (B, ...), of a scan that has run."""
-        batch, shape = at.batch, at.section.stack.shapes[run.start]
-        result = at.contexts[run.elements[-1]].buffer("input_gradient", (batch, *shape))
+        batch, shape = at.batch, at.architecture.shapes[run.start]
+        result = at.layers[run.elements[-1]].buffer("input_gradient", (batch, *shape))
         result.reshape(batch, -1)[...] = scan.vector(len(run.elements) + 1, batch).T
         return result
 
@@ -161,51 +156,3 @@ class RunScans:
     def choose(self, batch: int) -> tuple[str, str]:
         """The method that "auto" takes for a batch, and why."""
         return "bp", "one device runs one step at a time"
-
-
-class ScanWalk:
-    """Goes back through sections by one method.
-
-    scans  by the plan in use; None without one: a run of one element, which has nothing to scan, is crossed
-           by its VJP then
-    """
-
-    def __init__(self, scans: RunScans | None, method: str) -> None:
-        self._scans, self._method = scans, method
-
-    def back_through(self, at: SectionPass, gradient: Array, want_input: bool) -> Array | None:
-        """Go back through all layers of a section, from the gradient by its output; the one by its input
-        where it is wanted. Raises PlanError where there is something to scan and no plan."""
-        result: Array | None = gradient
-        for run, layers in at.section.back():
-            if result is None:
-                return None
-            if run is not None and self.scans(run):
-                assert self._scans is not None
-                wanted = at.section.wants(run.start, want_input)
-                result = self._scans.back_through(run, at, result, self._method, wanted)
-            else:
-                stack, cross = at.section.stack, partial(self.cross, at)
-                result = stack.backward(at.contexts, result, want_input, at.by_outputs, layers, cross)
-        return result
-
-    def scans(self, run: Run) -> bool:
-        """Whether a run is scanned, and not crossed by its one element's VJP. Raises PlanError where there is
-        something to scan and no plan."""
-        if self._scans is None and len(run.elements) > 1:
-            raise PlanError(
-                f"method {self._method!r} scans by a plan and none is in use: net.use(net.plan()), or "
-                "net.use(Plan.load(path)) with a file of bppsa-plan build"
-            )
-        return self._scans is not None
-
-    def cross(self, at: SectionPass, index: int, gradient: Array, want_input: bool) -> Array | None:
-        """Go back through one layer by its VJP, through a residual block by the scans inside."""
-        layer, ctx = at.section.stack.layers[index], at.contexts[index]
-        if not isinstance(layer, Residual) or not isinstance(ctx, ResidualContext):
-            return layer.backward(ctx, gradient, want_input)
-
-        def cross_branch(name: str, gradient: Array, want_input: bool) -> Array | None:
-            return self.back_through(at.branch(index, name), gradient, want_input)
-
-        return layer.backward_by(ctx, gradient, want_input, cross_branch)

@@ -14,13 +14,15 @@ from bppsa_cupy.errors import PlanError, ShapeError
 from bppsa_cupy.layers import Context, Layer
 from bppsa_cupy.layers.layer_records import layer_records
 from bppsa_cupy.layers.recurrent import RecurrentContext
+from bppsa_cupy.layers.residual import ResidualContext
 from bppsa_cupy.network.architecture import Architecture
 from bppsa_cupy.network.backward import METHODS, BackwardReport, checked_gradient
 from bppsa_cupy.network.buffers import BufferSet
 from bppsa_cupy.network.forward import Steps, begin, checked_states, draw, through
 from bppsa_cupy.network.parameters import ParameterSet, real_dtype
-from bppsa_cupy.network.passes import Pass, SectionPass, current_pass, own_pass
-from bppsa_cupy.network.run_scans import RunScans, ScanWalk
+from bppsa_cupy.network.passes import Pass, current_pass, own_pass
+from bppsa_cupy.network.run_scans import RunScans
+from bppsa_cupy.network.sections import Run, Section
 from bppsa_cupy.network.state import in_order, load_state, matched, state_of, without_masks
 from bppsa_cupy.network.summary import Summary, summarize
 from bppsa_cupy.plan import Budget, Chain, Partition, Plan, build_plan
@@ -352,8 +354,8 @@ class Sequential:
         method  "bp" a VJP a layer; "linear" the scan, serially; "blelloch" the paper's algorithm 1;
                 "hybrid" the plan's number of levels; "auto" is "bp" on one device, and over ranks the
                 method of the plan with the fewest multiply-adds on the critical path. All but "bp" and
-                "auto" need a plan (`use`) where a run of layers, inside of residual blocks too, has more
-                than one Jacobian (`needs_plan`).
+                "auto" need a plan (`use`) where a run of layers has more than one Jacobian
+                (`needs_plan`). Residual blocks are crossed by their VJPs.
         of      the pass to go back through, if it is not the last one
         stale   whether that pass may be older than the parameters: its activations and their present values
                 give the gradients then
@@ -419,10 +421,29 @@ class Sequential:
     def _go_back(self, current: Pass, gradient: Array, method: str, input_gradient: bool) -> Array | None:
         """A VJP a layer, or scans over the runs and VJPs over what lies between them; the gradient by the
         input."""
+        architecture, by_outputs = current.architecture, current.output_gradients
         if method == "bp":
-            by_outputs = current.output_gradients
-            return current.architecture.backward(current.layers, gradient, input_gradient, by_outputs)
-        return ScanWalk(self._scans, method).back_through(current.whole, gradient, input_gradient)
+            return architecture.backward(current.layers, gradient, input_gradient, by_outputs)
+        result: Array | None = gradient
+        for run, layers in architecture.back():
+            if result is None:
+                break
+            if run is not None and (scans := self._scans_of(run, method)) is not None:
+                wanted = architecture.wants(run.start, input_gradient)
+                result = scans.back_through(run, current, result, method, wanted)
+            else:
+                result = architecture.backward(current.layers, result, input_gradient, by_outputs, layers)
+        return result
+
+    def _scans_of(self, run: Run, method: str) -> RunScans | None:
+        """The scans, where they go through a run; None where it is crossed by its one element's VJP. Raises
+        PlanError where there is something to scan and no plan."""
+        if self._scans is None and len(run.elements) > 1:
+            raise PlanError(
+                f"method {method!r} scans by a plan and none is in use: net.use(net.plan()), or "
+                "net.use(Plan.load(path)) with a file of bppsa-plan build"
+            )
+        return self._scans
 
     def plan(
         self,
@@ -485,7 +506,10 @@ class Sequential:
         given = self.last_pass if of is None else of
         current = current_pass(given, self.parameters, "transposed_jacobians")
         with self.device.naming_memory:
-            return JacobianRecords(_section_records(current.whole, current.batch))
+            section = current.architecture.section
+            return JacobianRecords(
+                _section_records(section, current.layers, current.output_gradients, current.batch)
+            )
 
     # ---- state ----
 
@@ -562,17 +586,19 @@ def _consecutive(index: slice, count: int) -> range:
     return chosen
 
 
-def _section_records(at: SectionPass, batch: int) -> Iterator[JacobianRecord]:
+def _section_records(
+    section: Section, contexts: Sequence[Context], by_outputs: Mapping[int, Array], batch: int
+) -> Iterator[JacobianRecord]:
     """Those of the layers of a section, in order, with those inside of residual blocks in their places."""
-    section, stack = at.section, at.section.stack
-    for index, ctx in enumerate(at.contexts):
+    for index, ctx in enumerate(contexts):
         if not ctx.saved:  # another rank's layer
             continue
         outer = index if section.outermost is None else section.outermost
         path = "" if section.outermost is None else f"{section.place}{index}".removeprefix(f"{outer}.")
         yield from layer_records(
-            stack.layers[index], ctx, stack.shapes[index], section.jacobians[index], batch,
-            index=outer, path=path, gradient=at.by_outputs.get(index),
+            section.stack.layers[index], ctx, section.stack.shapes[index], section.jacobians[index], batch,
+            index=outer, path=path, gradient=by_outputs.get(index),
         )  # fmt: skip
-        for name in section.branches.get(index, {}):
-            yield from _section_records(at.branch(index, name), batch)
+        if isinstance(ctx, ResidualContext):
+            for name, inner in section.branches[index].items():
+                yield from _section_records(inner, ctx.inner[name], ctx.by_outputs.get(name, {}), batch)
