@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from bppsa_cupy.jacobians.max_pool2d_exact import exact_max_pool2d
     from bppsa_cupy.layers import *  # noqa: F403
     from bppsa_cupy.layers import __all__ as _layers
-    from bppsa_cupy.network import Sequential, fold_batch_norm, prune, regrow
+    from bppsa_cupy.network import Sequential, prune, regrow
     from bppsa_cupy.pipeline import Pipeline, Placement, balanced_ppv
     from bppsa_cupy.plan import Partition, Plan
     from bppsa_cupy.products import PlannedProduct, plan_product
@@ -118,7 +118,6 @@ if TYPE_CHECKING:
         "end_to_end",
         "exact_max_pool2d",
         "fixed_points",
-        "fold_batch_norm",
         "functional",
         "linear_scan",
         "linear_scan_backward",
@@ -167,7 +166,7 @@ _NAMES = {
         "ShapeError",
     ),
     "jacobians.max_pool2d_exact": ("exact_max_pool2d",),
-    "network": ("Sequential", "fold_batch_norm", "prune", "regrow"),
+    "network": ("Sequential", "prune", "regrow"),
     "pipeline": ("Pipeline", "Placement", "balanced_ppv"),
     "plan": ("Partition", "Plan"),
     "products": ("PlannedProduct", "plan_product"),

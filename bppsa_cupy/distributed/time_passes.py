@@ -112,48 +112,43 @@ class TimeRanges:
         return before, order[place + 1] if place + 1 < len(order) else None
 
 
-class RelayedForward:
-    """One direction's states, from rank to rank: each goes on from the state the one before ends with.
+class Relayed:
+    """One direction's walk from rank to rank: each goes on from what the one before ends with.
 
-    turn  how many ranks walk before this one
+    reverse  whether the last steps come first
+    into, onward  the vectors that the walk begins with and ends with
+    turn     how many ranks walk before this one
     """
 
     description = "serial, relayed from rank to rank"
 
-    def __init__(self, device: Device, direction: Direction, ranges: TimeRanges) -> None:
-        self._group, self._memory, self._walk = ranges.group, device.memory_of, direction.walk
-        self._before, self._behind = ranges.neighbours(direction.walk.reverse)
-        self.turn = ranges.order(direction.walk.reverse).index(ranges.place)
-        self._run = serial.forward(device, direction.walk)
+    def __init__(
+        self, ranges: TimeRanges, reverse: bool, run: Launch, into: Array, onward: Array, tag: int
+    ) -> None:
+        self._group, self._run, self._into, self._onward, self._tag = ranges.group, run, into, onward, tag
+        self._before, self._behind = ranges.neighbours(reverse)
+        self.turn = ranges.order(reverse).index(ranges.place)
 
     def __call__(self) -> None:
         if self._before is not None:
-            self._group.receive(self._memory(self._walk.initial), self._before, STATES)
+            self._group.receive(self._into, self._before, self._tag)
         self._run()
         if self._behind is not None:
-            self._group.isend(self._memory(self._walk.final), self._behind, STATES)
+            self._group.isend(self._onward, self._behind, self._tag)
 
 
-class RelayedBackward:
-    """One direction's gradients, from rank to rank, last steps first.
+def relayed_forward(device: Device, direction: Direction, ranges: TimeRanges) -> Relayed:
+    """One direction's states."""
+    walk, memory = direction.walk, device.memory_of
+    run = serial.forward(device, walk)
+    return Relayed(ranges, walk.reverse, run, memory(walk.initial), memory(walk.final), STATES)
 
-    turn  how many ranks go before this one
-    """
 
-    def __init__(self, device: Device, d: Direction, ranges: TimeRanges) -> None:
-        self._group, self._memory, self._direction = ranges.group, device.memory_of, d
-        self._before, self._behind = ranges.neighbours(d.walk.reverse)
-        self.turn = ranges.order(not d.walk.reverse).index(ranges.place)
-        steps = d.walk.size.steps
-        self._run = serial.backward(device, d.walk, d.by_output, d.boundary, steps, d.delta, d.entering)
-        self.description = "serial, relayed from rank to rank"
-
-    def __call__(self) -> None:
-        if self._behind is not None:
-            self._group.receive(self._memory(self._direction.boundary), self._behind, GRADIENTS)
-        self._run()
-        if self._before is not None:
-            self._group.isend(self._memory(self._direction.entering), self._before, GRADIENTS)
+def relayed_backward(device: Device, d: Direction, ranges: TimeRanges) -> Relayed:
+    """One direction's gradients."""
+    walk, memory = d.walk, device.memory_of
+    run = serial.backward(device, walk, d.by_output, d.boundary, walk.size.steps, d.delta, d.entering)
+    return Relayed(ranges, not walk.reverse, run, memory(d.boundary), memory(d.entering), GRADIENTS)
 
 
 class RankTimeScan:
@@ -172,7 +167,7 @@ class RankTimeScan:
         place = ranges.order(d.walk.reverse).index(group.rank)
         self._how = f"{sum(counts)} chunks of {ranges.chunk} on {len(counts)} ranks"
         self._reran = False
-        relayed = RelayedBackward(device, d, ranges)
+        relayed = relayed_backward(device, d, ranges)
 
         def again(flag: Array) -> Launch:
             def call() -> None:
@@ -200,21 +195,19 @@ class RankTimeScan:
         return f"chunked, {self._how}{RERAN if self._reran else ''}"
 
 
-def backward_pass(
-    device: Device, d: Direction, ranges: TimeRanges, method: str
-) -> RelayedBackward | RankTimeScan:
+def backward_pass(device: Device, d: Direction, ranges: TimeRanges, method: str) -> Relayed | RankTimeScan:
     """The backward pass of one direction by a method of net.backward; the same on every rank."""
     way, group, size = WAYS[method], ranges.group, replace(d.walk.size, steps=ranges.starts[-1])
     chunks = sum(map(ranges.chunks, range(group.size)))
     if way == "serial" or chunks == 1 or size.state > MAXIMAL_STATE:
-        return RelayedBackward(device, d, ranges)
+        return relayed_backward(device, d, ranges)
     if shared_lack(device, size, "backward", ranges.chunk):
-        return RelayedBackward(device, d, ranges)
+        return relayed_backward(device, d, ranges)
     if way == "auto":
         key = key_of(f"backward over {group.size} ranks", size, f"T{size.steps}", f"exactly{size.batch}")
         chunked = partial(goes_by_chunks, device, group.transport, size, group.size)
         way = device.choices.settle(key, lambda: "chunked" if chunked() else "serial")
-    return (RankTimeScan if way == "chunked" else RelayedBackward)(device, d, ranges)
+    return (RankTimeScan if way == "chunked" else relayed_backward)(device, d, ranges)
 
 
 class RankStack(Stack):
@@ -243,15 +236,15 @@ class RankStack(Stack):
             gradient[...] = d.entering
             self._ranges.group.broadcast(gradient, self._ranges.order(d.walk.reverse)[0])
 
-    def _forward_pass(self, direction: Direction, method: str, free: int) -> RelayedForward:
-        return RelayedForward(self.device, direction, self._ranges)
+    def _forward_pass(self, direction: Direction, method: str, free: int) -> Relayed:
+        return relayed_forward(self.device, direction, self._ranges)
 
     def _order(self, passes: list[Any]) -> list[int]:
         """Relayed passes whose turn comes first: the directions come from both ends of the ranks."""
-        turns = [one.turn for one in passes if isinstance(one, RelayedForward | RelayedBackward)]
+        turns = [one.turn for one in passes if isinstance(one, Relayed)]
         if len(turns) < len(passes):  # by chunks all ranks go at once, and agree on each direction in turn
             return super()._order(passes)
         return sorted(range(len(turns)), key=lambda place: turns[place])
 
-    def _backward_pass(self, d: Direction, method: str, free: int) -> RelayedBackward | RankTimeScan:
+    def _backward_pass(self, d: Direction, method: str, free: int) -> Relayed | RankTimeScan:
         return backward_pass(self.device, d, self._ranges, method)

@@ -2,7 +2,6 @@
 
 from bppsa_cupy.network.architecture import Architecture
 from bppsa_cupy.network.backward import METHODS
-from bppsa_cupy.network.fold import fold_batch_norm
 from bppsa_cupy.network.parameters import ParameterSet
 from bppsa_cupy.network.prune import prune, regrow
 from bppsa_cupy.network.sequential import Sequential

@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from functools import partial
-from typing import NamedTuple
 
 import numpy as np
 
@@ -196,13 +195,6 @@ def _tag(kind: int, index: int) -> int:
     return FIRST + 2 * index + kind
 
 
-class _Alive(NamedTuple):
-    """A pass between its forward and its backward action, with the step's number of time steps."""
-
-    current: StagePass
-    steps: int
-
-
 class Run:
     """One run of a schedule on the stages that this process has: all of them, or one rank's.
 
@@ -224,7 +216,7 @@ class Run:
         self._rank = None if group is None else group.rank
         self._batches: dict[int, Batch] = {}
         self._read = 0
-        self._alive: dict[tuple[int, int, int], _Alive] = {}
+        self._alive: dict[tuple[int, int, int], StagePass] = {}  # between forward and backward action
 
     def rows(self, schedule: PipelineSchedule, work: Work) -> Iterator[Row]:
         """Run all actions on the batches of `work`; its rows, which come when the first of this process's
@@ -276,7 +268,9 @@ class Run:
     def _forward(self, action: Action) -> None:
         stage, key = action.stage, (action.batch, action.micro)
         batch = self._batch(action.batch)
-        samples = _samples_of(self._work.sizes[action.batch], self._schedule.micro, action.micro)
+        # The samples of micro-batches differ by one at most; there may be none.
+        whole, parts = self._work.sizes[action.batch], self._schedule.micro
+        samples = slice(whole * action.micro // parts, whole * (action.micro + 1) // parts)
         size, steps = samples.stop - samples.start, batch.inputs.shape[1]
         if not size:
             return
@@ -296,7 +290,7 @@ class Run:
             part.stash.forward(action.batch)
         draw = state["key"], state["passes"] + action.batch, action.micro
         made = part.stage.forward(current, given, draw, lengths, self._work.settings.method)
-        self._alive[(stage, *key)] = _Alive(current, steps)
+        self._alive[(stage, *key)] = current
         if stage < self._last:
             self._links.put(FORWARD, stage + 1, key, made)
             return
@@ -306,14 +300,14 @@ class Run:
 
     def _backward(self, action: Action) -> None:
         stage, key = action.stage, (action.batch, action.micro)
-        alive = self._alive.pop((stage, *key), None)
-        if alive is None:  # a micro-batch of no sample
+        part, current = self._parts[stage], self._alive.pop((stage, *key), None)
+        if current is None:  # a micro-batch of no sample
             return
-        part, (current, steps) = self._parts[stage], alive
         if stage == self._last:
             assert current.gradient is not None
             given: Parcel = (current.gradient,)
         else:
+            steps = self._batch(action.batch).inputs.shape[1]
             into = partial(self._into, part.received, stage + 1, current.batch, steps)
             given = self._links.take(BACKWARD, stage, key, into)
         self._ready = time.perf_counter()
@@ -392,12 +386,6 @@ class _Rows:
     def take(self, batch: int) -> Row:
         """The row of a batch, once."""
         return self._rows.pop(batch)
-
-
-def _samples_of(size: int, parts: int, number: int) -> slice:
-    """The samples of one of the parts of a batch of `size`: their numbers differ by one at most, and are 0
-    where there are more parts than samples."""
-    return slice(size * number // parts, size * (number + 1) // parts)
 
 
 def _loss_of(

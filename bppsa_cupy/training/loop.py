@@ -130,36 +130,33 @@ def train(
 class TrainingLog:
     """The log of training: a text file of one JSON object a row, each written when it is known.
 
-    path  None for no log; an older log is replaced by the first row, so that a run that makes no step leaves
-          it as it was
-    step  the step a resumed run goes on from: the older log's rows up to it are kept
+    path   None for no log; an older log is replaced
+    step   the step a resumed run goes on from: the older log's rows up to it stay
+    begun  whether the log holds a row; also where there is no log
 
     Raises BppsaError naming the path where it cannot be written.
     """
 
     def __init__(self, path: Path | None, step: int = 0) -> None:
-        self._path = path
-        self._file: io.FileIO | None = None
-        self._kept: list[str] = []
-        if path is not None and (path.is_file() or not path.exists()):
-            check_writable(path)
-            if step and path.is_file():
-                self._kept = _rows_up_to(path, step)
-
-    @property
-    def begun(self) -> bool:
-        """Whether the log holds a row before the next one; also where there is no log."""
-        return self._path is None or self._file is not None or bool(self._kept)
+        self._path, self._file = path, None
+        self.begun = path is None
+        if path is None:
+            return
+        kept = _rows_up_to(path, step) if step and path.is_file() else []
+        self.begun = bool(kept)
+        try:
+            if path.is_file() or not path.exists():
+                write_text(path, "".join(kept))
+            self._file = io.FileIO(path, "a")
+        except OSError as cause:
+            raise BppsaError(write_failure(path, cause)) from cause
 
     def write(self, row: Row) -> None:
         """Add a row."""
-        if self._path is None:
+        if self._path is None or self._file is None:
             return
+        self.begun = True
         try:
-            if self._file is None:
-                if self._kept:
-                    write_text(self._path, "".join(self._kept))
-                self._file = io.FileIO(self._path, "a" if self._kept else "w")
             self._file.write(json.dumps(row, allow_nan=False).encode() + b"\n")
         except OSError as cause:
             raise BppsaError(write_failure(self._path, cause)) from cause

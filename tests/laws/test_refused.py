@@ -79,7 +79,6 @@ def blocks(*layers):
 REFUSED = {
     bp.ShapeError: [
         # ---- objects of another class ----
-        (lambda: bp.fold_batch_norm([]), "list"),
         (lambda: bp.scan(OUTPUT, 3), "int", "list"),
         (lambda: bp.Residual(3), "int", "list of layers"),
         (lambda: bp.Residual([], "x"), "str"),
