@@ -59,7 +59,7 @@ def test_a_part_of_a_record_is_refused(tmp_path, size):
 
 def test_a_label_out_of_range_is_named(tmp_path):
     write_cifar10(tmp_path / "data_batch_1.bin", [0, 1, 10])
-    assert_refused(lambda: load(tmp_path), DataError, "data_batch_1.bin", "label 10")
+    assert_refused(lambda: load(tmp_path), DataError, str(tmp_path), "label 10")
 
 
 # ---- IDX ----

@@ -5,7 +5,6 @@ import re
 import mpi
 import numpy as np
 import pytest
-from marks import some
 from ranks_in_turn import Exchange
 from refusals import assert_refused
 
@@ -13,7 +12,7 @@ import bppsa_cupy as bp
 from bppsa_cupy.data import Split, batches
 from bppsa_cupy.data.dataset import Dataset
 from bppsa_cupy.distributed import BatchSequential
-from bppsa_cupy.distributed.tree_sum import Node, TreeSum, nodes_of, shares
+from bppsa_cupy.distributed.batch_network import Node, TreeSum, nodes_of, shares
 from bppsa_cupy.errors import DistributedError, LabelError, PassError
 from bppsa_cupy.tools import train as cli_train
 from bppsa_cupy.training.checkpoint import load_checkpoint
@@ -189,37 +188,6 @@ def test_running_statistics_move_by_the_mean_of_the_micro_batches_moves():
     np.testing.assert_array_equal(net.buffers["1.running_mean"], alone.buffers["1.running_mean"])
 
 
-def normalised(dtype="float64"):
-    """Batch normalisation of images, of features, inside of a block, and by a mean over all batches."""
-    block = bp.Residual([bp.Conv2d(3, 3, 3, padding=1), bp.BatchNorm2d(3)], [bp.BatchNorm2d(3, affine=False)])
-    layers = [bp.BatchNorm2d(1), bp.Conv2d(1, 3, 3), bp.BatchNorm2d(3, momentum=None), bp.ReLU(), block]
-    layers += [bp.MaxPool2d(2), bp.Flatten(), bp.BatchNorm1d(27, track_running_stats=False), bp.Dropout(0.2)]
-    net = bp.Sequential([*layers, bp.Linear(27, 4)], (1, 8, 8), seed=3, dtype=dtype, device="host")
-    net.parameters["0.weight"][...] = 3  # of another scale than the data
-    return net
-
-
-@pytest.mark.parametrize("ranks", some(2, long=(1, 3, 5)))
-@pytest.mark.parametrize("method", some("bp", long=["linear"]))
-def test_shared_statistics_are_those_of_the_whole_batch(method, ranks):
-    """A last batch of 3 samples, of which some ranks have none; a mean far from 0; by a scan too."""
-    split = split_of(19, (1, 8, 8), 4)
-    split.inputs[...] += 100
-    data = Dataset(name="n", train=split, test=split, input_shape=(1, 8, 8), classes=4, normalization=None)
-
-    def part(group):
-        net = normalised() if group is None else BatchSequential(normalised(), group, sync_batch_norm=True)
-        if method != "bp":
-            net.use(net.plan(batch_size=16))
-        return trained(net, data, 16, method=method)
-
-    expected, (first, *others) = part(None), played(ranks, part)
-    for found in others:
-        assert_same(found, first)
-    for name, array in first.items():
-        np.testing.assert_allclose(array, expected[name], rtol=1e-12, atol=1e-12, err_msg=name)
-
-
 def tree(values):
     """The sum by halves of a power of two terms, and what is behind them."""
     if len(values) == 1:
@@ -257,7 +225,6 @@ def test_refused_arguments():
     for call, error, *named in (
         (lambda: net.forward(x, states=np.zeros((1, 3, 5))), DistributedError, "states", "zeros"),
         (lambda: bp.accumulate(sequences(), 0), DistributedError, "micro_batch=0", "1"),
-        (lambda: BatchSequential(sequences(), None, 2, sync_batch_norm=True), DistributedError, "micro"),
         (lambda: net.backward(np.zeros((3, 6, 3)), state_gradients=x), DistributedError, "final states"),
         (lambda: net.forward(x, into=plain), PassError, "without micro-batches"),
         (lambda: train(net, ignored, bp.SGD(net.parameters), Settings(batch_size=4)), LabelError, "ignored"),

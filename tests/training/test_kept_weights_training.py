@@ -105,11 +105,9 @@ def test_the_dense_array_of_a_pruned_weight_is_read_only(write):
     for arrays in (net.parameters, net.gradients):
         dense = arrays["0.weight"]
         assert dense.shape == (8, 3, 3, 3) and not dense[~net.masks["0.weight"]].any()
-        assert type(dense + 1) is np.ndarray and dense.copy().flags.writeable
-        with pytest.raises(ValueError):
+        assert dense.copy().flags.writeable
+        with pytest.raises(ValueError, match="read-only"):
             write(dense)
-    with pytest.raises(bp.PruneError, match=r"net\.parameters\['0\.weight'\] = dense"):
-        net.parameters["0.weight"][0] = 1
 
 
 @pytest.mark.parametrize("name", ["0.weight", "7.weight", "7.bias"])
