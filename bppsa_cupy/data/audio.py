@@ -196,7 +196,7 @@ def decode(content: bytes, source: str) -> tuple[np.ndarray, int]:
     """
     if content[:4] != b"RIFF" or content[8:12] != b"WAVE":
         raise DataError(
-            f"{source} is empty or no WAV file: it begins with {content[:12]!r}, not with RIFF, a size and WAVE"
+            f"{source} is empty or no WAV file: it begins with {content[:12]!r}, not with RIFF, a size, WAVE"
         )
     # The library reads a truncated file without a word: its chunks are walked here first.
     offset, size = 12, 0
