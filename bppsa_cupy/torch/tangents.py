@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -17,6 +18,9 @@ class TorchFlow(Flow):
     """h_t = step(x_t, h_{t-1}) for a tensor (S,) or (B, S), or a tuple of them."""
 
     def __init__(self, step: Callable[..., Any], h0: Any) -> None:
+        with warnings.catch_warnings():  # PyTorch warns of itself when its first jvp loads decompositions
+            warnings.simplefilter("ignore", DeprecationWarning)
+            torch.func.jvp(torch.neg, (torch.zeros(1),), (torch.zeros(1),))
         self._step, self._is_tuple = step, isinstance(h0, (tuple, list))
         states = tuple(h0) if self._is_tuple else (h0,)
         first = states[0]

@@ -65,7 +65,6 @@ def test_log_singular_values_of_a_short_product():
         np.testing.assert_allclose(bp.log_singular_values(jacobians)[sample], expected, atol=1e-9)
 
 
-@pytest.mark.filterwarnings("ignore:`torch.jit:DeprecationWarning")
 def test_flossing_moves_exponents_to_zero():
     """Gradient descent on the squares of the first exponents, through bppsa_cupy.torch (Engelken 2023)."""
     torch = pytest.importorskip("torch")

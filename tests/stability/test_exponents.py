@@ -5,7 +5,6 @@ import pytest
 
 import bppsa_cupy as bp
 
-pytestmark = pytest.mark.filterwarnings("ignore:`torch.jit:DeprecationWarning")
 exponents = bp.lyapunov_exponents
 S, B, T, F = 6, 3, 40, 2
 RNG = np.random.default_rng(0)

@@ -8,7 +8,6 @@ from scipy.optimize import brentq
 
 import bppsa_cupy as bp
 
-pytestmark = pytest.mark.filterwarnings("ignore:`torch.jit:DeprecationWarning")
 ROOT = brentq(lambda h: np.tanh(2 * h) - h, 0.5, 1)
 CANDIDATES = np.random.default_rng(0).uniform(-1.2, 1.2, (300, 3))
 
