@@ -1,4 +1,4 @@
-"""A recurrent pass as PyTorch's autograd takes it."""
+"""A recurrent pass as PyTorch's autograd takes it, and as an operator that torch.compile leaves as it is."""
 
 from __future__ import annotations
 
@@ -11,32 +11,39 @@ from torch.autograd import forward_ad
 
 from bppsa_cupy.errors import PassError
 from bppsa_cupy.torch.batches import Axes, is_batched, mapped, over_batched
-from bppsa_cupy.torch.engine_layer import Arguments, EngineLayer, engine_layer_of
+from bppsa_cupy.torch.engine_layer import Arguments, EngineLayer, engine_layer_named, engine_layer_of
 from bppsa_cupy.torch.graphs import hide_from_dynamo, is_recorded
-from bppsa_cupy.torch.passes import go_back, go_forward
-from bppsa_cupy.torch.tickets import pass_of, ticket_of
+from bppsa_cupy.torch.passes import go_back, go_forward, pass_of, ticket_of
 
 
 class RecurrentPass(torch.autograd.Function):
-    """`go_forward`, whose gradients are `Gradients`.
+    """`go_forward`, whose gradients are `Gradients`. Its last output is the pass's ticket.
 
-    It saves a ticket of the pass, and what the pass was given: so PyTorch frees them, drops them in a
-    checkpoint, and refuses the way back where one of them has changed.
+    It saves the ticket, and what the pass was given: so PyTorch frees them, drops them in a checkpoint, and
+    refuses the way back where one of them has changed.
     """
 
     @staticmethod
     @hide_from_dynamo
-    def forward(ctx: Any, engine: EngineLayer, lengths: Any, count: int, x: Any, *tensors: Any) -> Any:
+    def forward(engine: EngineLayer, lengths: Any, count: int, x: Any, *tensors: Any) -> Any:
         """`tensors` are `count` states before the first step, and the parameters."""
         outputs, saved = go_forward(engine, lengths, x, tensors[:count], tensors[count:], True)
-        ctx.save_for_backward(ticket_of(saved), lengths, x, *tensors)
-        ctx.engine, ctx.count = engine, count
+        return (*outputs, ticket_of(saved))
+
+    @staticmethod
+    @hide_from_dynamo
+    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+        ctx.engine, lengths, ctx.count, *tensors = inputs
+        ctx.mark_non_differentiable(output[-1])
+        ctx.save_for_backward(output[-1], lengths, *tensors)
         ctx.set_materialize_grads(False)
-        return tuple(outputs)
 
     @staticmethod
     @hide_from_dynamo
     def backward(ctx: Any, *gradients: Any) -> Any:
+        by_output, *by_states, _ = gradients
+        if torch._C._are_functorch_transforms_active():
+            return _gradients(ctx, gradients[:-1])
         quick, some = not torch.is_grad_enabled(), False
         for gradient in gradients:
             if gradient is not None:
@@ -45,44 +52,13 @@ class RecurrentPass(torch.autograd.Function):
         saved = pass_of(ctx.saved_tensors[0]) if quick and some else None
         if saved is None:
             parameters = ctx.next_functions[-len(ctx.engine.names) :]
-            return _gradients(ctx, gradients, any(_is_asked_for(node) for node, _ in parameters))
+            return _gradients(ctx, gradients[:-1], any(_is_asked_for(node) for node, _ in parameters))
         needed, count = ctx.needs_input_grad, ctx.count
         wanted = True in needed[4 + count :]
-        by_output, *by_states = gradients
         by_input, by_first, by_parameters = go_back(saved, by_output, by_states, wanted, needed[3], count > 0)
         if not wanted:
             return None, None, None, by_input, *by_first, *(None,) * (len(needed) - 4 - count)
         return None, None, None, by_input, *by_first, *by_parameters
-
-    @staticmethod
-    def jvp(ctx: Any, *tangents: Any) -> Any:
-        raise _refusal(ctx.engine)
-
-
-#: `RecurrentPass.apply` without what it does for torch.func, which takes `TransformedPass`: 3 % of a small
-#: step.
-apply: Any = super(torch.autograd.Function, RecurrentPass).apply
-
-
-class TransformedPass(torch.autograd.Function):
-    """`RecurrentPass` as torch.func takes it, by rules; a little slower. The pass's ticket is its last
-    output."""
-
-    @staticmethod
-    def forward(engine: EngineLayer, lengths: Any, count: int, x: Any, *tensors: Any) -> Any:
-        outputs, saved = go_forward(engine, lengths, x, tensors[:count], tensors[count:], True)
-        return (*outputs, ticket_of(saved))
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
-        ctx.engine, lengths, ctx.count, *tensors = inputs
-        ctx.mark_non_differentiable(output[-1])
-        ctx.save_for_backward(output[-1], lengths, *tensors)
-        ctx.set_materialize_grads(False)
-
-    @staticmethod
-    def backward(ctx: Any, *gradients: Any) -> Any:
-        return _gradients(ctx, gradients[:-1])
 
     @staticmethod
     def vmap(
@@ -92,7 +68,7 @@ class TransformedPass(torch.autograd.Function):
         axes = 0, sequences, *(1,) * count, *(None,) * len(engine.names)
 
         def call(lengths: Any, *tensors: Any) -> Any:
-            return TransformedPass.apply(engine, lengths, count, *tensors)
+            return RecurrentPass.apply(engine, lengths, count, *tensors)
 
         return mapped(
             call, info.batch_size, (lengths, x, *tensors), (dims[1], *dims[3:]), axes,
@@ -102,6 +78,10 @@ class TransformedPass(torch.autograd.Function):
     @staticmethod
     def jvp(ctx: Any, *tangents: Any) -> Any:
         raise _refusal(ctx.engine)
+
+
+#: `RecurrentPass.apply` without what it does for torch.func: 3 % of a small step.
+_apply: Any = super(torch.autograd.Function, RecurrentPass).apply
 
 
 class Gradients(torch.autograd.Function):
@@ -254,6 +234,13 @@ def _refusal(engine: EngineLayer) -> PassError:
     )
 
 
+def apply(engine: EngineLayer, lengths: Any, states: Sequence[Any], x: Any, parameters: Any) -> Any:
+    """Output and last states by autograd's function, where no graph is recorded."""
+    if is_without_derivatives():
+        return go_forward(engine, lengths, x, states, parameters, False)[0]
+    return _apply(engine, lengths, len(states), x, *states, *parameters)[:-1]
+
+
 def run(
     arguments: Arguments,
     x: torch.Tensor,
@@ -270,14 +257,117 @@ def run(
         outputs = torch.ops.bppsa_cupy.over_time(x, lengths, list(states), list(parameters), text, keep)
         return outputs[:-1]
     engine = engine_layer_of(*arguments)
-    given = engine, lengths, len(states), x, *states, *parameters
     if torch._C._are_functorch_transforms_active():
-        return TransformedPass.apply(*given)[:-1]
-    if is_without_derivatives():
-        return go_forward(engine, lengths, x, states, parameters, False)[0]
-    return apply(*given)
+        return RecurrentPass.apply(engine, lengths, len(states), x, *states, *parameters)[:-1]
+    return apply(engine, lengths, states, x, parameters)
 
 
 def is_without_derivatives() -> bool:
     """Whether nothing that is computed now is differentiated, in either mode."""
     return not torch.is_grad_enabled() and forward_ad._current_level < 0
+
+
+# ---- operators ----
+
+#: Of `Gradients`: by parameters and input, as the operator always gives them.
+ALL = True, True
+
+
+@torch.library.custom_op("bppsa_cupy::over_time", mutates_args=())
+def over_time(
+    x: torch.Tensor,
+    lengths: torch.Tensor | None,
+    states: Sequence[torch.Tensor],
+    parameters: Sequence[torch.Tensor],
+    text: str,
+    keep: bool,
+) -> list[torch.Tensor]:
+    """Output, states after the last step, and a ticket of the pass, which is kept where `keep` is set."""
+    outputs, saved = go_forward(engine_layer_named(text), lengths, x, states, parameters, keep)
+    return [*outputs, ticket_of(saved if keep else None)]
+
+
+@over_time.register_fake
+def _(
+    x: torch.Tensor,
+    lengths: torch.Tensor | None,
+    states: Sequence[torch.Tensor],
+    parameters: Sequence[torch.Tensor],
+    text: str,
+    keep: bool,
+) -> list[torch.Tensor]:
+    layer = engine_layer_named(text).layer
+    batch = x.shape[0 if layer.batch_first else 1]
+    features = layer.directions * layer.hidden_size
+    state = layer.num_layers * layer.directions, batch, layer.hidden_size
+    return [
+        x.new_empty((*x.shape[:2], features)),
+        *(x.new_empty(state) for _ in range(layer.cell.states)),
+        torch.empty(1, dtype=torch.int64, device="cpu"),
+    ]
+
+
+@torch.library.custom_op("bppsa_cupy::back_through_time", mutates_args=())
+def back_through_time(
+    ticket: torch.Tensor,
+    lengths: torch.Tensor | None,
+    x: torch.Tensor,
+    states: Sequence[torch.Tensor],
+    parameters: Sequence[torch.Tensor],
+    by_output: torch.Tensor,
+    by_states: Sequence[torch.Tensor],
+    text: str,
+) -> list[torch.Tensor]:
+    """The gradients by input, first states and parameters."""
+    tensors = x, *states, *parameters, by_output, *by_states
+    return list(Gradients.forward(engine_layer_named(text), ALL, len(states), ticket, lengths, *tensors))
+
+
+@back_through_time.register_fake
+def _(
+    ticket: torch.Tensor,
+    lengths: torch.Tensor | None,
+    x: torch.Tensor,
+    states: Sequence[torch.Tensor],
+    parameters: Sequence[torch.Tensor],
+    by_output: torch.Tensor,
+    by_states: Sequence[torch.Tensor],
+    text: str,
+) -> list[torch.Tensor]:
+    return [tensor.new_empty(tensor.shape) for tensor in (x, *states, *parameters)]
+
+
+def _keep(ctx: Any, inputs: Any, output: Any) -> None:
+    x, lengths, states, parameters, ctx.text, _ = inputs
+    ctx.save_for_backward(output[-1], lengths, x, *states, *parameters)
+    ctx.end = 3 + len(states)
+
+
+def _back(ctx: Any, gradients: Any) -> Any:
+    given, end = ctx.saved_tensors, ctx.end
+    (ticket, lengths, x, *states), parameters = given[:end], given[end:]
+    by_output, *by_states = gradients[:-1]
+    found = back_through_time(ticket, lengths, x, states, parameters, by_output, by_states, ctx.text)
+    return found[0], None, found[1 : 1 + len(states)], found[1 + len(states) :], None, None
+
+
+over_time.register_autograd(_back, setup_context=_keep)
+
+
+def _keep_gradients(ctx: Any, inputs: Any, output: Any) -> None:
+    _, lengths, x, states, parameters, by_output, by_states, ctx.text = inputs
+    ctx.save_for_backward(lengths, x, *states, *parameters, by_output, *by_states)
+    ctx.counts = len(states), len(parameters)
+
+
+def _back_from_gradients(ctx: Any, gradients: Any) -> Any:
+    lengths, *tensors = ctx.saved_tensors
+    states, parameters = ctx.counts
+    needed = [tensor.requires_grad for tensor in tensors]
+    engine = engine_layer_named(ctx.text)
+    found = list(second_derivatives(engine, ALL, states, lengths, tensors, needed, gradients))
+    first, last = 1 + states, 1 + states + parameters
+    return (None, None, found[0], found[1:first], found[first:last], found[last], found[last + 1 :], None)
+
+
+back_through_time.register_autograd(_back_from_gradients, setup_context=_keep_gradients)

@@ -5,30 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from torch import cos as cosine
-from torch import exp as exponential
-from torch import expm1, sigmoid, sqrt, tanh
-from torch import log as logarithm
-from torch import sin as sine
-from torch import where as select
 
-__all__ = [
-    "bounded_root",
-    "cosine",
-    "expm1",
-    "exponential",
-    "logarithm",
-    "magnitude",
-    "multiply_add",
-    "number",
-    "select",
-    "sigmoid",
-    "sine",
-    "sqrt",
-    "tanh",
-]
-
-magnitude = torch.abs
+sigmoid, tanh, sqrt = torch.sigmoid, torch.tanh, torch.sqrt
+exponential, expm1, logarithm = torch.exp, torch.expm1, torch.log
+sine, cosine, magnitude, select = torch.sin, torch.cos, torch.abs, torch.where
 
 
 def bounded_root(x: torch.Tensor) -> torch.Tensor:

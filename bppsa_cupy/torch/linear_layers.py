@@ -134,28 +134,6 @@ class MinGRU(LinearOverTime):
 
     engine = layers.MinGRU
 
-    def load_reference(self, state_dict: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-        """Take the weights of a minGRU that scans logarithms (`to_hidden_and_gate.weight` (2 H, F)), whose
-        numbers those of a module with candidate="positive" and bias=False are; gives the rest of the state
-        dict, as `to_out.weight` of the Linear after it.
-
-        Raises ShapeError where this module has other settings, or the weight another shape.
-        """
-        rest, name = dict(state_dict), "to_hidden_and_gate.weight"
-        layer, own = self.layer, self.weight_ih_l0
-        assert isinstance(layer, layers.MinGRU)
-        if layer.candidate != "positive" or layer.bias or layer.num_layers > 1 or layer.bidirectional:
-            raise ShapeError(
-                f"{layer!r} cannot take a reference's weights: make it one layer with candidate='positive' "
-                "and bias=False"
-            )
-        if name not in rest or rest[name].shape != own.shape:
-            found = tuple(rest[name].shape) if name in rest else f"none, only {', '.join(rest)}"
-            raise ShapeError(f"{layer!r} takes {name} of shape {tuple(own.shape)}, and got {found}")
-        with torch.no_grad():
-            own.copy_(rest.pop(name))
-        return rest
-
 
 class MinLSTM(LinearOverTime):
     """minLSTM: see `bp.MinLSTM`."""

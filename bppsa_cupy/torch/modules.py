@@ -3,27 +3,22 @@
 from __future__ import annotations
 
 import math
-import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any, ClassVar
 
 import torch
-from torch.nn.utils.rnn import PackedSequence
+from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
 
-import bppsa_cupy.torch.operator  # noqa: F401  torch.ops.bppsa_cupy, which compiled graphs call
 from bppsa_cupy.arguments import as_instance
 from bppsa_cupy.cells import Cell
 from bppsa_cupy.errors import PassError, ShapeError
 from bppsa_cupy.torch import checks
-from bppsa_cupy.torch.autograd import apply, is_without_derivatives, run
-from bppsa_cupy.torch.dropout import with_dropout
+from bppsa_cupy.torch.autograd import apply, run
 from bppsa_cupy.torch.engine_layer import Arguments, engine_layer_of, mode_of
 from bppsa_cupy.torch.graphs import is_exported, is_proxy, record_call
 from bppsa_cupy.torch.handover import goes_to_pytorch
 from bppsa_cupy.torch.packs import repack, unpack
-from bppsa_cupy.torch.passes import go_forward
-from bppsa_cupy.torch.resets import with_resets
 
 
 class OverTime(torch.nn.Module):
@@ -76,10 +71,7 @@ class OverTime(torch.nn.Module):
         ]
         if hx is None and checks.is_plain(self, input, parameters):
             engine = engine_layer_of(*self._arguments(self.batch_first, self.input_size, self.num_layers))
-            if is_without_derivatives():
-                (y, *after), _ = go_forward(engine, None, input, (), parameters, False)
-            else:
-                y, *after = apply(engine, None, 0, input, *parameters)
+            y, *after = apply(engine, None, (), input, parameters)
             return y, _state(after)
         if is_proxy(input):
             return record_call(self, input, hx)
@@ -142,24 +134,6 @@ class OverTime(torch.nn.Module):
             f"{type(self).__name__} has no text for torch.jit.script: take torch.compile, or revert(model), "
             "which gives torch.nn's module"
         )
-
-    @property
-    def qconfig(self) -> Any:
-        """How torch.ao.quantization is to quantize this module, which it leaves in floating point."""
-        return self.__dict__.get("qconfig")
-
-    @qconfig.setter
-    def qconfig(self, value: Any) -> None:
-        self.__dict__["qconfig"] = value
-        warnings.warn(
-            f"{type(self).__name__} of bppsa_cupy.torch is not quantized: take revert(model) before, which "
-            "gives torch.nn's module",
-            stacklevel=2,
-        )
-
-    @qconfig.deleter
-    def qconfig(self) -> None:
-        self.__dict__.pop("qconfig", None)
 
     def _over_pack(self, pack: PackedSequence, states: Any, parameters: Any) -> tuple[PackedSequence, Any]:
         """`forward` of a pack: states come and go in the order of the sequences before they were packed."""
@@ -286,3 +260,92 @@ class CellLayer(OverTime):
 
     def extra_repr(self) -> str:
         return f"{self.cell!r}, {self.input_size}, {self.hidden_size}, num_layers={self.num_layers}"
+
+
+# ---- what padded sequences go through ----
+
+
+def with_dropout(
+    arguments: Sequence[Arguments],
+    p: float,
+    layers: int,
+    x: torch.Tensor,
+    lengths: torch.Tensor | None,
+    batch_first: bool,
+    states: Sequence[torch.Tensor],
+    parameters: Sequence[torch.Tensor],
+) -> list[torch.Tensor]:
+    """Output and last states of `run`, an inner layer at a time: the output of each but the last goes through
+    torch.nn.functional.dropout, which zeroes a value with probability p and scales others by 1 / (1 - p).
+
+    arguments   of the first inner layer alone, and of each that follows
+    layers      inner layers, whose states and parameters follow each other
+
+    Law: zeros are drawn from PyTorch's generator of x's device over outputs (T, B, columns) in memory order,
+    as torch.nn's modules on the CPU draw theirs for padded sequences: of equal seeds both drop the same.
+    """
+    own = len(parameters) // layers
+    rows = states[0].shape[0] // layers if states else 0
+    after = []
+    for number in range(layers):
+        initial = [state[number * rows : (number + 1) * rows] for state in states]
+        given = parameters[number * own : (number + 1) * own]
+        x, *last = run(arguments[min(number, 1)], x, lengths, initial, given)
+        after.append(last)
+        if number + 1 < layers:
+            by_time = x.transpose(0, 1).contiguous() if batch_first else x
+            x = torch.nn.functional.dropout(by_time, p)
+            x = x.transpose(0, 1) if batch_first else x
+    return [x, *map(torch.cat, zip(*after, strict=True))]
+
+
+def with_resets(
+    call: Callable[[Any, Any], tuple[Any, Any]],
+    module: Any,
+    x: torch.Tensor,
+    states: list[torch.Tensor],
+    resets: torch.Tensor,
+) -> tuple[torch.Tensor, list[torch.Tensor]]:
+    """Output and last states of `call`, which takes a pack and its first states, over sequences with resets.
+
+    x       (B, T, F), or (T, B, F) without batch_first
+    states  before the first step, (num_layers D, B, H); without any they are zeros
+    resets  bool, of x's first two axes: the state before a marked step is zero. The reverse direction is cut
+            at the same place, between the step before and the marked one
+
+    Raises ShapeError for resets of another shape or dtype.
+    """
+    name = type(module).__name__
+    if not isinstance(resets, torch.Tensor) or resets.dtype != torch.bool or resets.shape != x.shape[:2]:
+        is_tensor = isinstance(resets, torch.Tensor)
+        given = f"{resets.dtype} of {tuple(resets.shape)}" if is_tensor else type(resets).__name__
+        raise ShapeError(f"{name} got resets of {given}: they must be torch.bool of {tuple(x.shape[:2])}")
+    if not module.batch_first:
+        x, resets = x.transpose(0, 1), resets.T
+    batch, steps = resets.shape
+    begins = resets.clone()
+    begins[:, 0] = True
+    starts = begins.flatten().nonzero()[:, 0]
+    ends = torch.cat([starts[1:], starts.new_tensor([batch * steps])])
+    lengths = ends - starts
+    longest = int(lengths.max())
+    places = starts[:, None] + torch.arange(longest, device=x.device)
+    values = x.flatten(0, 1)[places.clamp(max=batch * steps - 1)]
+    pack = pack_padded_sequence(values, lengths.cpu(), batch_first=True, enforce_sorted=False)
+    samples = starts // steps
+    first, last = starts % steps == 0, ends % steps == 0
+    if states:
+        goes_on = first & ~resets[samples, 0]
+        by_row = [last if module.bidirectional and row % 2 else goes_on for row in range(len(states[0]))]
+        carries = torch.stack(by_row)[..., None]
+        states = [torch.where(carries, state[:, samples], 0) for state in states]
+    output, after = call(pack, (states[0] if len(states) == 1 else tuple(states)) if states else None)
+    y, _ = pad_packed_sequence(output, batch_first=True)
+    number = begins.flatten().cumsum(0) - 1
+    offset = torch.arange(batch * steps, device=x.device) - starts[number]
+    y = y[number, offset].unflatten(0, (batch, steps))
+    ending = []
+    for state in after if isinstance(after, tuple) else (after,):
+        rows = [state[row, first if module.bidirectional and row % 2 else last] for row in range(len(state))]
+        ending.append(torch.stack(rows))
+    return (y if module.batch_first else y.transpose(0, 1)), ending

@@ -15,20 +15,13 @@ def unpack(name: str, pack: PackedSequence, features: int) -> tuple[torch.Tensor
 
     Raises ShapeError for a pack whose parts do not belong together.
     """
-    data, sizes, order, back = pack
+    data, sizes = pack.data, pack.batch_sizes
     if data.dim() != 2 or data.shape[1] != features:
         raise ShapeError(f"{name} got a pack of {tuple(data.shape)} values: it takes (steps, {features})")
-    batch = int(sizes[0])
     if int(sizes.sum()) != data.shape[0] or bool((sizes[1:] > sizes[:-1]).any()) or int(sizes[-1]) < 1:
         raise ShapeError(
             f"{name} got a pack of {data.shape[0]} steps whose batch_sizes are {sizes.tolist()}: they must "
             "fall, and their sum must be the steps; pack the sequences again, by pack_padded_sequence"
-        )
-    if (order is not None or back is not None) and not _is_inverse(order, back, batch):
-        raise ShapeError(
-            f"{name} got a pack of {batch} sequences whose order is lost: sorted_indices are "
-            f"{_shown(order)}, and unsorted_indices, {_shown(back)}, do not lead back; pack the sequences "
-            "again"
         )
     return pad_packed_sequence(PackedSequence(data, sizes), batch_first=True)
 
@@ -37,15 +30,3 @@ def repack(y: torch.Tensor, lengths: torch.Tensor, pack: PackedSequence) -> Pack
     """Outputs (B, T, columns) of sequences that `unpack` gave, packed as these were."""
     data = pack_padded_sequence(y, lengths, batch_first=True).data
     return PackedSequence(data, pack.batch_sizes, pack.sorted_indices, pack.unsorted_indices)
-
-
-def _is_inverse(order: torch.Tensor | None, back: torch.Tensor | None, batch: int) -> bool:
-    if order is None or back is None:
-        return False
-    if order.shape != (batch,) or back.shape != (batch,) or bool(((order < 0) | (order >= batch)).any()):
-        return False
-    return torch.equal(back[order], torch.arange(batch, device=order.device))
-
-
-def _shown(indices: torch.Tensor | None) -> str:
-    return "None" if indices is None else str(indices.tolist())

@@ -20,7 +20,7 @@ from bppsa_cupy.torch.arrays import array_of, host, on_gpu_of, on_host
 from bppsa_cupy.torch.batches import is_batched
 from bppsa_cupy.torch.checks import DTYPES
 from bppsa_cupy.torch.graphs import hide_from_dynamo, is_proxy, is_recorded, record_call
-from bppsa_cupy.torch.tickets import pass_of, ticket_of
+from bppsa_cupy.torch.passes import pass_of, ticket_of
 
 #: The name of the buffer with the kept positions of a module whose zeros were taken for a mask; no state dict
 #: has it.

@@ -48,9 +48,7 @@ def linear_scan(
         raise DeviceError(f"linear_scan got tensors on {b.device}: it takes cpu or cuda")
     if a.ndim < 3:
         a = a.reshape((1,) * (3 - a.ndim) + tuple(a.shape))
-    if torch._C._are_functorch_transforms_active():
-        return _TransformedScan.apply(a, b, h0, lengths, resets, reverse)
-    if is_recorded():
+    if is_recorded() and not torch._C._are_functorch_transforms_active():
         return scan_operator(a, b, h0, lengths, resets, reverse)
     return _Scan.apply(a, b, h0, lengths, resets, reverse)
 
@@ -91,14 +89,17 @@ def go_back(a: torch.Tensor, *arguments: Any) -> list[torch.Tensor]:
 
 
 class _Scan(torch.autograd.Function):
-    """The scan, as autograd has it."""
+    """The scan as autograd and torch.func take it."""
 
     @staticmethod
     @hide_from_dynamo
-    def forward(ctx: Any, *arguments: Any) -> torch.Tensor:
-        h = go_forward(*arguments)
-        _keep(ctx, arguments, h)
-        return h
+    def forward(*arguments: Any) -> torch.Tensor:
+        return go_forward(*arguments)
+
+    @staticmethod
+    @hide_from_dynamo
+    def setup_context(ctx: Any, inputs: Any, output: torch.Tensor) -> None:
+        _keep(ctx, inputs, output)
 
     @staticmethod
     @hide_from_dynamo
@@ -108,22 +109,6 @@ class _Scan(torch.autograd.Function):
     @staticmethod
     def jvp(ctx: Any, *tangents: Any) -> Any:
         raise PassError("linear_scan has no forward-mode derivatives: use reverse mode, as torch.func.jacrev")
-
-
-class _TransformedScan(torch.autograd.Function):
-    """The scan as torch.func takes it, whose gradients are scans that it transforms in turn."""
-
-    @staticmethod
-    def forward(*arguments: Any) -> torch.Tensor:
-        return go_forward(*arguments)
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: Any, output: torch.Tensor) -> None:
-        _keep(ctx, inputs, output)
-
-    @staticmethod
-    def backward(ctx: Any, gradient: torch.Tensor) -> Any:
-        return _gradients(ctx, gradient, None)
 
     @staticmethod
     def vmap(info: Any, dims: Any, a: Any, b: Any, h0: Any, lengths: Any, resets: Any, reverse: bool) -> Any:
@@ -140,18 +125,17 @@ class _TransformedScan(torch.autograd.Function):
         axes[1:4] = 0, 0, 0
 
         def call(*merged: Any) -> tuple[torch.Tensor]:
-            return (_TransformedScan.apply(*merged, reverse),)
+            return (_Scan.apply(*merged, reverse),)
 
         (h,), (place,) = mapped(call, info.batch_size, tensors, places, axes, (0,))
         return h, place
-
-    jvp = _Scan.jvp
 
 
 def _gradients(ctx: Any, gradient: torch.Tensor, back: Any) -> Any:
     """The gradients by the arguments; made of differentiable scans where they are to be differentiated."""
     a, h0, lengths, resets, h = ctx.saved_tensors
-    if back is None or torch.is_grad_enabled() or is_batched(gradient):
+    transformed = torch._C._are_functorch_transforms_active()
+    if transformed or torch.is_grad_enabled() or is_batched(gradient):
 
         def differentiable(gradient: torch.Tensor) -> tuple[torch.Tensor, ...]:
             return _differentiable(a, h, gradient, h0, lengths, resets, ctx.reverse)

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import re
-import warnings
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -72,27 +69,11 @@ def jacobians_of_steps(
             except RuntimeError as cause:
                 if isinstance(cause, PassError):
                     raise
-                place = _failing_line(call, x_t, before)
                 raise PassError(
-                    f"jacobians: PyTorch has no gradient of {name} at {place}: {str(cause).splitlines()[0]}"
+                    f"jacobians: PyTorch has no gradient of {name}: {str(cause).splitlines()[0]}"
                 ) from cause
             before = list(after)
     return step_records(name, matrices)
-
-
-def _failing_line(call: Callable[[Any], Any], x_t: Any, before: Sequence[torch.Tensor]) -> str:
-    """The file and line of the operation whose gradient fails, as anomaly detection finds it."""
-    with (
-        warnings.catch_warnings(record=True) as caught,
-        torch.autograd.set_detect_anomaly(True, check_nan=False),
-    ):
-        warnings.simplefilter("always")
-        with suppress(RuntimeError):
-            after = torch.cat(call(x_t), -1)
-            _gradients(after, before, torch.ones_like(after))
-    text = "\n".join(str(warning.message) for warning in caught)
-    lines = re.findall(r'File "(.*)", line (\d+)', text)
-    return ":".join(lines[-1]) if lines else "an unknown line"
 
 
 def _matrices(after: Sequence[torch.Tensor], before: Sequence[torch.Tensor], batch: int) -> torch.Tensor:

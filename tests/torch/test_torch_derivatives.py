@@ -21,7 +21,7 @@ import bppsa_cupy as bp
 import bppsa_cupy.torch as ours
 from bppsa_cupy.cells.definitions import DEFINITIONS
 from bppsa_cupy.cells.probe import probe_points
-from bppsa_cupy.torch.expressions import step_of
+from bppsa_cupy.torch.unrolled import step_of
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*torch.jit.script:DeprecationWarning")  # PyTorch's own
 X = torch.linspace(-1, 1, 3 * 2 * 3, dtype=torch.float64).reshape(3, 2, 3)
