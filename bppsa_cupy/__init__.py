@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from bppsa_cupy.network import Sequential, prune, regrow
     from bppsa_cupy.pipeline import Pipeline, Placement, balanced_ppv
     from bppsa_cupy.plan import Partition, Plan
-    from bppsa_cupy.products import PlannedProduct, plan_product
+    from bppsa_cupy.products import PlannedProduct, plan_gram, plan_product
     from bppsa_cupy.records.depth import depth_singular_values, end_to_end
     from bppsa_cupy.records.file import load_jacobians, save_jacobians
     from bppsa_cupy.records.plots import (
@@ -128,6 +128,7 @@ if TYPE_CHECKING:
         "lyapunov_exponents",
         "lyapunov_vectors",
         "mse_loss",
+        "plan_gram",
         "plan_product",
         "plot_eigenvalues",
         "plot_history",
@@ -169,7 +170,7 @@ _NAMES = {
     "network": ("Sequential", "prune", "regrow"),
     "pipeline": ("Pipeline", "Placement", "balanced_ppv"),
     "plan": ("Partition", "Plan"),
-    "products": ("PlannedProduct", "plan_product"),
+    "products": ("PlannedProduct", "plan_gram", "plan_product"),
     "records.depth": ("depth_singular_values", "end_to_end"),
     "records.file": ("load_jacobians", "save_jacobians"),
     "records.plots": ("plot_eigenvalues", "plot_history", "plot_singular_values", "plot_spectrum"),

@@ -172,7 +172,6 @@ extern "C" __global__ void product_dense(
 // sums. Output-stationary: one thread an entry of C and sample, terms in their order.
 extern "C" __global__ void product_terms(
     const index_t* __restrict__ term_ptr,    // (c_nnz + 1): first term of each entry of C
-                                             // every entry has a term
     const index_t* __restrict__ a_position,  // (terms)
     const index_t* __restrict__ b_position,  // (terms)
     const real* __restrict__ a,              // (a_nnz, batch) if a_batched else (a_nnz)
@@ -189,6 +188,57 @@ extern "C" __global__ void product_terms(
             sum += value_at(a, (size_type)a_position[term], a_batched, batch, sample)
                 * value_at(b, (size_type)b_position[term], b_batched, batch, sample);
         c[item] = sum;
+    }
+}
+
+// ---- product_reorder ----
+
+// C has some of A's values, in any order.
+extern "C" __global__ void product_reorder(
+    const index_t* __restrict__ positions,  // (entries): in A, of each value of C
+    const real* __restrict__ a,             // (a_nnz, batch)
+    real* __restrict__ c,                   // (entries, batch) output only
+    size_type a_nnz, size_type entries, size_type batch)
+{
+    GRID_STRIDE(item, entries * batch) {
+        size_type entry, sample;
+        split(item, batch, &entry, &sample);
+        c[item] = a[(size_type)positions[entry] * batch + sample];
+    }
+}
+
+// ---- product_blocks ----
+
+// C = A B by a term list over dense blocks: blocks of A have `rows` by `inner` elements, those of B `inner` by
+// `columns`, row-major; blocks of A are stored transposed if a_transposed, those of C if c_transposed. One thread an
+// element of C and sample.
+extern "C" __global__ void product_blocks(
+    const index_t* __restrict__ term_ptr,    // (c_blocks + 1): first term of each block of C
+    const index_t* __restrict__ a_position,  // (terms): block of A
+    const index_t* __restrict__ b_position,  // (terms): block of B
+    const index_t* __restrict__ c_start,     // (c_blocks): where a block of C begins
+    const index_t* __restrict__ c_stride,    // (c_blocks): from each of its stored rows to the next one
+    const real* __restrict__ a,  // (a_blocks * rows * inner, batch) if a_batched else (a_blocks * rows * inner)
+    const real* __restrict__ b,  // (b_blocks * inner * columns, batch) if b_batched else (b_blocks * inner * columns)
+    real* __restrict__ c,        // (c_blocks * rows * columns, batch) output only
+    size_type c_blocks, size_type terms, size_type a_blocks, size_type b_blocks, size_type rows, size_type inner,
+    size_type columns, size_type batch, int a_transposed, int c_transposed, int a_batched, int b_batched)
+{
+    const size_type down = a_transposed ? 1 : inner, across = a_transposed ? rows : 1;
+    GRID_STRIDE(item, c_blocks * rows * columns * batch) {
+        size_type place, sample;
+        split(item, batch, &place, &sample);
+        const size_type block = place / (rows * columns), i = place / columns % rows, j = place % columns;
+        real sum = real(0);
+        for (size_type term = term_ptr[block]; term < (size_type)term_ptr[block + 1]; ++term) {
+            const size_type left = (size_type)a_position[term] * rows * inner + i * down;
+            const size_type right = (size_type)b_position[term] * inner * columns + j;
+            for (size_type k = 0; k < inner; ++k)
+                sum += value_at(a, left + k * across, a_batched, batch, sample)
+                    * value_at(b, right + k * columns, b_batched, batch, sample);
+        }
+        const size_type stride = c_stride[block], inside = c_transposed ? j * stride + i : i * stride + j;
+        c[((size_type)c_start[block] + inside) * batch + sample] = sum;
     }
 }
 

@@ -4,6 +4,7 @@ import numpy as np
 from numba import prange
 
 from bppsa_cupy.raw_kernels.kernel import kernel, one_thread_per
+from bppsa_cupy.raw_kernels.twins.products.blocks import block_products
 from bppsa_cupy.raw_kernels.twins.scans.batched import (
     GROUP,
     group_size,
@@ -267,11 +268,14 @@ TERM, GROUP_TERM = 8, 32
 
 @compiled()
 def _one_sample(start, end, term_ptr, a_position, b_position, a, b, c):
-    """Entries `start` to `end` of C for one sample; each has a term, which its sum begins with."""
+    """Entries `start` to `end` of C for one sample; a sum begins with its first term."""
     one = np.uint64(1)
     term = np.uint64(term_ptr[start])
     for entry in range(start, end):
         last = np.uint64(term_ptr[entry + one])
+        if term == last:
+            c[entry] = 0
+            continue
         total = a[a_position[term]] * b[b_position[term]]
         term += one
         while term < last:
@@ -317,6 +321,77 @@ def product_terms(
             is_streamed(c, width),
         ),
     )  # fmt: skip
+
+
+# ---- product_reorder ----
+
+
+@kernel(lambda s: one_thread_per(s["entries"] * s["batch"]))
+@compiled(parallel=True)
+def product_reorder(positions, a, c, a_nnz, entries, batch):
+    width = np.uint64(batch)
+    streamed = is_streamed(c, width)
+    for entry in prange(np.uint64(entries)):
+        place = np.uint64(positions[entry])
+        if width == np.uint64(1):
+            c[entry] = a[place]
+            continue
+        for sample in range(np.uint64(0), width, GROUP):
+            count = group_size(width, sample)
+            write(c, entry, width, sample, count, read(a, place, True, width, sample, count), streamed)
+
+
+# ---- product_blocks ----
+
+
+@kernel(lambda s: one_thread_per(s["c_blocks"] * s["rows"] * s["columns"] * s["batch"]))
+def product_blocks(
+    term_ptr, a_position, b_position, c_start, c_stride, a, b, c,
+    c_blocks, terms, a_blocks, b_blocks, rows, inner, columns, batch,
+    a_transposed, c_transposed, a_batched, b_batched,
+):  # fmt: skip
+    lists = term_ptr, a_position, b_position, c_start, c_stride
+    if batch == 1:
+        product = block_products(int(rows), int(inner), int(columns), bool(a_transposed), bool(c_transposed))
+        product(*lists, a, b, c, c_blocks, terms)
+    else:
+        sizes, flags = (rows, inner, columns, batch), (a_transposed, c_transposed, a_batched, b_batched)
+        _batched_blocks(lists, a, b, c, sizes, flags)
+
+
+@compiled(parallel=True)
+def _batched_blocks(lists, a, b, c, sizes, flags):
+    """Blocks of C for a batch, two columns at a time."""
+    term_ptr, a_position, b_position, c_start, c_stride = lists
+    rows, inner, columns = np.uint64(sizes[0]), np.uint64(sizes[1]), np.uint64(sizes[2])
+    width, one, two = np.uint64(sizes[3]), np.uint64(1), np.uint64(2)
+    a_transposed, c_transposed, a_batched, b_batched = flags
+    down, across = (one, rows) if a_transposed else (inner, one)
+    streamed = is_streamed(c, width)
+    zero = c.dtype.type(0)
+    for block in prange(np.uint64(c_start.size)):
+        first, last = np.uint64(term_ptr[block]), np.uint64(term_ptr[block + one])
+        for i in range(rows):
+            stride = np.uint64(c_stride[block])
+            below, aside = (one, stride) if c_transposed else (stride, one)
+            entry = np.uint64(c_start[block]) + i * below
+            for j in range(np.uint64(0), columns, two):
+                # Of an odd number of columns the last one is made twice, and written once.
+                beside = one if j + one < columns else np.uint64(0)
+                for sample in range(np.uint64(0), width, GROUP):
+                    count = group_size(width, sample)
+                    s0, s1 = spread(zero), spread(zero)
+                    for term in range(first, last):
+                        left = np.uint64(a_position[term]) * rows * inner + i * down
+                        right = np.uint64(b_position[term]) * inner * columns + j
+                        for k in range(inner):
+                            x = read(a, left + k * across, a_batched, width, sample, count)
+                            place = right + k * columns
+                            s0 = multiply_add(x, read(b, place, b_batched, width, sample, count), s0)
+                            s1 = multiply_add(x, read(b, place + beside, b_batched, width, sample, count), s1)
+                    write(c, entry + j * aside, width, sample, count, s0, streamed)
+                    if beside:
+                        write(c, entry + (j + one) * aside, width, sample, count, s1, streamed)
 
 
 # ---- product_row_wise ----

@@ -16,16 +16,20 @@ import scipy.sparse
 from bppsa_cupy.csr import Pattern
 from bppsa_cupy.plan.product import least_keys, row_sums
 
-#: Random keys per column; the relative error of an estimate is one over their root.
-SAMPLES = 32
+#: Random keys per column; the relative error of a row's estimate is one over their root. Sums over rows are
+#: closer.
+SAMPLES = 8
 #: An estimate replaces a bound if it is below this share of the bound: closer ones differ by chance.
 SHARE = 0.8
 
 Run = tuple[int, int]
 
 
-def choose_cuts(factors: Sequence[Pattern]) -> dict[Run, int]:
-    """For each run (begin, end) of two factors or more, where its last product cuts it."""
+def choose_cuts(factors: Sequence[Pattern], axes: Sequence[int]) -> dict[Run, int]:
+    """For each run (begin, end) of two factors or more, where its last product cuts it.
+
+    axes  sizes of the blocks that the patterns are of, along the axes of the chain
+    """
     n = len(factors)
     if n == 2:
         return {(0, 2): 1}
@@ -37,7 +41,9 @@ def choose_cuts(factors: Sequence[Pattern]) -> dict[Run, int]:
         for begin in range(n + 1 - length):
             end = begin + length
             costs = {
-                cut: work[begin, cut] + work[cut, end] + float(columns[n - cut, n - begin] @ rows[cut, end])
+                cut: work[begin, cut]
+                + work[cut, end]
+                + float(columns[n - cut, n - begin] @ rows[cut, end]) * axes[begin] * axes[cut] * axes[end]
                 for cut in range(begin + 1, end)
             }
             cuts[begin, end] = min(costs, key=costs.__getitem__)

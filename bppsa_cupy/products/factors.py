@@ -12,6 +12,7 @@ import scipy.sparse
 from bppsa_cupy.csr import Pattern
 from bppsa_cupy.devices import Array, Device, device_of
 from bppsa_cupy.errors import DeviceError, PlanMismatchError, ShapeError
+from bppsa_cupy.products.blocks import coarsen, csr_order, inverse
 from bppsa_cupy.records.record import JacobianRecord
 from bppsa_cupy.scan.operands import matrix_of, on_host
 
@@ -47,6 +48,27 @@ class Factor:
     def of_pattern(cls, pattern: Pattern, kind: type | None = None) -> Factor:
         """One whose values are in the pattern's order."""
         return cls(pattern, kind, "csr", (pattern.indptr, pattern.indices), (pattern.nnz,), None)
+
+    @property
+    def block(self) -> tuple[int, int] | None:
+        """Rows and columns of its blocks, where it is BSR."""
+        return self.shape[1:] if len(self.shape) == 3 else None
+
+    def placement(self, rows: int, columns: int) -> tuple[np.ndarray | None, np.ndarray | None]:
+        """How its values are read as blocks of this size: the block that each block of the pattern is among
+        them, None where that is its number; or, where blocks do not lie together, None and the position of
+        each element of the blocks, to be brought into their order."""
+        places = self.order
+        if rows * columns > 1:
+            places = csr_order(coarsen(self.pattern, rows, columns), rows, columns)
+            places = places if self.order is None else self.order[places]
+        if places is None:
+            return None, None
+        blocks, size = places.reshape(-1, rows * columns), rows * columns
+        first = blocks[:, 0] // size
+        if not np.array_equal(blocks, first[:, None] * size + np.arange(size)):
+            return None, places
+        return (None if np.array_equal(first, np.arange(first.size)) else first), None
 
     def is_of(self, matrix: Any) -> bool:
         """Whether a matrix of SciPy has the pattern and the order that were planned, by its arrays' bytes."""
@@ -107,9 +129,9 @@ def factor_of(name: str, given: Any) -> Factor:
     return Factor(pattern, kind, host.format, structure, host.data.shape, None if in_order else order)
 
 
-def data_of(name: str, factor: Factor, given: Any) -> tuple[Any, np.ndarray | None]:
-    """The values that a caller gives of a factor, an array or what a matrix with its pattern holds, and which
-    of them each entry of the pattern has, where they are in another order.
+def data_of(name: str, factor: Factor, given: Any) -> Any:
+    """The values that a caller gives of a factor, in the order of the factor's values: an array, or what a
+    matrix with its pattern holds.
 
     Raises PlanMismatchError, naming both patterns, where the matrix has another one.
     """
@@ -117,18 +139,20 @@ def data_of(name: str, factor: Factor, given: Any) -> tuple[Any, np.ndarray | No
         axes = len(factor.shape)
         if axes > 1 and given.shape[:axes] == factor.shape:
             given = given.reshape(factor.pattern.nnz, *given.shape[axes:])
-        return given, factor.order
+        return given
     if scipy.sparse.issparse(given) and factor.is_of(given):
-        return given.data.reshape(-1), factor.order
+        return given.data.reshape(-1)
     matrix = matrix_of(given)
     if matrix is None:
-        return given, factor.order
+        return given
     if matrix.pattern != factor.pattern:
         raise PlanMismatchError(
             f"{name} has {described(matrix.pattern)}, the product was planned for "
             f"{described(factor.pattern)}: plan one of that factor"
         )
-    return matrix.values, None
+    if factor.order is None:
+        return matrix.values
+    return matrix.values[device_of(matrix.values).asarray(inverse(factor.order))]
 
 
 def described(pattern: Pattern) -> str:

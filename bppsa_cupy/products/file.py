@@ -1,10 +1,12 @@
 """The file of a planned product: HDF5, sealed, everything checked when it is read.
 
-/                      format = "bppsa-product", format_version; multiplications (JSON), of each the numbers
-                       of its two operands
+/                      format = "bppsa-product", format_version; out_format and pattern (a digest) of the
+                       result; multiplications (JSON), of each the numbers of its operands, ~k for the
+                       transpose of factor k, and the rows, inner size and columns of its blocks
 /factors/<i>           pattern (a digest), values_shape (JSON); order (nnz,), the position among a factor's
                        values of each entry, only where values are not in the order of the pattern
 /patterns, /products   as in a plan (plan/file/products.py); products are those for several samples
+/masked                the last product, where it is restricted to a pattern
 /one_sample            those for one sample, where they are others, as /products has them
 """
 
@@ -37,42 +39,47 @@ from bppsa_cupy.plan.file import (
     write_products,
 )
 from bppsa_cupy.plan.product import Product
+from bppsa_cupy.products.blocks import MOST, cover, is_part, refine, transpose
 from bppsa_cupy.products.factors import Factor
 from bppsa_cupy.products.multiplications import Multiplication
+from bppsa_cupy.products.steps import result_pattern
 from bppsa_cupy.system.hdf5 import create, open_file, write_array
 
 FORMAT = "bppsa-product"
-FORMAT_VERSION = 2
+FORMAT_VERSION = 3
 
 
-def write_multiplications(
-    path: str | os.PathLike[str], factors: Sequence[Factor], multiplications: Sequence[Multiplication]
+def write_product_file(
+    path: str | os.PathLike[str],
+    factors: Sequence[Factor],
+    multiplications: Sequence[Multiplication],
+    out_format: str,
+    pattern: Pattern,
 ) -> None:
-    """Write factors and multiplications, whole or not at all. Raises PlanError."""
-    many = [multiplication.many for multiplication in multiplications]
-    one = [
-        multiplication.one
-        for multiplication in multiplications
-        if multiplication.one.kind != multiplication.many.kind
-    ]
+    """Write what a planned product is made of, whole or not at all. Raises PlanError."""
+    many = [m.many for m in multiplications]
+    one = [m.one for m in multiplications if m.one.kind != m.many.kind]
     with create(path, error=PlanError) as file:
         write_format(file, FORMAT, FORMAT_VERSION)
-        file.attrs["multiplications"] = json.dumps([[m.left, m.right] for m in multiplications])
+        file.attrs["multiplications"] = json.dumps([[m.left, m.right, *m.block] for m in multiplications])
+        file.attrs["out_format"], file.attrs["pattern"] = out_format, pattern.digest
         for number, factor in enumerate(factors):
             group = file.create_group(f"factors/{number}")
             group.attrs["pattern"] = factor.pattern.digest
             group.attrs["values_shape"] = json.dumps(factor.shape)
             if factor.order is not None:
                 write_array(group, "order", factor.order, compress=True)
-        write_patterns(
-            file, [*(factor.pattern for factor in factors), *(product.pattern for product in many)]
-        )
-        write_products(file, many)
+        patterns = {pattern, *(factor.pattern for factor in factors)}
+        write_patterns(file, patterns.union(*({p.a, p.b, p.pattern} for p in many)))
+        write_products(file, [product for product in many if product.kind != "masked"])
+        write_products(file, [product for product in many if product.kind == "masked"], "masked")
         write_products(file, one, "one_sample")
 
 
-def read_multiplications(path: str | os.PathLike[str]) -> tuple[list[Factor], list[Multiplication]]:
-    """The factors and multiplications that `write_multiplications` wrote.
+def read_product_file(
+    path: str | os.PathLike[str],
+) -> tuple[list[Factor], list[Multiplication], str, Pattern]:
+    """What `write_product_file` was given.
 
     Raises PlanError naming what is broken: a damaged, truncated or foreign file, another version, a map out
     of range, a product that is missing.
@@ -81,13 +88,23 @@ def read_multiplications(path: str | os.PathLike[str]) -> tuple[list[Factor], li
         check_format(file, FORMAT, FORMAT_VERSION, "a planned product", "plan it again")
         patterns = read_patterns(file)
         factors = [_read_factor(group, patterns) for group in numbered(file, "factors")]
-        many, one = (
+        folders = [
             {name: read_product(group, patterns) for name, group in members(file, folder)}
-            for folder in ("products", "one_sample")
-        )
-        pairs = json_attribute(file, "multiplications", list)
+            for folder in ("products", "masked", "one_sample")
+        ]
+        rows = json_attribute(file, "multiplications", list)
         with naming(file.filename, "multiplications"):
-            return factors, _multiplications(factors, pairs, many, one)
+            made = _multiplications(factors, rows, *folders)
+        with naming(file.filename, "result"):
+            out_format, pattern = text(file, "out_format"), patterns.get(text(file, "pattern"))
+            full = result_pattern(made[-1])
+            if pattern is None or pattern.shape != full.shape or not is_part(full, pattern):
+                raise PlanError("its pattern is not that of the last product, or a part of it")
+            if out_format not in ("csr", "csc") and not (
+                out_format == "bsr" and made[-1].is_blocked and pattern == full
+            ):
+                raise PlanError(f"it cannot have the format {out_format!r}")
+        return factors, made, out_format, pattern
 
 
 def holds_product(path: str | os.PathLike[str]) -> bool:
@@ -118,25 +135,62 @@ def _read_factor(group: h5py.Group, patterns: Mapping[str, Pattern]) -> Factor:
 
 
 def _multiplications(
-    factors: list[Factor], pairs: list[Any], many: dict[str, Product], one: dict[str, Product]
+    factors: list[Factor],
+    rows: list[Any],
+    full: dict[str, Product],
+    masked: dict[str, Product],
+    one: dict[str, Product],
 ) -> list[Multiplication]:
-    """The multiplications by the numbers of their operands, each used once."""
-    operands, made, waiting = [factor.pattern for factor in factors], [], set(range(len(factors)))
-    for pair in pairs:
-        numbers = [number for number in pair if type(number) is int] if isinstance(pair, list) else []
-        if numbers != pair or len(pair) != 2 or len({*numbers} & waiting) != 2:
-            raise PlanError(f"{pair!r} are no two of the operands {sorted(waiting)}")
-        left, right = pair
-        a, b = operands[left].digest, operands[right].digest
-        key, name = f"{a}_{b}", f"product {a[:12]}_{b[:12]}"
+    """The multiplications by the numbers of their operands. Every operand is read, and results once."""
+    made: list[Multiplication] = []
+    n, unread = len(factors), set(range(len(factors)))
+    for row in rows:
+        is_row = isinstance(row, list) and len(row) == 5 and all(type(number) is int for number in row)
+        if not is_row or min(row[2:]) < 1 or max(row[2:]) > MOST:
+            raise PlanError(f"{row!r} are not two operands and the sizes of blocks")
+        left, right, *block = row
+        known = n + len(made)
+        if not (-n <= left < known and 0 <= right < known) or any(
+            k >= n and k not in unread for k in (left, right)
+        ):
+            raise PlanError(f"{row[:2]} are no two of the operands that are left")
+        a = _operand_pattern(left, factors, made, block[0], block[1])
+        b = _operand_pattern(right, factors, made, block[1], block[2])
+        key, name = f"{a.digest}_{b.digest}", f"product {a.digest[:12]}_{b.digest[:12]}"
+        many = masked if masked and len(made) == len(rows) - 1 else full
         if key not in many:
             raise PlanError(f"{name} is missing")
         product = many[key]
-        made.append(Multiplication(left, right, product, one.get(key, product)))
-        if made[-1].one.pattern != product.pattern:
+        single = product if product.maps else one.get(key, product)
+        made.append(Multiplication(left, right, product, single, (block[0], block[1], block[2])))
+        if single.pattern != product.pattern:
             raise PlanError(f"{name} has two patterns")
-        waiting = waiting - {left, right} | {len(operands)}
-        operands.append(product.pattern)
-    if not made or len(waiting) != 1:
-        raise PlanError(f"{len(pairs)} multiplications of {len(factors)} factors do not give one product")
+        if made[-1].is_blocked and not (product.maps and single.maps):
+            raise PlanError(f"{name} of blocks has no list of terms")
+        unread = unread - {left, right, ~left} | {known}
+    if not made or unread != {n + len(made) - 1}:
+        raise PlanError(f"{len(rows)} multiplications of {n} factors do not give one product")
     return made
+
+
+def _operand_pattern(
+    operand: int, factors: list[Factor], made: list[Multiplication], rows: int, columns: int
+) -> Pattern:
+    """The pattern of an operand's blocks. Raises PlanError where it has none of this size."""
+    if operand < 0:
+        return transpose(_operand_pattern(~operand, factors, made, columns, rows))[0]
+    if operand >= len(factors):
+        m = made[operand - len(factors)]
+        size = m.block[0], m.block[2]
+        if size == (rows, columns):
+            return m.many.pattern
+        if size != (1, 1):
+            raise PlanError(f"operand {operand} has blocks of {size}, not {(rows, columns)}")
+        pattern = m.many.pattern
+    else:
+        pattern = factors[operand].pattern
+    if any(size % most for size, most in zip(pattern.shape, (rows, columns), strict=True)) or (
+        refine(coarse := cover(pattern, rows, columns), rows, columns) != pattern
+    ):
+        raise PlanError(f"operand {operand} is not made of blocks of {(rows, columns)}")
+    return coarse

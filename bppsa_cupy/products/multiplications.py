@@ -2,65 +2,182 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
+import numpy as np
+
 from bppsa_cupy.csr import Pattern
 from bppsa_cupy.errors import ShapeError
-from bppsa_cupy.plan.product import MAXIMAL_TERMS, Product, multiply, term_list
+from bppsa_cupy.plan.product import (
+    MAXIMAL_TERMS,
+    Product,
+    entry_terms,
+    has_full_rows,
+    multiply,
+    multiply_masked,
+    term_list,
+)
+from bppsa_cupy.products.blocks import (
+    block_sizes,
+    coarsen,
+    cover,
+    divisor,
+    refine,
+    transpose,
+    triangle_of,
+)
 from bppsa_cupy.products.chain_order import choose_cuts
+from bppsa_cupy.products.factors import Factor
 
-#: Terms that a row of C has at most, on average, where a term list is quickest: what they read stays in the
-#: first caches. Measured for B = 1 and 16 on rows of 10 to 14,000 terms.
-TERMS_PER_ROW = 512
+#: Terms that a row of C has at most, on average, where a term list is quickest, for one sample and for
+#: several: the values that a row reads stay in the first caches. Measured on rows of 10 to 50,000 terms.
+TERMS_PER_ROW = 1024, 512
+#: For one sample a term list is also quickest where rows of B have at most this many entries on average:
+#: the loop of the row-wise kernel costs as much as so short a row.
+SHORT_ROW = 16
+#: Blocks pay from so many multiply-adds per pair of blocks.
+LEAST_BLOCK = 4
+#: Blocks pay from so many multiply-adds per value that a call has to bring into the order of blocks.
+TERMS_PER_GATHERED = 2
 
 
 @dataclass(frozen=True)
 class Multiplication:
     """One product of two operands: factors have the numbers 0, 1, …, results the ones after, in order.
 
-    left, right  the operands' numbers
+    left, right  the operands' numbers; ~k is the transpose of factor k
     many         the planned product for several samples
     one          the same for one sample
+    block        rows, inner size and columns of the blocks that patterns and maps are of; (1, 1, 1): elements
     """
 
     left: int
     right: int
     many: Product
     one: Product
+    block: tuple[int, int, int] = (1, 1, 1)
+
+    @property
+    def is_blocked(self) -> bool:
+        """Whether patterns are of blocks."""
+        return self.block != (1, 1, 1)
+
+    @property
+    def multiply_adds(self) -> int:
+        """Multiplications of two numbers, for one sample."""
+        return self.one.multiply_adds * math.prod(self.block)
 
     @classmethod
-    def plan(cls, left: int, right: int, product: Product) -> Multiplication:
+    def plan(cls, left: int, right: int, product: Product, reordered: bool = False) -> Multiplication:
         """The multiplication by the kinds that are quickest.
 
         A term list writes an entry at once, and its reads have no order; row by row, a factor's rows are read
         in their order. The kinds that lean on a structure take samples as lanes, which one leaves empty.
+
+        reordered  an operand or the result has its values in another order: a term list holds the order
         """
-        listed = product.multiply_adds <= max(TERMS_PER_ROW * product.pattern.shape[0], product.pattern.nnz)
-        if product.kind in ("dense", "terms"):
+        if product.kind in ("terms", "masked") or (product.kind == "dense" and not reordered):
             return cls(left, right, product, product)
-        if not listed or product.multiply_adds > MAXIMAL_TERMS:
+        terms = product.multiply_adds
+        short = terms <= SHORT_ROW * product.a.nnz
+        one, many = (
+            terms <= max(most * product.pattern.shape[0], product.pattern.nnz) for most in TERMS_PER_ROW
+        )
+        if terms > MAXIMAL_TERMS or not (one or short):
             return cls(left, right, product, replace(product, kind="row_wise", maps={}))
-        maps = term_list(product.a, product.b, product.pattern)
-        terms = replace(product, kind="terms", maps=maps)
-        return cls(left, right, terms if product.kind == "row_wise" else product, terms)
+        listed = as_terms(product)
+        by_terms = (many and product.kind == "row_wise") or reordered
+        return cls(left, right, listed if by_terms else product, listed)
 
 
-def plan_multiplications(factors: Sequence[Pattern]) -> tuple[Multiplication, ...]:
+def as_terms(product: Product) -> Product:
+    """The same product by a term list."""
+    if product.maps:
+        return product
+    return replace(product, kind="terms", maps=term_list(product.a, product.b, product.pattern))
+
+
+def plan_multiplications(
+    factors: Sequence[Factor], mask: Pattern | None = None, reordered: bool = False
+) -> tuple[Multiplication, ...]:
     """The products of two that make the product of two or more factors, the last one all of it.
 
     Three factors or more are multiplied in the order of about the fewest multiply-adds (`choose_cuts`).
+
+    mask       the entries of the product that are wanted; None for all
+    reordered  the product's values are in another order than the pattern's
+
     Raises ShapeError where sizes do not fit.
     """
-    for number, (left, right) in enumerate(pairwise(factors), 1):
+    patterns = [factor.pattern for factor in factors]
+    for number, (left, right) in enumerate(pairwise(patterns), 1):
         if left.shape[1] != right.shape[0]:
             raise ShapeError(
                 f"factor {number} of shape {left.shape} times factor {number + 1} of shape {right.shape}: "
                 "the columns of one must be the rows of the next"
             )
-    cuts = choose_cuts(factors)
-    patterns = list(factors)
+    axes = _axes(factors, mask)
+    made = _plan_blocks(factors, axes, mask, reordered)
+    if max(axes) > 1 and max(product.one.multiply_adds for product in made) > MAXIMAL_TERMS:
+        made = _plan_blocks(factors, [1] * len(axes), mask, reordered)
+    return made
+
+
+def plan_gram_multiplications(
+    factors: Sequence[Factor], triangle: str
+) -> tuple[tuple[Multiplication, ...], Pattern | None]:
+    """The products of two that make AᵀA of the factor A, or AᵀDA of A and D; and the pattern of a triangle.
+
+    A diagonal D scales the elements of A, which Aᵀ·(DA) reads as blocks. Raises ShapeError.
+    """
+    a, *weights = factors
+    size = a.pattern.shape[0]
+    sizes = [*(a.block or block_sizes(a.pattern))]
+    for d in weights:
+        if d.pattern.shape != (size, size):
+            raise ShapeError(
+                f"weights of shape {d.pattern.shape} do not fit A of shape {a.pattern.shape}: "
+                f"they take {size} rows and columns"
+            )
+        if not d.pattern.is_diagonal:
+            sizes[0] = math.gcd(sizes[0], *(d.block or block_sizes(d.pattern)))
+    rows, columns = (divisor(number) for number in sizes)
+    terms = int((a.pattern.row_lengths.astype(np.int64) ** 2).sum())
+    gathered = a.pattern.nnz * (a.placement(rows, columns)[1] is not None)
+    pays = rows * columns**2 >= LEAST_BLOCK and terms >= max(1, TERMS_PER_GATHERED * gathered)
+    if not pays or terms > MAXIMAL_TERMS * rows * columns**2:
+        rows = columns = 1
+    made, right = [], 0
+    b = coarse = coarsen(a.pattern, rows, columns)
+    for d in weights:
+        right = 2
+        if d.pattern.is_diagonal or rows == columns == 1:
+            made = [Multiplication.plan(1, 0, multiply(d.pattern, a.pattern), reordered=True)]
+            b = coarsen(made[0].one.pattern, rows, columns)
+        else:
+            first = as_terms(multiply(coarsen(d.pattern, rows, rows), coarse))
+            made, b = [Multiplication(1, 0, first, first, (rows, rows, columns))], first.pattern
+    transposed, mask = transpose(coarse)[0], None
+    product = multiply(transposed, b)
+    if triangle != "both":
+        mask = triangle_of(refine(product.pattern, columns, columns), triangle)
+        product = multiply_masked(transposed, b, triangle_of(product.pattern, triangle))
+    if rows * columns > 1:
+        product = as_terms(product)
+        return (*made, Multiplication(~0, right, product, product, (columns, rows, columns))), mask
+    return (*made, Multiplication.plan(~0, right, product, reordered=True)), mask
+
+
+def _plan_blocks(
+    factors: Sequence[Factor], axes: Sequence[int], mask: Pattern | None, reordered: bool
+) -> tuple[Multiplication, ...]:
+    """The products of blocks, whose sizes along the axes of the chain are `axes`."""
+    n = len(factors)
+    patterns = [coarsen(f.pattern, *axes[k : k + 2]) for k, f in enumerate(factors)]
+    cuts = choose_cuts(patterns, axes)
     made: list[Multiplication] = []
 
     def operand(begin: int, end: int) -> int:
@@ -69,9 +186,48 @@ def plan_multiplications(factors: Sequence[Pattern]) -> tuple[Multiplication, ..
             return begin
         cut = cuts[begin, end]
         left, right = operand(begin, cut), operand(cut, end)
-        made.append(Multiplication.plan(left, right, multiply(patterns[left], patterns[right])))
-        patterns.append(made[-1].many.pattern)
+        a, b = patterns[left], patterns[right]
+        last = end - begin == n
+        if last and mask is not None:
+            product = multiply_masked(a, b, cover(mask, axes[0], axes[-1]))
+        else:
+            product = multiply(a, b)
+        block = axes[begin], axes[cut], axes[end]
+        if max(axes) > 1:
+            product = as_terms(product) if product.multiply_adds <= MAXIMAL_TERMS else product
+            made.append(Multiplication(left, right, product, product, block))
+        else:
+            orders = any(k < n and factors[k].order is not None for k in (left, right))
+            made.append(Multiplication.plan(left, right, product, orders or (last and reordered)))
+        patterns.append(product.pattern)
         return len(patterns) - 1
 
-    operand(0, len(factors))
+    operand(0, n)
     return tuple(made)
+
+
+def _axes(factors: Sequence[Factor], mask: Pattern | None) -> list[int]:
+    """The sizes of blocks along the axes of a chain; ones where blocks do not pay."""
+    ones = [1] * (len(factors) + 1)
+    sizes = []
+    for factor in factors:
+        p = factor.pattern
+        if factor.block is None and (p.is_diagonal or p.is_selection or p.is_dense or has_full_rows(p)):
+            return ones
+        sizes.append(factor.block or block_sizes(p))
+    ends = (0, 0) if mask is None else block_sizes(mask)
+    befores, afters = [ends[0], *(s[1] for s in sizes)], [*(s[0] for s in sizes), ends[1]]
+    axes = [divisor(math.gcd(*both)) for both in zip(befores, afters, strict=True)]
+    if any(
+        rows * inner * columns < LEAST_BLOCK
+        for rows, inner, columns in zip(axes[:-2], axes[1:-1], axes[2:], strict=True)
+    ):
+        return ones
+    gathered = [
+        0 if f.placement(*axes[k : k + 2])[1] is None else f.pattern.nnz for k, f in enumerate(factors)
+    ]
+    for (left, right), values in zip(pairwise(factors), pairwise(gathered), strict=True):
+        terms = int(entry_terms(left.pattern, right.pattern).sum())
+        if terms < max(1, TERMS_PER_GATHERED * sum(values)):
+            return ones
+    return axes

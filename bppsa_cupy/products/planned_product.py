@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 import scipy.sparse
@@ -14,36 +14,42 @@ from bppsa_cupy.arguments import as_integer, as_output
 from bppsa_cupy.csr import Pattern
 from bppsa_cupy.devices import Array, Device, Launch, device_of, get_device
 from bppsa_cupy.errors import ShapeError
+from bppsa_cupy.products.blocks import transpose
 from bppsa_cupy.products.factors import Factor, arrays_of, common_device, data_of, factor_of
-from bppsa_cupy.products.file import read_multiplications, write_multiplications
-from bppsa_cupy.products.multiplications import Multiplication, plan_multiplications
-from bppsa_cupy.scan.launches import Matrix, bind_open_product, bind_product
+from bppsa_cupy.products.file import read_product_file, write_product_file
+from bppsa_cupy.products.multiplications import (
+    Multiplication,
+    plan_gram_multiplications,
+    plan_multiplications,
+)
+from bppsa_cupy.products.steps import make_steps, result_pattern
 from bppsa_cupy.scan.maps import IndexMaps
 
 #: Batch sizes, dtypes and streams whose launches, and memory for values between the factors and the result,
 #: are kept.
 MAXIMAL_PROGRAMS = 4
 
-L = TypeVar("L")
+FORMATS = "csr", "csc", "bsr"
+TRIANGLES = "both", "upper", "lower"
 
 
 @dataclass(frozen=True)
 class Program:
     """The launches of a planned product for arrays of one device, dtype and batch.
 
-    launches  of each multiplication the call that takes A, B and C, and the numbers of A and B: the factors
-              have 0, 1, …, results those after
+    launches  of each step the call that takes its operands and result, and the numbers of the operands: the
+              factors have 0, 1, …, results those after
     room      the results of all but the last
     """
 
-    launches: tuple[tuple[Callable[[Array, Array, Array], None], tuple[int, int]], ...]
+    launches: tuple[tuple[Callable[..., None], tuple[int, ...]], ...]
     room: tuple[Array, ...]
 
     def run(self, arrays: Sequence[Array], out: Array) -> None:
         """Compute the product of the factors' values into `out`."""
         operands = [*arrays, *self.room, out]
-        for number, (launch, (left, right)) in enumerate(self.launches, len(arrays)):
-            launch(operands[left], operands[right], operands[number])
+        for number, (launch, taken) in enumerate(self.launches, len(arrays)):
+            launch(*(operands[k] for k in taken), operands[number])
 
 
 class PlannedProduct:
@@ -61,24 +67,25 @@ class PlannedProduct:
         self,
         factors: Sequence[Factor],
         multiplications: Sequence[Multiplication],
+        out_format: str = "csr",
+        pattern: Pattern | None = None,
         device: str | Device | None = None,
     ) -> None:
         self._given, self.multiplications = tuple(factors), tuple(multiplications)
         self.factors = tuple(factor.pattern for factor in factors)
+        self.out_format = out_format
+        #: The pattern of the product.
+        self.pattern = result_pattern(self.multiplications[-1]) if pattern is None else pattern
+        self._steps = make_steps(self._given, self.multiplications, self.pattern, out_format)
         self._names = [f"factor {number}" for number in range(1, len(self.factors) + 1)]
         self._device = None if device is None else get_device(device)
         self._maps: dict[Device, IndexMaps] = {}
         self._programs: dict[Hashable, Program] = {}
 
     @property
-    def pattern(self) -> Pattern:
-        """The pattern of the product."""
-        return self.multiplications[-1].many.pattern
-
-    @property
     def multiply_adds(self) -> int:
         """Multiplications of two numbers, of one sample."""
-        return sum(multiplication.many.multiply_adds for multiplication in self.multiplications)
+        return sum(multiplication.multiply_adds for multiplication in self.multiplications)
 
     def __call__(self, *values: Any, out: Array | None = None) -> Array:
         """The product's values for these of the factors, in the order of `pattern`: by rows, columns rising.
@@ -129,65 +136,54 @@ class PlannedProduct:
             if not isinstance(given, type(array)) or device.address(array) != device.address(given):
                 raise ShapeError(
                     f"{name} would be copied, and its later values not be seen: bind takes {array.dtype} "
-                    f"arrays on {device.name}, C-contiguous, in the order of the pattern"
+                    f"arrays on {device.name}, C-contiguous"
                 )
         out = as_output("a product", "out", out, device.xp, shape, arrays[0].dtype, arrays)
-        room = self._take_room(device, arrays, batch)
-        return device.sequence(self._launches(bind_product, device, arrays, batch, [*room, out]))
+        operands = [*arrays, *self._take_room(device, arrays, batch), out]
+        return device.sequence(self._launches(device, operands, batch, False))
 
     def _taken(self, values: Sequence[Any]) -> tuple[Device, list[Array], int | None, tuple[int, ...]]:
         """What a call is given: the device, the factors' values on it, the batch, and the product's shape."""
         if len(values) != len(self.factors):
             raise ShapeError(f"a product of {len(self.factors)} factors got values of {len(values)}")
         given = zip(self._names, self._given, values, strict=True)
-        data, orders = zip(*(data_of(name, factor, value) for name, factor, value in given), strict=True)
-        device = self._device or common_device(self._names, list(data))
+        data = [data_of(name, factor, value) for name, factor, value in given]
+        device = self._device or common_device(self._names, data)
         device.check_process()
-        arrays, batch = arrays_of(device, self._names, self.factors, list(data))
-        for number, order in enumerate(orders):
-            if order is not None:
-                arrays[number] = arrays[number][device.asarray(order)]
+        arrays, batch = arrays_of(device, self._names, self.factors, data)
         nnz = self.pattern.nnz
         return device, arrays, batch, (nnz,) if batch is None else (nnz, batch)
 
     def _program(self, device: Device, arrays: list[Array], batch: int | None, out: Array) -> Program:
         """The program for arrays like these."""
         room = self._take_room(device, arrays, batch)
-        launches = self._launches(bind_open_product, device, arrays, batch, [*room, out])
-        operands = [(multiplication.left, multiplication.right) for multiplication in self.multiplications]
-        return Program(tuple(zip(launches, operands, strict=False)), tuple(room))
+        launches = self._launches(device, [*arrays, *room, out], batch, True)
+        return Program(
+            tuple((launch, step.operands) for launch, step in zip(launches, self._steps, strict=False)),
+            tuple(room),
+        )
 
     def _launches(
-        self,
-        bind: Callable[..., L],
-        device: Device,
-        arrays: list[Array],
-        batch: int | None,
-        results: list[Array],
-    ) -> list[L]:
-        """The launches of all multiplications, in order, into their results; none for no samples."""
+        self, device: Device, operands: list[Array], batch: int | None, names: bool
+    ) -> list[Callable[..., None]]:
+        """The calls of all steps, in order; none for no samples. `names` as in `Step.bind`."""
         if batch == 0:
             return []
         if device not in self._maps:
             self._maps[device] = IndexMaps(device)
-        maps, launches = self._maps[device], list[L]()
-        operands = [Matrix(*both) for both in zip(self.factors, arrays, strict=True)]
-        for multiplication, result in zip(self.multiplications, results, strict=True):
-            a, b = operands[multiplication.left], operands[multiplication.right]
-            several = batch not in (None, 1) and (a.batched or b.batched)
-            product = multiplication.many if several else multiplication.one
-            launches.append(bind(device, maps, product, a, b, result, batch or 1))
-            operands.append(Matrix(product.pattern, result))
-        return launches
+        maps, results = self._maps[device], operands[len(self.factors) :]
+        return [
+            step.bind(device, maps, [operands[k] for k in step.operands], result, batch or 1, names)
+            for step, result in zip(self._steps, results, strict=True)
+        ]
 
     def _take_room(self, device: Device, arrays: list[Array], batch: int | None) -> list[Array]:
-        """Arrays for the results of all multiplications but the last one."""
+        """Arrays for the results of all steps but the last one."""
         batched = [array.ndim == 2 for array in arrays]
         room = []
-        for multiplication in self.multiplications[:-1]:
-            batched.append(batched[multiplication.left] or batched[multiplication.right])
-            nnz = multiplication.many.pattern.nnz
-            shape = (nnz,) if batch is None or not batched[-1] else (nnz, batch)
+        for step in self._steps[:-1]:
+            batched.append(any(batched[k] for k in step.operands))
+            shape = (step.nnz,) if batch is None or not batched[-1] else (step.nnz, batch)
             room.append(device.empty(shape, arrays[0].dtype))
         return room
 
@@ -205,13 +201,19 @@ class PlannedProduct:
         samples = int(values.shape[1]) if values.ndim == 2 else 1
         sample = as_integer("to_scipy", "sample", sample, 0, samples - 1)
         column = values[:, sample] if values.ndim == 2 else values
-        matrix = self.pattern.to_scipy(np.array(device_of(column).to_host(column)))
-        first = self._given[0]
-        if first.kind is None:
-            return matrix
-        if issubclass(first.kind, scipy.sparse.spmatrix):
-            matrix = scipy.sparse.csr_matrix(matrix)
-        return matrix.asformat(first.format)
+        data, pattern = np.array(device_of(column).to_host(column)), self.pattern
+        old = issubclass(self._given[0].kind or object, scipy.sparse.spmatrix)
+        kind = getattr(scipy.sparse, f"{self.out_format}_{'matrix' if old else 'array'}")
+        if self.out_format == "csc":
+            by_columns = transpose(pattern)[0]
+            arrays = data, by_columns.indices.copy(), by_columns.indptr.copy()
+        elif self.out_format == "bsr":
+            last = self.multiplications[-1]
+            (rows, _, columns), blocks = last.block, last.many.pattern
+            arrays = data.reshape(-1, rows, columns), blocks.indices.copy(), blocks.indptr.copy()
+        else:
+            arrays = data, pattern.indices.copy(), pattern.indptr.copy()
+        return kind(arrays, shape=pattern.shape)
 
     def __getstate__(self) -> dict[str, Any]:
         """What pickles and copies hold: the plan, and its device by name; no arrays of calls."""
@@ -227,7 +229,7 @@ class PlannedProduct:
 
         An earlier file of that name stays if writing fails. Raises PlanError.
         """
-        write_multiplications(path, self._given, self.multiplications)
+        write_product_file(path, self._given, self.multiplications, self.out_format, self.pattern)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str], device: str | Device | None = None) -> PlannedProduct:
@@ -236,28 +238,139 @@ class PlannedProduct:
         device   as in `plan_product`
         Raises PlanError naming what is broken, DeviceError where the device is missing.
         """
-        return cls(*read_multiplications(path), device)
+        return cls(*read_product_file(path), device)
 
     def __repr__(self) -> str:
         shapes = " · ".join(str(factor.shape) for factor in self.factors)
         return f"<product {shapes}: {self.pattern.nnz} entries, {self.multiply_adds} multiply-adds>"
 
 
-def plan_product(*factors: Any, device: str | Device | None = None) -> PlannedProduct:
+def plan_product(
+    *factors: Any,
+    mask: Any = None,
+    out_format: str | None = None,
+    device: str | Device | None = None,
+) -> PlannedProduct:
     """Plan the product of sparse matrices whose patterns stay the same while their values change.
 
-    factors  two or more, A·B or R·A·P: matrices of SciPy or cupyx in any format, of which stored zeros are
-             entries and values are not read; Patterns; JacobianRecords. CSR with sorted rows costs least: the
-             values of CSR with unsorted rows, CSC, BSR and COO are permuted at each call, others converted
-    device   where values are computed: "host", "cuda", or "auto"; without it, where a call's values are
+    Parameters
+    ----------
+    *factors
+        Two or more, A·B or R·A·P: matrices of SciPy or cupyx in any format, `Pattern`s or `JacobianRecord`s.
+        Stored zeros are entries, and values are not read. The plan holds the order of the values, so that
+        CSC, COO, unsorted CSR and `A.T` cost nothing per call. DIA, LIL and DOK matrices pass their values in
+        the order of the pattern.
+    mask
+        A matrix or `Pattern` of the product's shape. Only its entries are computed; those without a term
+        are 0. Default: all entries.
+    out_format : {"csr", "csc", "bsr"}, optional
+        The order of the result's values, and the format of `to_scipy`. The default is the format of the first
+        factor if that is one of these, else "csr". "bsr" needs factors whose blocks fit each other.
+    device : {"host", "cuda", "auto"}, optional
+        Where values are computed. The default is the device that holds the values of a call.
 
-    What planning takes grows with entries and multiply-adds. Three factors or more are multiplied in the
-    order of about the fewest multiply-adds, which is chosen before any product is made.
+    Returns
+    -------
+    PlannedProduct
 
-    Raises ShapeError where sizes do not fit, and where a matrix has duplicates; DeviceError where a device is
-    missing, or where a product does not fit the memory.
+    Raises
+    ------
+    ShapeError
+        If sizes do not fit, or a matrix has duplicates.
+    ShapeError
+        For another `out_format`, or "bsr" where factors have no blocks that fit.
+    DeviceError
+        If the device is missing, or a product does not fit the memory.
+
+    Notes
+    -----
+    The time to plan grows with entries and multiply-adds. Three factors or more are multiplied in about the
+    order of the fewest multiply-adds, which is chosen before any product is made. Factors that are made of
+    dense blocks, in BSR or any other format, are multiplied block by block.
+
+    Examples
+    --------
+    >>> import scipy.sparse
+    >>> a = scipy.sparse.csr_array([[1.0, 2.0], [0.0, 3.0]])
+    >>> product = plan_product(a, a.T)
+    >>> product(a.data, a.T.data)
+    array([5., 6., 6., 9.])
     """
     if len(factors) < 2:
         raise ShapeError(f"plan_product got {len(factors)} factors: it takes two or more")
     given = [factor_of(f"factor {number}", factor) for number, factor in enumerate(factors, 1)]
-    return PlannedProduct(given, plan_multiplications([factor.pattern for factor in given]), device)
+    wanted = None if mask is None else factor_of("mask", mask).pattern
+    name = _format_of(given[0], out_format)
+    multiplications = plan_multiplications(given, wanted, name == "csc")
+    if name == "bsr" and not multiplications[-1].is_blocked:
+        if out_format == "bsr":
+            raise ShapeError("plan_product: out_format='bsr' needs factors whose blocks fit: use 'csr'")
+        name = "csr"
+    return PlannedProduct(given, multiplications, name, wanted, device)
+
+
+def _format_of(first: Factor, out_format: str | None) -> str:
+    """The format of a result that was asked for; by default the first factor's."""
+    if out_format is None:
+        return first.format if first.format in FORMATS else "csr"
+    if out_format not in FORMATS:
+        raise ShapeError(f"out_format={out_format!r}: it takes {', '.join(map(repr, FORMATS))}")
+    return out_format
+
+
+def plan_gram(
+    a: Any,
+    weights: Any = False,
+    *,
+    triangle: str = "both",
+    out_format: str | None = None,
+    device: str | Device | None = None,
+) -> PlannedProduct:
+    """Plan AᵀA, or AᵀDA, for a sparse matrix whose pattern stays the same while its values change.
+
+    Parameters
+    ----------
+    a
+        The matrix A, in any form that `plan_product` takes. A call reads its values once: nothing is
+        transposed.
+    weights : bool or matrix, default False
+        True plans AᵀDA with a diagonal D. Its values are the second argument of a call. A square sparse
+        matrix or `Pattern` gives the pattern of another D, for example block diagonal.
+    triangle : {"both", "upper", "lower"}, default "both"
+        The entries that are computed; a triangle includes the diagonal.
+    out_format, device
+        As in `plan_product`. The default format is that of A, or "csr" for "bsr" with one triangle.
+
+    Returns
+    -------
+    PlannedProduct
+
+    Raises
+    ------
+    ShapeError, ShapeError, DeviceError
+        As `plan_product` does.
+
+    Examples
+    --------
+    Normal equations with weights:
+
+    >>> import numpy as np
+    >>> import scipy.sparse
+    >>> a = scipy.sparse.csr_array([[1.0, 2.0], [0.0, 3.0]])
+    >>> gram = plan_gram(a, weights=True)
+    >>> gram(a.data, np.array([1.0, 10.0]))
+    array([ 1.,  2.,  2., 94.])
+    """
+    given = [factor_of("A", a)]
+    if weights is not False:
+        rows = given[0].pattern.shape[0]
+        given.append(factor_of("weights", Pattern.diagonal(rows) if weights is True else weights))
+    if triangle not in TRIANGLES:
+        raise ShapeError(f"triangle={triangle!r}: it takes {', '.join(map(repr, TRIANGLES))}")
+    name = _format_of(given[0], out_format)
+    multiplications, pattern = plan_gram_multiplications(given, triangle)
+    if name == "bsr" and (pattern is not None or not multiplications[-1].is_blocked):
+        if out_format == "bsr":
+            raise ShapeError("plan_gram: out_format='bsr' needs blocks and triangle='both': use 'csr'")
+        name = "csr"
+    return PlannedProduct(given, multiplications, name, pattern, device)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from bppsa_cupy.csr import Pattern
@@ -30,20 +29,13 @@ def bind_product(
 
     c  out, (nnz,) where a and b are both shared, else (nnz, batch)
     """
-    return device.bind(*_kernel_and_arguments(maps, product, a, b, c, batch))
+    return device.bind(*kernel_and_arguments(maps, product, a, b, c, batch))
 
 
-def bind_open_product(
-    device: Device, maps: IndexMaps, product: Product, a: Matrix, b: Matrix, c: Array, batch: int
-) -> Callable[[Array, Array, Array], None]:
-    """As `bind_product`, but the call takes the values of A, B and C, as `Device.bind_open` does."""
-    kernel, *arguments = _kernel_and_arguments(maps, product, a, b, c, batch)
-    return device.bind_open(kernel, ("a", "b", "c"), *arguments)
-
-
-def _kernel_and_arguments(
+def kernel_and_arguments(
     maps: IndexMaps, product: Product, a: Matrix, b: Matrix, c: Array, batch: int
 ) -> tuple[Any, ...]:
+    """The kernel of C = A·B and its arguments, `bind_product`'s."""
     width = batch if a.batched or b.batched else 1
     rows, inner = a.pattern.shape
     columns = b.pattern.shape[1]
@@ -56,7 +48,7 @@ def _kernel_and_arguments(
         arguments = (*maps.upload(a.pattern.indices), a.values, b.values, c, columns, a.pattern.nnz)
     elif product.kind == "dense":
         arguments = (a.values, b.values, c, rows, inner, columns)
-    elif product.kind == "terms":
+    elif product.kind in ("terms", "masked"):
         terms = maps.upload(*(product.maps[name] for name in ("term_ptr", "a_position", "b_position")))
         arguments = (*terms, a.values, b.values, c, product.pattern.nnz, terms[1].size, *sizes)
     elif product.kind in ("select_rows", "full_rows"):
@@ -73,7 +65,8 @@ def _kernel_and_arguments(
             a_indptr, a_indices, a.values, b_indptr, b_indices, b.values, c_indptr, c_indices, c,
             rows, inner, columns, *sizes, product.pattern.nnz,
         )  # fmt: skip
-    return KERNELS[f"product_{product.kind}"], *arguments, width, a.batched, b.batched
+    kind = "terms" if product.kind == "masked" else product.kind
+    return KERNELS[f"product_{kind}"], *arguments, width, a.batched, b.batched
 
 
 def bind_spmv(device: Device, maps: IndexMaps, a: Matrix, x: Array, addend: Array | None, y: Array) -> Launch:

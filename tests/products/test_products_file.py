@@ -64,15 +64,21 @@ def attribute(name, value, place="/"):
 
 
 def first_product(file):
-    return file["one_sample"][next(iter(file["one_sample"]))]
+    return next(
+        g for folder in ("products", "one_sample") for g in file[folder].values() if "a_position" in g
+    )
 
 
 BROKEN = [
     (attribute("format", "x"), "'x'", "'bppsa-product'"),
     (attribute("format_version", 1), "version 1", "plan it again"),
     (attribute("multiplications", "[]"), "0 multiplications", "3 factors"),
-    (attribute("multiplications", "[[1, 1]]"), "[1, 1]", "operands"),
-    (attribute("multiplications", "[[[], 1]]"), "[[], 1]", "operands"),
+    (attribute("multiplications", "[[0, 5, 1, 1, 1]]"), "[0, 5]", "operands"),
+    (attribute("multiplications", "[[-4, 1, 1, 1, 1]]"), "[-4, 1]", "operands"),
+    (attribute("multiplications", "[[[], 1, 1, 1, 1]]"), "[[], 1, 1, 1, 1]", "operands"),
+    (attribute("multiplications", "[[0, 1, 5, 1, 1]]"), "operand 0", "blocks"),
+    (attribute("out_format", "bsr"), "result", "'bsr'"),
+    (attribute("pattern", "ab"), "result", "pattern"),
     (attribute("pattern", "ab", "factors/2"), "/factors/2", "ab"),
     (attribute("values_shape", "[3, 5]", "factors/2"), "/factors/2", "(3, 5)"),
     (lambda file: file["factors/2/order"].__setitem__(0, 0), "/factors/2", "permutation"),

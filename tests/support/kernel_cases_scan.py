@@ -64,6 +64,31 @@ def general_products(rng: np.random.Generator) -> Iterator[Case]:
     yield from product_of(random_pattern(rng, 2, 300, 0.8), random_pattern(rng, 300, 5, 0.2))
 
 
+@cases_of("product_blocks")
+def products_of_blocks(rng: np.random.Generator) -> Iterator[Case]:
+    """Blocks of C lie one after another, by rows or by columns."""
+    for rows, inner, columns in ((3, 2, 5), (6, 1, 2)):
+        for size, density in ((1, 1.0), (6, 0.4), (0, 0.0)):
+            a, b = random_pattern(rng, size, size, density), random_pattern(rng, size, size, density)
+            for transposed, one in itertools.product((0, 1), product_of(a, b)):
+                sizes = {f"{name}_blocks": one.scalars[f"{name}_nnz"] for name in "abc"}
+                places = {
+                    "c_start": np.arange(sizes["c_blocks"]) * rows * columns,
+                    "c_stride": np.full(sizes["c_blocks"], rows if transposed else columns),
+                }
+                yield case(
+                    one.arrays | places, **one.scalars | sizes | {"rows": rows, "inner": inner}
+                    | {"columns": columns, "a_transposed": transposed, "c_transposed": transposed},
+                )  # fmt: skip
+
+
+@cases_of("product_reorder")
+def reordered(rng: np.random.Generator) -> Iterator[Case]:
+    for (sources, entries), batch in itertools.product(((1, 0), (1, 1), (5, 7), (40, 257)), BATCHES):
+        positions = rng.integers(0, sources, entries)
+        yield case({"positions": positions}, a_nnz=sources, entries=entries, batch=batch)
+
+
 @cases_of("product_select_rows")
 def selected_rows(rng: np.random.Generator) -> Iterator[Case]:
     for rows, inner, columns, density in ((1, 1, 1, 1.0), (7, 5, 6, 0.5), (40, 30, 25, 0.1), (3, 4, 2, 0.0)):

@@ -64,6 +64,8 @@ def test_a_term_of_another_entry_is_found(capsys):
 
 def test_planned_products(capsys):
     a = scipy.sparse.random_array((12, 9), density=0.4, rng=np.random.default_rng(0), format="csr")
+    bp.plan_gram(a, weights=True, triangle="upper").save("gram.h5")
+    assert run("show gram.h5") == 0 and run("verify gram.h5") == 0
     product = bp.plan_product(a.T, a, bp.Pattern.diagonal(9))
     product.save("product.h5")
     facts = facts_of("show product.h5", capsys)

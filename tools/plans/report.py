@@ -22,7 +22,8 @@ from bppsa_cupy.plan import (
 )
 from bppsa_cupy.plan.counts import StepCounts, all_counts, message_bytes, run_schedule
 from bppsa_cupy.plan.schedule import KIND, WORKER
-from bppsa_cupy.products.file import read_multiplications
+from bppsa_cupy.products.file import read_product_file
+from bppsa_cupy.products.steps import result_pattern
 from bppsa_cupy.system.units import counted, in_bytes, quantity
 from bppsa_cupy.tools.lines import print_table
 
@@ -262,10 +263,11 @@ def sent_text(sent: dict[str, int]) -> str:
 
 def product_report(path: Path) -> dict[str, Any]:
     """The sizes in a product file as JSON holds them; multiply-adds are for one sample."""
-    factors, multiplications = read_multiplications(path)
+    factors, multiplications, out_format, pattern = read_product_file(path)
     names = [f"factor {number}" for number in range(1, len(factors) + 1)]
     names += [f"product {number}" for number in range(1, len(multiplications) + 1)]
     return {
+        "result": {"format": out_format, "nnz": pattern.nnz},
         "factors": [
             {
                 "shape": list(f.pattern.shape),
@@ -277,11 +279,12 @@ def product_report(path: Path) -> dict[str, Any]:
         ],
         "products": [
             {
-                "left": names[m.left],
+                "left": names[m.left] if m.left >= 0 else f"{names[~m.left]}ᵀ",
                 "right": names[m.right],
-                "shape": list(m.many.pattern.shape),
-                "nnz": m.many.pattern.nnz,
-                "multiply_adds": m.many.multiply_adds,
+                "block": list(m.block),
+                "shape": list(result_pattern(m).shape),
+                "nnz": result_pattern(m).nnz,
+                "multiply_adds": m.multiply_adds,
                 "kinds": {"one_sample": m.one.kind, "several_samples": m.many.kind},
                 "map_bytes": max(m.one.map_bytes, m.many.map_bytes),
             }
@@ -299,7 +302,7 @@ def print_product_report(facts: dict[str, Any]) -> None:
             f"{f['shape'][0]}×{f['shape'][1]}",
             quantity(f["nnz"]),
             f"{f['sparsity']:.5f}",
-            "reordered at each call" if f["reordered"] else "in the order of the pattern",
+            "in another order" if f["reordered"] else "in the order of the pattern",
         )
         for number, f in enumerate(facts["factors"], 1)
     ]
@@ -312,11 +315,23 @@ def print_product_report(facts: dict[str, Any]) -> None:
             f"{p['shape'][0]}×{p['shape'][1]}",
             quantity(p["nnz"]),
             quantity(p["multiply_adds"]),
+            "×".join(map(str, p["block"])),
             p["kinds"]["one_sample"],
             p["kinds"]["several_samples"],
             in_bytes(p["map_bytes"]),
         )
         for number, p in enumerate(facts["products"], 1)
     ]
-    head = ("", "operands", "shape", "nnz", "multiply-adds", "one sample", "several samples", "maps")
-    print_table(head, products, "<<>>><<>")
+    head = (
+        "",
+        "operands",
+        "shape",
+        "nnz",
+        "multiply-adds",
+        "blocks",
+        "one sample",
+        "several samples",
+        "maps",
+    )
+    print_table(head, products, "<<>>><<<>")
+    print(f"\nresult  {facts['result']['format']}, {quantity(facts['result']['nnz'])} entries")

@@ -9,8 +9,10 @@ from bppsa_cupy.plan.product.symbolic import (
     check_shapes,
     choose_kind,
     entry_terms,
+    has_full_rows,
     map_bytes,
     multiply,
+    multiply_masked,
     row_sums,
     term_list,
 )

@@ -11,8 +11,9 @@ from bppsa_cupy.plan.product.symbolic import (
     check_shapes,
     entry_terms,
     has_full_rows,
+    masked_row_terms,
     multiply,
-    prefix_sums,
+    multiply_masked,
     row_sums,
     selected_rows,
     wrong_terms,
@@ -32,17 +33,18 @@ def check_product(product: Product) -> None:
     _require(c.shape == (a.shape[0], b.shape[1]), f"its shape is {c.shape}, not {(a.shape[0], b.shape[1])}")
     _require(tuple(maps) == MAPS[product.kind], f"maps of {product.kind} are {MAPS[product.kind]}")
     terms = entry_terms(a, b)
-    row_terms = prefix_sums(row_sums(a, terms))
-    total = int(row_terms[-1])
+    row_terms = row_sums(a, terms) if product.kind != "masked" else masked_row_terms(a, b, c)
+    total = int(row_terms.sum())
     _require(product.multiply_adds == total, f"it has {total} multiply-adds, not {product.multiply_adds}")
-    _check_structure(product, terms, np.diff(row_terms))
+    _check_structure(product, terms, row_terms)
     for name, array in maps.items():
         _require(array.ndim == 1 and array.dtype in (np.int32, np.int64), f"{name} is no row of integers")
-    if product.kind == "terms":
+    if maps:
         pointer = maps["term_ptr"]
         _require(pointer.size == c.nnz + 1, f"term_ptr has {pointer.size} values, not {c.nnz + 1}")
         _require(pointer[0] == 0 and pointer[-1] == total, f"term_ptr does not run from 0 to {total}")
-        _require(np.all(np.diff(pointer) > 0), "term_ptr does not increase")
+        least = np.diff(pointer).min(initial=1)
+        _require(least > 0 or (least == 0 and product.kind == "masked"), "term_ptr does not increase")
         for name, end in (("a_position", a.nnz), ("b_position", b.nnz)):
             positions = maps[name]
             _require(positions.size == total, f"{name} has {positions.size} values, not {total}")
@@ -54,7 +56,8 @@ def check_product(product: Product) -> None:
 
 def check_against_new(product: Product) -> None:
     """Make the product again, and raise PlanError where the pattern or a map differs."""
-    new = multiply(product.a, product.b)
+    a, b, masked = product.a, product.b, product.kind == "masked"
+    new = multiply_masked(a, b, product.pattern) if masked else multiply(a, b)
     _require(new.pattern == product.pattern, "its pattern is not that of its factors' product")
     if new.kind == product.kind:
         for name, array in new.maps.items():
@@ -77,7 +80,7 @@ def _check_structure(product: Product, terms: np.ndarray, row_multiply_adds: np.
     elif kind == "full_rows":
         fits = has_full_rows(b) and np.array_equal(c.row_lengths, met * b.shape[1])
     else:
-        fits = bool(np.all((c.row_lengths > 0) == met))
+        fits = kind == "masked" or bool(np.all((c.row_lengths > 0) == met))
     _require(fits, f"its patterns do not have the structure of kind {kind}")
 
 

@@ -79,12 +79,12 @@ def term_map(
     """term_ptr (nnz + 1,) and the positions (terms,), out; term_ptr[nnz] is left to the caller.
 
     sizes  columns of B, and chunks of rows
-    The terms of an entry are in the order of A's row.
+    The terms of an entry are in the order of A's row. A pattern may leave out entries of A·B.
     """
     columns, chunks = sizes
     rows = a_indptr.size - 1
     for chunk in prange(chunks):
-        entry_of = np.empty(columns, np.int64)
+        entry_of = np.full(columns, -1, np.int64)
         following = np.zeros(columns, np.int64)
         for i in range(rows * chunk // chunks, rows * (chunk + 1) // chunks):
             start = indptr[i]
@@ -95,7 +95,9 @@ def term_map(
             for p in range(a_indptr[i], a_indptr[i + 1]):
                 row = a_indices[p]
                 for q in range(b_indptr[row], b_indptr[row + 1]):
-                    following[entry_of[b_indices[q]]] += 1
+                    k = entry_of[b_indices[q]]
+                    if k >= 0:
+                        following[k] += 1
             term = np.int64(row_terms[i])
             for k in range(length):
                 term_ptr[start + k] = term
@@ -106,9 +108,31 @@ def term_map(
                 row = a_indices[p]
                 for q in range(b_indptr[row], b_indptr[row + 1]):
                     k = entry_of[b_indices[q]]
-                    a_position[following[k]] = p
-                    b_position[following[k]] = q
-                    following[k] += 1
+                    if k >= 0:
+                        a_position[following[k]] = p
+                        b_position[following[k]] = q
+                        following[k] += 1
+            for k in range(length):
+                entry_of[indices[start + k]] = -1
+
+
+@compiled(parallel=True)
+def masked_terms(a_indptr, a_indices, b_indptr, b_indices, sizes, indptr, indices, terms):
+    """terms[i], out: the terms that entries of a pattern have in row i of A·B; `sizes` as in `term_map`."""
+    columns, chunks = sizes
+    for chunk in prange(chunks):
+        wanted = np.zeros(columns, np.bool_)
+        for i in range(terms.size * chunk // chunks, terms.size * (chunk + 1) // chunks):
+            for k in range(indptr[i], indptr[i + 1]):
+                wanted[indices[k]] = True
+            count = 0
+            for p in range(a_indptr[i], a_indptr[i + 1]):
+                row = a_indices[p]
+                for q in range(b_indptr[row], b_indptr[row + 1]):
+                    count += wanted[b_indices[q]]
+            terms[i] = count
+            for k in range(indptr[i], indptr[i + 1]):
+                wanted[indices[k]] = False
 
 
 @compiled(parallel=True)

@@ -18,7 +18,7 @@ from bppsa_cupy.plan.product import loops
 from bppsa_cupy.system.memory import check_host_memory
 
 #: The kinds of product, in the order in which they are tried, and the maps each needs beyond the
-#: three patterns.
+#: three patterns. `multiply_masked` makes the last one.
 MAPS: dict[str, tuple[str, ...]] = {
     "scale_rows": (),
     "scale_columns": (),
@@ -27,6 +27,7 @@ MAPS: dict[str, tuple[str, ...]] = {
     "full_rows": (),
     "terms": ("term_ptr", "a_position", "b_position"),
     "row_wise": (),
+    "masked": ("term_ptr", "a_position", "b_position"),
 }
 
 #: A term list is made where the rows of B that A meets have at most this many entries on average.
@@ -58,6 +59,7 @@ class Product:
                          A[a_position[t]]·B[b_position[t]]; term_ptr (nnz + 1,), positions (multiply_adds,)
         "row_wise"       row i is the sum over A's row i of B's rows times the entries (Gustavson), made
                          side by side for all columns: the three patterns say it all
+        "masked"         as "terms", but for the entries of any pattern: some may have no term
     """
 
     a: Pattern
@@ -145,14 +147,39 @@ def multiply(a: Pattern, b: Pattern) -> Product:
     return Product(a, b, pattern, kind, multiply_adds, maps)
 
 
-def term_list(a: Pattern, b: Pattern, pattern: Pattern) -> dict[str, np.ndarray]:
-    """The maps of kind "terms" of A·B, which has this pattern: any product has them."""
-    row_terms = prefix_sums(row_sums(a, entry_terms(a, b)))
+def multiply_masked(a: Pattern, b: Pattern, mask: Pattern) -> Product:
+    """The planned product of A and B at the entries of a pattern. Raises ShapeError."""
+    check_shapes(a, b)
+    if mask.shape != (a.shape[0], b.shape[1]):
+        raise ShapeError(f"A {a.shape} times B {b.shape} cannot have a pattern of shape {mask.shape}")
+    terms = masked_row_terms(a, b, mask)
+    return Product(a, b, mask, "masked", int(terms.sum()), term_list(a, b, mask, terms))
+
+
+def masked_row_terms(a: Pattern, b: Pattern, mask: Pattern) -> np.ndarray:
+    """(rows,) int64: the terms of A·B that belong to entries of a pattern."""
+    arrays = (a.indptr, a.indices, b.indptr, b.indices, mask.indptr, mask.indices)
+    dtype = map_dtype(a, b, mask.nnz)
+    *operands, indptr, indices = (_input(array, dtype) for array in arrays)
+    terms = np.empty(a.shape[0], np.int64)
+    sizes = b.shape[1], CHUNKS * numba.get_num_threads()
+    loops.masked_terms(*operands, sizes, indptr, indices, terms)
+    return terms
+
+
+def term_list(
+    a: Pattern, b: Pattern, pattern: Pattern, terms: np.ndarray | None = None
+) -> dict[str, np.ndarray]:
+    """The maps of kind "terms" of A·B, which has this pattern: any product has them.
+
+    terms  (rows,) of the entries in the pattern, where it leaves out some of A·B
+    """
+    row_terms = prefix_sums(row_sums(a, entry_terms(a, b)) if terms is None else terms)
     multiply_adds = int(row_terms[-1])
     check_host_memory(
         map_bytes(a, b, "terms", pattern.nnz, multiply_adds), f"a list of {multiply_adds} terms"
     )
-    dtype = map_dtype(a, b, multiply_adds)
+    dtype = map_dtype(a, b, max(multiply_adds, pattern.nnz))
     arrays = (a.indptr, a.indices, b.indptr, b.indices, pattern.indptr, pattern.indices, row_terms)
     *operands, indptr, indices, starts = (_input(array, dtype) for array in arrays)
     term_ptr = np.empty(pattern.nnz + 1, dtype)
