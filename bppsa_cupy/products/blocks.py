@@ -14,10 +14,10 @@ MOST = 16
 
 
 def block_sizes(pattern: Pattern) -> tuple[int, int]:
-    """The largest rows and columns whose aligned blocks are each full or empty; (0, 0) without entries."""
+    """The largest rows and columns whose aligned blocks are each full or empty; (1, 1) without entries."""
     indices, lengths = pattern.indices, pattern.row_lengths
     if not pattern.nnz:
-        return 0, 0
+        return 1, 1
     rows = pattern.rows()
     # A run of neighbouring columns begins where the column or the row does not continue the one before.
     breaks = np.flatnonzero((np.diff(indices) != 1) | (np.diff(rows) != 0)) + 1

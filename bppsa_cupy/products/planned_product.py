@@ -56,11 +56,12 @@ class PlannedProduct:
     """The product of two or more sparse matrices, planned once for their patterns.
 
     factors          the patterns of the factors, in order
-    pattern          of the product: every entry that has a term, whatever its value
+    pattern          of the product: every entry that has a term, or that was asked for, whatever its value
+    out_format       "csr", "csc" or "bsr": the order of the product's values
     multiplications  the products of two that are computed, in order; the last one gives the product
     multiply_adds    of one sample
 
-    `product(a, b)` computes values. Made by `plan_product`, or by `PlannedProduct.load`.
+    `product(a, b)` computes values. Made by `plan_product`, `plan_gram` or `PlannedProduct.load`.
     """
 
     def __init__(
@@ -74,7 +75,6 @@ class PlannedProduct:
         self._given, self.multiplications = tuple(factors), tuple(multiplications)
         self.factors = tuple(factor.pattern for factor in factors)
         self.out_format = out_format
-        #: The pattern of the product.
         self.pattern = result_pattern(self.multiplications[-1]) if pattern is None else pattern
         self._steps = make_steps(self._given, self.multiplications, self.pattern, out_format)
         self._names = [f"factor {number}" for number in range(1, len(self.factors) + 1)]
@@ -88,11 +88,11 @@ class PlannedProduct:
         return sum(multiplication.multiply_adds for multiplication in self.multiplications)
 
     def __call__(self, *values: Any, out: Array | None = None) -> Array:
-        """The product's values for these of the factors, in the order of `pattern`: by rows, columns rising.
+        """The product's values for these of the factors, in the order of the data of `to_scipy(values)`.
 
         values  of each factor (nnz,), one set for every sample, or (nnz, B): in the order of the `data` of
                 the matrix that was planned, else of the pattern. From NumPy, CuPy or anything with DLPack,
-                copied where not C-contiguous or where that order is not the pattern's. Or a matrix of SciPy
+                copied where not C-contiguous. Or a matrix of SciPy
                 or cupyx of any format, a JacobianRecord or a (Pattern, values) pair, whose pattern is
                 compared with the planned one: one of SciPy in the format and order that was planned by the
                 bytes of its indices, others by their digest once they are sorted
@@ -188,8 +188,8 @@ class PlannedProduct:
         return room
 
     def to_scipy(self, values: Array, sample: int = 0) -> Any:
-        """The product's matrix for one sample, a copy with sorted indices: of SciPy's class and format of the
-        first factor, csr_array where that was no matrix of SciPy's.
+        """The product's matrix for one sample, in `out_format`: a copy with sorted indices, of SciPy's matrix
+        classes if the first factor was of these, else of its array classes.
 
         values  as a call returns them, (nnz,) or (nnz, B); `sample` is from 0 to B - 1
         Raises ShapeError where they do not fit.
