@@ -1,31 +1,29 @@
 """Files that are written whole or not at all.
 
-A temporary file of NAME is called .NAME.BOOT.TOKEN.part: BOOT is a digest of this start of this machine,
-TOKEN is random. Its writer holds a shared lock (flock) on it, which the system frees when the process ends.
-The next writer of NAME removes those of this BOOT that are not locked, and any whose last write is
-`ABANDONED` seconds old: locks of other machines may not be seen from here.
+A temporary file of NAME is called .NAME.HOST.PROCESS.TOKEN.part. The next writer of NAME removes those whose
+process on this host has ended, and any whose last write is `ABANDONED` seconds old.
 """
 
 from __future__ import annotations
 
 import errno
-import fcntl
 import os
 import platform
 import re
 import secrets
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from functools import cache
 from hashlib import sha256
 from pathlib import Path
 
 from bppsa_cupy.errors import BppsaError, reason_of
-from bppsa_cupy.system.interrupts import interrupts_deferred
 
 _NO_SPACE = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 #: Seconds after its last write from which on a temporary file of another machine has no writer.
 ABANDONED = 86_400
+#: This machine, in the names of temporary files.
+_HOST = sha256(platform.node().encode()).hexdigest()[:8]
 
 
 @contextmanager
@@ -38,14 +36,21 @@ def whole_file(path: str | os.PathLike[str], *, error: type[BppsaError] = BppsaE
     Raises `error` where the file cannot be written (no space, no such folder, no permission).
     """
     target = _target(path, error)
+    # At most 100 bytes of the name, so that the temporary name is not too long for the folder.
+    stem = f".{os.fsencode(target.name)[:100].decode(errors='ignore')}.{_HOST}."
+    temporary = target.with_name(f"{stem}{os.getpid()}.{secrets.token_hex(4)}.part")
     try:
-        with _temporary_file(target) as temporary:
-            yield temporary
-            _sync(temporary)
-            os.replace(temporary, target)
+        _remove_abandoned(target.parent, stem)
+        temporary.touch(exist_ok=False)
+        yield temporary
+        _sync(temporary)
+        os.replace(temporary, target)
         _sync(target.parent)
     except OSError as cause:
         raise error(write_failure(path, cause)) from cause
+    finally:
+        with suppress(OSError):  # it was renamed
+            temporary.unlink()
 
 
 def write_text(path: str | os.PathLike[str], text: str, *, error: type[BppsaError] = BppsaError) -> None:
@@ -92,72 +97,24 @@ def _sync(path: Path) -> None:
         os.close(descriptor)
 
 
-# ---- temporary files ----
-
-
-@contextmanager
-def _temporary_file(target: Path) -> Iterator[Path]:
-    """An empty locked file beside `target`, to be renamed in the block. Raises OSError."""
-    # At most 100 bytes of the name, so that the temporary name is not too long for the folder.
-    stem = f".{os.fsencode(target.name)[:100].decode(errors='ignore')}."
-    made: tuple[Path, int] | None = None
-    try:
-        with interrupts_deferred():  # no Ctrl-C between the file's creation and the assignment
-            while made is None:
-                path = target.with_name(f"{stem}{_boot()}.{secrets.token_hex(4)}.part")
-                made = path, os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o666)
-                # Shared: the HDF5 library locks what it reads, and may read the file once it is renamed.
-                if _lock(made[1], fcntl.LOCK_SH) is False or not os.fstat(made[1]).st_nlink:
-                    _discard(*made)  # another writer removed the file before it was locked
-                    made = None
-        _remove_abandoned(target.parent, stem, os.fstat(made[1]).st_mtime)
-        yield made[0]
-    finally:
-        if made:
-            _discard(*made)
-
-
-def _discard(path: Path, descriptor: int) -> None:
-    with suppress(OSError):  # it was renamed, or removed
-        path.unlink()
-    os.close(descriptor)
-
-
-def _remove_abandoned(folder: Path, stem: str, now: float) -> None:
-    """Remove the temporary files of killed writers; `now` is the time of the folder's clock."""
-    name = re.compile(re.escape(stem) + r"([0-9a-f]{8})\.[0-9a-f]{8}\.part")
+def _remove_abandoned(folder: Path, stem: str) -> None:
+    """Remove the temporary files of a name whose writers were killed."""
+    name = re.compile(re.escape(stem.removesuffix(f"{_HOST}.")) + r"([0-9a-f]{8})\.(\d+)\.[0-9a-f]{8}\.part")
     with suppress(OSError), os.scandir(folder) as entries:
         for entry in entries:
             found = name.fullmatch(entry.name)
-            if not found or not entry.is_file(follow_symlinks=False):
-                continue
-            with suppress(OSError):
-                descriptor = os.open(entry.path, os.O_RDWR | os.O_NOFOLLOW)
-                try:
-                    locked = _lock(descriptor, fcntl.LOCK_EX)
-                    is_old = now - os.fstat(descriptor).st_mtime > ABANDONED
-                    if locked is not False and (is_old or (locked and found[1] == _boot())):
+            if found and entry.is_file(follow_symlinks=False):
+                with suppress(OSError):
+                    is_old = time.time() - entry.stat().st_mtime > ABANDONED
+                    if is_old or (found[1] == _HOST and not _is_alive(int(found[2]))):
                         os.unlink(entry.path)
-                finally:
-                    os.close(descriptor)
 
 
-def _lock(descriptor: int, kind: int) -> bool | None:
-    """Whether the lock was got; None where the folder has no locks."""
+def _is_alive(process: int) -> bool:
     try:
-        fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
-    except BlockingIOError:
+        os.kill(process, 0)
+    except ProcessLookupError:
         return False
-    except OSError:
-        return None
+    except (OSError, OverflowError):  # of another user, or no process number
+        pass
     return True
-
-
-@cache
-def _boot() -> str:
-    """This start of this machine, whose processes see each other's locks."""
-    try:
-        known = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii")
-    except OSError:
-        known = platform.node()
-    return sha256(known.encode()).hexdigest()[:8]

@@ -119,7 +119,10 @@ def read_array(
     ndim   the number of axes it must have
     Raises `error` where it is missing, is another kind of thing, lacks chunks, or does not fit into memory.
     """
-    stored, where = _data_set(group, name, error)
+    where = f"{group.file.filename}: {group.name.rstrip('/')}/{name}"
+    stored = group.get(name)
+    if not isinstance(stored, h5py.Dataset):
+        raise error(f"{where} is {'missing' if stored is None else 'a group'}: a data set must be there")
     if stored.dtype.kind not in kinds:
         wanted = " or ".join(_KINDS[kind] for kind in kinds)
         raise error(f"{where} holds {stored.dtype}: it must hold {wanted}")
@@ -131,24 +134,6 @@ def read_array(
     if size > LARGE and size > (free := free_host_memory()):
         raise error(f"{where} takes {size} bytes, {free} are free: read it on a machine with more memory")
     return np.asarray(stored[()])
-
-
-def array_size(group: h5py.Group, name: str, *, error: type[BppsaError]) -> tuple[int, int]:
-    """(values, bytes of them) of data set `name` of `group`, which is not read.
-
-    Raises `error` where it is missing or another kind of thing.
-    """
-    stored, _ = _data_set(group, name, error)
-    return int(stored.size), int(stored.size) * stored.dtype.itemsize
-
-
-def _data_set(group: h5py.Group, name: str, error: type[BppsaError]) -> tuple[h5py.Dataset, str]:
-    """The data set, and what to call it in an error."""
-    where = f"{group.file.filename}: {group.name.rstrip('/')}/{name}"
-    stored = group.get(name)
-    if not isinstance(stored, h5py.Dataset):
-        raise error(f"{where} is {'missing' if stored is None else 'a group'}: a data set must be there")
-    return stored, where
 
 
 def attribute(group: h5py.Group | h5py.Dataset, name: str, type: type, error: type[BppsaError]) -> Any:

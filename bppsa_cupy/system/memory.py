@@ -14,11 +14,6 @@ from bppsa_cupy.errors import DeviceError
 THREAD_BYTES = 1 << 25
 #: Allocations from this number of bytes on are compared with the free memory.
 LARGE = 1 << 26
-#: Limit, use and, in memory.stat, reclaimable bytes of a group, by the version of control groups.
-_FILES = {
-    2: ("memory.max", "memory.current", b"inactive_file "),
-    1: ("memory.limit_in_bytes", "memory.usage_in_bytes", b"total_inactive_file "),
-}
 
 
 def check_thread_room() -> None:
@@ -49,10 +44,11 @@ def free_host_memory(proc: str = "/proc", groups: str = "/sys/fs/cgroup") -> int
     The limits of control groups are read once per process.
     """
     free = min(_available(proc), _free_address_space(proc))
-    for limit, used, statistics, reclaimable in _group_limits(proc, groups):
-        left = limit - int(_read(used) or limit)
+    for limit, group in _group_limits(proc, groups):
+        left = limit - int(_read(f"{group}/memory.current") or limit)
         if left < free:
-            free = min(free, left + (_number_after(_read(statistics), reclaimable) or 0))
+            reclaimable = _number_after(_read(f"{group}/memory.stat"), b"inactive_file ")
+            free = min(free, left + (reclaimable or 0))
     return max(0, free)
 
 
@@ -71,25 +67,18 @@ def _free_address_space(proc: str) -> int:
 
 
 @cache
-def _group_limits(proc: str, groups: str) -> list[tuple[int, str, str, bytes]]:
-    """Limit, file of use, file of statistics and the name in it, of each limited control group of this
-    process, from its innermost group to the root."""
-    limits = []
+def _group_limits(proc: str, groups: str) -> list[tuple[int, Path]]:
+    """Limit and folder of each limited control group (version 2) of this process, from its innermost group to
+    the root."""
+    limits, root = [], Path(groups)
     for line in _read(f"{proc}/self/cgroup").decode().splitlines():
         _, controllers, path = line.split(":", 2)
-        if controllers == "":
-            version, root = 2, Path(groups)
-        elif "memory" in controllers.split(","):
-            version, root = 1, Path(groups) / "memory"
-        else:
-            continue
-        most, used, reclaimable = _FILES[version]
         # Inside a container the path may be the host's, and the mount the container's own group.
         group = root / path.lstrip("/")
-        while group != root.parent:
-            limit = _read(f"{group}/{most}").strip()
+        while not controllers and group != root.parent:
+            limit = _read(f"{group}/memory.max").strip()
             if limit.isdigit():  # else no such group, or "max"
-                limits.append((int(limit), f"{group}/{used}", f"{group}/memory.stat", reclaimable))
+                limits.append((int(limit), group))
             group = group.parent
     return limits
 

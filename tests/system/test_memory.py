@@ -22,11 +22,6 @@ MACHINES = {
         "groups/a/memory.max": "5000\n", "groups/a/memory.current": "4000\n",
         "groups/a/memory.stat": "anon 1\ninactive_file 500\nactive_file 70\n",
     }, 1500),
-    "version 1": ({
-        "proc/self/cgroup": "5:cpu:/x\n4:memory,hugetlb:/of/the/host\n0::/\n",
-        "groups/memory/memory.limit_in_bytes": "7000\n", "groups/memory/memory.usage_in_bytes": "6500\n",
-        "groups/memory/memory.stat": "inactive_file 9\ntotal_inactive_file 100\n",
-    }, 600),
     "over its limit": ({
         "proc/self/cgroup": "0::/\n", "groups/memory.max": "7000\n", "groups/memory.current": "8000\n",
     }, 0),
