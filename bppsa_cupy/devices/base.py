@@ -358,10 +358,6 @@ class Device(abc.ABC):
         """Blocks of a thread-block cluster that a kernel may ask for at most; 1 where there are none."""
         return 1
 
-    def resident_clusters(self, kernel: Kernel, variant: Variant, shape: LaunchShape) -> int:
-        """How many clusters of a launch run at once; 0 where it cannot be made."""
-        return 0
-
     @property
     def cooperative_blocks(self) -> int:
         """Blocks of a launch that may wait for one another at most, one per multiprocessor; 0 where none

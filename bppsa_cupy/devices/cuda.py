@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ctypes
 import math
+import sys
 import warnings
 from collections import Counter, deque
 from collections.abc import Callable, Hashable, Mapping, Sequence
@@ -17,15 +19,13 @@ import numpy as np
 from bppsa_cupy.conversion import check_array, from_dlpack, is_on_gpu, without_gradient
 from bppsa_cupy.devices.base import KEPT, CaptureError, Device, Graphs, Launch, RefusedError, T
 from bppsa_cupy.devices.cubins import TooOldError, check_architecture, machine_code
-from bppsa_cupy.devices.cublas import WORKSPACE, call_gemm
-from bppsa_cupy.devices.driver import NON_PORTABLE_CLUSTERS, active_clusters, tells_clusters
 from bppsa_cupy.devices.order import branches, predecessors
 from bppsa_cupy.errors import DeviceError, reason_of
 from bppsa_cupy.raw_kernels.kernel import Kernel, LaunchShape, Variant
 
-#: The oldest GPUs with thread-block clusters, by their compute capability, 10 times; blocks of one that all
-#: of them take, and that a kernel may ask for.
-LEAST_WITH_CLUSTERS, PORTABLE_CLUSTER, LARGEST_CLUSTER = 90, 8, 16
+#: Blocks of a thread-block cluster at most, of GPUs from a compute capability on, 10 times; and those that
+#: need no permission, the driver's attribute of a function.
+CLUSTER_BLOCKS, PORTABLE_CLUSTER, NON_PORTABLE_CLUSTERS = {120: 8, 90: 16}, 8, 14
 
 #: The oldest major version of CuPy whose graphs and attributes are those that are used here.
 LEAST_CUPY = 13
@@ -49,26 +49,16 @@ def import_cupy() -> ModuleType:
     try:
         count = cupy.cuda.runtime.getDeviceCount()
     except cupy.cuda.runtime.CUDARuntimeError as error:
-        newer = _newer_driver(cupy)
-        raise (TooOldError if newer else DeviceError)(
-            f"device 'cuda' was asked for and CuPy finds no GPU ({error}): {newer}take device='host'"
+        # Without a driver its version is 0, and the error the same.
+        is_old = "InsufficientDriver" in str(error) and cupy.cuda.runtime.driverGetVersion() > 0
+        raise (TooOldError if is_old else DeviceError)(
+            f"device 'cuda' was asked for and CuPy finds no GPU ({error}): "
+            f"{'install a newer driver, or ' * is_old}take device='host'"
         ) from error
     if count == 0:
         raise DeviceError("device 'cuda' was asked for and CuPy finds 0 GPUs: take device='host'")
     check_architecture(cupy.cuda.Device().compute_capability)
     return cupy
-
-
-def _newer_driver(cupy: ModuleType) -> str:
-    """What to do where the driver is older than CuPy's CUDA; nothing where there is none."""
-    runtime = cupy.cuda.runtime
-    known, used = runtime.driverGetVersion() // 1000, runtime.runtimeGetVersion() // 1000
-    if not 0 < known < used:
-        return ""
-    return (
-        f"the driver knows CUDA {known} at most and CuPy is made for CUDA {used}: install a driver for CUDA "
-        f"{used}, or a CuPy for CUDA {known}, or "
-    )
 
 
 def import_cupyx_sparse() -> ModuleType:
@@ -242,19 +232,12 @@ class CudaDevice(Device):
 
     @property
     def cluster_blocks(self) -> int:
-        has_clusters = int(self.xp.cuda.Device().compute_capability) >= LEAST_WITH_CLUSTERS
-        return LARGEST_CLUSTER if has_clusters and tells_clusters() else 1
+        capability = int(self.xp.cuda.Device().compute_capability)
+        return next((blocks for least, blocks in CLUSTER_BLOCKS.items() if capability >= least), 1)
 
     @property
     def cooperative_blocks(self) -> int:
         return self.workers if self._attribute("CooperativeLaunch") else 0
-
-    def resident_clusters(self, kernel: Kernel, variant: Variant, shape: LaunchShape) -> int:
-        try:
-            function = self._load(kernel, variant, shape)
-        except self.xp.cuda.driver.CUDADriverError:  # an attribute is more than the GPU has
-            return 0
-        return active_clusters(function.kernel.ptr, shape, variant.layout.cluster)
 
     def synchronize(self) -> None:
         self.xp.cuda.get_current_stream().synchronize()
@@ -375,6 +358,29 @@ class CudaDevice(Device):
                 self.launched.update(before)
 
     def _prepare(self, kernel: Kernel, variant: Variant, shape: LaunchShape, arguments: list[Any]) -> Launch:
+        if variant.layout.cluster == 1 and not kernel.cooperative:
+            return self._launch_of(kernel, variant, shape, arguments)
+        refused = self.xp.cuda.driver.CUDADriverError
+
+        def refusal(error: Exception) -> RefusedError:
+            return RefusedError(f"{self.name}: {kernel.name}: {reason_of(error)}")
+
+        try:
+            launch = self._launch_of(kernel, variant, shape, arguments)
+        except refused as error:
+            raise refusal(error) from error
+
+        def launch_together() -> None:
+            try:
+                launch()
+            except refused as error:
+                raise refusal(error) from error
+
+        return launch_together
+
+    def _launch_of(
+        self, kernel: Kernel, variant: Variant, shape: LaunchShape, arguments: list[Any]
+    ) -> Launch:
         function = self._load(kernel, variant, shape)
         grid, block, shared_bytes = shape
         packed = tuple(arguments)
@@ -384,16 +390,7 @@ class CudaDevice(Device):
             if self._recorded is not None:
                 self._recorded.append(packed)
 
-        if variant.layout.cluster == 1 and not kernel.cooperative:
-            return launch
-
-        def launch_together() -> None:
-            try:
-                launch()
-            except self.xp.cuda.driver.CUDADriverError as error:
-                raise RefusedError(f"{self.name}: {kernel.name}: {reason_of(error)}") from error
-
-        return launch_together
+        return launch
 
     def _load(self, kernel: Kernel, variant: Variant, shape: LaunchShape) -> Any:
         """A kernel's function, whose code lies on this GPU from now on, and not from the first launch."""
@@ -408,6 +405,55 @@ class CudaDevice(Device):
         if variant.layout.cluster > PORTABLE_CLUSTER:
             self.xp.cuda.driver.funcSetAttribute(loaded.ptr, NON_PORTABLE_CLUSTERS, 1)
         return function
+
+
+# ---- cuBLAS, which CuPy refuses to call while a stream is captured ----
+
+#: Bytes of workspace that cuBLAS takes on Hopper by default; smaller GPUs take less.
+WORKSPACE = 32 << 20
+_POINTER, _INT = ctypes.c_void_p, ctypes.c_int
+_GEMM: tuple[Any, ...] = (_POINTER, *[_INT] * 5, *[_POINTER] * 2, _INT, _POINTER, _INT, *[_POINTER] * 2, _INT)
+
+
+@cache
+def open_library(cupy: Any) -> Any:
+    """The cuBLAS that CuPy has loaded to make a handle."""
+    version = cupy.cuda.runtime.runtimeGetVersion() // 1000
+    name = f"cublas64_{version}.dll" if sys.platform == "win32" else f"libcublas.so.{version}"
+    library = ctypes.CDLL(name)
+    library.cublasSetStream_v2.argtypes = (_POINTER, _POINTER)
+    library.cublasSetWorkspace_v2.argtypes = (_POINTER, _POINTER, ctypes.c_size_t)
+    library.cublasSgemm_v2.argtypes = library.cublasDgemm_v2.argtypes = _GEMM
+    return library
+
+
+def call_gemm(cupy: Any, real: str, arguments: tuple[int, ...], workspace: int) -> None:
+    """Call cublasSgemm or cublasDgemm on the current stream.
+
+    Parameters
+    ----------
+    real : {"float32", "float64"}
+        The type of all matrices.
+    arguments : tuple of int
+        The arguments after the handle, pointers as addresses.
+    workspace : int
+        The address of WORKSPACE bytes on the GPU for a captured call; 0: the workspace of cuBLAS.
+
+    Raises
+    ------
+    cupy.cuda.cublas.CUBLASError
+        If cuBLAS gives another status than success.
+    """
+    handle = cupy.cuda.get_cublas_handle()
+    library = open_library(cupy)
+    gemm = library.cublasSgemm_v2 if real == "float32" else library.cublasDgemm_v2
+    # Setting the stream also resets the workspace.
+    status = library.cublasSetStream_v2(handle, cupy.cuda.get_current_stream().ptr)
+    if not status and workspace:
+        status = library.cublasSetWorkspace_v2(handle, workspace, WORKSPACE)
+    status = status or gemm(handle, *arguments)
+    if status:
+        raise cupy.cuda.cublas.CUBLASError(status)
 
 
 def _apart(matrix: Any, axis: int) -> int:

@@ -6,9 +6,9 @@ import threading
 import weakref
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from bppsa_cupy.devices import Array
-from bppsa_cupy.functional.layout import Shapes
 from bppsa_cupy.layers import Context, Layer, Shape
 from bppsa_cupy.layers.recurrent import RecurrentContext
 
@@ -19,6 +19,22 @@ SPARE = 2
 #: What a context's launches are bound to: where it works, with which dtype, the shape of the input, the batch
 #: included, where parameters and buffers lie, and whether a way back may follow.
 Key = tuple[Hashable, str, Shape, Hashable, bool]
+
+
+class Shapes(NamedTuple):
+    """What a pass of one layer takes and gives.
+
+    batch    samples
+    output   shape of the output, in the caller's layout
+    states   of each state, (num_layers D, B, H); empty of a layer that is not recurrent
+    by_time, output_by_time  whether input and output are (T, B, columns)
+    """
+
+    batch: int
+    output: Shape
+    states: tuple[Shape, ...]
+    by_time: bool
+    output_by_time: bool
 
 
 @dataclass(eq=False)

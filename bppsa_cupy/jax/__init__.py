@@ -9,18 +9,10 @@ parameters, on this package's kernels.
 docs/how-to/jax.md says what works and what is refused. Importing this without JAX raises ImportError, which
 names the extra to install; nothing else in the package needs it.
 
-What the way back needs are arrays of JAX's: the forward pass puts out states and gates beside its results
-(`MatrixRecurrent.kept_shapes`), and the way back takes them in. So nothing is computed again, and no pass of
-ours is alive between the two: JAX hands residuals on, drops them and makes them again as it does its own,
-under jit, vmap, checkpoint and several passes at once, and a way back that is never run leaves nothing after.
-(bppsa_cupy.torch keeps the passes themselves, until PyTorch frees their tickets; a compiled function of JAX
-has no such moment.) The price is one copy on either way of what is kept, and of the parameters; all else is
-read and written where it lies.
-
-The kernels run inside of `jax.experimental.buffer_callback`, which hands over memory and makes no arrays of
-JAX's: a callback that waits for JAX can stop for ever where few threads are left. `passes` has the callbacks,
-`operators` the primitives around them, whose rule for vmap takes all samples into one batch, `derivatives`
-the `jax.custom_vjp`, `layers` what is public.
+The backward pass needs arrays that the forward pass puts out as JAX residuals (`kept_shapes`), so nothing is
+computed again and no pass of the engine is alive between the two. The kernels run inside of
+`jax.experimental.buffer_callback`, which hands over memory: a callback that waits for JAX can stop for ever.
+`passes` has the callbacks, `operators` the primitives around them and their derivatives.
 """
 
 from bppsa_cupy.system.optional import need

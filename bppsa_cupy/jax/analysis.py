@@ -12,9 +12,8 @@ import numpy as np
 
 from bppsa_cupy import functional
 from bppsa_cupy.errors import PassError, ShapeError
-from bppsa_cupy.jax.checks import as_given, check_sequence
 from bppsa_cupy.jax.layers import OverTime
-from bppsa_cupy.jax.parts import sequence_axis
+from bppsa_cupy.jax.parts import as_given, check_sequence, sequence_axis
 from bppsa_cupy.records.records import JacobianRecords, step_records
 
 

@@ -12,9 +12,8 @@ import jax.numpy as jnp
 
 from bppsa_cupy import layers
 from bppsa_cupy.errors import ShapeError
-from bppsa_cupy.jax.checks import as_given, check_sequence
-from bppsa_cupy.jax.derivatives import forward
-from bppsa_cupy.jax.parts import Given, Wanted, sequence_axis
+from bppsa_cupy.jax.operators import forward
+from bppsa_cupy.jax.parts import Given, Wanted, as_given, check_sequence, sequence_axis
 
 #: The engine's layers that are in use, by their text: functions of equal arguments share one, and so what JAX
 #: has compiled for it, and the memory of passes.
@@ -22,17 +21,17 @@ _layers: WeakValueDictionary[str, layers.Recurrent] = WeakValueDictionary()
 
 
 class OverTime:
-    """What all functions here share. They are immutable and hashable, and equal where their arguments are.
+    """What all functions here share. They are hashable, and equal where their arguments are.
 
     layer  the engine's
     """
 
-    __slots__ = ("__weakref__", "layer")
     engine: ClassVar[type[layers.Recurrent]]
     layer: layers.Recurrent
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
-        _take(self, self.engine(*arguments, **options))
+        layer = self.engine(*arguments, **options)
+        self.layer = _layers.setdefault(repr(layer), layer)
 
     def init(self, key: Any, dtype: Any = None) -> dict[str, jax.Array]:
         """Fresh parameters by PyTorch's names ("weight_ih_l0"), of its shapes and from its distribution:
@@ -84,11 +83,6 @@ class OverTime:
         y, states, _ = forward(self.layer, given, Wanted())
         return y, states[0] if len(states) == 1 else states
 
-    def __setattr__(self, name: str, value: Any) -> None:
-        raise AttributeError(
-            f"{type(self).__name__} is immutable: make another, as {self!r} with {name} changed"
-        )
-
     def __reduce__(self) -> tuple[Any, ...]:
         return _made, (type(self), self.layer)
 
@@ -102,28 +96,22 @@ class OverTime:
         return repr(self.layer)
 
 
-def _take(function: OverTime, layer: layers.Recurrent) -> None:
-    object.__setattr__(function, "layer", _layers.setdefault(repr(layer), layer))
-
-
 def _made(kind: type[OverTime], layer: layers.Recurrent) -> OverTime:
     """A function of a layer's, as copies and pickles make it."""
     function = kind.__new__(kind)
-    _take(function, layer)
+    function.layer = _layers.setdefault(repr(layer), layer)
     return function
 
 
 class RNN(OverTime):
     """Elman's layer; arguments are those of `bp.RNN`: PyTorch's, but for batch_first=True."""
 
-    __slots__ = ()
     engine = layers.RNN
 
 
 class GRU(OverTime):
     """Gated recurrent units; arguments are those of `bp.GRU`: PyTorch's, but for batch_first=True."""
 
-    __slots__ = ()
     engine = layers.GRU
 
 
@@ -131,7 +119,6 @@ class LSTM(OverTime):
     """Long short-term memory, whose state is (h, c); arguments are those of `bp.LSTM`: PyTorch's, but for
     batch_first=True."""
 
-    __slots__ = ()
     engine = layers.LSTM
 
 
@@ -139,7 +126,6 @@ class CellLayer(OverTime):
     """A layer whose unit does what a `bp.Cell` says; arguments are `bp.CellLayer`'s, the
     cell first. Raises ShapeError for a linear cell, which `LinearCellLayer` takes."""
 
-    __slots__ = ()
     engine = layers.CellLayer
 
     def __init__(self, cell: Any, *arguments: Any, **options: Any) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any, ClassVar
 
 import jax
@@ -9,12 +10,39 @@ import jax.numpy as jnp
 import numpy as np
 
 from bppsa_cupy import layers
-from bppsa_cupy.jax import cell_functions
 from bppsa_cupy.jax.layers import OverTime
 from bppsa_cupy.jax.parts import Given
 from bppsa_cupy.jax.scan import linear_scan
 from bppsa_cupy.layers.linear_recurrent import Library
 
+
+@jax.custom_jvp
+def bounded_root(x: jax.Array) -> jax.Array:
+    """The square root of x, whose derivative is 1000 where it were more."""
+    return jnp.sqrt(x)
+
+
+@bounded_root.defjvp
+def _bounded_slope(primals: Any, tangents: Any) -> Any:
+    return bounded_root(primals[0]), tangents[0] / jnp.sqrt(jnp.maximum(4 * primals[0], 1e-6))
+
+
+#: The functions of cells, by the names that the texts of twins have them by.
+_FUNCTIONS = SimpleNamespace(
+    sigmoid=jax.nn.sigmoid,
+    tanh=jnp.tanh,
+    sqrt=jnp.sqrt,
+    exponential=jnp.exp,
+    expm1=jnp.expm1,
+    logarithm=jnp.log,
+    sine=jnp.sin,
+    cosine=jnp.cos,
+    magnitude=jnp.abs,
+    select=jnp.where,
+    bounded_root=bounded_root,
+    number=lambda like, value: value,
+    multiply_add=lambda x, y, z: x * y + z,
+)
 _LIBRARY = Library(
     module=jnp,
     scan=linear_scan,
@@ -22,14 +50,13 @@ _LIBRARY = Library(
     stack=jnp.stack,
     zeros=lambda array, shape: jnp.zeros(shape, array.dtype),
     steps=lambda array, count: jnp.arange(count),
-    functions=cell_functions,
+    functions=_FUNCTIONS,
 )
 
 
 class LinearOverTime(OverTime):
     """What functions of linear recurrences share. Under jit, grad, vmap, jvp and checkpoint."""
 
-    __slots__ = ()
     engine: ClassVar[type[layers.LinearRecurrent]]
     layer: layers.LinearRecurrent
 
@@ -60,54 +87,46 @@ class LinearOverTime(OverTime):
 class LinearCellLayer(LinearOverTime):
     """A layer whose unit does what a linear `bp.Cell` says: see `bp.LinearCellLayer`, the cell first."""
 
-    __slots__ = ()
     engine = layers.LinearCellLayer
 
 
 class MinGRU(LinearOverTime):
     """minGRU: see `bp.MinGRU`."""
 
-    __slots__ = ()
     engine = layers.MinGRU
 
 
 class MinLSTM(LinearOverTime):
     """minLSTM: see `bp.MinLSTM`."""
 
-    __slots__ = ()
     engine = layers.MinLSTM
 
 
 class SRU(LinearOverTime):
     """A simple recurrent unit: see `bp.SRU`."""
 
-    __slots__ = ()
     engine = layers.SRU
 
 
 class QRNN(LinearOverTime):
     """A quasi-recurrent layer: see `bp.QRNN`."""
 
-    __slots__ = ()
     engine = layers.QRNN
 
 
 class RGLRU(LinearOverTime):
     """The real-gated linear recurrent unit: see `bp.RGLRU`."""
 
-    __slots__ = ()
     engine = layers.RGLRU
 
 
 class LRU(LinearOverTime):
     """The linear recurrent unit: see `bp.LRU`."""
 
-    __slots__ = ()
     engine = layers.LRU
 
 
 class DiagonalSSM(LinearOverTime):
     """S5's diagonal state space: see `bp.DiagonalSSM`."""
 
-    __slots__ = ()
     engine = layers.DiagonalSSM

@@ -40,18 +40,13 @@ def linear_scan(
         )
     batch, steps, hidden = b.shape
     a = a.reshape((1,) * (3 - a.ndim) + a.shape)
-    if a.dtype != b.dtype or a.ndim != 3 or any(
-        n not in (1, m) for n, m in zip(a.shape[:2], b.shape[:2], strict=True)
-    ) or a.shape[2] != hidden:  # fmt: skip
-        raise ShapeError(
-            f"linear_scan got a of {a.dtype} and shape {a.shape}, b of {b.dtype} and shape {b.shape}: it "
-            f"takes a of {b.dtype} and shape ({batch} or 1, {steps} or 1, {hidden})"
-        )
     h0 = jnp.zeros((batch, hidden), b.dtype) if h0 is None else jnp.asarray(h0)
-    if h0.shape != (batch, hidden) or h0.dtype != b.dtype:
+    fits = a.ndim == 3 and a.shape[0] in (1, batch) and a.shape[1] in (1, steps) and a.shape[2] == hidden
+    if not fits or h0.shape != (batch, hidden) or not a.dtype == b.dtype == h0.dtype:
         raise ShapeError(
-            f"linear_scan got h0 of {h0.dtype} and shape {h0.shape}, b of {b.dtype} and shape {b.shape}: it "
-            f"takes h0 of {b.dtype} and shape {(batch, hidden)}"
+            f"linear_scan got a of {a.dtype} and shape {a.shape}, b of {b.dtype} and shape {b.shape}, h0 of "
+            f"{h0.dtype} and shape {h0.shape}: it takes {b.dtype}, a of shape ({batch} or 1, {steps} or 1, "
+            f"{hidden}) and h0 of shape {(batch, hidden)}"
         )
     if lengths is None:
         lengths = jnp.full((batch,), steps, jnp.int32)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import abc
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from types import ModuleType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -27,7 +26,7 @@ class Library(NamedTuple):
     concatenate, stack  (arrays, axis)
     zeros      (array, shape) of the array's dtype, where it is
     steps      (array, T): 0 to T - 1, where the array is
-    functions  the module that has those of cells, by the names that twins have them by
+    functions  those of cells as attributes, by the names that twins have them by
     """
 
     module: Any
@@ -36,7 +35,7 @@ class Library(NamedTuple):
     stack: Callable[..., Any]
     zeros: Callable[..., Any]
     steps: Callable[..., Any]
-    functions: ModuleType
+    functions: Any
 
 
 class Direction(NamedTuple):

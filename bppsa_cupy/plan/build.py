@@ -12,16 +12,25 @@ from tqdm import tqdm
 
 from bppsa_cupy.arguments import as_integer, as_list, is_one_of
 from bppsa_cupy.errors import PlanError
-from bppsa_cupy.plan.algorithms import blelloch, every_hybrid, hybrid, hybrid_of_at_most, linear
-from bppsa_cupy.plan.budget import Budget
 from bppsa_cupy.plan.chain import Chain
 from bppsa_cupy.plan.chain_plan import ChainPlan, multiply_chain
 from bppsa_cupy.plan.compare import fingerprint
 from bppsa_cupy.plan.counts import run_schedule, shortest, with_vjps
+from bppsa_cupy.plan.memory import Budget
 from bppsa_cupy.plan.partition import Partition, as_partition
 from bppsa_cupy.plan.plan import Plan
 from bppsa_cupy.plan.product import Product
-from bppsa_cupy.plan.schedule import KIND, SCHEDULES, Schedule, up_sweep_levels
+from bppsa_cupy.plan.schedule import (
+    KIND,
+    SCHEDULES,
+    Schedule,
+    blelloch,
+    every_hybrid,
+    hybrid,
+    hybrid_of_at_most,
+    linear,
+    up_sweep_levels,
+)
 from bppsa_cupy.plan.sizes import ChainSizes
 
 

@@ -9,8 +9,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from bppsa_cupy.plan.budget import Budget
 from bppsa_cupy.plan.chain import Chain
+from bppsa_cupy.plan.memory import Budget
 from bppsa_cupy.plan.partition import RankSchedule, place
 from bppsa_cupy.plan.schedule import BEGIN, END, KIND, SPLIT, WORKER, Schedule, Step
 from bppsa_cupy.plan.sizes import ChainSizes

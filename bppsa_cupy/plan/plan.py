@@ -9,11 +9,11 @@ from typing import Any
 
 from bppsa_cupy.arguments import as_integer
 from bppsa_cupy.errors import PlanError, PlanMismatchError
-from bppsa_cupy.plan.budget import Budget
 from bppsa_cupy.plan.chain_plan import ChainPlan
 from bppsa_cupy.plan.compare import differences, fingerprint
 from bppsa_cupy.plan.counts import run_schedule, vjp_multiply_adds
 from bppsa_cupy.plan.file import read_plan, write_plan
+from bppsa_cupy.plan.memory import Budget
 from bppsa_cupy.plan.partition import Partition, RankSchedule, place
 from bppsa_cupy.plan.schedule import Schedule
 

@@ -14,7 +14,7 @@ from bppsa_cupy.devices import Array, Device, device_of
 from bppsa_cupy.errors import DeviceError, PlanMismatchError, ShapeError
 from bppsa_cupy.products.blocks import coarsen, csr_order, inverse
 from bppsa_cupy.records.record import JacobianRecord
-from bppsa_cupy.scan.operands import matrix_of, on_host
+from bppsa_cupy.scan.launches import matrix_of, on_host
 
 REALS = np.dtype(np.float32), np.dtype(np.float64)
 

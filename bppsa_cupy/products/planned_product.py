@@ -23,7 +23,7 @@ from bppsa_cupy.products.multiplications import (
     plan_multiplications,
 )
 from bppsa_cupy.products.steps import make_steps, result_pattern
-from bppsa_cupy.scan.maps import IndexMaps
+from bppsa_cupy.scan.launches import IndexMaps
 
 #: Batch sizes, dtypes and streams whose launches, and memory for values between the factors and the result,
 #: are kept.

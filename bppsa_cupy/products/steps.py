@@ -19,8 +19,7 @@ from bppsa_cupy.products.factors import Factor
 from bppsa_cupy.products.multiplications import Multiplication, as_terms
 from bppsa_cupy.raw_kernels import KERNELS
 from bppsa_cupy.raw_kernels.kernel import Kernel
-from bppsa_cupy.scan.launches import Matrix, kernel_and_arguments
-from bppsa_cupy.scan.maps import IndexMaps
+from bppsa_cupy.scan.launches import IndexMaps, Matrix, kernel_and_arguments
 
 LISTED = "terms", "masked"
 

@@ -1,14 +1,17 @@
-"""From a planned product to the launch of its kernel."""
+"""Sparse matrices, what they were given as, and the launches of their products."""
 
 from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+import numpy as np
+import scipy.sparse
+
 from bppsa_cupy.csr import Pattern
 from bppsa_cupy.devices import Array, Device, Launch
 from bppsa_cupy.plan import Product
 from bppsa_cupy.raw_kernels import KERNELS
-from bppsa_cupy.scan.maps import IndexMaps
+from bppsa_cupy.records.record import JacobianRecord
 
 
 class Matrix(NamedTuple):
@@ -20,6 +23,64 @@ class Matrix(NamedTuple):
     @property
     def batched(self) -> bool:
         return self.values.ndim == 2
+
+
+def matrix_of(given: Any) -> Matrix | None:
+    """Pattern and values of a JacobianRecord, a (Pattern, values) pair or a sparse matrix of SciPy or cupyx;
+    None where it is none of them.
+
+    A sparse matrix of any format is brought to CSR with rising columns, duplicates summed, as SciPy does;
+    stored zeros stay. One of cupyx that has this form keeps its values on the GPU. The values of a pair are
+    as they were given: nothing is checked of them. Raises ShapeError where the matrix has not two axes.
+    """
+    if isinstance(given, JacobianRecord):
+        return Matrix(given.pattern, given.data)
+    if isinstance(given, (tuple, list)):
+        is_pair = len(given) == 2 and isinstance(given[0], Pattern)
+        return Matrix(given[0], given[1]) if is_pair else None
+    host = on_host(given)
+    if host is None:
+        return None
+    csr = scipy.sparse.csr_array(host, copy=True)
+    in_order = host.format == "csr" and csr.has_canonical_format
+    csr.sum_duplicates()
+    return Matrix(Pattern(csr.shape, csr.indptr, csr.indices), given.data if in_order else csr.data)
+
+
+def on_host(given: Any) -> Any:
+    """A sparse matrix of SciPy or cupyx as one of SciPy; None where it is none of them."""
+    if scipy.sparse.issparse(given):
+        return given
+    if type(given).__module__.startswith("cupyx."):
+        return given.get()
+    return None
+
+
+class IndexMaps:
+    """Device copies of integer arrays, one a host array and width; the host arrays are kept alive.
+
+    copies  whether the device's memory is not the host's
+    bytes   the device's memory that the copies have taken
+    """
+
+    def __init__(self, device: Device) -> None:
+        self.device = device
+        self.copies = device.xp is not np
+        self.bytes = 0
+        self._copies: dict[tuple[int, int], tuple[np.ndarray, Array]] = {}
+
+    def upload(self, *arrays: np.ndarray) -> list[Array]:
+        """The arrays on the device, all of the widest one's width, as a kernel takes them."""
+        width = max(array.dtype.itemsize for array in arrays)
+        return [self._copy(array, width) for array in arrays]
+
+    def _copy(self, array: np.ndarray, width: int) -> Array:
+        key = id(array), width
+        if key not in self._copies:
+            widened = array.astype(np.int32 if width == 4 else np.int64, copy=False)
+            self._copies[key] = array, self.device.upload_index(widened)
+            self.bytes += widened.nbytes if self.copies else 0
+        return self._copies[key][1]
 
 
 def bind_product(

@@ -21,8 +21,7 @@ from bppsa_cupy.plan import (
     memory_plan,
     vector_sizes,
 )
-from bppsa_cupy.scan.launches import Matrix, bind_product, bind_spmv
-from bppsa_cupy.scan.maps import IndexMaps
+from bppsa_cupy.scan.launches import IndexMaps, Matrix, bind_product, bind_spmv
 
 #: Batch sizes whose bound launches, on CUDA a graph each, are kept; the one that was met first goes first.
 MAXIMAL_RUNS = 64

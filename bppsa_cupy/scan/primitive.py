@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from bppsa_cupy.arguments import as_flag, as_instance, as_list, check_plain, is_one_of
+from bppsa_cupy.arguments import as_flag, as_instance, as_list, is_one_of
 from bppsa_cupy.csr import Pattern
 from bppsa_cupy.devices import Array, Device, get_device
 from bppsa_cupy.errors import PlanError, ShapeError
@@ -16,16 +16,12 @@ from bppsa_cupy.plan import (
     Budget,
     Chain,
     Element,
-    Partition,
     Plan,
     build_plan,
     with_input_gradient,
 )
-from bppsa_cupy.plan.partition import as_partition
-from bppsa_cupy.scan.launches import Matrix
+from bppsa_cupy.scan.launches import Matrix, matrix_of
 from bppsa_cupy.scan.numeric import NumericScan
-from bppsa_cupy.scan.operands import matrix_of
-from bppsa_cupy.scan.ranks import Ranks, RankScan
 
 
 def scan(
@@ -38,9 +34,7 @@ def scan(
     input_gradient: bool = True,
     levels: int | str = "auto",
     device: str | Device = "auto",
-    group: Ranks | None = None,
-    partition: Partition | None = None,
-) -> list[Array | None]:
+) -> list[Array]:
     """The exclusive scan of [gradient, J_1, …, J_n] under A ⋄ B = B·A (equation 4), without its identity.
 
     gradient    v(1): (d,) or, for a batch, (d, B), float32 or float64
@@ -52,13 +46,8 @@ def scan(
     plan        of `plan_scan`, to use again for other values of the same patterns; made here without it
     injections  e_1 … e_n, each of v(k + 1)'s shape or None: v(k + 1) = J_k v(k) + e_k, an affine scan
     input_gradient  whether v(n + 1) is computed
-    group       ranks that share the scan: every one calls this with the same arguments, and values are read
-                of its own J_k alone. Those of others may be any array of their shape, as
-                np.broadcast_to(0.0, shape); so may the gradient on a rank without J_1
-    partition   which J_k each rank owns, by position; by default equal numbers
 
-    Returns [v(1), …, v(n), v(n + 1)] in the gradient's layout, on the device; v(1) is the gradient. Over
-    ranks, v(k) is None where J_k is another rank's, and v(n + 1) where J_n is.
+    Returns [v(1), …, v(n), v(n + 1)] in the gradient's layout, on the device; v(1) is the gradient.
     Law: every method gives the same vectors up to rounding. Raises ShapeError, PlanMismatchError,
     PlanError, DeviceError.
     """
@@ -82,53 +71,25 @@ def scan(
     chain = make_chain([(operand.pattern, not operand.batched) for operand in operands])
     injected_vectors = _injected(target, injections)
     _check(chain, operands, start, batch, injected_vectors)
-    if group is not None:
-        as_instance("scan", "group", group, Ranks, "a bp.Group")  # type: ignore[type-abstract]
-        partition = (
-            Partition.equal(len(chain), group.size) if partition is None else as_partition("scan", partition)
-        )
-        partition.check(len(chain), group.size, "matrices")
-    elif partition is not None:
-        raise PlanError("a partition was given without a group: ranks share a scan by scan(…, group=Group())")
     if plan is None:
-        plan = plan_scan(
-            chain, (method,), levels=levels, batch_size=batch, partition=partition, device=target
-        )
+        plan = plan_scan(chain, (method,), levels=levels, batch_size=batch, device=target)
     plan.check(_describe(chain), "chain")
     schedule = plan.schedule(0, method)
     if input_gradient:
         schedule = with_input_gradient(schedule)
-    arguments = target, start.dtype, plan.chains[0], schedule, plan.batch_size
-    affine, own = injected_vectors is not None, range(len(chain))
-    numeric: NumericScan
-    if group is None:
-        numeric = NumericScan(*arguments, affine=affine)
-    else:
-        assert partition is not None
-        group.agree(
-            chain=plan.fingerprint,
-            schedule=schedule.digest,
-            partition=partition.bounds,
-            gradient=(start.dtype.name, start.shape),
-            affine=affine,
-        )
-        numeric = RankScan(group, partition.owners, *arguments, affine=affine)
-        own = partition.part(group.rank)
-    count = len(operands) + (1 if input_gradient else 0)
-    mine = [min(k, len(operands)) - 1 in own for k in range(1, count + 1)]
+    affine = injected_vectors is not None
+    numeric = NumericScan(target, start.dtype, plan.chains[0], schedule, plan.batch_size, affine=affine)
     for k in numeric.elements_read:
-        values = target.asarray(operands[k - 1].values, dtype=start.dtype)
-        numeric.element(k, batch)[...] = values
-    if mine[0]:
-        numeric.vector(1, batch)[...] = start.reshape(-1, batch)
+        numeric.element(k, batch)[...] = target.asarray(operands[k - 1].values, dtype=start.dtype)
+    numeric.vector(1, batch)[...] = start.reshape(-1, batch)
     for k, injected in enumerate(injected_vectors or (), 1):
-        if mine[k - 1]:
-            numeric.injection(k, batch)[...] = (
-                0 if injected is None else target.asarray(injected, dtype=start.dtype).reshape(-1, batch)
-            )
+        numeric.injection(k, batch)[...] = (
+            0 if injected is None else target.asarray(injected, dtype=start.dtype).reshape(-1, batch)
+        )
     numeric.run(batch)
-    results = [numeric.vector(k, batch) if mine[k - 1] else None for k in range(1, count + 1)]
-    return results if start.ndim == 2 else [None if v is None else v.reshape(-1) for v in results]
+    count = len(operands) + (1 if input_gradient else 0)
+    results = [numeric.vector(k, batch) for k in range(1, count + 1)]
+    return results if start.ndim == 2 else [v.reshape(-1) for v in results]
 
 
 def make_chain(matrices: Sequence[tuple[Pattern, bool]]) -> Chain:
@@ -144,16 +105,13 @@ def plan_scan(
     workers: int | None = None,
     batch_size: int = 1,
     memory_limit: int | None = None,
-    partition: Partition | None = None,
     device: str | Device = "auto",
 ) -> Plan:
     """A plan for `scan` over a chain of `make_chain`, for batches up to `batch_size`. Raises PlanError."""
     as_instance("plan_scan", "chain", chain, Chain, "one of make_chain", error=PlanError)
     limit = get_device(device).free_memory() * 3 // 4 if memory_limit is None else memory_limit
     budget = Budget(batch_size, 8, 1 if workers is None else workers, limit)
-    return build_plan(
-        (chain,), _describe(chain), budget, schedules=schedules, levels=levels, partition=partition
-    )
+    return build_plan((chain,), _describe(chain), budget, schedules=schedules, levels=levels)
 
 
 def _describe(chain: Chain) -> dict[str, Any]:
@@ -188,16 +146,11 @@ def _injected(device: Device, injections: Sequence[Any] | None) -> list[Array | 
 
 
 def _numbers(device: Device, what: str, given: Any) -> Array:
-    """`given` as it is where it is an array, which another rank may own and nobody here read, else as an
-    array of the device. Raises ShapeError, naming `what`, unless it holds real numbers."""
-    if isinstance(given, (np.ndarray, device.xp.ndarray)):
-        check_plain("scan", what, given)
-        array = given
-    else:
-        try:
-            array = device.asarray(given)
-        except ShapeError as cause:
-            raise ShapeError(f"scan got {what} that cannot be taken: {cause}") from cause
+    """`given` as an array of the device. Raises ShapeError, naming `what`, unless it holds real numbers."""
+    try:
+        array = device.asarray(given)
+    except ShapeError as cause:
+        raise ShapeError(f"scan got {what} that cannot be taken: {cause}") from cause
     if array.dtype.kind == "c":
         raise ShapeError(f"scan got {what} of {array.dtype}: it takes real numbers; give the real part")
     return array

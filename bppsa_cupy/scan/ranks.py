@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import cached_property
-from typing import Protocol, runtime_checkable
+from typing import Protocol
 
 import numpy as np
 
@@ -20,7 +20,7 @@ from bppsa_cupy.plan import (
     place,
     rank_memory_plan,
 )
-from bppsa_cupy.scan.maps import IndexMaps
+from bppsa_cupy.scan.launches import IndexMaps
 from bppsa_cupy.scan.numeric import NumericScan
 
 #: The first tag of a scan's messages; those below are left to whoever runs it.
@@ -34,7 +34,6 @@ class Message(Protocol):
         """Return when its array may be used again."""
 
 
-@runtime_checkable
 class Ranks(Protocol):
     """What a scan needs of the ranks: `distributed.Group` is one."""
 
@@ -72,11 +71,10 @@ class RankScan(NumericScan):
         schedule: Schedule,
         capacity: int,
         maps: IndexMaps | None = None,
-        affine: bool = False,
     ) -> None:
         self.group = group
         self.placement: RankSchedule = place(schedule, owners, group.size)
-        super().__init__(device, dtype, chain_plan, self.placement.schedule, capacity, maps, affine)
+        super().__init__(device, dtype, chain_plan, self.placement.schedule, capacity, maps)
 
     @cached_property
     def steps(self) -> tuple[Step, ...]:
@@ -114,16 +112,8 @@ class RankScan(NumericScan):
             self.chain_plan.sizes, self.placement, self.group.rank, batch, self.dtype.itemsize
         )
 
-    def _affine_sizes(self) -> dict[Segment, int]:
-        """Values of the injected vector of every matrix this rank holds."""
-        held = {(k, k + 1) for k in self.own} | {segment for segment in self.memory.offsets if segment[0]}
-        return {segment: self.chain_plan.chain.length(segment[1]) * self.capacity for segment in sorted(held)}
-
     def _check_memory(self) -> None:
-        needed = self.memory.total_bytes
-        if self.affine:
-            needed += sum(self._affine_sizes().values()) * self.dtype.itemsize
-        free = self.device.free_memory()
+        needed, free = self.memory.total_bytes, self.device.free_memory()
         if needed > free:
             raise DeviceError(
                 f"{self.schedule.label} takes {needed} bytes on rank {self.group.rank} of {self.group.size}, "
@@ -135,11 +125,9 @@ class RankScan(NumericScan):
 
     @cached_property
     def _tags(self) -> dict[tuple[Segment, int], int]:
-        """The first of two tags of each message, by segment and target."""
-        return {
-            (message.segment, message.target): FIRST_TAG + 2 * position
-            for position, message in enumerate(self.placement.messages())
-        }
+        """The tag of each message, by segment and target."""
+        messages = self.placement.messages()
+        return {(one.segment, one.target): tag for tag, one in enumerate(messages, FIRST_TAG)}
 
     @cached_property
     def _sent(self) -> tuple[tuple[Segment, int], ...]:
@@ -153,20 +141,17 @@ class RankScan(NumericScan):
         messages, rank = self.placement.messages(), self.group.rank
         return tuple((one.segment, one.source) for one in messages if one.target == rank)
 
-    def _arrays(self, segment: Segment, batch: int) -> list[Array]:
-        """The arrays of a segment that travels: its values, and of a matrix of an affine scan its vector."""
-        if segment[0] == 0:
-            return [self.vector(segment[1], batch)]
-        values = self._matrix(segment, batch).values
-        return [values, self._affine_vector(segment, batch)] if self.affine else [values]
+    def _array(self, segment: Segment, batch: int) -> Array:
+        """The values of a segment that travels."""
+        return self._matrix(segment, batch).values if segment[0] else self.vector(segment[1], batch)
 
     def _program(self, batch: int) -> Callable[[], None]:
         """A run for a batch: launches bound between messages."""
         rank, group = self.group.rank, self.group
-        posts: list[tuple[Segment, Array, int, int]] = []
-        for segment, source in self._received:
-            tag = self._tags[segment, rank]
-            posts += [(segment, a, source, tag + i) for i, a in enumerate(self._arrays(segment, batch))]
+        posts = [
+            (segment, self._array(segment, batch), source, self._tags[segment, rank])
+            for segment, source in self._received
+        ]
         received = {segment for segment, _ in self._received}
         waiting = list(self._sent)
         there = {segment for segment in self.memory.offsets if segment not in received}
@@ -180,8 +165,7 @@ class RankScan(NumericScan):
             found: list[tuple[Array, int, int]] = []
             while waiting and waiting[0][0] in there:
                 segment, target = waiting.pop(0)
-                tag = self._tags[segment, target]
-                found += [(a, target, tag + i) for i, a in enumerate(self._arrays(segment, batch))]
+                found.append((self._array(segment, batch), target, self._tags[segment, target]))
             return tuple(found)
 
         first = sends()
@@ -201,21 +185,15 @@ class RankScan(NumericScan):
             pieces.append((awaited, self.device.sequence(launches), ()))
 
         def run() -> None:
-            under_way: dict[Segment, list[Message]] = {}
-            for segment, array, source, tag in posts:
-                under_way.setdefault(segment, []).append(group.post(array, source, tag))
+            under_way = {segment: group.post(*message) for segment, *message in posts}
             sending = [group.isend(*message) for message in first]
             for segments, launch, leaving in pieces:
                 for segment in segments:
-                    for message in under_way.pop(segment):
-                        message.wait()
+                    under_way.pop(segment).wait()
                 launch()
                 sending += [group.isend(*message) for message in leaving]
                 group.progress()
-            for messages in under_way.values():
-                for message in messages:
-                    message.wait()
-            for message in sending:
+            for message in (*under_way.values(), *sending):
                 message.wait()
 
         return run

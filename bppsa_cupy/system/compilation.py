@@ -11,12 +11,10 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 
-from bppsa_cupy.system.memory import check_thread_room
-
-#: Seconds of compiling in a process before the line is printed.
+#: Seconds of compiling in a process after which the line is printed.
 PATIENCE = 2.0
 
 
@@ -29,44 +27,26 @@ def kept_in() -> Path:
 class _Notice:
     """What this process has compiled so far, and whether it has said so."""
 
-    def __init__(self) -> None:
-        self.names: list[str] = []
-        self.seconds = 0.0
-        self.is_printed = False
-
-    def print_line(self) -> None:
-        if self.is_printed or sys.stderr is None:
-            return
-        self.is_printed = True
-        folder = str(kept_in()).replace(os.path.expanduser("~"), "~", 1)
-        print(
-            f"bppsa-cupy compiles its kernels for this machine, once: {', '.join(self.names)}, … "
-            f"(kept in {folder})",
-            file=sys.stderr,
-            flush=True,
-        )
-
-
-_NOTICE = _Notice()
+    names: list[str] = []  # noqa: RUF012  there is one process
+    seconds = 0.0
+    is_printed = False
 
 
 @contextmanager
 def compiling(name: str) -> Iterator[None]:
     """Count the time of the block as compiling `name`."""
-    if _NOTICE.is_printed or os.environ.get("BPPSA_QUIET") == "1":
-        yield
-        return
-    _NOTICE.names.append(name)
-    began, timer = time.monotonic(), threading.Timer(max(0.0, PATIENCE - _NOTICE.seconds), _NOTICE.print_line)
-    timer.daemon = True
-    with suppress(MemoryError, RuntimeError):  # no memory for a thread: no line
-        check_thread_room()
-        timer.start()
+    began = time.monotonic()
     try:
         yield
     finally:
-        timer.cancel()
-        _NOTICE.seconds += time.monotonic() - began
+        _Notice.names.append(name)
+        _Notice.seconds += time.monotonic() - began
+        is_quiet = _Notice.is_printed or os.environ.get("BPPSA_QUIET") == "1" or sys.stderr is None
+        if _Notice.seconds >= PATIENCE and not is_quiet:
+            _Notice.is_printed = True
+            folder = str(kept_in()).replace(os.path.expanduser("~"), "~", 1)
+            text = f"compiles its kernels for this machine, once: {', '.join(_Notice.names)}, …"
+            print(f"bppsa-cupy {text} (kept in {folder})", file=sys.stderr, flush=True)
 
 
 _REFUSING = threading.local()

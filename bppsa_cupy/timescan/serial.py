@@ -187,16 +187,18 @@ def _by_way(
     other = partial(_by_way, device, size, verb, others[0], by_blocks, each_step)
     if way == "grid":
         tile = grid_tile(device, size, verb)
-        if tile is None:
-            raise DeviceError(
-                f"{device.name}: the grid cannot hold {size.units} hidden units: take another way"
-            )
-        return Together(by_blocks(kernel=grid_kernel(size.cell, verb, tile)), "by the whole grid", other)
-    layout = best_layout(device, size, verb, int(way.removeprefix("clusters ")))
-    if layout is None:
-        raise DeviceError(f"{device.name}: no {way} run for {size.units} hidden units: take another way")
-    kernel, way = cluster_kernel(size.cell, verb, layout), f"by clusters of {layout.cluster} blocks"
-    return Together(by_blocks(kernel=kernel), way, other)
+        kernel, told_way = tile and grid_kernel(size.cell, verb, tile), "by the whole grid"
+    else:
+        blocks = int(way.removeprefix("clusters "))
+        layout = best_layout(device, size, verb, blocks)
+        kernel = layout and cluster_kernel(size.cell, verb, layout)
+        told_way = f"by clusters of {blocks} blocks"
+    if kernel is None:
+        raise DeviceError(f"{device.name}: no {way} runs {size.units} hidden units: take another way")
+    try:
+        return Together(by_blocks(kernel=kernel), told_way, other)
+    except RefusedError:
+        return other()
 
 
 def forward_in_blocks(device: Device, walk: Walk, kernel: Kernel | None = None) -> Launch:

@@ -15,10 +15,8 @@ from bppsa_cupy.devices.autotune import rounded
 from bppsa_cupy.raw_kernels import KERNELS
 from bppsa_cupy.raw_kernels.frames.clusters import (
     CLUSTERS,
-    cluster_kernel,
-    groups_of,
+    layout_of_clusters,
     layouts_of_clusters,
-    step_cycles,
     sums_of,
 )
 from bppsa_cupy.raw_kernels.frames.grids import Tile, products_of, tile_of
@@ -32,9 +30,6 @@ from bppsa_cupy.timescan.walk import Walk, WalkSize
 
 #: Steps that a serial walk is timed over; a step takes as long in a longer one.
 TIMED_STEPS = 256
-
-#: Multiprocessors of a group (a GPC), in which a cluster has its blocks.
-OF_GROUP = 16
 
 
 def key_of(kind: str, size: WalkSize, *more: object) -> str:
@@ -126,33 +121,14 @@ def grid_tile(device: Device, size: WalkSize, verb: str) -> Tile | None:
 
 
 def best_layout(device: Device, size: WalkSize, verb: str, blocks: int) -> Layout | None:
-    """The layout of clusters of so many blocks with the fewest cycles per step, of those the device runs;
-    found once for each size."""
+    """The layout of clusters of so many blocks; None where the device has none that hold the weights."""
     if blocks > device.cluster_blocks:
         return None
-    key = best_layout, replace(size, steps=0), verb, blocks, device.queue
-    (found,) = device.remember(key, lambda: (_find_layout(device, size, verb, blocks),))
-    return found
-
-
-def _find_layout(device: Device, size: WalkSize, verb: str, blocks: int) -> Layout | None:
     sums, most = sums_of(size.cell, verb), device.shared_bytes
     assert most is not None
     layouts = layouts_of_clusters(sums, size.units, size.itemsize, most, device.cluster_blocks)
-    at_once = max(1, device.workers // OF_GROUP * (OF_GROUP // blocks))
-
-    def cycles(layout: Layout) -> float:
-        waves = -(-groups_of(layout, size.heads, size.batch) // at_once)
-        return waves * step_cycles(layout, sums, size.itemsize)
-
-    # The device compiles a kernel to say whether it runs: the first that does is taken.
-    for layout in sorted((one for one in layouts if one.cluster == blocks), key=cycles):
-        kernel = cluster_kernel(size.cell, verb, layout)
-        facts = device.facts_of_launch(walk_scalars(size, max(1, size.steps)), size.itemsize)
-        variant = Variant(real_of(size.itemsize), layout=layout)
-        if device.resident_clusters(kernel, variant, kernel.launch(facts)):
-            return layout
-    return None
+    fitting = [one for one in layouts if one.cluster == blocks]
+    return layout_of_clusters(fitting, sums, size.itemsize, size.heads, size.batch, device.workers)
 
 
 def walk_scalars(size: WalkSize, chunk: int) -> dict[str, int]:

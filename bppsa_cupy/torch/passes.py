@@ -12,7 +12,7 @@ import torch
 from bppsa_cupy.devices import Array, Device
 from bppsa_cupy.functional import Saved
 from bppsa_cupy.functional import passes as functional
-from bppsa_cupy.functional.layout import checked_arrays
+from bppsa_cupy.functional.passes import checked_arrays
 from bppsa_cupy.torch.arrays import array_of, host, on_gpu_of, on_host
 from bppsa_cupy.torch.engine_layer import EngineLayer
 from bppsa_cupy.torch.graphs import hide_from_dynamo

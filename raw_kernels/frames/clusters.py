@@ -1,4 +1,4 @@
-"""Walks by thread-block clusters, whose blocks share out the units: layouts, kernels, what a step takes.
+"""Walks by thread-block clusters, whose blocks share out the units: layouts and kernels.
 
 A block holds the weights of its units in registers and shared memory, as one of several units a place does
 (`places`), and hands on what a step makes of them to the others (frames/cuda/clusters.cuh). A cluster walks a
@@ -8,7 +8,7 @@ group of samples; there are as many clusters as groups.
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -19,9 +19,9 @@ from bppsa_cupy.raw_kernels.frames.places import (
     WARP,
     Sums,
     beyond_bytes,
-    block_cycles,
     held,
     packs_of,
+    products_of_thread,
     resident_packs,
 )
 from bppsa_cupy.raw_kernels.frames.twins import kernels_of
@@ -32,14 +32,8 @@ from bppsa_cupy.raw_kernels.kernel import Kernel, LaunchShape, Layout
 CLUSTERS, LANES, SAMPLES, THREADS, WIDTH_STEP = (2, 4, 8, 16), (8, 16, 32), (1, 2, 4), 256, 32
 #: Sums of a thread at most, and steps that are fetched ahead.
 MOST_SUMS, AHEAD = 24, 2
-#: Cycles of a warp that is alone, by its machine code: those in which it hands on, those for each pack of
-#: that, and those that it waits for a pack of what weights are multiplied with.
-HANDING_ON, A_PACK, WAITING_FOR_VECTOR = 60, 15, 6
-#: Cycles from the last write into another block until all blocks have seen it and one another, an estimate:
-#: the write's way, a fence of all writes, the barrier. And bytes that a multiprocessor hands on in one: an
-#: H100's 3.27 TB/s over 132 at 1.755 GHz (Luo et al. 2024, "Benchmarking and Dissecting the Nvidia Hopper GPU
-#: Architecture via Microbenchmarking").
-MEETING, BYTES_A_CYCLE = 600, 14
+#: Multiprocessors of a group (a GPC), in which a cluster has its blocks.
+OF_GROUP = 16
 
 
 def sums_of(form: CellForm, verb: str) -> Sums:
@@ -59,6 +53,19 @@ def layouts_of_clusters(
         for cluster in CLUSTERS if cluster <= cluster_blocks for lanes in LANES for samples in SAMPLES
     )  # fmt: skip
     return tuple(one for one in found if one and block_bytes(one, sums, itemsize) <= shared_bytes)
+
+
+def layout_of_clusters(
+    layouts: Iterable[Layout], sums: Sums, itemsize: int, sets: int, batch: int, multiprocessors: int
+) -> Layout | None:
+    """One of these layouts for so many samples: fewest rounds, since clusters that do not run at once wait;
+    then fewest products of a thread, since all threads of a step wait for them."""
+
+    def order(layout: Layout) -> tuple[int, int]:
+        at_once = max(1, multiprocessors // OF_GROUP * (OF_GROUP // layout.cluster))
+        return -(-groups_of(layout, sets, batch) // at_once), products_of_thread(layout, sums, itemsize)
+
+    return min(layouts, key=order, default=None)
 
 
 def _layout(sums: Sums, width: int, cluster: int, lanes: int, samples: int, itemsize: int) -> Layout | None:
@@ -112,20 +119,3 @@ def cluster_kernel(form: CellForm, verb: str, layout: Layout) -> Kernel:
 def groups_of(layout: Layout, sets: int, batch: int) -> int:
     """Groups of samples, with a set of weights each."""
     return sets * -(-batch // layout.walks)
-
-
-def _more_cycles(layout: Layout, sums: Sums, itemsize: int) -> float:
-    """Cycles of a step that a walk by one block does not have."""
-    packs = -(-handed_bytes(layout, sums, itemsize) // (PACK_BYTES * layout.units * layout.lanes))
-    return HANDING_ON + A_PACK * packs + WAITING_FOR_VECTOR * held(layout, sums, itemsize).vectors
-
-
-def handed_bytes(layout: Layout, sums: Sums, itemsize: int) -> float:
-    """Bytes that a block hands on to the others in a step, as many as it is handed."""
-    return vector_bytes(layout, sums, itemsize) * (layout.cluster - 1) / layout.cluster
-
-
-def step_cycles(layout: Layout, sums: Sums, itemsize: int) -> float:
-    """Cycles of a step of a cluster: a block's, and those in which blocks get what they need and meet."""
-    own = block_cycles(layout, sums, itemsize) + _more_cycles(layout, sums, itemsize)
-    return own + MEETING + handed_bytes(layout, sums, itemsize) / BYTES_A_CYCLE

@@ -1,4 +1,4 @@
-"""Layouts of walks by whole blocks, whose places take several units each: what they hold, what a step takes.
+"""Layouts of walks by whole blocks, whose places take several units each, and what they hold.
 
 A place of some lanes adds up the sums of its units; a thread's weights lie in its registers and, as far as
 these do not hold them, in shared memory (frames/cuda/registers.cuh). How much of that there is, the device
@@ -24,9 +24,6 @@ LANES, THREADS, MORE_THREADS, MOST_SUMS = 8, 256, 384, 24
 #: those of a step of a cell by the bytes of a real, for each word of its sums beyond so many, and of weights
 #: in shared memory, which come some ahead, with one more for every so many packs.
 OF_A_STEP, FREE_SUMS, OF_A_SUM, OF_PACKS, PACKS_A_REGISTER = {4: 63, 8: 75}, 16, 2, 8, 2
-#: Cycles of a multiprocessor's shared memory for a pack of each lane of a warp; those that a warp which is
-#: alone waits for in a step, and for a pack of weights.
-CYCLES_OF_PACKS, WAITING, WAITING_FOR_PACK = PACK_BYTES * WARP // 128, 240, 5
 
 
 class Sums(NamedTuple):
@@ -45,14 +42,12 @@ class Held(NamedTuple):
     packs    of weights, layout.beyond of them in shared memory
     vectors  packs of what these are multiplied with, from shared memory
     sums     that it adds up
-    shuffles  by which a place's lanes share these out
     """
 
     own: int
     packs: int
     vectors: int
     sums: int
-    shuffles: int
 
 
 def is_wide(layout: Layout) -> bool:
@@ -63,15 +58,11 @@ def is_wide(layout: Layout) -> bool:
 def held(layout: Layout, sums: Sums, itemsize: int) -> Held:
     """What a thread of a layout has."""
     own, packs = -(-layout.width // (layout.units * layout.cluster)), packs_of(layout, itemsize)
-    pairs = own * layout.walks
-    shares = 1 << (pairs - 1).bit_length()
-    alike = layout.lanes // shares
     return Held(
         own,
         own * sums.outputs * sums.inputs * packs,
         sums.inputs * packs * layout.walks,
-        pairs * sums.outputs,
-        sums.outputs * (shares - 1 + alike.bit_length() - 1),
+        own * layout.walks * sums.outputs,
     )
 
 
@@ -129,29 +120,9 @@ def block_bytes(layout: Layout, sums: Sums, itemsize: int) -> int:
     return beyond_bytes(layout) + vectors + sums.rows * layout.units * layout.lanes * itemsize
 
 
-def step_instructions(layout: Layout, sums: Sums, itemsize: int) -> float:
-    """Instructions of a warp in a step: multiply-adds, packs that are read, shuffles with their choices, and
-    the cell."""
+def products_of_thread(layout: Layout, sums: Sums, itemsize: int) -> int:
+    """Instructions of a thread for the products with its weights in a step: multiply-adds, and packs that it
+    reads of shared memory."""
     of_thread = held(layout, sums, itemsize)
-    return _product(layout, of_thread, itemsize) + 4 * of_thread.shuffles + 50 + 15 * sums.rows
-
-
-def _product(layout: Layout, of_thread: Held, itemsize: int) -> int:
-    """Instructions of a warp for products with the weights."""
     multiplied = of_thread.packs * PACK_BYTES // itemsize * layout.walks
     return multiplied + of_thread.vectors + layout.beyond
-
-
-def warp_cycles(layout: Layout, sums: Sums, itemsize: int) -> float:
-    """Cycles of a step for a warp that is alone."""
-    return step_instructions(layout, sums, itemsize) + WAITING + WAITING_FOR_PACK * layout.beyond
-
-
-def block_cycles(layout: Layout, sums: Sums, itemsize: int) -> float:
-    """Cycles of a step of a block that has a multiprocessor: a warp's, and the products of the others of its
-    scheduler; or as shared memory gives what all of them read, if that takes longer."""
-    of_thread, warps = held(layout, sums, itemsize), layout.units * layout.lanes // WARP
-    others = -(-warps // SCHEDULERS) - 1
-    issue = warp_cycles(layout, sums, itemsize) + others * _product(layout, of_thread, itemsize)
-    pipe = warps * (CYCLES_OF_PACKS * (of_thread.vectors + layout.beyond) + of_thread.shuffles)
-    return max(issue, pipe + WAITING)

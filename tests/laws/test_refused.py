@@ -85,7 +85,6 @@ REFUSED = {
         (lambda: NET.set_masks(3), "int"),
         (lambda: bp.exact_max_pool2d(3, OUTPUT), "int"),
         (lambda: bp.scan(*SCAN, injections=0), "int", "list"),
-        (lambda: bp.scan(*SCAN, group=0.0), "float", "bp.Group"),
         (lambda: bp.cross_entropy(OUTPUT, [0, 1, 1], device="host"), "str"),
         (lambda: bp.mse_loss(OUTPUT, OUTPUT, device=TWO), "ndarray"),
         (lambda: bp.Sequential(np.array(3), (3,)), "ndarray", "list"),

@@ -11,8 +11,8 @@ from refusals import assert_refused
 
 from bppsa_cupy.errors import PlanError
 from bppsa_cupy.plan import Partition, place
-from bppsa_cupy.plan.algorithms import every_hybrid, linear
-from bppsa_cupy.plan.file.plan_file import check_schedule
+from bppsa_cupy.plan.file import check_schedule
+from bppsa_cupy.plan.schedule import every_hybrid, linear
 
 WEIGHTS = st.one_of(
     st.lists(st.integers(0, 9).map(float), max_size=7),

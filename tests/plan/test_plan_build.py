@@ -13,7 +13,7 @@ from bppsa_cupy.csr import Pattern
 from bppsa_cupy.errors import PlanError, ShapeError
 from bppsa_cupy.jacobians.diagonal import ActivationJacobian
 from bppsa_cupy.plan import Chain, ChainPlan, Element, differences, fingerprint
-from bppsa_cupy.plan.algorithms import hybrid, linear
+from bppsa_cupy.plan.schedule import hybrid, linear
 
 
 @settings(max_examples=30)

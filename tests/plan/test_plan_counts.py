@@ -13,7 +13,7 @@ from symbolic_oracle import random_pattern
 import bppsa_cupy as bp
 from bppsa_cupy.csr import Pattern
 from bppsa_cupy.plan import Budget, Chain, Element, build_plan, with_input_gradient
-from bppsa_cupy.plan.algorithms import blelloch, every_hybrid, hybrid, linear
+from bppsa_cupy.plan import sizes as plan_sizes
 from bppsa_cupy.plan.counts import (
     all_counts,
     run_schedule,
@@ -22,8 +22,8 @@ from bppsa_cupy.plan.counts import (
     with_vjps,
 )
 from bppsa_cupy.plan.product import multiply
-from bppsa_cupy.plan.schedule import Step, up_sweep_levels
-from bppsa_cupy.plan.sizes import ChainSizes, count, counting
+from bppsa_cupy.plan.schedule import Step, blelloch, every_hybrid, hybrid, linear, up_sweep_levels
+from bppsa_cupy.plan.sizes import ChainSizes, count
 
 SEEDS = st.integers(0, 2**32 - 1)
 
@@ -84,7 +84,7 @@ def assert_all_counted(chain):
 @pytest.mark.parametrize("block", [8, 200, 2**27])
 @pytest.mark.parametrize("name", CHAINS)
 def test_all_segments_in_blocks_of_any_width(name, block, monkeypatch):
-    monkeypatch.setattr(counting, "BLOCK_BYTES", block)
+    monkeypatch.setattr(plan_sizes, "BLOCK_BYTES", block)
     assert_all_counted(CHAINS[name])
 
 

@@ -16,7 +16,7 @@ from executors import make_device
 from kernel_cases import CASES
 from launch_refusals import refusal
 
-from bppsa_cupy.devices import cubins, driver
+from bppsa_cupy.devices import cubins
 from bppsa_cupy.devices.cuda import CudaDevice
 from bppsa_cupy.raw_kernels import KERNELS
 from bppsa_cupy.raw_kernels.architectures import ARCHITECTURES
@@ -43,7 +43,7 @@ def gpu_of(architecture: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -
     monkeypatch.setattr(cupy_stub.Gpu, "architecture", ARCHITECTURES[architecture])
     monkeypatch.setitem(sys.modules, "cupy", cupy_stub.make_cupy(architecture=architecture))
     monkeypatch.setattr(cubins, "kept_in", lambda: tmp_path)
-    monkeypatch.setattr(driver, "library", lambda: None)
+    monkeypatch.setattr(CudaDevice, "cluster_blocks", 1)
     return CudaDevice()
 
 

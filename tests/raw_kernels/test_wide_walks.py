@@ -22,7 +22,12 @@ from bppsa_cupy.devices import Device, get_device
 from bppsa_cupy.raw_kernels.architectures import ARCHITECTURES
 from bppsa_cupy.raw_kernels.cells import FORMS
 from bppsa_cupy.raw_kernels.frames import clusters, places
-from bppsa_cupy.raw_kernels.frames.clusters import cluster_kernel, layouts_of_clusters, sums_of
+from bppsa_cupy.raw_kernels.frames.clusters import (
+    cluster_kernel,
+    layout_of_clusters,
+    layouts_of_clusters,
+    sums_of,
+)
 from bppsa_cupy.raw_kernels.frames.form import CellForm
 from bppsa_cupy.raw_kernels.frames.grids import grid_kernel, products_of, tile_of
 from bppsa_cupy.raw_kernels.frames.places import is_wide
@@ -183,18 +188,13 @@ def test_small_clusters_give_what_the_host_gives(
 
 
 def chosen(cell: str, hidden: int, batch: int, architecture: str = "sm_90") -> dict[str, Layout]:
-    """The layouts with the fewest cycles per step, of a GPU with an architecture's limits and 132
-    multiprocessors in groups of 16."""
+    """The layouts that are taken on a GPU with an architecture's limits and 132 multiprocessors."""
     one, found = ARCHITECTURES[architecture], {}
     for verb in VERBS:
         sums = sums_of(CELLS[cell], verb)
-
-        def cycles(layout: Layout, sums: places.Sums = sums) -> float:
-            waves = -(-clusters.groups_of(layout, 1, batch) // (8 * (16 // layout.cluster)))
-            return waves * clusters.step_cycles(layout, sums, 4)
-
-        if every := layouts_of_clusters(sums, hidden, 4, one.shared_bytes, one.cluster_blocks):
-            found[verb] = min(every, key=cycles)
+        every = layouts_of_clusters(sums, hidden, 4, one.shared_bytes, one.cluster_blocks)
+        if layout := layout_of_clusters(every, sums, 4, 1, batch, 132):
+            found[verb] = layout
     return found
 
 

@@ -17,12 +17,11 @@ from bppsa_cupy.devices import get_device
 from bppsa_cupy.devices.base import LARGE
 from bppsa_cupy.devices.host import HostDevice
 from bppsa_cupy.plan import Budget, with_input_gradient
-from bppsa_cupy.plan.algorithms import linear
+from bppsa_cupy.plan.schedule import linear
 from bppsa_cupy.plan.sizes import ChainSizes
 from bppsa_cupy.raw_kernels import KERNELS
 from bppsa_cupy.scan import NumericScan, make_chain, plan_scan
-from bppsa_cupy.scan.launches import Matrix, bind_spmv
-from bppsa_cupy.scan.maps import IndexMaps
+from bppsa_cupy.scan.launches import IndexMaps, Matrix, bind_spmv
 
 
 def assert_vectors(got, expected, tolerance=1e-12):

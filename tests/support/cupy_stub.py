@@ -33,13 +33,12 @@ from emulator.build import compile_text
 from emulator.library import Library
 from launch_refusals import BLOCK, GRID, REGISTERS, SHARED_BYTES, THREADS, WARP
 
-from bppsa_cupy.devices import cublas
-from bppsa_cupy.devices.cuda import PORTABLE_CLUSTER
-from bppsa_cupy.devices.driver import NON_PORTABLE_CLUSTERS
+from bppsa_cupy.devices import cuda
+from bppsa_cupy.devices.cuda import NON_PORTABLE_CLUSTERS, PORTABLE_CLUSTER
 from bppsa_cupy.raw_kernels.architectures import ARCHITECTURES, Architecture
 from bppsa_cupy.raw_kernels.kernel import LaunchShape, read_parameters
 
-open_real_library = cublas.open_library
+open_real_library = cuda.open_library
 
 
 def open_library(cupy: Any) -> Any:
@@ -47,7 +46,7 @@ def open_library(cupy: Any) -> Any:
     return cupy.cuda.cublas.library if isinstance(cupy.cuda, SimpleNamespace) else open_real_library(cupy)
 
 
-cublas.open_library = open_library
+cuda.open_library = open_library
 
 
 def memcpy_async(target: int, source: int, size: int, kind: int, stream: int) -> None:

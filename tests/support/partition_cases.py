@@ -3,8 +3,7 @@
 from hypothesis import strategies as st
 
 from bppsa_cupy.plan import Partition, Schedule, Step, place
-from bppsa_cupy.plan.algorithms import blelloch, hybrid, linear, with_input_gradient
-from bppsa_cupy.plan.schedule import up_sweep_levels
+from bppsa_cupy.plan.schedule import blelloch, hybrid, linear, up_sweep_levels, with_input_gradient
 
 
 @st.composite

@@ -5,6 +5,8 @@ import scipy.sparse
 
 import bppsa_cupy as bp
 from bppsa_cupy.csr import Pattern
+from bppsa_cupy.plan import with_input_gradient
+from bppsa_cupy.scan.ranks import RankScan
 
 METHODS = ("linear", "blelloch", "hybrid")
 KINDS = ("sparse", "diagonal", "dense", "selection", "empty")
@@ -55,9 +57,21 @@ def random_partition(rng, items, ranks):
     return bp.Partition((0, *cuts, items))
 
 
-def only_own(operands, own):
-    """The operands, with NaN for the values of those that are not in `own`."""
-    return [
-        (pattern, values if k in own else np.full_like(values, np.nan))
-        for k, (pattern, values) in enumerate(operands)
-    ]
+def scan_by_parts(group, partition, plan, method, gradient, operands, input_gradient=True):
+    """v(1), … of a rank: None where a vector is another rank's."""
+    schedule, batch = plan.schedule(0, method), gradient.shape[1]
+    if input_gradient:
+        schedule = with_input_gradient(schedule)
+    device = bp.devices.get_device("host")
+    scan = RankScan(
+        group, partition.owners, device, gradient.dtype, plan.chains[0], schedule, plan.batch_size
+    )
+    own = partition.part(group.rank)
+    assert {k - 1 for k in scan.elements_read} <= set(own)
+    for k in scan.elements_read:
+        scan.element(k, batch)[...] = operands[k - 1][1]
+    if scan.has_gradient:
+        scan.vector(1, batch)[...] = gradient
+    scan.run(batch)
+    count = len(operands) + input_gradient
+    return [scan.vector(k, batch) if min(k, len(operands)) - 1 in own else None for k in range(1, count + 1)]

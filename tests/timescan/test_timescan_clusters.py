@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-from pathlib import Path
-
 import cupy_stub
 import numpy as np
 import pytest
-from cupy_fixtures import install_driver, no_device_is_kept, stub  # noqa: F401  fixtures
+from cupy_fixtures import no_device_is_kept, stub  # noqa: F401  fixtures
 from tolerances import assert_close
 
 import bppsa_cupy as bp
-from bppsa_cupy.devices import Device, driver, get_device
+from bppsa_cupy.devices import Device, get_device
 from bppsa_cupy.devices.cuda import CudaDevice
 from bppsa_cupy.raw_kernels.cells import FORMS
-from bppsa_cupy.raw_kernels.frames.clusters import cluster_kernel
-from bppsa_cupy.raw_kernels.kernel import Layout, Variant
+from bppsa_cupy.raw_kernels.kernel import Layout
 from bppsa_cupy.timescan import WalkSize, serial, ways
 
 VERBS = ("forward", "backward")
@@ -33,9 +29,8 @@ def size_of(cell: str, hidden: int, batch: int = 16, itemsize: int = 4) -> WalkS
 @pytest.mark.long
 @pytest.mark.parametrize("verb", VERBS)
 def test_layers_too_wide_for_a_block_go_by_clusters_while_these_hold_them(
-    verb: str, stub: CudaDevice, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    verb: str, stub: CudaDevice, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    install_driver(monkeypatch, tmp_path)
     for cell, in_block, widest in (("rnn_tanh", 192, 1152), ("gru", 100, 640), ("lstm", 64, 512)):
         assert ways.serial_ways(stub, size_of(cell, in_block), verb)[0] == "blocks"
         assert ways.serial_ways(stub, size_of(cell, 2 * widest), verb)[0] == "grid"
@@ -47,43 +42,13 @@ def test_layers_too_wide_for_a_block_go_by_clusters_while_these_hold_them(
     assert ways.serial_ways(stub, size_of("gru", 512), verb)[0] == "grid"
 
 
-# ---- the driver ----
-
-
 @pytest.fixture
-def clustered(
-    stub: CudaDevice,
-    monkeypatch: pytest.MonkeyPatch,
-    tmp_path: Path,
-) -> CudaDevice:
-    """The stand-in with a driver that knows clusters, and networks of all sizes that go by them."""
-    install_driver(monkeypatch, tmp_path)
+def clustered(stub: CudaDevice, monkeypatch: pytest.MonkeyPatch) -> CudaDevice:
+    """The stand-in, and networks of all sizes that go by clusters."""
     monkeypatch.setattr(serial, "serial_ways", lambda *_: ["blocks"])
     monkeypatch.setattr(serial, "best_layout", lambda *_: SMALL)
     monkeypatch.setattr(serial, "serial_way", lambda *_: "clusters 2")
     return stub
-
-
-def test_the_driver_tells_how_many_clusters_run_at_once(
-    stub: CudaDevice,
-    monkeypatch: pytest.MonkeyPatch,
-    tmp_path: Path,
-) -> None:
-    kernels = {n: cluster_kernel(FORMS["gru"], "forward", SMALL._replace(cluster=n)) for n in (2, 8, 16)}
-    shapes = {
-        n: kernel.launch({"sets": 1, "batch": 2, "itemsize": 4, "shared_bytes": 1})
-        for n, kernel in kernels.items()
-    }
-    variants = {n: Variant(layout=SMALL._replace(cluster=n)) for n in kernels}
-    assert stub.cluster_blocks == 1, "there is no driver"
-    install_driver(monkeypatch, tmp_path)
-    assert stub.cluster_blocks == 16
-    found = {n: stub.resident_clusters(kernels[n], variants[n], shapes[n]) for n in kernels}
-    assert found == {2: 64, 8: 16, 16: 8}
-    too_much = shapes[2]._replace(shared_bytes=1 << 20)
-    assert driver.active_clusters(1, too_much, 2) == 0 == driver.active_clusters(1, shapes[2], 32)
-    monkeypatch.setattr(cupy_stub.Gpu, "architecture", replace(cupy_stub.Gpu.architecture, name="sm_80"))
-    assert stub.cluster_blocks == 1
 
 
 # ---- passes ----

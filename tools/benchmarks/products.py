@@ -19,11 +19,10 @@ from bppsa_cupy.devices.cuda import import_cupyx_sparse
 from bppsa_cupy.models import build_model
 from bppsa_cupy.network.prune import prune
 from bppsa_cupy.network.sequential import Sequential
-from bppsa_cupy.plan.algorithms import hybrid
 from bppsa_cupy.plan.product import multiply
+from bppsa_cupy.plan.schedule import hybrid
 from bppsa_cupy.products import plan_product
-from bppsa_cupy.scan.launches import Matrix, bind_product
-from bppsa_cupy.scan.maps import IndexMaps
+from bppsa_cupy.scan.launches import IndexMaps, Matrix, bind_product
 from bppsa_cupy.tools.benchmarks.harness import OVERALL, BenchmarkError, Case, Rival, Step
 
 #: What the rivals of --against are called in rows.

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from bppsa_cupy.plan import Budget, Chain, ChainPlan, Plan, Schedule
-from bppsa_cupy.plan.algorithms import blelloch, every_hybrid, linear
 from bppsa_cupy.plan.counts import all_counts, run_schedule, shortest, vjp_multiply_adds
+from bppsa_cupy.plan.schedule import blelloch, every_hybrid, linear
 from bppsa_cupy.plan.sizes import ChainSizes
 from bppsa_cupy.system.units import in_bytes, quantity
 from bppsa_cupy.tools import cli

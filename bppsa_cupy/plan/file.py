@@ -3,7 +3,8 @@
 /                       format = "bppsa-plan", format_version, fingerprint, batch_size, workers, itemsize,
                         left_out (JSON); of a plan over ranks partition (JSON), its bounds
 /network                JSON
-/patterns, /products    `products.py` has them
+/patterns/<digest>      rows, columns; indptr, indices
+/products/<a>_<b>       kind, multiply_adds, pattern (a digest); the maps of its kind
 /chains/<i>             matrices (JSON): pattern (a digest), shared and vjp_multiply_adds (an integer or
                         null) of each different one; elements (n,): which of them a_1, …, a_n are; names
                         (JSON) and items (n,) of a_1, …, a_n
@@ -15,34 +16,22 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from operator import attrgetter
 from typing import Any
 
 import h5py
 import numpy as np
 
 from bppsa_cupy.csr import Pattern, index_dtype
-from bppsa_cupy.errors import PlanError
+from bppsa_cupy.errors import BppsaError, PlanError, reason_of
 from bppsa_cupy.plan.chain import Chain, Element
 from bppsa_cupy.plan.chain_plan import ChainPlan
-from bppsa_cupy.plan.file.fields import (
-    check_format,
-    integers,
-    json_attribute,
-    members,
-    naming,
-    number,
-    numbered,
-    read_json,
-    text,
-    write_format,
-    write_json,
-)
-from bppsa_cupy.plan.file.products import read_patterns, read_product, write_patterns, write_products
 from bppsa_cupy.plan.partition import Partition, place
-from bppsa_cupy.plan.product import Product
+from bppsa_cupy.plan.product import MAPS, Product, check_product
 from bppsa_cupy.plan.schedule import KINDS, SCHEDULES, Schedule
-from bppsa_cupy.system.hdf5 import create, open_file, read_array, write_array
+from bppsa_cupy.system.hdf5 import attribute, create, open_file, read_array, write_array
 
 FORMAT = "bppsa-plan"
 FORMAT_VERSION = 3
@@ -262,3 +251,149 @@ def _planned_chains(
         with naming(path, f"chain {index}"):
             planned.append(ChainPlan(chain, {name: schedules[name][index] for name in known}, products))
     return tuple(planned)
+
+
+# ---- patterns and products, by their digests ----
+
+
+def write_patterns(file: h5py.File, patterns: Iterable[Pattern]) -> None:
+    """Write /patterns: each different one once."""
+    folder = file.create_group("patterns")
+    for pattern in sorted(set(patterns), key=attrgetter("digest")):
+        _write_pattern(folder.create_group(pattern.digest), pattern)
+
+
+def _write_pattern(group: h5py.Group, pattern: Pattern) -> None:
+    group.attrs["rows"], group.attrs["columns"] = pattern.shape
+    write_array(group, "indptr", pattern.indptr, compress=True)
+    write_array(group, "indices", pattern.indices, compress=True)
+
+
+def write_products(file: h5py.File, products: Iterable[Product], folder: str = "products") -> None:
+    """Write a folder of products: those of equal factors once."""
+    group = file.create_group(folder)
+    different = {(product.a.digest, product.b.digest): product for product in products}
+    for (a, b), product in sorted(different.items()):
+        _write_product(group.create_group(f"{a}_{b}"), product)
+
+
+def _write_product(group: h5py.Group, product: Product) -> None:
+    group.attrs["kind"] = product.kind
+    group.attrs["multiply_adds"] = product.multiply_adds
+    group.attrs["pattern"] = product.pattern.digest
+    for name, array in product.maps.items():
+        write_array(group, name, array, compress=True)
+
+
+def read_patterns(file: h5py.File) -> dict[str, Pattern]:
+    """The patterns of a file by digest. Raises PlanError where a pattern has another digest."""
+    patterns = {}
+    for name, group in members(file, "patterns"):
+        with naming(file.filename, f"pattern {name[:12]}"):
+            shape = number(group, "rows"), number(group, "columns")
+            patterns[name] = Pattern(shape, integers(group, "indptr"), integers(group, "indices"))
+            if patterns[name].digest != name:
+                raise PlanError("its content has another digest")
+    return patterns
+
+
+def read_product(group: h5py.Group, patterns: dict[str, Pattern]) -> Product:
+    """The product in a group, /products/<a>_<b>, checked. Raises PlanError naming what is broken."""
+    a, _, b = group.name.rpartition("/")[2].partition("_")
+    with naming(group.file.filename, f"product {a[:12]}_{b[:12]}"):
+        c, kind = text(group, "pattern"), text(group, "kind")
+        for digest in (a, b, c):
+            if digest not in patterns:
+                raise PlanError(f"pattern {digest[:12]} is missing")
+        maps = {name: integers(group, name) for name in MAPS.get(kind, ())}
+        for array in maps.values():
+            array.flags.writeable = False
+        terms = number(group, "multiply_adds")
+        product = Product(patterns[a], patterns[b], patterns[c], kind, terms, maps)
+        check_product(product)
+    return product
+
+
+# ---- fields, each checked as it is read ----
+
+
+@contextmanager
+def naming(path: str, what: str) -> Iterator[None]:
+    """Put the file's name, and of what is read, before the message of an error inside."""
+    try:
+        yield
+    except BppsaError as error:
+        raise PlanError(f"{path}: {what}: {error}") from error
+
+
+def write_format(file: h5py.File, format: str, version: int) -> None:
+    """Say what a file is: attributes `format` and `format_version` of its root."""
+    file.attrs["format"], file.attrs["format_version"] = format, version
+
+
+def check_format(file: h5py.File, format: str, version: int, what: str, cure: str) -> None:
+    """Raise PlanError unless the file holds `what`, by its format and version, as this package reads it."""
+    kind, found = text(file, "format"), number(file, "format_version")
+    if kind != format:
+        raise PlanError(f"{file.filename} holds {kind!r}: {what} is {format!r}")
+    if found != version:
+        raise PlanError(
+            f"{file.filename} is {what} of version {found}, this package reads version {version}: {cure}"
+        )
+
+
+def members(file: h5py.File, name: str) -> list[tuple[str, h5py.Group]]:
+    """The groups in group `name`, which holds nothing else."""
+    folder = file.get(name)
+    if not isinstance(folder, h5py.Group) or not all(isinstance(g, h5py.Group) for g in folder.values()):
+        raise PlanError(f"{file.filename}: group /{name} is missing, or holds something else than groups")
+    return list(folder.items())
+
+
+def numbered(file: h5py.File, name: str) -> list[h5py.Group]:
+    """The groups in group `name`, which are called 0, 1, …"""
+    groups = dict(members(file, name))
+    if set(groups) != {str(index) for index in range(len(groups))}:
+        raise PlanError(f"{file.filename}: /{name} holds {sorted(groups)}: they must be numbered from 0")
+    return [groups[str(index)] for index in range(len(groups))]
+
+
+def integers(group: h5py.Group, name: str) -> np.ndarray:
+    """A data set of one axis."""
+    return read_array(group, name, kinds="i", ndim=1, error=PlanError)
+
+
+def text(group: h5py.Group, name: str) -> str:
+    """An attribute."""
+    return attribute(group, name, str, PlanError)
+
+
+def number(group: h5py.Group | h5py.Dataset, name: str) -> int:
+    """An attribute."""
+    return attribute(group, name, int, PlanError)
+
+
+def json_attribute(group: h5py.Group, name: str, kind: type) -> Any:
+    """What an attribute says as JSON, a list or a dict."""
+    return _parsed(text(group, name), f"{group.file.filename}: attribute {name}", kind)
+
+
+def write_json(group: h5py.Group, name: str, value: Any) -> None:
+    """Store a long JSON text as a compressed data set of its bytes."""
+    write_array(group, name, np.frombuffer(json.dumps(value).encode(), np.uint8), compress=True)
+
+
+def read_json(group: h5py.Group, name: str, kind: type) -> Any:
+    """What data set `name`, a text in UTF-8, says as JSON, a list or a dict."""
+    stored = read_array(group, name, kinds="u", ndim=1, error=PlanError)
+    return _parsed(stored.tobytes(), f"{group.file.filename}: {group.name.rstrip('/')}/{name}", kind)
+
+
+def _parsed(content: str | bytes, where: str, kind: type) -> Any:
+    try:
+        value = json.loads(content)
+    except ValueError as error:
+        raise PlanError(f"{where} is no JSON: {reason_of(error)}") from error
+    if not isinstance(value, kind):
+        raise PlanError(f"{where} is no JSON {kind.__name__}")
+    return value
