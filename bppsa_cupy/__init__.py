@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from bppsa_cupy.cells import Cell
     from bppsa_cupy.cells.check import check_cell
     from bppsa_cupy.csr import Pattern
+    from bppsa_cupy.devices import set_precision
     from bppsa_cupy.distributed import Group, accumulate, distribute
     from bppsa_cupy.errors import (
         BppsaError,
@@ -139,6 +140,7 @@ if TYPE_CHECKING:
         "report",
         "save_jacobians",
         "scan",
+        "set_precision",
         "singular_values",
         "span_product",
         *_layers,
@@ -149,6 +151,7 @@ _NAMES = {
     "cells": ("Cell",),
     "cells.check": ("check_cell",),
     "csr": ("Pattern",),
+    "devices": ("set_precision",),
     "distributed": ("Group", "accumulate", "distribute"),
     "errors": (
         "BppsaError",

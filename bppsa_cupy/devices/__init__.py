@@ -57,3 +57,32 @@ def _cuda() -> Device:
     from bppsa_cupy.devices.cuda import CudaDevice
 
     return CudaDevice()
+
+
+def set_precision(precision: str) -> None:
+    """Choose how GPUs multiply float32 matrices outside of recurrent steps.
+
+    Recurrent steps, sparse kernels, float64 and the host stay exact. A captured step keeps the precision that
+    held when it was captured.
+
+    Parameters
+    ----------
+    precision : {"float32", "tf32"}
+        "tf32" rounds factors to 10 bits of mantissa, for tensor cores; "float32" is the default.
+
+    Raises
+    ------
+    DeviceError
+        If it is another word.
+
+    Examples
+    --------
+    >>> import bppsa_cupy as bp
+    >>> bp.set_precision("tf32")
+    >>> bp.set_precision("float32")
+    """
+    from bppsa_cupy.devices.cuda import CudaDevice
+
+    if not is_one_of(precision, ["float32", "tf32"]):
+        raise DeviceError(f"set_precision got {precision!r}: it takes 'float32' or 'tf32'")
+    CudaDevice.precision = precision

@@ -75,6 +75,8 @@ class CudaDevice(Device):
     name = "cuda"
     units_innermost = True
     tunes = True
+    #: How cuBLAS multiplies float32 matrices: see `set_precision`.
+    precision = "float32"
 
     def __init__(self) -> None:
         super().__init__()
@@ -127,7 +129,7 @@ class CudaDevice(Device):
             if self._workspace is None:
                 self._workspace = self.xp.cuda.alloc(WORKSPACE)
             workspace = self._workspace.ptr
-        call_gemm(self.xp, real.name, arguments, workspace)
+        call_gemm(self.xp, real.name, arguments, workspace, self.precision)
 
     def asarray(self, array: Any, dtype: Any = None) -> Any:
         if not isinstance(array, self.xp.ndarray):
@@ -413,6 +415,11 @@ class CudaDevice(Device):
 WORKSPACE = 32 << 20
 _POINTER, _INT = ctypes.c_void_p, ctypes.c_int
 _GEMM: tuple[Any, ...] = (_POINTER, *[_INT] * 5, *[_POINTER] * 2, _INT, _POINTER, _INT, *[_POINTER] * 2, _INT)
+_GEMM_EX: tuple[Any, ...] = (
+    _POINTER, *[_INT] * 5, *[_POINTER] * 2, *[_INT] * 2, _POINTER, *[_INT] * 2, *[_POINTER] * 2, *[_INT] * 4
+)  # fmt: skip
+#: CUDA_R_32F, CUBLAS_COMPUTE_32F_FAST_TF32 and CUBLAS_GEMM_DEFAULT.
+_FLOAT32, _BY_TF32, _ANY_ALGORITHM = 0, 77, -1
 
 
 @cache
@@ -424,11 +431,12 @@ def open_library(cupy: Any) -> Any:
     library.cublasSetStream_v2.argtypes = (_POINTER, _POINTER)
     library.cublasSetWorkspace_v2.argtypes = (_POINTER, _POINTER, ctypes.c_size_t)
     library.cublasSgemm_v2.argtypes = library.cublasDgemm_v2.argtypes = _GEMM
+    library.cublasGemmEx.argtypes = _GEMM_EX
     return library
 
 
-def call_gemm(cupy: Any, real: str, arguments: tuple[int, ...], workspace: int) -> None:
-    """Call cublasSgemm or cublasDgemm on the current stream.
+def call_gemm(cupy: Any, real: str, arguments: tuple[int, ...], workspace: int, precision: str) -> None:
+    """Call cublasSgemm, cublasDgemm or, for TF32, cublasGemmEx on the current stream.
 
     Parameters
     ----------
@@ -438,6 +446,8 @@ def call_gemm(cupy: Any, real: str, arguments: tuple[int, ...], workspace: int) 
         The arguments after the handle, pointers as addresses.
     workspace : int
         The address of WORKSPACE bytes on the GPU for a captured call; 0: the workspace of cuBLAS.
+    precision : {"float32", "tf32"}
+        How float32 matrices are multiplied.
 
     Raises
     ------
@@ -447,6 +457,13 @@ def call_gemm(cupy: Any, real: str, arguments: tuple[int, ...], workspace: int) 
     handle = cupy.cuda.get_cublas_handle()
     library = open_library(cupy)
     gemm = library.cublasSgemm_v2 if real == "float32" else library.cublasDgemm_v2
+    if real == "float32" and precision == "tf32":
+        *head, a, a_apart, b, b_apart, sum_before, c, c_apart = arguments
+        arguments = (
+            *head, a, _FLOAT32, a_apart, b, _FLOAT32, b_apart, sum_before, c, _FLOAT32, c_apart, _BY_TF32,
+            _ANY_ALGORITHM,
+        )  # fmt: skip
+        gemm = library.cublasGemmEx
     # Setting the stream also resets the workspace.
     status = library.cublasSetStream_v2(handle, cupy.cuda.get_current_stream().ptr)
     if not status and workspace:

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 from cupy_fixtures import install, no_device_is_kept, stub  # noqa: F401  fixtures
+from cupy_stub_memory import Memory
 from executors import make_device
 from kernel_cases import CASES, arguments
 from kernel_comparison import turned
@@ -139,3 +140,19 @@ def test_a_training_step_is_the_hosts(stub: CudaDevice, rng: np.random.Generator
         parameters.append({name: device.to_host(value) for name, value in net.parameters.items()})
     for name, expected in parameters[0].items():
         assert_close(parameters[1][name], expected, length=10**6, what=name)
+
+
+def test_products_by_tf32_are_asked_for(stub: CudaDevice, rng: np.random.Generator) -> None:
+    before = Memory.tf32_products
+    try:
+        bp.set_precision("tf32")
+        for dtype in (np.float32, np.float64):
+            a, b = rng.standard_normal((3, 5)).astype(dtype), rng.standard_normal((5, 4)).astype(dtype)
+            out = stub.zeros((3, 4), dtype)
+            stub.multiply(stub.asarray(a), stub.asarray(b), out)
+            np.testing.assert_allclose(stub.to_host(out), a @ b, rtol=2e-3, atol=2e-3)
+    finally:
+        bp.set_precision("float32")
+    assert Memory.tf32_products == before + 1
+    with pytest.raises(bp.DeviceError, match="bfloat16"):
+        bp.set_precision("bfloat16")

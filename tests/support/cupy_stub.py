@@ -303,6 +303,13 @@ def make_cupy(
 
         return call
 
+    def gemm_ex(*given: int) -> int:
+        """cublasGemmEx of float32 matrices by TF32."""
+        types, (compute, algorithm) = [given[k] for k in (8, 11, 15)], given[17:]
+        assert types == [0, 0, 0] and (compute, algorithm) == (77, -1)
+        Memory.tf32_products += 1
+        return gemm("float32")(*(one for k, one in enumerate(given[:17]) if k not in (8, 11, 15)))
+
     cupy.linalg = SimpleNamespace(norm=norm)
     cupy.ndarray, cupy.empty, cupy.asarray, cupy.array = ndarray, empty, asarray, asarray
     cupy.ascontiguousarray = ascontiguousarray
@@ -333,6 +340,7 @@ def make_cupy(
                 cublasSetWorkspace_v2=lambda handle, memory, size: 0,
                 cublasSgemm_v2=gemm("float32"),
                 cublasDgemm_v2=gemm("float64"),
+                cublasGemmEx=gemm_ex,
             ),
         ),
         get_cublas_handle=lambda: None,

@@ -60,6 +60,8 @@ class Memory:
     """How often memory was taken, and how often it is there: for ever where `most` is None."""
 
     taken = 0
+    #: Products that cuBLAS was asked to make by TF32.
+    tf32_products = 0
     most: int | None = None
     #: The pools that blocks `using_allocator` have entered.
     pools: list[Any] = []  # noqa: RUF012
