@@ -13,7 +13,7 @@ import numpy as np
 
 from bppsa_cupy.arguments import as_integer
 from bppsa_cupy.data import Dataset, number_of_batches
-from bppsa_cupy.errors import CheckpointError
+from bppsa_cupy.errors import BppsaError, CheckpointError
 from bppsa_cupy.network.sequential import Sequential
 from bppsa_cupy.plan.compare import differences
 from bppsa_cupy.system.hdf5 import attribute, create, open_file, read_array, write_array
@@ -182,6 +182,21 @@ def snapshot(
         epoch=step // per_epoch,
         step=step,
     )  # fmt: skip
+
+
+def restore_from(
+    network: Sequential,
+    optimizer: Optimizer,
+    path: str | os.PathLike[str],
+    settings: Settings,
+    dataset: Dataset,
+) -> int:
+    """`restore` from the checkpoint at `path`, which an error names."""
+    checkpoint = load_checkpoint(path)
+    try:
+        return restore(network, optimizer, checkpoint, settings, dataset)
+    except BppsaError as error:
+        raise CheckpointError(f"{path}: {error}") from error
 
 
 def restore(

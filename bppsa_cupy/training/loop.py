@@ -25,7 +25,7 @@ from bppsa_cupy.network.sequential import Sequential
 from bppsa_cupy.raw_kernels import KERNELS
 from bppsa_cupy.system.files import check_writable, write_failure, write_text
 from bppsa_cupy.system.memory import check_thread_room
-from bppsa_cupy.training.checkpoint import load_checkpoint, restore, save_checkpoint, snapshot
+from bppsa_cupy.training.checkpoint import restore_from, save_checkpoint, snapshot
 from bppsa_cupy.training.losses import cross_entropy
 from bppsa_cupy.training.optimizer import Optimizer
 from bppsa_cupy.training.settings import Settings
@@ -76,11 +76,7 @@ def train(
         check_writable(settings.checkpoint, error=CheckpointError)
     step, good, wanted, ended = 0, resume, False, False
     if resume is not None:
-        checkpoint = load_checkpoint(resume)
-        try:
-            step = restore(network, optimizer, checkpoint, settings, dataset)
-        except BppsaError as error:
-            raise CheckpointError(f"{resume}: {error}") from error
+        step = restore_from(network, optimizer, resume, settings, dataset)
     per_epoch = number_of_batches(dataset.train, settings.batch_size)
     last = settings.last_step(per_epoch)
     history = History()
@@ -130,7 +126,7 @@ def train(
 class TrainingLog:
     """The log of training: a text file of one JSON object a row, each written when it is known.
 
-    path   None for no log; an older log is replaced
+    path   None for no log; the first row replaces an older log
     step   the step a resumed run goes on from: the older log's rows up to it stay
     begun  whether the log holds a row; also where there is no log
 
@@ -139,24 +135,21 @@ class TrainingLog:
 
     def __init__(self, path: Path | None, step: int = 0) -> None:
         self._path, self._file = path, None
-        self.begun = path is None
-        if path is None:
-            return
-        kept = _rows_up_to(path, step) if step and path.is_file() else []
-        self.begun = bool(kept)
-        try:
-            if path.is_file() or not path.exists():
-                write_text(path, "".join(kept))
-            self._file = io.FileIO(path, "a")
-        except OSError as cause:
-            raise BppsaError(write_failure(path, cause)) from cause
+        self._rows = _rows_up_to(path, step) if path is not None and step and path.is_file() else []
+        self.begun = path is None or bool(self._rows)
+        if path is not None and (path.is_file() or not path.exists()):
+            check_writable(path)
 
     def write(self, row: Row) -> None:
         """Add a row."""
-        if self._path is None or self._file is None:
+        if self._path is None:
             return
         self.begun = True
         try:
+            if self._file is None:
+                if self._path.is_file() or not self._path.exists():
+                    write_text(self._path, "".join(self._rows))
+                self._file = io.FileIO(self._path, "a")
             self._file.write(json.dumps(row, allow_nan=False).encode() + b"\n")
         except OSError as cause:
             raise BppsaError(write_failure(self._path, cause)) from cause
