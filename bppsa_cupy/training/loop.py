@@ -134,7 +134,8 @@ class TrainingLog:
     """
 
     def __init__(self, path: Path | None, step: int = 0) -> None:
-        self._path, self._file = path, None
+        self._path = path
+        self._file: io.FileIO | None = None
         self._rows = _rows_up_to(path, step) if path is not None and step and path.is_file() else []
         self.begun = path is None or bool(self._rows)
         if path is not None and (path.is_file() or not path.exists()):

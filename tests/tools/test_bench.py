@@ -17,6 +17,7 @@ FIELDS = {"case", "quantity", "ours", "theirs", "against", "unit", "ratio", "spr
 OPTIONS = {
     "jacobians": ("--columns", "3"),
     "linear": ("--against", "torch", "jax"),
+    "programs": ("--like", "neurogym"),
     "recurrent": ("--against", "torch", "jax"),
     "train": ("--prune", "0", "0.9", "--methods", "bp", "hybrid", "--dtype", "float64"),
     "pipeline": ("--pipelines", "stale", "1f1b"),
