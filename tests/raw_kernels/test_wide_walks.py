@@ -248,7 +248,7 @@ def grid_kernels(
 
 
 @pytest.mark.parametrize(
-    "cell, hidden, batch, reverse, per_step, blocks", some_rows(*GRIDS[:2], long=GRIDS[2:])
+    "cell, hidden, batch, reverse, per_step, blocks", some_rows(GRIDS[1], long=[GRIDS[0], *GRIDS[2:]])
 )
 def test_grids_give_what_the_host_gives(
     cell: str, hidden: int, batch: int, reverse: bool, per_step: bool, blocks: int
