@@ -31,11 +31,11 @@ def test_a_step_of_resnet20_is_pytorchs(method, rng):
     _, gradient = bp.cross_entropy(net.forward(x), labels)
     net.backward(gradient, method=method)
     if method in SCHEDULES:
-        assert len(net.last_backward.schedules) == 31  # 20 in 9 blocks, 11 outside
+        assert len(net.last_backward.schedules) == 11  # outside of the 9 blocks, which VJPs cross
         told = " ".join(net.last_backward.schedules)
         by_jacobians, by_vjps = (sum(map(int, re.findall(rf"(\d+) {kind}", told))) for kind in ("mv", "VJP"))
         assert net.last_backward.launches["csr_spmv"] == by_jacobians
-        assert by_jacobians + by_vjps == 41 and (by_vjps > 0) == (method == "hybrid")
+        assert by_jacobians + by_vjps == 12 and (by_vjps > 0) == (method == "hybrid")
     ours.step(net.gradients)
     theirs = reference.state_dict()
     for (name, array), (their_name, expected) in zip(net.state_dict().items(), theirs.items(), strict=True):
