@@ -109,7 +109,7 @@ def make_gradients(device: Device, walk: Walk, per_step: bool):
     dtype = walk.state.dtype
     shape = (walk.size.steps, walk.size.hidden, walk.size.batch)
     gradient = placed(device, rng.standard_normal(shape).astype(dtype)) if per_step else None
-    return gradient, placed(device, rng.standard_normal((walk.size.state, walk.size.batch)).astype(dtype))
+    return gradient, placed(device, rng.standard_normal(walk.initial.shape).astype(dtype))
 
 
 def on_host(array) -> np.ndarray:
