@@ -9,11 +9,11 @@ import numpy as np
 
 from bppsa_cupy.errors import ShapeError
 from bppsa_cupy.layers import Layer, MatrixRecurrent
-from bppsa_cupy.records.streaming import Flow, orthonormalize_rows
+from bppsa_cupy.records.streaming import HostFlow
 from bppsa_cupy.timescan import suffix
 
 
-class CellFlow(Flow):
+class CellFlow(HostFlow):
     """A recurrent layer of one direction, in float64 on the host.
 
     A state (S,) or (B, S) has the states of the inner layers one after the other, each h first, then c.
@@ -46,18 +46,8 @@ class CellFlow(Flow):
             )
         self.batch = len(self._state) if self._state.ndim == 2 else None
 
-    @property
-    def state(self) -> np.ndarray:
-        return self._state
-
-    def begin(self, tangent: np.ndarray) -> None:
-        self.tangent = tangent
-
     def push(self, x: Any) -> None:
         self._state, self.tangent = self.evaluate(x, self._state, self.tangent)
-
-    def orthonormalize(self) -> np.ndarray:
-        return orthonormalize_rows(self.tangent)
 
     def linearize(self, x: Any, points: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         self.batch = len(points)

@@ -100,7 +100,23 @@ def orthonormalize_rows(rows: np.ndarray) -> np.ndarray:
     return diagonal
 
 
-class StepFlow(Flow):
+class HostFlow(Flow):
+    """A flow whose state and tangent vectors are NumPy arrays."""
+
+    _state: np.ndarray
+
+    @property
+    def state(self) -> np.ndarray:
+        return self._state
+
+    def begin(self, tangent: np.ndarray) -> None:
+        self.tangent = tangent
+
+    def orthonormalize(self) -> np.ndarray:
+        return orthonormalize_rows(self.tangent)
+
+
+class StepFlow(HostFlow):
     """A step that is written in NumPy and returns the next state and its Jacobian."""
 
     def __init__(self, step: Any, h0: Any) -> None:
@@ -110,13 +126,6 @@ class StepFlow(Flow):
             raise ShapeError(f"h0 has shape {self._state.shape}: pass (S,), or (B, S) for a batch")
         self.size = self._state.shape[-1]
         self.batch = len(self._state) if self._state.ndim == 2 else None
-
-    @property
-    def state(self) -> np.ndarray:
-        return self._state
-
-    def begin(self, tangent: np.ndarray) -> None:
-        self.tangent = tangent
 
     def evaluate(self, x: Any, h: np.ndarray) -> tuple[np.ndarray, Any]:
         """The next state and the Jacobian of the step: an array, a sparse matrix or a function."""
@@ -134,9 +143,6 @@ class StepFlow(Flow):
     def push(self, x: Any) -> None:
         self._state, jacobian = self.evaluate(x, self._state)
         self.tangent = multiply(jacobian, self.tangent)
-
-    def orthonormalize(self) -> np.ndarray:
-        return orthonormalize_rows(self.tangent)
 
     def linearize(self, x: Any, points: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         eye = np.eye(self.size)
