@@ -17,15 +17,23 @@ METHODS = ("auto", "bp", *SCHEDULES)
 class BackwardReport:
     """What a backward pass ran.
 
-    method     "bp", "linear", "blelloch" or "hybrid"
-    requested  the method that was asked for
-    reason     why this one
-    schedules  one a run of layers, the first run's first, e.g. "hybrid of 2 levels: 7 mv and 3 mm in 6
-               levels"; empty for bp
-    backward_ways  how each recurrent layer went back over time, and why: one an inner layer and direction,
-               e.g. "0 RNN l0: chunked, 300 chunks of 100 (measured on cuda)"
-    launches   kernels launched, by name; `launched` is their sum
-    device     the device's name
+    Attributes
+    ----------
+    method : str
+        "bp", "linear", "blelloch" or "hybrid".
+    requested : str
+        The method that was asked for.
+    reason : str
+        Why this method ran.
+    schedules : tuple of str
+        One per run of layers, such as "hybrid of 2 levels: 7 mv and 3 mm in 6 levels"; empty for "bp".
+    launches : dict of str to int
+        Kernel launches by name.
+    device : str
+        Name of the device.
+    backward_ways : tuple of str
+        Method and reason per inner recurrent layer and direction, such as "0 RNN l0: chunked, 300 chunks of
+        100 (measured on cuda)".
     """
 
     method: str
@@ -38,6 +46,7 @@ class BackwardReport:
 
     @property
     def launched(self) -> int:
+        """The number of kernel launches."""
         return sum(self.launches.values())
 
 

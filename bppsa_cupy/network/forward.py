@@ -126,16 +126,28 @@ def _by_layer(recurrent: Mapping[int, Recurrent], given: Any, what: str) -> Mapp
 
 
 class Steps:
-    """What `net.steps()` gives: called with the input of a step (B, F), it puts out that step's output, and
-    keeps the states of all recurrent layers, those inside of residual blocks too, for the next one.
+    """A network that runs one time step per call, for generation.
 
-        steps = net.steps()
-        for t in range(T):
-            y = steps(x[:, t])
+    `net.steps()` creates it. Each call takes one input step (B, F) and returns its output. The states of all
+    recurrent layers are kept for the next call.
 
-    It is in evaluation mode, on the network's present parameters. On the host it leaves the bits of a pass
-    over all steps whose recurrent layers go serially. Raises ShapeError, with the layer, where one needs more
-    of a sequence than the step and a state, and for a batch of another size than the first.
+    Raises
+    ------
+    ShapeError
+        If a layer needs the whole sequence, or a call changes the batch size.
+
+    Notes
+    -----
+    Steps run in evaluation mode with the present parameters. On the host their results are bit-identical to
+    one serial pass.
+
+    Examples
+    --------
+    >>> import numpy as np, bppsa_cupy as bp
+    >>> net = bp.Sequential([bp.RNN(3, 5)], input_shape=(None, 3), device="host")
+    >>> steps, x = net.steps(), np.ones((2, 7, 3), np.float32)
+    >>> np.array_equal(np.stack([steps(x[:, t]) for t in range(7)], 1), net.forward(x))
+    True
     """
 
     def __init__(self, whole: Architecture, new_context: Callable[[int, Architecture], Context]) -> None:
@@ -156,7 +168,18 @@ class Steps:
         self._batch: int | None = None
 
     def __call__(self, x: Any) -> Array:
-        """The output of a step, (B, ...), a copy, on the device."""
+        """Return the output of one step.
+
+        Parameters
+        ----------
+        x : array, (B, F)
+            The input of the step.
+
+        Returns
+        -------
+        array, (B, ...)
+            A copy, on the device.
+        """
         features = self._architecture.input_shape[1]
 
         def check(shape: tuple[int, ...]) -> None:

@@ -19,17 +19,26 @@ from bppsa_cupy.network.parameters import ParameterSet
 
 @dataclass
 class Pass:
-    """Activations and masks of one forward pass; several of one network may be alive at once.
+    """One forward pass; several of one network may exist at the same time.
 
-    parameters        those of the network that the pass belongs to; device and dtype are theirs
-    architecture      the network's at this pass, with the masks it used
-    layers            each layer's context
-    input, output     (B, ...); the output is None until the pass has come to its end
-    version           of the parameters the pass used
-    keeps             whether it keeps what a way back needs
-    output_gradients  by layer index, the gradient by that layer's output in the last backward pass;
-                      views of buffers, forgotten when the network goes back through another pass
-    stream            where its latest work was launched: work on another stream waits for it
+    Attributes
+    ----------
+    parameters : ParameterSet
+        The parameters of the network that the pass belongs to.
+    architecture : Architecture
+        The layers with the masks of this pass.
+    layers : list of Context
+        The context of each layer.
+    input, output : array, (B, ...)
+        The output is None until the pass ends.
+    version : int
+        Version of the parameters that the pass used.
+    keeps : bool
+        Whether the pass stores what a backward pass needs.
+    output_gradients : dict of int to array
+        Gradients by layer outputs in the last backward pass, by layer index: views of buffers.
+    stream : object
+        The stream of the latest work; work on another stream waits for it.
     """
 
     parameters: ParameterSet
@@ -55,12 +64,12 @@ class Pass:
         return int(self.input.shape[0])
 
     def shape_at(self, index: int) -> tuple[int, ...]:
-        """The shape (B, ...) of this pass's input of layer `index`, or of the output after the last one."""
+        """The shape (B, ...) of the input of layer `index`, or of the output after the last layer."""
         shape = self.architecture.shapes[index]
         return self.batch, *(self.input.shape[1] if size is None else size for size in shape)
 
     def forget_gradients(self) -> None:
-        """Drop the gradients by the layers' outputs, inside of residual blocks too."""
+        """Drop the gradients by layer outputs, in residual blocks too."""
         self.output_gradients.clear()
         if ResidualContext in map(type, self.layers):
             for place in walk(self.architecture, self.layers):
@@ -74,18 +83,20 @@ class Pass:
 
     @property
     def states(self) -> dict[int, Any]:
-        """Each recurrent layer's state after the last step, by the layer's index: (num_layers D, B, H), for
-        an LSTM the pair of h and c. Buffers that the pass's next forward writes over."""
+        """Final states of recurrent layers by layer index: (num_layers D, B, H), a pair (h, c) for an LSTM.
+
+        The next forward pass into this pass overwrites them.
+        """
         return self._saved("states")
 
     @property
     def state_gradients(self) -> dict[int, Any]:
-        """The gradients by the states before the first step, likewise; empty before a backward pass."""
+        """Gradients by the initial states, in the form of `states`; empty before a backward pass."""
         return self._saved("state_gradients")
 
     @property
     def forward_ways(self) -> tuple[str, ...]:
-        """How each recurrent layer went forward over time, and why: one an inner layer and direction."""
+        """Method and reason of each recurrent layer's forward pass: one per inner layer and direction."""
         return tuple(line for walker in self.walkers() for line in walker.labelled(walker.ctx.forward_ways))
 
     def walkers(self) -> list[Walker]:

@@ -16,24 +16,41 @@ A_SHARE = "a number from 0 to 1, as 0.97"
 
 
 def prune(network: Sequential, fraction: float, scope: str = "layer") -> dict[str, np.ndarray]:
-    """Set the `fraction` of weights of the smallest magnitude to 0, where masks hold them from now on.
+    """Prune the weights of smallest magnitude, by masks that keep them 0.
 
-    Weights of Conv2d and Linear layers are pruned; biases and recurrent layers are kept whole.
+    Only weights of Conv2d and Linear layers are pruned.
 
-    fraction  from 0 to 1, of all weights; those that are masked already count, and stay masked, so that
-              pruning again only adds zeros
-    scope     "layer" prunes that fraction in every layer (See et al.: class-uniform); "global" by one
-              threshold over all layers (class-blind), which may take the whole of a layer whose weights are
-              small, as wide layers' are before training
+    Parameters
+    ----------
+    network : Sequential
+        The network to prune.
+    fraction : float
+        Share of the weights to prune, from 0 to 1. Masked weights count and stay masked.
+    scope : {"layer", "global"}, default: "layer"
+        "layer" prunes this share of every layer (class-uniform in See et al. 2016). "global" uses one
+        threshold for all layers (class-blind), which can empty a layer whose weights are small.
 
-    Returns the masks by parameter name, bool and read-only: True where the weight is kept. A layer that
-    loses no weight has none. Of n weights round(fraction · n) are pruned. Magnitudes are compared
-    in float32, equal ones by their position, the first one pruned first: networks of both dtypes get the same
-    masks.
+    Returns
+    -------
+    dict of str to numpy.ndarray
+        The masks by parameter name, bool and read-only: True where a weight is kept. Dense layers have none.
 
-    The network's fingerprint follows the masks, so a plan made before does not fit any more: make a new one.
-    Raises PruneError for another fraction or scope, weights that are not finite, and a network with no such
-    layer; nothing is pruned then.
+    Raises
+    ------
+    PruneError
+        If an argument is out of range, a weight is not finite, or no layer can be pruned. Nothing is pruned.
+
+    Notes
+    -----
+    Of n weights, round(fraction n) are pruned. Magnitudes are compared in float32. Of equal magnitudes, the
+    first are pruned first. A plan made before no longer fits the network.
+
+    Examples
+    --------
+    >>> import bppsa_cupy as bp
+    >>> net = bp.Sequential([bp.Linear(10, 10)], input_shape=(10,), device="host")
+    >>> int(bp.prune(net, 0.9)["0.weight"].sum())
+    10
     """
     as_instance("prune", "a network", network, Sequential, "a Sequential", error=PruneError)
     fraction = as_number("prune", "fraction", fraction, lambda f: 0 <= f <= 1, A_SHARE, error=PruneError)
@@ -59,16 +76,42 @@ def prune(network: Sequential, fraction: float, scope: str = "layer") -> dict[st
 
 
 def regrow(network: Sequential, gradients: Mapping[str, Any], fraction: float) -> dict[str, np.ndarray]:
-    """Drop the `fraction` of every layer's kept weights with the smallest magnitudes, and keep as many that
-    have the largest gradients of those left (Evci et al. 2020, algorithm 1); the new masks.
+    """Move masks: drop the smallest kept weights, and keep as many with large gradients.
 
-    gradients  by all weights of each layer with a mask, by the weight's name, of its shape: those of a pass
-               without masks. Of k kept weights round(fraction · k) are dropped. Equal magnitudes, compared
-               in float32, are dropped by their position, the first one first; of equal gradients the first
-               ones grow
+    Algorithm 1 of RigL (Evci et al. 2020).
 
-    Raises PruneError for another fraction, for gradients that are missing, of another shape or not finite;
-    nothing is changed then.
+    Parameters
+    ----------
+    network : Sequential
+        A network with masks.
+    gradients : mapping of str to array
+        Dense gradients of every masked weight, from a pass without masks.
+    fraction : float
+        Share of each layer's kept weights to drop, from 0 to 1.
+
+    Returns
+    -------
+    dict of str to numpy.ndarray
+        The new masks. Each keeps as many weights as before.
+
+    Raises
+    ------
+    PruneError
+        If a gradient is missing, has another shape or is not finite. Nothing changes.
+
+    Notes
+    -----
+    Of k kept weights, round(fraction k) are dropped. Magnitudes are compared in float32. Of equal magnitudes
+    the first are dropped first. Of equal gradients the first grow first.
+
+    Examples
+    --------
+    >>> import numpy as np, bppsa_cupy as bp
+    >>> net = bp.Sequential([bp.Linear(2, 1)], input_shape=(2,), device="host")
+    >>> net.parameters["0.weight"] = np.array([[3.0, 1.0]])
+    >>> before = bp.prune(net, 0.5)["0.weight"]
+    >>> before.tolist(), bp.regrow(net, {"0.weight": [[0.0, 9.0]]}, 1.0)["0.weight"].tolist()
+    ([[True, False]], [[False, True]])
     """
     as_instance("regrow", "a network", network, Sequential, "a Sequential", error=PruneError)
     fraction = as_number("regrow", "fraction", fraction, lambda f: 0 <= f <= 1, A_SHARE, error=PruneError)
@@ -102,7 +145,7 @@ def regrow(network: Sequential, gradients: Mapping[str, Any], fraction: float) -
 
 
 def _magnitudes(network: Sequential, name: str, mask: np.ndarray | None) -> np.ndarray:
-    """|w| in float32, flat; -1 where it is masked. Raises PruneError where a weight is not finite."""
+    """|w| in float32, flat; -1 where masked. Raises PruneError for a weight that is not finite."""
     weights = np.asarray(network.device.to_host(network.parameters[name]))
     if not np.isfinite(weights).all():
         raise PruneError(f"{name} holds NaN or infinity: it cannot be pruned by magnitude")
@@ -113,7 +156,7 @@ def _magnitudes(network: Sequential, name: str, mask: np.ndarray | None) -> np.n
 
 
 def _kept(magnitudes: np.ndarray, fraction: float) -> np.ndarray:
-    """Which of the values stay when the smallest `fraction` goes, and with it all that are -1."""
+    """The values that stay when the smallest `fraction` is pruned; values of -1 are always pruned."""
     count = round(fraction * magnitudes.size)
     kept = magnitudes >= 0
     if count:

@@ -33,20 +33,47 @@ Self = TypeVar("Self", bound="Sequential")
 
 
 class Sequential:
-    """Layers one after another, their parameters, and the latest forward pass.
+    """A network of layers, applied one after another.
 
-    layers       Layer objects in order
-    input_shape  of one sample, e.g. (3, 32, 32), or (T, F) of sequences; (None, F) takes any T
-    seed         of the initial parameters (PyTorch's default distributions), an integer of at least 0
-    dtype        "float32" or "float64", of parameters, activations and gradients
-    device       "auto", "cuda" (or "gpu") or "host" (or "cpu")
+    Parameters
+    ----------
+    layers : sequence of Layer
+        The layers in order.
+    input_shape : tuple of int
+        Shape of one sample: (3, 32, 32) for images, (T, F) for sequences. (None, F) accepts any T.
+    seed : int, default: 0
+        Seed of the initial parameters, which follow PyTorch's default distributions.
+    dtype : {"float32", "float64"}, default: "float32"
+        Dtype of parameters, activations and gradients.
+    device : {"auto", "cuda", "gpu", "host", "cpu"} or Device, default: "auto"
+        "auto" uses a GPU if CuPy finds one, else the host.
 
-    buffers       what layers hold beside parameters, by name: BatchNorm's running statistics
-    random_state  what the random numbers of training (Dropout) follow from, as JSON holds it: a key drawn
-                  from the seed, and the number of forward passes in training mode so far
+    Attributes
+    ----------
+    parameters, gradients : ParameterSet
+        Arrays by name, as PyTorch's Sequential names them: "0.weight".
+    buffers : BufferSet
+        Arrays that are not trained, such as the running statistics of batch normalization.
+    last_pass : Pass or None
+        The latest forward pass.
+    last_backward : BackwardReport or None
+        The method, its reason and the kernel launches of the latest backward pass.
+    random_state : dict
+        A key from the seed and the number of training passes. Dropout draws from both.
 
-    Parameters are named as PyTorch's Sequential names them: "0.weight". Raises ShapeError where a
-    layer does not take what the one before it gives.
+    Raises
+    ------
+    ShapeError
+        If a layer does not accept the output shape of the previous layer.
+
+    Examples
+    --------
+    >>> import numpy as np, bppsa_cupy as bp
+    >>> net = bp.Sequential([bp.Linear(4, 3), bp.Tanh()], input_shape=(4,), device="host")
+    >>> net.forward(np.ones((2, 4), np.float32)).shape
+    (2, 3)
+    >>> sorted(net.parameters)
+    ['0.bias', '0.weight']
     """
 
     #: The number of training passes on the device, (1,) int64, that a captured step draws from.
@@ -101,8 +128,7 @@ class Sequential:
 
     @property
     def architecture(self) -> Architecture:
-        """The layers with their masks, their shapes and Jacobians, in the present mode; `set_masks` makes
-        another one."""
+        """The layers with their masks, shapes and Jacobians, in the present mode."""
         if self._whole is not None and self._whole[0]._architecture is not self._whole[2]:
             self._whole = (*self._whole[:2], self._whole[0]._architecture)
             self._architecture = self._whole[2].part(self._whole[1])
@@ -110,63 +136,88 @@ class Sequential:
 
     @property
     def layers(self) -> tuple[Layer, ...]:
+        """The layers in order."""
         return self.architecture.layers
 
     @property
     def input_shape(self) -> tuple[int, ...]:
+        """The shape of one input sample."""
         return self.architecture.input_shape
 
     @property
     def output_shape(self) -> tuple[int, ...]:
+        """The shape of one output sample."""
         return self.architecture.output_shape
 
     @property
     def shapes(self) -> tuple[tuple[int, ...], ...]:
+        """The shapes of one sample before the first layer and after each layer."""
         return self.architecture.shapes
 
     @property
     def jacobians(self) -> tuple[Any, ...]:
+        """The transposed Jacobian of each layer; None for layers that have none."""
         return self.architecture.jacobians
 
     @property
     def masks(self) -> dict[str, np.ndarray]:
+        """The masks by parameter name: True where a weight is kept."""
         return self.architecture.masks
 
     @property
     def needs_plan(self) -> bool:
+        """Whether a scan needs a plan: some run of layers has more than one Jacobian."""
         return self.architecture.needs_plan
 
     @property
     def fingerprint(self) -> str:
+        """SHA-256 of the geometry, the masks and the mode."""
         return self.architecture.fingerprint
 
     def describe(self) -> dict[str, Any]:
+        """Return the geometry of the network as JSON values."""
         return self.architecture.describe()
 
     def summary(self) -> Summary:
-        """Every layer's shapes, parameters and Jacobian; as text, `print(net.summary())`, a table. Jacobians'
-        patterns that were not asked for yet are made: of a VGG-11 in some seconds."""
+        """Return shapes, parameters and Jacobian size of every layer.
+
+        Returns
+        -------
+        Summary
+            `print(net.summary())` prints a table.
+
+        Notes
+        -----
+        The call computes the Jacobian patterns that do not exist yet. VGG-11 needs some seconds.
+
+        Examples
+        --------
+        >>> import bppsa_cupy as bp
+        >>> net = bp.Sequential([bp.Linear(4, 3), bp.Tanh()], input_shape=(4,), device="host")
+        >>> net.summary().nnz
+        15
+        """
         return summarize(self.architecture, self.dtype)
 
     @property
     def by_kept_weights(self) -> tuple[str, ...]:
-        """The layers, by the paths that name their parameters, "3.body.1", that go by the list of the weights
-        that their masks keep, by a fixed rule of how many there are."""
+        """Names of the masked layers that compute with a list of their kept weights, such as "3.body.1"."""
         return tuple(name.rpartition(".")[0] for name in self.architecture.kept(self.device.name))
 
     def chains(self) -> tuple[Chain, ...]:
+        """Return the chains of Jacobians that a plan is made for."""
         return self.architecture.chains()
 
     def __len__(self) -> int:
         return len(self.layers)
 
     def train(self: Self) -> Self:
-        """Training mode, for layers that differ in it."""
+        """Switch to training mode and return the network."""
         self.training = True
         return self
 
     def eval(self: Self) -> Self:
-        """Evaluation mode."""
+        """Switch to evaluation mode and return the network."""
         self.training = False
         return self
 
@@ -179,13 +230,32 @@ class Sequential:
     def __getitem__(self, index: slice) -> Sequential: ...
 
     def __getitem__(self, index: int | slice) -> Layer | Sequential:
-        """Layer `index`, or a network of consecutive layers, net[:3], which is a view.
+        """Return layer `index`, or a view of consecutive layers, such as net[:3].
 
-        A view shares parameters, gradients, buffers, masks and the random state: a step of an optimizer on
-        `net[:3].parameters` changes `net`, and the backward pass of either overwrites the same gradients.
-        The view has its own passes, plan, and mode, which is that of `net` at first. Its layers and names
-        count from 0, so `net[3:]` calls layer 3 "0". A copy or pickle of it is an independent network.
-        Raises ShapeError for layers that do not follow each other.
+        Parameters
+        ----------
+        index : int or slice
+            A slice must have step 1.
+
+        Returns
+        -------
+        Layer or Sequential
+
+        Raises
+        ------
+        ShapeError
+            If the layers of a slice are not consecutive.
+
+        Notes ----- A view shares parameters, gradients, buffers, masks and random state with the network. It
+        has its own passes, plan and mode. Its layers count from 0: `net[3:]` calls layer 3 "0". A copy or
+        pickle of a view is an independent network.
+
+        Examples
+        --------
+        >>> import bppsa_cupy as bp
+        >>> net = bp.Sequential([bp.Linear(4, 3), bp.Tanh()], input_shape=(4,), device="host")
+        >>> net[0], net[1:].input_shape
+        (Linear(in_features=4, out_features=3, bias=True), (3,))
         """
         if isinstance(index, slice):
             return self._part(_consecutive(index, len(self)))
@@ -220,27 +290,47 @@ class Sequential:
 
     @property
     def writes(self) -> bool:
-        """Whether this process writes files and speaks; of several ranks one alone does."""
+        """Whether this process writes files and prints messages. Among ranks, only one does."""
         return True
 
     def on_any_rank(self, flag: bool) -> bool:
-        """Whether the flag is true here, or on another of several ranks; collective."""
+        """Whether `flag` is true on any rank. Every rank must call it."""
         return flag
 
     def own_samples(self, batch: int) -> slice:
-        """Which samples of a batch this process reads; of several ranks that share batches a part."""
+        """Return the samples of a batch that this process reads. Ranks that split batches read a part."""
         return slice(0, batch)
 
     # ---- masks ----
 
     def set_masks(self, masks: Mapping[str, Any]) -> None:
-        """Give weights these masks, by parameter name, in place of all the network has: those that are 0 or
-        False in a mask are set to 0 and stay 0, through the steps of an optimizer whose momentum is older
-        too. What the caller sets in place no pass reads; it is set back in `state_dict`.
+        """Replace all masks of the network.
 
-        A plan made for other masks does not fit any more, and raises PlanMismatchError when it is used.
-        Raises ShapeError for a name that is no weight of a Conv2d or Linear, and for a mask of another shape,
-        DeviceError where the device has too little memory; nothing is set then.
+        Weights where a mask is 0 or False are set to 0 and stay 0 during training.
+
+        Parameters
+        ----------
+        masks : mapping of str to array
+            Masks by weight name, each of the weight's shape. Weights without a mask are dense.
+
+        Raises
+        ------
+        ShapeError
+            If a name is no weight of a Conv2d or Linear layer, or a mask has another shape. Nothing is set.
+        DeviceError
+            If the device has too little memory. Nothing is set.
+
+        Notes
+        -----
+        A plan made for other masks no longer fits: `use` raises PlanMismatchError.
+
+        Examples
+        --------
+        >>> import numpy as np, bppsa_cupy as bp
+        >>> net = bp.Sequential([bp.Linear(2, 2, bias=False)], input_shape=(2,), device="host")
+        >>> net.set_masks({"0.weight": [[1, 0], [0, 1]]})
+        >>> int(np.count_nonzero(net.parameters["0.weight"]))
+        2
         """
         takes = "arrays by the weight's name"
         as_instance("set_masks", "masks", masks, Mapping, takes)  # type: ignore[type-abstract]
@@ -261,7 +351,7 @@ class Sequential:
         return self._architecture.with_masks(masks)
 
     def described_with_masks(self, masks: Mapping[str, Any]) -> dict[str, Any]:
-        """`describe()` as it would be with these masks, which `set_masks` takes or refuses."""
+        """Return `describe()` as it would be with these masks."""
         return self._with_masks(masks).describe()
 
     def _take_masks(self, masked: Architecture) -> None:
@@ -289,23 +379,48 @@ class Sequential:
     def forward(
         self, x: Any, lengths: Any = None, states: Any = None, *, into: Pass | None = None, keep: bool = True
     ) -> Array:
-        """The output for a batch `x` (B, *input_shape), B >= 1. A list of numbers takes the network's
-        dtype; an array of another one is converted where every value stays what it is, with a warning the
-        first time.
+        """Return the output for a batch.
 
-        lengths  of sequences (B, T, F): (B,) integers from 1 to T, where each sample ends; by default at T.
-                 Recurrent layers take no step after it, and put out 0 there
-        states   recurrent layers' states before the first step, by the layer's index: (num_layers D, B, H),
-                 for an LSTM the pair of h and c; by default 0. A single recurrent layer may be given
-                 its state alone. Those after the last step are then in `last_pass.states`
+        Parameters
+        ----------
+        x : array, (B, *input_shape)
+            B >= 1 samples. Lists get the network's dtype. Arrays of another dtype are converted, with one
+            warning, if every value stays the same.
+        lengths : array of int, (B,), optional
+            Valid steps of each sequence, from 1 to T. Recurrent layers skip later steps and return 0 there.
+        states : dict of int to array, optional
+            Initial states of recurrent layers by layer index, (num_layers D, B, H) each. An LSTM takes the
+            pair (h, c). Zeros by default. A network with a single recurrent layer also accepts its state
+            alone.
+        into : Pass, optional
+            An earlier pass whose arrays may be overwritten, its output included.
+        keep : bool, default: True
+            False stores nothing for a backward pass. Recurrent layers then need less memory.
 
-        keep     whether `backward` or `transposed_jacobians` may follow. Without it recurrent layers keep
-                 outputs and last states alone: they take a part of the steps at a time, in the same memory
+        Returns
+        -------
+        array, (B, *output_shape)
 
-        The pass is kept as `last_pass`. `into` names an earlier pass whose arrays may be written
-        over, among them the output it returned; without it the pass takes new arrays. `x` is kept by
-        reference until the backward pass. Raises ShapeError naming both shapes or dtypes, DeviceError where
-        the device has too little memory.
+        Raises
+        ------
+        ShapeError
+            If a shape or dtype does not fit.
+        DeviceError
+            If the device has too little memory.
+
+        Notes
+        -----
+        The pass is stored as `last_pass`, and `last_pass.states` holds the final states. The pass holds a
+        reference to `x`, so do not change `x` before the backward pass.
+
+        Examples
+        --------
+        >>> import numpy as np, bppsa_cupy as bp
+        >>> net = bp.Sequential([bp.RNN(3, 5)], input_shape=(None, 3), device="host")
+        >>> net.forward(np.ones((2, 7, 3), np.float32), lengths=[7, 4]).shape
+        (2, 7, 5)
+        >>> net.last_pass.states[0].shape
+        (1, 2, 5)
         """
         with self.device.naming_memory:
             current = (
@@ -323,11 +438,11 @@ class Sequential:
         return y
 
     def steps(self) -> Steps:
-        """The network a step at a time, for generation: see `Steps`."""
+        """Return a function that runs the network one time step at a time: see `Steps`."""
         return Steps(self.architecture, self.new_context)
 
     def __call__(self, x: Any, lengths: Any = None, states: Any = None) -> Array:
-        """`forward`, as PyTorch's modules are called."""
+        """Call `forward`."""
         return self.forward(x, lengths, states)
 
     def _through(self, current: Pass, x: Array) -> Array:
@@ -349,25 +464,56 @@ class Sequential:
         stale: bool = False,
         state_gradients: Any = None,
     ) -> Array | None:
-        """Fill `gradients` from the gradient by the output, (B, *output_shape), of the last pass.
+        """Compute the gradients by all parameters, from the gradient by the output.
 
-        method  "bp" a VJP a layer; "linear" the scan, serially; "blelloch" the paper's algorithm 1;
-                "hybrid" the plan's number of levels; "auto" is "bp" on one device, and over ranks the
-                method of the plan with the fewest multiply-adds on the critical path. All but "bp" and
-                "auto" need a plan (`use`) where a run of layers has more than one Jacobian
-                (`needs_plan`). Residual blocks are crossed by their VJPs.
-        of      the pass to go back through, if it is not the last one
-        stale   whether that pass may be older than the parameters: its activations and their present values
-                give the gradients then
-        state_gradients  by the index of a recurrent layer, the gradient by its final state, of the states'
-                shape; by default 0. Those by the initial states are then in the pass's `state_gradients`
+        Parameters
+        ----------
+        gradient : array, (B, *output_shape)
+            The gradient by the output of the last pass, of the network's dtype.
+        method : {"auto", "bp", "linear", "blelloch", "hybrid"}, default: "auto"
+            "bp" is one VJP per layer. "linear" is the serial scan, "blelloch" is algorithm 1 of the paper,
+            and "hybrid" uses the plan's number of levels. "auto" is "bp" on one device. Over ranks it is the
+            planned method with the fewest multiply-adds on the critical path. Scans need a plan (`use`) if
+            `needs_plan`.
+        input_gradient : bool, default: False
+            Whether to return the gradient by the input.
+        of : Pass, optional
+            The forward pass to differentiate. Default: `last_pass`.
+        stale : bool, default: False
+            Whether the parameters may have changed since that pass.
+        state_gradients : dict of int to array, optional
+            Gradients by the final states of recurrent layers, by layer index. Zeros by default. The gradients
+            by the initial states are then in `last_pass.state_gradients`.
 
-        Returns the gradient by the input, (B, *input_shape), where `input_gradient` is set, else None; it
-        is a buffer of the pass, which the pass's next backward writes over.
-        Gradients are overwritten. What ran, and why, is in `last_backward`. Raises PassError without a
-        forward pass or where the parameters have changed since, PlanError without a plan or where the
-        plan lacks the method, ShapeError for a gradient of another shape or dtype, DeviceError where the
-        device has too little memory, after which the call may be made again.
+        Returns
+        -------
+        array, (B, *input_shape), or None
+            The gradient by the input, if requested. The next backward pass overwrites it.
+
+        Raises
+        ------
+        PassError
+            If there is no forward pass, or the parameters have changed since.
+        PlanError
+            If the method needs a plan and none is in use, or the plan lacks the method.
+        ShapeError
+            If the gradient has another shape or dtype.
+        DeviceError
+            If the device has too little memory. The call may be repeated.
+
+        Notes
+        -----
+        `gradients` is overwritten, not accumulated. `last_backward` describes what ran.
+
+        Examples
+        --------
+        >>> import numpy as np, bppsa_cupy as bp
+        >>> net = bp.Sequential([bp.Linear(4, 3)], input_shape=(4,), device="host")
+        >>> y = net.forward(np.ones((2, 4), np.float32))
+        >>> net.backward(np.ones_like(y), input_gradient=True).shape
+        (2, 4)
+        >>> net.gradients["0.bias"].tolist()
+        [2.0, 2.0, 2.0]
         """
         if stale is not False or input_gradient is not False:
             stale = as_flag("backward", "stale", stale)
@@ -457,19 +603,43 @@ class Sequential:
         progress: bool = False,
         tell: Callable[[str], None] | None = None,
     ) -> Plan:
-        """Work out the scan's products and schedules offline; no value is computed.
+        """Plan the products and schedules of the scan, without computing values.
 
-        levels        of the hybrid schedule, or "auto": the number with the fewest multiply-adds on the
-                      critical path
-        workers       devices that run products at once; by default 1, which is what this package runs on
-        batch_size    the largest batch the scan will take
-        schedules     some of "linear", "blelloch", "hybrid"; by default all that fit the memory limit
-        memory_limit  bytes; by default three quarters of what the device has free
-        partition     of the layers over ranks: see `bp.distribute`
-        tell          called with a line on each schedule that the limit leaves out
+        Parameters
+        ----------
+        levels : int or "auto", default: "auto"
+            Levels of the hybrid schedule. "auto" minimizes the multiply-adds on the critical path.
+        workers : int, optional
+            Devices that compute products at the same time. Default: 1.
+        batch_size : int, default: 256
+            The largest batch size that the scan accepts.
+        schedules : sequence of {"linear", "blelloch", "hybrid"}, optional
+            The schedules to plan. Default: all that fit into `memory_limit`.
+        memory_limit : int, optional
+            Bytes. Default: three quarters of the free memory of the device.
+        partition : Partition, optional
+            The layers of each rank: see `bp.distribute`.
+        progress : bool, default: False
+            Whether to show a progress bar.
+        tell : callable, optional
+            Called with one line of text for each schedule that exceeds the limit.
 
-        Raises PlanError where a schedule that was named needs more memory than the limit, and for arguments
-        of another kind or range.
+        Returns
+        -------
+        Plan
+
+        Raises
+        ------
+        PlanError
+            If a requested schedule exceeds the limit, or an argument is out of range.
+
+        Examples
+        --------
+        >>> import bppsa_cupy as bp
+        >>> net = bp.Sequential([bp.Linear(4, 3), bp.Tanh()], input_shape=(4,), device="host")
+        >>> net.use(net.plan(batch_size=8))
+        >>> len(net.plan_in_use.chains)
+        1
         """
         limit = memory_limit if memory_limit is not None else self.device.free_memory() * 3 // 4
         return build_plan(
@@ -485,23 +655,56 @@ class Sequential:
         )
 
     def use(self, plan: Plan) -> None:
-        """Let `backward` scan by `plan`. Raises PlanMismatchError naming what differs."""
+        """Set the plan that `backward` scans with.
+
+        Parameters
+        ----------
+        plan : Plan
+            From `plan` or `Plan.load`.
+
+        Raises
+        ------
+        PlanMismatchError
+            If the plan was made for another network. The message names what differs.
+        """
         self._scans = RunScans(self.architecture, plan, self.device, self.dtype)
 
     @property
     def plan_in_use(self) -> Plan | None:
-        """The plan that `use` has set; None before."""
+        """The plan set by `use`; None before."""
         return None if self._scans is None else self._scans.plan
 
     # ---- analysis ----
 
     def transposed_jacobians(self, *, of: Pass | None = None) -> JacobianRecords:
-        """CSR records of every layer's transposed Jacobian at the last pass, from the first layer on; of a
-        recurrent layer one an inner layer, direction and step (`JacobianRecords.where` chooses).
+        """Return the transposed Jacobian of every layer at the last pass, in CSR form.
 
-        `gradient_norm` of a record is the norm of the gradient by that layer's output, or by the state after
-        that step, in the last backward pass, None before one. Raises PassError without a forward pass,
-        DeviceError where the device has too little memory.
+        Parameters
+        ----------
+        of : Pass, optional
+            The forward pass. Default: `last_pass`.
+
+        Returns
+        -------
+        JacobianRecords
+            One record per layer. Recurrent layers have one per inner layer, direction and step.
+            `gradient_norm` is the norm of the gradient by that output or state in the last backward pass,
+            None before one.
+
+        Raises
+        ------
+        PassError
+            If there is no forward pass.
+        DeviceError
+            If the device has too little memory.
+
+        Examples
+        --------
+        >>> import numpy as np, bppsa_cupy as bp
+        >>> net = bp.Sequential([bp.Linear(4, 3), bp.Tanh()], input_shape=(4,), device="host")
+        >>> y = net.forward(np.ones((2, 4), np.float32))
+        >>> [record.pattern.shape for record in net.transposed_jacobians()]
+        [(4, 3), (3, 3)]
         """
         given = self.last_pass if of is None else of
         current = current_pass(given, self.parameters, "transposed_jacobians")
@@ -514,27 +717,58 @@ class Sequential:
     # ---- state ----
 
     def replayed(self, current: Pass, report: BackwardReport) -> None:
-        """Note that a graph of a whole training step was launched, which goes through this pass."""
+        """Record that a captured training step has run through this pass."""
         self.last_pass, self.last_backward = current, report
         if self.training:
             self.random_state["passes"] += 1
         self.parameters.changed()
 
     def state_dict(self) -> dict[str, np.ndarray]:
-        """Copies of the parameters and buffers on the host, by name, in PyTorch's order; masked weights
-        are 0."""
+        """Return copies of parameters and buffers on the host, in PyTorch's order.
+
+        Returns
+        -------
+        dict of str to numpy.ndarray
+            Masked weights are 0.
+
+        Examples
+        --------
+        >>> import bppsa_cupy as bp
+        >>> net = bp.Sequential([bp.Linear(4, 3)], input_shape=(4,), device="host")
+        >>> {name: array.shape for name, array in net.state_dict().items()}
+        {'0.weight': (3, 4), '0.bias': (3,)}
+        """
         return state_of(self.architecture, self.parameters, self.buffers)
 
     def load_state_dict(self, arrays: Mapping[str, Any], *, by_order: bool = False) -> None:
-        """Set parameters and buffers from arrays of the same names and shapes, PyTorch's state dicts among
-        them. Where a single layer has parameters or buffers, the names may be that layer's own:
-        `torch.nn.LSTM(…).state_dict()`.
+        """Set parameters and buffers, for example from a PyTorch state dict.
 
-        With `by_order` layers are paired one after another: a state dict of the same network, whose modules
-        have other names. Arrays of one layer are paired by their last names or by shape. Masked weights are
-        set to 0. What torch.nn.utils.prune has pruned, "weight_orig" and "weight_mask", is taken as weights
-        and their masks. Raises CheckpointError or ShapeError, and DeviceError where the device has too little
-        memory; sets nothing then.
+        Parameters
+        ----------
+        arrays : mapping of str to array
+            Arrays with the names and shapes of `state_dict()`. If a single layer has arrays, the layer's own
+            names also work: `torch.nn.LSTM(…).state_dict()`.
+        by_order : bool, default: False
+            Pair layers by position, for modules with other names. Within a layer, arrays are paired by their
+            last names or by shape.
+
+        Raises
+        ------
+        CheckpointError, ShapeError
+            If names or shapes differ. Nothing is set.
+        DeviceError
+            If the device has too little memory. Nothing is set.
+
+        Notes ----- Masked weights are set to 0. "weight_orig" and "weight_mask" of torch.nn.utils.prune
+        become a weight and its mask.
+
+        Examples
+        --------
+        >>> import bppsa_cupy as bp
+        >>> a, b = (bp.Sequential([bp.Linear(4, 3)], (4,), seed=seed, device="host") for seed in (0, 1))
+        >>> a.load_state_dict(b.state_dict())
+        >>> bool((a.parameters["0.bias"] == b.parameters["0.bias"]).all())
+        True
         """
         ordered = as_flag("load_state_dict", "by_order", by_order)
         whole, masks = without_masks(arrays)

@@ -19,16 +19,32 @@ NONE = "–"
 
 @dataclass(frozen=True)
 class SummaryRow:
-    """One layer.
+    """One layer in a network's summary.
 
-    name          where it stands, as its parameters are named: "0", "3.body.1"
-    layer         its class's name
-    output_shape  of one sample; None where the number of steps is left open
-    parameters    learnt numbers; those of a residual block are its layers', whose rows follow
-    jacobians     transposed Jacobians of a sample: 1, or of a recurrent layer one a step, inner layer and
-                  direction; 0 of a barrier and of what only reshapes; None where the steps are left open
-    nnz           stored entries of each of them
-    jacobian_bytes  of them all for one sample as CSR: values, and indices and row pointers once
+    Attributes
+    ----------
+    name : str
+        Place of the layer, as in parameter names: "0", "3.body.1".
+    layer : str
+        Class name.
+    output_shape : tuple of (int or None)
+        Shape of one sample; None if the number of steps is open.
+    parameters : int
+        Number of learned values. The count of a residual block includes its layers, whose rows follow.
+    jacobians : int or None
+        Transposed Jacobians per sample: 1, or one per step, inner layer and direction of a recurrent layer. 0
+        for layers without one, None if the number of steps is open.
+    nnz : int
+        Stored entries of each Jacobian.
+    jacobian_bytes : int or None
+        CSR size of all Jacobians of one sample, with indices and row pointers counted once.
+
+    Examples
+    --------
+    >>> import bppsa_cupy as bp
+    >>> net = bp.Sequential([bp.Linear(4, 3), bp.Tanh()], input_shape=(4,), device="host")
+    >>> [(row.layer, row.nnz) for row in net.summary().rows]
+    [('Linear', 12), ('Tanh', 3)]
     """
 
     name: str
@@ -40,7 +56,7 @@ class SummaryRow:
     jacobian_bytes: int | None
 
     def cells(self) -> tuple[str, ...]:
-        """The texts of a table's line."""
+        """The texts of one table line."""
         name = f"{'  ' * (self.name.count('.') // 2)}{self.name} {self.layer}"
         parameters = f"{self.parameters:,}" if self.parameters else NONE
         if not self.nnz:
@@ -53,13 +69,27 @@ class SummaryRow:
 
 @dataclass(frozen=True)
 class Summary:
-    """A network's layers in order, those inside of residual blocks after their block; `str` is a table.
+    """The layers of a network, with their sizes; `str` is a table.
 
-    rows    one a layer
-    dtype   of parameters and Jacobians' values
-    masked  the parameters that masks hold at 0
-    parameters, nnz, jacobian_bytes  sums over the network; nnz and bytes of one sample, None where the steps
-            are left open
+    Layers of a residual block follow their block.
+
+    Attributes
+    ----------
+    rows : tuple of SummaryRow
+        One row per layer.
+    dtype : numpy.dtype
+        Dtype of parameters and Jacobian values.
+    input_shape : tuple of (int or None)
+        Shape of one sample.
+    masked : int
+        Number of parameters that masks keep 0.
+
+    Examples
+    --------
+    >>> import bppsa_cupy as bp
+    >>> net = bp.Sequential([bp.Linear(4, 3), bp.Tanh()], input_shape=(4,), device="host")
+    >>> print(str(net.summary()).splitlines()[-2])
+    15 parameters, 60 B
     """
 
     rows: tuple[SummaryRow, ...]
@@ -69,15 +99,18 @@ class Summary:
 
     @property
     def parameters(self) -> int:
+        """The number of learned values of the network."""
         return sum(row.parameters for row in self.rows if "." not in row.name)
 
     @property
     def nnz(self) -> int | None:
+        """Stored Jacobian entries of one sample; None if the number of steps is open."""
         counts = [(row.jacobians, row.nnz) for row in self.rows]
         return None if None in dict(counts) else sum(count * nnz for count, nnz in counts if count)
 
     @property
     def jacobian_bytes(self) -> int | None:
+        """CSR size of all Jacobians of one sample; None if the number of steps is open."""
         sizes = [row.jacobian_bytes for row in self.rows]
         return None if None in sizes else sum(size for size in sizes if size)
 
