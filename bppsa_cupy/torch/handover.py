@@ -35,6 +35,8 @@ def goes_to_pytorch(module: Any, x: Any, hx: Any) -> bool:
     """
     if is_recorded() or torch._C._are_functorch_transforms_active() or forward_ad._current_level >= 0:
         return False
+    if type(x) is torch.Tensor and x.is_cpu and x.dim() == 3 and x.size(+module.batch_first) == 1:
+        return True  # one step of a loop, where each further check would show
     packed = isinstance(x, PackedSequence)
     values = x.data if packed else x
     if not isinstance(values, torch.Tensor):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from typing import Any, ClassVar
 
 import torch
@@ -63,8 +62,10 @@ class OverTime(torch.nn.Module):
         if resets is not None:
             return self._over_resets(input, hx, resets)
         if self.torch_class is not None and goes_to_pytorch(self, input, hx):
-            with suppress(RuntimeError, TypeError, ValueError):  # an argument that the checks below name
+            try:
                 return self.torch_class.forward(self, input, hx)
+            except (RuntimeError, TypeError, ValueError):
+                pass  # an argument that the checks below name
         known = self._parameters
         parameters: list[Any] = [
             known[name] if name in known else getattr(self, name) for name in self._flat_weights_names

@@ -62,8 +62,10 @@ class Recurrence(torch.nn.Module):
         for extra in extras:
             if extra.shape[0] != x.shape[0]:
                 raise ShapeError(f"recurrence got an extra of {tuple(extra.shape)} for {x.shape[0]} steps")
-        graph = self._graph(x, states, extras)
-        if isinstance(graph, str):
+        if cell and not extras and _is_unchanged(self.step, x, states):
+            self.reason = ""
+            y, after = _pass_of_cell(self.step, x, states)
+        elif isinstance(graph := self._graph(x, states, extras), str):
             self.reason = graph
             y, after = self._loop(x, states, extras)
         else:
@@ -227,6 +229,35 @@ def recurrence(step: Callable[..., Any], *, batch_first: bool = False) -> Recurr
             f"recurrence got a {type(step).__name__}: it takes a function step(x_t, *states, *extras)"
         )
     return Recurrence(step, batch_first)
+
+
+def _is_unchanged(cell: torch.nn.RNNCellBase, x: torch.Tensor, states: Sequence[torch.Tensor]) -> bool:
+    """Whether a call of a cell of torch.nn is that of the engine's layer of this kind."""
+    kinds = torch.nn.RNNCell, torch.nn.GRUCell, torch.nn.LSTMCell
+    tensors = x, *states, *cell.parameters()
+    return (
+        any(type(cell).forward is kind.forward for kind in kinds)
+        and "forward" not in vars(cell)
+        and not cell._forward_hooks
+        and not cell._forward_pre_hooks
+        and x.dim() == 3
+        and x.shape[-1] == cell.input_size
+        and x.dtype in DTYPES
+        and len({(one.dtype, one.device) for one in tensors}) == 1
+        and all(state.shape == (x.shape[1], cell.hidden_size) for state in states)
+    )
+
+
+def _pass_of_cell(cell: Any, x: torch.Tensor, states: Sequence[torch.Tensor]) -> tuple[torch.Tensor, Any]:
+    if isinstance(cell, torch.nn.RNNCell):
+        mode = f"RNN_{cell.nonlinearity.upper()}"
+    else:
+        mode = "GRU" if isinstance(cell, torch.nn.GRUCell) else "LSTM"
+    arguments = (mode, cell.input_size, cell.hidden_size, 1, cell.bias, False, False)
+    names = ["weight_ih", "weight_hh", *(["bias_ih", "bias_hh"] if cell.bias else [])]
+    parameters = [getattr(cell, name) for name in names]
+    y, *after = run(arguments, x, None, [state[None] for state in states], parameters)
+    return y, [state[0] for state in after]
 
 
 def _pass_of(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import sympy
@@ -317,14 +318,19 @@ class StepGraph:
             return [known[node] for node in inner]
 
         found = dict(zip(inner, torch.vmap(over_step)(x, *extras, *drawn), strict=True))
-        gates = []
-        for gate in self.gates:
+        gates, place = [], 0
+        while place < len(self.gates):
+            gate, count = self.gates[place], 1
             if gate is None:
                 gates.append(x.new_zeros(steps, self.batch, H))
-                continue
-            node, block = gate
-            value = found[node] if node in found else constant[node].expand(steps, *_shape(node))
-            gates.append(_spread(value, len(_shape(node)), self.batch, H, block))
+            else:
+                node, block = gate
+                # Neighbours of one node stay one tensor: each cut and each copy is as large as the gates.
+                while self.gates[place + count : place + count + 1] == [(node, block + count)]:
+                    count += 1
+                value = found[node] if node in found else constant[node].expand(steps, *_shape(node))
+                gates.append(_spread(value, len(_shape(node)), self.batch, H, block, count))
+            place += count
         weight = torch.cat([constant[node].T for node in self.products])
         biases = [
             weight.new_zeros(_shape(product)[1])
@@ -333,19 +339,18 @@ class StepGraph:
             for product, bias in zip(self.products, self.biases, strict=True)
         ]
         unit = [
-            _spread(constant[node][None], len(_shape(node)), 1, H, block)[0, 0] for node, block in self._unit
+            _spread(constant[node][None], len(_shape(node)), 1, H, block, 1)[0, 0]
+            for node, block in self._unit
         ]
-        return torch.cat(gates, -1), [weight, torch.cat(biases), *unit]
+        return gates[0] if len(gates) == 1 else torch.cat(gates, -1), [weight, torch.cat(biases), *unit]
 
     def _draws(self, steps: int, constant: dict[Node, Any]) -> list[torch.Tensor]:
         """The random numbers of all steps, drawn as a loop over steps draws them."""
         if not self.random:
             return []
-        drawn: list[list[torch.Tensor]] = [[] for _ in self.random]
-        for _ in range(steps):
-            for number, node in enumerate(self.random):
-                drawn[number].append(_draw(node, constant))
-        return [torch.stack(each) for each in drawn]
+        calls = [_draw_of(node, constant) for node in self.random]
+        drawn = [[call() for call in calls] for _ in range(steps)]
+        return [torch.stack(each) for each in zip(*drawn, strict=True)]
 
 
 def _split_products(graph: Graph) -> None:
@@ -377,14 +382,15 @@ def _split_products(graph: Graph) -> None:
         graph.erase_node(node)
 
 
-def _spread(value: torch.Tensor, axes: int, batch: int, hidden: int, block: int) -> torch.Tensor:
-    """One block of H columns of values of every step, (T, B, H), from values with so many axes a step."""
+def _spread(value: torch.Tensor, axes: int, batch: int, hidden: int, block: int, count: int) -> torch.Tensor:
+    """`count` blocks of H columns of values of every step, (T, B, count H), from values with so many axes a
+    step."""
     columns = value.shape[-1] if axes else 1
     shape = value.shape[0], *(1,) * (2 - axes), *value.shape[1:]
     whole = value.reshape(shape)
-    if columns == 1:
-        return whole.expand(-1, batch, hidden)
-    return whole[..., block * hidden : (block + 1) * hidden].expand(-1, batch, hidden)
+    if columns > 1:
+        whole = whole[..., block * hidden : (block + count) * hidden]
+    return whole.expand(-1, batch, count * hidden)
 
 
 def _name(node: Any) -> str:
@@ -394,14 +400,20 @@ def _name(node: Any) -> str:
     return name.rstrip("_")
 
 
-def _draw(node: Any, constant: dict[Node, Any]) -> torch.Tensor:
-    """The random numbers of a step, as the step itself draws them."""
+def _draw_of(node: Any, constant: dict[Node, Any]) -> Callable[[], torch.Tensor]:
+    """A call that draws the random numbers of a step as the step itself draws them."""
     given = {
-        one: constant[one].contiguous().clone() if one in constant else _zeros_like(one)
+        one: constant[one].contiguous() if one in constant else _zeros_like(one)
         for one in node.all_input_nodes
     }
-    args, kwargs = torch.fx.node.map_arg((node.args, node.kwargs), given.__getitem__)
-    return node.target(*args, **kwargs)
+
+    def bound(values: dict[Any, torch.Tensor]) -> Callable[[], torch.Tensor]:
+        args, kwargs = torch.fx.node.map_arg((node.args, node.kwargs), values.__getitem__)
+        return partial(node.target, *args, **kwargs)
+
+    if node.target._schema.is_mutable:
+        return lambda: bound({one: value.clone() for one, value in given.items()})()
+    return bound(given)
 
 
 def _zeros_like(node: Any) -> torch.Tensor:
