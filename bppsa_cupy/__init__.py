@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     import bppsa_cupy.functional as functional
     from bppsa_cupy.cells import Cell
-    from bppsa_cupy.cells.check import check_cell
     from bppsa_cupy.csr import Pattern
     from bppsa_cupy.devices import set_precision
     from bppsa_cupy.distributed import Group, accumulate, distribute
@@ -111,7 +110,6 @@ if TYPE_CHECKING:
         "SpanProduct",
         "accumulate",
         "balanced_ppv",
-        "check_cell",
         "clip_grad_norm",
         "cross_entropy",
         "depth_singular_values",
@@ -149,7 +147,6 @@ if TYPE_CHECKING:
 #: The public names, but for those of `layers`, by the module that has them.
 _NAMES = {
     "cells": ("Cell",),
-    "cells.check": ("check_cell",),
     "csr": ("Pattern",),
     "devices": ("set_precision",),
     "distributed": ("Group", "accumulate", "distribute"),

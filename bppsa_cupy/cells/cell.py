@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable
-from functools import partial
 from typing import Any
 
-from bppsa_cupy.arguments import as_number, is_one_of
-from bppsa_cupy.cells.definition import Definition, Step, names_of, need_sympy
-from bppsa_cupy.cells.definitions import DEFINITIONS, tanh
-from bppsa_cupy.cells.probe import check_finite, check_finite_terms
+from bppsa_cupy.arguments import is_one_of
+from bppsa_cupy.cells.definition import Definition, Step, names_of
+from bppsa_cupy.cells.definitions import DEFINITIONS
 from bppsa_cupy.errors import CellError
 from bppsa_cupy.raw_kernels.cells import FORMS
 from bppsa_cupy.raw_kernels.frames.form import CellForm
@@ -52,9 +50,8 @@ class Cell:
     kernels' texts follow from it: `form`, or of a linear cell `linear_form`. SymPy is needed to define a
     cell, not to run a built-in one.
 
-    Raises CellError, quoting the expression, where a name is wrong or unknown, a state is never set, the step
-    is not elementwise or without recurrent gates reads no former state, or a value or derivative is not
-    finite where a walk starts and around there.
+    Raises CellError, quoting the expression, where a name is wrong or unknown, a state is never set, or the
+    step is not elementwise or without recurrent gates reads no former state.
     """
 
     definition: Definition
@@ -80,17 +77,18 @@ class Cell:
             step,
             _in_order(gates, recurrent),
         )
-        need_sympy(f"cell {name!r} is defined by its step, which")
+        try:
+            from bppsa_cupy.cells.form import form_of, linear_form
+        except ModuleNotFoundError as error:
+            raise CellError(
+                f"cell {name!r} is defined by its step, which takes SymPy: pip install sympy"
+            ) from error
         self.definition = definition
-        from bppsa_cupy.cells.form import form_of, linear_form
-
         if not definition.recurrent_gates:
             self.linear_form = linear_form(definition)
             if self.linear_form is not None:
-                check_finite_terms(definition, self.linear_form)
                 return
         self._form = form_of(definition)
-        check_finite(definition, self._form)
 
     @property
     def form(self) -> CellForm:
@@ -178,25 +176,3 @@ def _in_order(gates: tuple[str, ...], recurrent: Iterable[str] | None) -> tuple[
 
 def _defined(name: str, gates: Any, states: Any, parameters: Any, recurrent: Any, step: Step) -> Cell:
     return Cell(name, gates=gates, states=states, parameters=parameters, recurrent=recurrent, step=step)
-
-
-def _leaky(rate: float, x: Any, u: Any, s: Any, p: Any) -> dict[str, Any]:
-    """The step of leaky units of one rate."""
-    return {"h": s.h + rate * (tanh(x.h + u.h) - s.h)}
-
-
-def ctrnn(alpha: float | None = None) -> Cell:
-    """Leaky units, h' = (1 - α) h + α tanh(W_ih x + W_hh h): α is learnt, one a unit, or `alpha` in (0, 1].
-
-    Raises CellError where `alpha` is outside."""
-    if alpha is None:
-        return Cell.built_in("ctrnn")
-    takes = "a leak in (0, 1], or None to learn it"
-    rate = as_number("ctrnn", "alpha", alpha, lambda a: 0 < a <= 1, takes, error=CellError)
-    name = f"ctrnn_{rate!r}".replace(".", "_").replace("-", "_")
-    return Cell(
-        name,
-        gates=["h"],
-        states=["h"],
-        step=partial(_leaky, rate),
-    )

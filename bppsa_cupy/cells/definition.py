@@ -68,14 +68,6 @@ def names_of(kind: str, names: Iterable[str]) -> tuple[str, ...]:
     return tuple(as_list("a cell", kind, names, takes, error=CellError))
 
 
-def need_sympy(subject: str) -> None:
-    """Raise CellError where SymPy is missing, which `subject` takes."""
-    try:
-        import sympy  # noqa: F401
-    except ModuleNotFoundError as error:
-        raise CellError(f"{subject} takes SymPy: pip install sympy") from error
-
-
 def _check_identifier(subject: str, name: object) -> None:
     if not (isinstance(name, str) and name.isascii() and name.isidentifier()) or keyword.iskeyword(name):
         raise CellError(f"{subject} is {name!r}: it takes an identifier of letters, digits and _")

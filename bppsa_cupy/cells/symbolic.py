@@ -175,10 +175,3 @@ def in_functions(expression: Expression) -> Expression:
 def is_mask(value: Expression) -> bool:
     """Whether it is 1 under some conditions and else 0: a factor that selects."""
     return isinstance(value, sympy.Piecewise) and {branch for branch, _ in value.args} <= {0, 1}
-
-
-def numeric() -> list[Any]:
-    """What SymPy's lambdify calls for the functions of `plain` expressions, on NumPy's arrays."""
-    import numpy
-
-    return [{"Sigmoid": lambda x: 1 / (1 + numpy.exp(-x)), "Magnitude": numpy.abs}, "numpy"]

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from bppsa_cupy.arguments import as_instance, as_number, is_one_of
-from bppsa_cupy.cells import Cell, ctrnn
+from bppsa_cupy.cells import Cell
 from bppsa_cupy.errors import ShapeError
 from bppsa_cupy.layers.base import Shape
 from bppsa_cupy.layers.gated_recurrent import GatedRecurrent
@@ -167,23 +167,6 @@ class LinearCellLayer(_OfCell, GatedRecurrent):
         return self.definition.linear_form
 
 
-class CTRNN(CellLayer):
-    """Leaky units, h' = (1 - α) h + α tanh(W_ih x + b_ih + W_hh h + b_hh): α in (0, 1] for all, or where it
-    is None learnt, one a unit, as alpha_l0 (H,), from values between 0.1 and 1."""
-
-    def __init__(
-        self, input_size: int, hidden_size: int, *arguments: Any, alpha: float | None = None, **options: Any
-    ) -> None:
-        super().__init__(ctrnn(alpha), input_size, hidden_size, *arguments, **options)
-
-    def initialize(self, generator: np.random.Generator) -> dict[str, np.ndarray]:
-        values = super().initialize(generator)
-        for name in values:
-            if name.startswith("alpha_"):
-                values[name] = generator.uniform(0.1, 1.0, values[name].shape)
-        return values
-
-
 class BuiltInCellLayer(CellLayer):
     """A layer of the built-in cell of the name `built_in`."""
 
@@ -191,6 +174,20 @@ class BuiltInCellLayer(CellLayer):
 
     def __init__(self, input_size: int, hidden_size: int, *arguments: Any, **options: Any) -> None:
         super().__init__(Cell.built_in(self.built_in), input_size, hidden_size, *arguments, **options)
+
+
+class CTRNN(BuiltInCellLayer):
+    """Leaky units, h' = (1 - α) h + α tanh(W_ih x + b_ih + W_hh h + b_hh), with a learned α per unit,
+    alpha_l0 (H,), from values between 0.1 and 1."""
+
+    built_in = "ctrnn"
+
+    def initialize(self, generator: np.random.Generator) -> dict[str, np.ndarray]:
+        values = super().initialize(generator)
+        for name in values:
+            if name.startswith("alpha_"):
+                values[name] = generator.uniform(0.1, 1.0, values[name].shape)
+        return values
 
 
 class MGU(BuiltInCellLayer):

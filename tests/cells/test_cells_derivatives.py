@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-import dataclasses
-
 import numpy as np
 import pytest
 import torch
-from cell_cases import drawn_steps, every_function_cell
+from cell_cases import Points, drawn_steps, every_function_cell, probe_points
 from emulator.build import compiler
 from hypothesis import given, settings
 from nvrtc import measure, nvrtc
 from recurrent_reference import leaf, spaces, step_of
 from tolerances import assert_close
 
-from bppsa_cupy import CellError, check_cell
 from bppsa_cupy.cells import Cell
 from bppsa_cupy.cells.definitions import DEFINITIONS
-from bppsa_cupy.cells.probe import Points, probe_points
 from bppsa_cupy.raw_kernels.frames.twins import kernels_of
 from bppsa_cupy.raw_kernels.kernel import Variant
 
@@ -60,8 +56,6 @@ def assert_is_step(cell: Cell, points: Points) -> None:
 def test_built_in_cells_are_their_formulas(name: str) -> None:
     cell = Cell.built_in(name)
     assert_is_step(cell, probe_points(cell.form, 33))
-    report = check_cell(cell)
-    assert report.forward < 1e-14 and report.vjp < 1e-8 and report.coefficients < 1e-14
 
 
 @settings(max_examples=8)
@@ -69,7 +63,6 @@ def test_built_in_cells_are_their_formulas(name: str) -> None:
 def test_drawn_cells_are_their_steps(drawn) -> None:
     cell = drawn.cell()
     assert_is_step(cell, probe_points(cell.form, 5))
-    check_cell(cell)
 
 
 @pytest.mark.skipif(nvrtc() is None or compiler() is None, reason="NVRTC is missing")
@@ -79,29 +72,6 @@ def test_a_cell_of_every_function_compiles_for_a_gpu() -> None:
     for verb, kernel in kernels_of(cell.form).items():
         if verb in ("forward_step", "backward_step"):
             assert not measure(kernel.source(variant), kernel.name, variant, "sm_80").spill_bytes
-
-
-@pytest.mark.parametrize(
-    "broken, named",
-    [
-        ("forward", "forward function of h"),
-        ("backward", r"new h by x\[0\]"),
-        ("coefficients", "new h through W_hh"),
-        ("carry", r"new h by s\[0\]"),
-    ],
-)
-def test_the_check_sees_a_wrong_function(broken: str, named: str) -> None:
-    cell = Cell.built_in("gru")
-    right = getattr(cell.form.functions, broken)
-
-    def wrong(*arguments):
-        first, *rest = right(*arguments)
-        return ((first[0] * 1.01, *first[1:]), *rest) if isinstance(first, tuple) else (first * 1.01, *rest)
-
-    functions = dataclasses.replace(cell.form.functions, **{broken: wrong})
-    cell._form = dataclasses.replace(cell.form, functions=functions)
-    with pytest.raises(CellError, match=named):
-        check_cell(cell)
 
 
 def test_relu_keeps_nan_and_has_no_gradient_at_0() -> None:

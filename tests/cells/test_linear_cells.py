@@ -61,10 +61,7 @@ def test_cells_and_layers_are_copied_and_pickled() -> None:
 STEPS = {
     "its step reads no former state": lambda x, u, s, p: {"h": x.o * p.q, "c": x.f + x.c},
     "its recurrent gates are none": lambda x, u, s, p: {"h": x.o, "c": s.c * x.f + u.c * p.q},
-    "its term is nan": lambda x, u, s, p: {
-        "h": x.o * p.q, "c": s.c * x.f + sympy.log(x.c),
-    },
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("message", STEPS)
@@ -93,7 +90,6 @@ def test_other_steps_without_recurrent_gates_are_told_apart(what: str) -> None:
     cell = cell_of(step)
     assert not cell.is_linear and cell.recurrent == () and cell.form.affine == is_affine
     assert cell.form.dense == () and all(not dense for _, _, dense in cell.form.blocks)
-    assert max(bp.check_cell(cell)) < 1e-7
 
 
 def test_gates_are_recurrent_by_name() -> None:
@@ -103,7 +99,6 @@ def test_gates_are_recurrent_by_name() -> None:
     some = cell_of(step, recurrent=["o", "c"])
     assert some.recurrent == ("c", "o") and repr(some).endswith("recurrent=['c', 'o'])")
     assert pickle.loads(pickle.dumps(cell_of())).recurrent == ()
-    assert max(bp.check_cell(some)) < 1e-7
     shapes = bp.CellLayer(some, 3, 4).parameter_shapes()
     assert shapes["weight_hh_l0"] == (8, 4) and shapes["bias_hh_l0"] == (8,)
     with pytest.raises(bp.CellError, match=r"has recurrent=\['q'\], and its gates are c, f, o: name some"):

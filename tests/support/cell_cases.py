@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
+import numpy as np
 import sympy
 from hypothesis import strategies as st
 
@@ -108,6 +109,27 @@ SLOW, MIXED = cell(slow, "f c", "h c", "v"), cell(mixed, "f v", "h c", "v h")
 
 def every_function_cell() -> bp.Cell:
     return cell(every_function, "a b", "h c", "q")
+
+
+class Points(NamedTuple):
+    """Arguments of a cell's functions: tuples of arrays, one element per point."""
+
+    x: tuple[np.ndarray, ...]
+    u: tuple[np.ndarray, ...]
+    before: tuple[np.ndarray, ...]
+    p: tuple[np.ndarray, ...]
+
+
+def probe_points(form: Any, count: int = 64, seed: int = 0, at_rest: int = 0) -> Points:
+    """Standard normal x, u and states, the first `at_rest` states 0; parameters in (0.05, 0.95)."""
+    random = np.random.default_rng(seed)
+    x, u, before = (
+        tuple(random.standard_normal(count) for _ in range(size))
+        for size in (form.gates, len(form.recurrent_gates), form.states)
+    )
+    for state in before:
+        state[:at_rest] = 0
+    return Points(x, u, before, tuple(random.uniform(0.05, 0.95, count) for _ in range(form.parameters)))
 
 
 # ---- drawn cells ----

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import sympy
 import torch
+from cell_cases import probe_points
 from marks import some
 from torch.autograd import functional, gradcheck, gradgradcheck
 from torch.func import functional_call, grad, jacrev
@@ -20,7 +21,6 @@ from torch_cases import assert_same, flat, pair
 import bppsa_cupy as bp
 import bppsa_cupy.torch as ours
 from bppsa_cupy.cells.definitions import DEFINITIONS
-from bppsa_cupy.cells.probe import probe_points
 from bppsa_cupy.torch.unrolled import step_of
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*torch.jit.script:DeprecationWarning")  # PyTorch's own
