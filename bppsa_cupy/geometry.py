@@ -36,35 +36,6 @@ class Axis:
         return sorted_taps(self.inputs, position[inside], output[inside], tap[inside])
 
 
-@dataclass(frozen=True)
-class AdaptiveAxis:
-    """One spatial axis of an adaptive pooling: output o sees the inputs from floor(o inputs / outputs) to
-    ceil((o + 1) inputs / outputs), the end left out; they are its taps."""
-
-    inputs: int
-    outputs: int
-
-    @property
-    def bounds(self) -> tuple[np.ndarray, np.ndarray]:
-        """(outputs,) where each window begins and ends."""
-        output = np.arange(self.outputs)
-        return output * self.inputs // self.outputs, -(-(output + 1) * self.inputs // self.outputs)
-
-    @property
-    def kernel(self) -> int:
-        """The number of taps of the largest window."""
-        start, end = self.bounds
-        return int((end - start).max())
-
-    def taps(self) -> AxisTaps:
-        """All (input, output, tap) triples, sorted by input, then output."""
-        start, end = self.bounds
-        output, tap = (side.ravel() for side in np.indices((self.outputs, self.kernel)))
-        position = start[output] + tap
-        inside = position < end[output]
-        return sorted_taps(self.inputs, position[inside], output[inside], tap[inside])
-
-
 @dataclass(frozen=True, eq=False)
 class AxisTaps:
     """The triples of an axis by input: input i has `counts[i]` neighbours in `outputs` and `taps`."""
@@ -206,30 +177,6 @@ class Pool2dGeometry:
             *self.padding,
             *self.dilation,
         )
-
-
-@dataclass(frozen=True)
-class AdaptivePool2dGeometry:
-    """A two-dimensional adaptive pooling of (channels, *in_size) to (channels, *out_size)."""
-
-    channels: int
-    in_size: Pair
-    out_size: Pair
-
-    @property
-    def axes(self) -> tuple[AdaptiveAxis, AdaptiveAxis]:
-        """The vertical and the horizontal axis."""
-        (height, width), (rows, columns) = self.in_size, self.out_size
-        return AdaptiveAxis(height, rows), AdaptiveAxis(width, columns)
-
-    def divisors(self) -> np.ndarray:
-        """(*out_size) the inputs in each window of a plane."""
-        (top, bottom), (left, right) = (axis.bounds for axis in self.axes)
-        return np.outer(bottom - top, right - left).astype(float)
-
-    def scalars(self) -> tuple[int, ...]:
-        """The sizes as the kernels take them after the number of planes."""
-        return *self.in_size, *self.out_size
 
 
 def _axes(geometry: Conv2dGeometry | Pool2dGeometry) -> tuple[Axis, Axis]:

@@ -8,7 +8,7 @@ import numpy as np
 
 from bppsa_cupy.csr import Pattern
 from bppsa_cupy.devices import Array, Device
-from bppsa_cupy.geometry import AdaptivePool2dGeometry, Pool2dGeometry
+from bppsa_cupy.geometry import Pool2dGeometry
 from bppsa_cupy.jacobians.base import TransposedJacobian
 from bppsa_cupy.jacobians.windows import plane_pattern
 
@@ -21,7 +21,7 @@ class AvgPool2dJacobian(TransposedJacobian):
 
     depends_on = "nothing"
 
-    def __init__(self, geometry: Pool2dGeometry | AdaptivePool2dGeometry, divisors: np.ndarray) -> None:
+    def __init__(self, geometry: Pool2dGeometry, divisors: np.ndarray) -> None:
         self.geometry, self.divisors = geometry, divisors
         self._values: dict[tuple[Device, np.dtype], Array] = {}
 

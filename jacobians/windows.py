@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from bppsa_cupy.csr import Pattern, index_dtype
-from bppsa_cupy.geometry import AdaptiveAxis, AdaptivePool2dGeometry, Axis, Pool2dGeometry
+from bppsa_cupy.geometry import Axis, Pool2dGeometry
 
 
 @dataclass(frozen=True, eq=False)
@@ -28,9 +28,7 @@ class WindowEntries:
     tap: np.ndarray
 
 
-def window_entries(
-    vertical: Axis | AdaptiveAxis, horizontal: Axis | AdaptiveAxis, repeats: int = 1
-) -> WindowEntries:
+def window_entries(vertical: Axis, horizontal: Axis, repeats: int = 1) -> WindowEntries:
     """Every valid tap between one input plane and `repeats` output planes."""
     down, across = vertical.taps(), horizontal.taps()
     height, width = vertical.inputs, horizontal.inputs
@@ -53,7 +51,7 @@ def window_entries(
     )
 
 
-def plane_pattern(geometry: Pool2dGeometry | AdaptivePool2dGeometry) -> Pattern:
+def plane_pattern(geometry: Pool2dGeometry) -> Pattern:
     """The pattern of a pooling: each plane's windows, one block of the diagonal a channel."""
     window = window_entries(*geometry.axes)
     channels = np.arange(geometry.channels)[:, None]

@@ -1,4 +1,4 @@
-"""Two-dimensional pooling: maximum, average and adaptive average."""
+"""Two-dimensional pooling: maximum and average."""
 
 import numpy as np
 from numba import prange
@@ -213,53 +213,3 @@ def avg_pool2d_vjp(
                     lane, step = np.uint64(first), np.uint64(stride_x)
                     for k in range(np.uint64(end - first)):
                         input_gradient[target + k * step] += shares[lane + k]
-
-
-# ---- adaptive_avg_pool2d_forward ----
-
-
-@compiled()
-def window(output, inputs, outputs):
-    """Where window `output` of `outputs` begins and ends on an axis of `inputs` positions."""
-    return output * inputs // outputs, ((output + 1) * inputs + outputs - 1) // outputs
-
-
-@kernel(lambda s: one_thread_per(s["planes"] * s["out_height"] * s["out_width"]))
-@compiled(parallel=True)
-def adaptive_avg_pool2d_forward(input, output, planes, in_height, in_width, out_height, out_width):
-    for plane in prange(planes):
-        base = np.uint64(plane) * np.uint64(in_height * in_width)
-        for row in range(out_height):
-            top, bottom = window(row, in_height, out_height)
-            for column in range(out_width):
-                left, right = window(column, in_width, out_width)
-                total = output.dtype.type(0)
-                for y in range(top, bottom):
-                    start = base + np.uint64(y * in_width + left)
-                    for k in range(np.uint64(right - left)):
-                        total += input[start + k]
-                target = (np.int64(plane) * out_height + row) * out_width + column
-                output[target] = total / output.dtype.type((bottom - top) * (right - left))
-
-
-# ---- adaptive_avg_pool2d_vjp ----
-
-
-@kernel(lambda s: one_thread_per(s["planes"] * s["in_height"] * s["in_width"]))
-@compiled(parallel=True)
-def adaptive_avg_pool2d_vjp(gradient, input_gradient, planes, in_height, in_width, out_height, out_width):
-    for plane in prange(planes):
-        base = np.uint64(plane) * np.uint64(in_height * in_width)
-        for k in range(np.uint64(in_height * in_width)):
-            input_gradient[base + k] = 0
-        # Windows in their order, so that every input adds them in it.
-        for row in range(out_height):
-            top, bottom = window(row, in_height, out_height)
-            for column in range(out_width):
-                left, right = window(column, in_width, out_width)
-                source = (np.int64(plane) * out_height + row) * out_width + column
-                share = gradient[source] / gradient.dtype.type((bottom - top) * (right - left))
-                for y in range(top, bottom):
-                    start = base + np.uint64(y * in_width + left)
-                    for k in range(np.uint64(right - left)):
-                        input_gradient[start + k] += share

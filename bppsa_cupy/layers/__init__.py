@@ -33,14 +33,14 @@ from bppsa_cupy.layers.gated_recurrent import QRNN, RGLRU, SRU, GatedRecurrent, 
 from bppsa_cupy.layers.linear_recurrent import LinearRecurrent
 from bppsa_cupy.layers.matrix_recurrent import MatrixRecurrent
 from bppsa_cupy.layers.norms import BatchNorm1d, BatchNorm2d, RMSNorm
-from bppsa_cupy.layers.pools import AdaptiveAvgPool2d, AvgPool2d, MaxPool2d
+from bppsa_cupy.layers.pools import AvgPool2d, MaxPool2d
 from bppsa_cupy.layers.recurrent import Recurrent
 from bppsa_cupy.layers.residual import PadShortcut, Residual
 from bppsa_cupy.layers.weighted import Linear
 
 __all__ = [
     "CTRNN", "ELU", "GELU", "GRU", "LAYERS", "LRU", "LSTM", "MGU", "QRNN", "RGLRU", "RNN", "SRU", "UGRNN",
-    "AdaptiveAvgPool2d", "AvgPool2d", "BatchNorm1d", "BatchNorm2d", "CellLayer", "Context",
+    "AvgPool2d", "BatchNorm1d", "BatchNorm2d", "CellLayer", "Context",
     "Conv2d", "DiagonalSSM", "Dropout", "Embedding", "Flatten", "GatedRecurrent",
     "Layer", "LeakyReLU", "Linear", "LinearCellLayer", "LinearRecurrent", "MatrixRecurrent", "MaxPool2d",
     "MinGRU", "MinLSTM", "PadShortcut", "PeepholeLSTM", "RMSNorm", "ReLU", "Recurrent", "Residual", "Shape",

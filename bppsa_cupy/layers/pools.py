@@ -1,25 +1,21 @@
-"""Layers that take one number from each window of images: MaxPool2d, AvgPool2d and AdaptiveAvgPool2d."""
+"""Layers that take one number from each window of images: MaxPool2d and AvgPool2d."""
 
 from __future__ import annotations
 
-import abc
 import math
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
 from bppsa_cupy.arguments import as_flag, as_integer, as_pair
 from bppsa_cupy.devices import Array
 from bppsa_cupy.errors import ShapeError
-from bppsa_cupy.geometry import AdaptivePool2dGeometry, Pair, Pool2dGeometry
+from bppsa_cupy.geometry import Pair, Pool2dGeometry
 from bppsa_cupy.jacobians.avg_pool2d import AvgPool2dJacobian
 from bppsa_cupy.jacobians.max_pool2d import MaxPool2dJacobian
 from bppsa_cupy.layers.arguments import check_images
 from bppsa_cupy.layers.base import Context, Layer, Shape
-from bppsa_cupy.raw_kernels.kernel import Kernel
 from bppsa_cupy.raw_kernels.pools import (
-    adaptive_avg_pool2d_forward,
-    adaptive_avg_pool2d_vjp,
     avg_pool2d_forward,
     avg_pool2d_vjp,
     max_pool2d_forward,
@@ -27,34 +23,7 @@ from bppsa_cupy.raw_kernels.pools import (
 )
 
 
-class Windows(Layer):
-    """One number for each window of images (channels, height, width)."""
-
-    @abc.abstractmethod
-    def geometry(self, input_shape: Shape) -> Any:
-        """The sizes for one input shape. Raises ShapeError where the input does not fit."""
-
-    def scalars(self, geometry: Any, images: Array) -> tuple[int, ...]:
-        """The number of planes of `images`, (B, channels, ...), and what else the layer's kernels take."""
-        return math.prod(images.shape[:2]), *geometry.scalars()
-
-    def output_shape(self, input_shape: Shape) -> Shape:
-        return (input_shape[0], *self.geometry(input_shape).out_size)
-
-    def _average(self, ctx: Context, x: Array, kernel: Kernel) -> Array:
-        geometry = self.geometry(ctx.input_shape)
-        y = ctx.buffer("output", (*x.shape[:2], *geometry.out_size))
-        ctx.device.launch(kernel, x, y, *self.scalars(geometry, x))
-        ctx.saved["output"] = y
-        return y
-
-    def _average_vjp(self, ctx: Context, gradient: Array, kernel: Kernel) -> Array:
-        result = ctx.buffer("input_gradient", (gradient.shape[0], *ctx.input_shape))
-        ctx.device.launch(kernel, gradient, result, *self.scalars(self.geometry(ctx.input_shape), gradient))
-        return result
-
-
-class Pool2d(Windows):
+class Pool2d(Layer):
     """One number for each window of images (channels, height, width); arguments are PyTorch's.
 
     Raises ShapeError for arguments that do not fit each other.
@@ -90,6 +59,13 @@ class Pool2d(Windows):
             self.ceil_mode,
         )  # fmt: skip
 
+    def scalars(self, images: Array, input_shape: Shape) -> tuple[int, ...]:
+        """The number of planes of `images`, (B, channels, ...), and what else the layer's kernels take."""
+        return math.prod(images.shape[:2]), *self.geometry(input_shape).scalars()
+
+    def output_shape(self, input_shape: Shape) -> Shape:
+        return (input_shape[0], *self.geometry(input_shape).out_size)
+
 
 class MaxPool2d(Pool2d):
     """The maximum of each window of images (channels, height, width), as PyTorch's.
@@ -106,16 +82,15 @@ class MaxPool2d(Pool2d):
         return MaxPool2dJacobian(self.geometry(input_shape))
 
     def forward(self, ctx: Context, x: Array) -> Array:
-        geometry = self.geometry(ctx.input_shape)
-        shape = (*x.shape[:2], *geometry.out_size)
+        shape = (len(x), *self.output_shape(ctx.input_shape))
         y, indices = ctx.buffer("output", shape), ctx.buffer("indices", shape, np.int32)
-        ctx.device.launch(max_pool2d_forward, x, y, indices, *self.scalars(geometry, x))
+        ctx.device.launch(max_pool2d_forward, x, y, indices, *self.scalars(x, ctx.input_shape))
         ctx.saved.update(output=y, indices=indices)
         return y
 
     def vjp(self, ctx: Context, gradient: Array) -> Array:
         result = ctx.buffer("input_gradient", (gradient.shape[0], *ctx.input_shape))
-        scalars = self.scalars(self.geometry(ctx.input_shape), gradient)
+        scalars = self.scalars(gradient, ctx.input_shape)
         ctx.device.launch(max_pool2d_vjp, gradient, ctx.saved["indices"], result, *scalars)
         return result
 
@@ -154,55 +129,16 @@ class AvgPool2d(Pool2d):
         geometry = self.geometry(input_shape)
         return AvgPool2dJacobian(geometry, geometry.divisors(self.count_include_pad, self.divisor_override))
 
-    def scalars(self, geometry: Any, images: Array) -> tuple[int, ...]:
-        return *super().scalars(geometry, images), self.count_include_pad, self.divisor_override or 0
+    def scalars(self, images: Array, input_shape: Shape) -> tuple[int, ...]:
+        return *super().scalars(images, input_shape), self.count_include_pad, self.divisor_override or 0
 
     def forward(self, ctx: Context, x: Array) -> Array:
-        return self._average(ctx, x, avg_pool2d_forward)
+        y = ctx.buffer("output", (len(x), *self.output_shape(ctx.input_shape)))
+        ctx.device.launch(avg_pool2d_forward, x, y, *self.scalars(x, ctx.input_shape))
+        ctx.saved["output"] = y
+        return y
 
     def vjp(self, ctx: Context, gradient: Array) -> Array:
-        return self._average_vjp(ctx, gradient, avg_pool2d_vjp)
-
-
-Side = int | None
-
-
-class AdaptiveAvgPool2d(Windows):
-    """Means of images (channels, height, width) over windows that make the output `output_size`, as
-    PyTorch's.
-
-    output_size  rows and columns: an integer of at least 1 for both, or a pair; None is the input's own size
-
-    Along an axis of n inputs and m outputs, window i holds the inputs from floor(i n / m) to
-    ceil((i + 1) n / m): they overlap, and differ in size, where m does not divide n. Raises ShapeError.
-    """
-
-    arguments = ("output_size",)
-
-    def __init__(self, output_size: Side | tuple[Side, Side]) -> None:
-        sides = tuple(output_size) if isinstance(output_size, (tuple, list)) else (output_size,) * 2
-        if len(sides) != 2 or not all(side is None or hasattr(side, "__index__") for side in sides):
-            raise ShapeError(
-                f"AdaptiveAvgPool2d got output_size={output_size!r}: it takes an integer, None or a pair of "
-                "them"
-            )
-        self.output_size = tuple(
-            None if side is None else as_integer("AdaptiveAvgPool2d", "output_size", side, 1)
-            for side in sides
-        )
-
-    def geometry(self, input_shape: Shape) -> AdaptivePool2dGeometry:
-        check_images("AdaptiveAvgPool2d", input_shape)
-        channels, *own = input_shape
-        height, width = (own[k] if side is None else side for k, side in enumerate(self.output_size))
-        return AdaptivePool2dGeometry(channels, (own[0], own[1]), (height, width))
-
-    def jacobian(self, input_shape: Shape) -> AvgPool2dJacobian:
-        geometry = self.geometry(input_shape)
-        return AvgPool2dJacobian(geometry, geometry.divisors())
-
-    def forward(self, ctx: Context, x: Array) -> Array:
-        return self._average(ctx, x, adaptive_avg_pool2d_forward)
-
-    def vjp(self, ctx: Context, gradient: Array) -> Array:
-        return self._average_vjp(ctx, gradient, adaptive_avg_pool2d_vjp)
+        result = ctx.buffer("input_gradient", (gradient.shape[0], *ctx.input_shape))
+        ctx.device.launch(avg_pool2d_vjp, gradient, result, *self.scalars(gradient, ctx.input_shape))
+        return result

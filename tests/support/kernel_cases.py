@@ -273,15 +273,6 @@ def averaging(rng: np.random.Generator) -> Iterator[Case]:
             yield case(planes=planes, count_include_pad=counted, divisor_override=override, **scalars)
 
 
-@cases_of("adaptive_avg_pool2d_forward", "adaptive_avg_pool2d_vjp")
-def adaptive(rng: np.random.Generator) -> Iterator[Case]:
-    for sizes, planes in itertools.product(
-        ((1, 1, 1, 1), (7, 9, 3, 4), (3, 2, 7, 5), (20, 17, 1, 1)), (0, 1, 7)
-    ):
-        height, width, rows, columns = sizes
-        yield case(planes=planes, in_height=height, in_width=width, out_height=rows, out_width=columns)
-
-
 @cases_of("batch_norm_statistics", "batch_norm_forward", "batch_norm_weight_gradient", "batch_norm_vjp")
 def normalisation(rng: np.random.Generator) -> Iterator[Case]:
     sizes = ((1, 0, 3), (1, 1, 1), (2, 3, 1), (1, 5, 16), (3, 2, 37), (2, 1, 300))

@@ -42,7 +42,7 @@ def network(seed=0):
     layers = [
         bp.Conv2d(2, 3, 3, padding=1), bp.BatchNorm2d(3, momentum=None),
         bp.Residual(body, [bp.PadShortcut(4, 2)]), bp.GELU(),
-        bp.AdaptiveAvgPool2d(1), bp.Flatten(), bp.Dropout(0.4), bp.Linear(4, CLASSES),
+        bp.AvgPool2d(3), bp.Flatten(), bp.Dropout(0.4), bp.Linear(4, CLASSES),
     ]  # fmt: skip
     return bp.Sequential(layers, SHAPE, seed=seed, dtype="float64", device="host")
 
