@@ -16,7 +16,6 @@ from bppsa_cupy.layers import (
     Dropout,
     Embedding,
     Flatten,
-    GatedRecurrent,
     Layer,
     Linear,
     LinearRecurrent,
@@ -155,7 +154,7 @@ def _goes_by_steps(layer: Layer, is_inside: bool = False) -> bool:
     if isinstance(layer, Flatten):
         return layer.start_dim > 1
     if isinstance(layer, LinearRecurrent):
-        return not isinstance(layer, GatedRecurrent) or layer.window == 1
+        return True
     if isinstance(layer, MatrixRecurrent):
         return not is_inside
     return isinstance(layer, PER_STEP) and not isinstance(layer, Dropout)

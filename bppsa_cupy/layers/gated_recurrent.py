@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from bppsa_cupy.arguments import as_integer, is_one_of
+from bppsa_cupy.arguments import is_one_of
 from bppsa_cupy.devices import Array
 from bppsa_cupy.errors import ShapeError
 from bppsa_cupy.layers.base import Shape
@@ -44,11 +44,6 @@ class GatedRecurrent(LinearRecurrent):
         """The gates that have a bias, where the layer has some."""
         return tuple(range(self.cell.gates))
 
-    @property
-    def window(self) -> int:
-        """Steps that the gates see: 1, or 2 with the one before."""
-        return 1
-
     def skips(self, inputs: int) -> bool:
         """Whether the last gate is the input itself, of so many features, and has no weights."""
         return False
@@ -60,7 +55,7 @@ class GatedRecurrent(LinearRecurrent):
     def parameter_shapes(self) -> dict[str, Shape]:
         shapes: dict[str, Shape] = {}
         for walk in self.walks():
-            of, inputs = f"_{walk.name}", self.window * self.inputs(walk.layer)
+            of, inputs = f"_{walk.name}", self.inputs(walk.layer)
             shapes["weight_ih" + of] = (self.weighted(walk.layer), inputs)
             if self.bias:
                 shapes["bias_ih" + of] = (len(self.biased) * self.hidden_size,)
@@ -104,7 +99,7 @@ class GatedRecurrent(LinearRecurrent):
         own = projected
         if columns < projected.shape[2]:
             own = ctx.buffer("product", (*ctx.rows, columns))
-        self.multiply(ctx, self._seen(ctx, walk), weight, self._bias(ctx, walk), own)
+        self.multiply(ctx, ctx.inputs[walk.layer], weight, self._bias(ctx, walk), own)
         if own is not projected:
             projected[:, :, :columns], projected[:, :, columns:] = own, ctx.inputs[walk.layer]
 
@@ -120,21 +115,6 @@ class GatedRecurrent(LinearRecurrent):
         bias.reshape(-1, H)[list(self.biased)] = given.reshape(-1, H)
         return bias
 
-    def _seen(self, ctx: LinearContext, walk: Direction) -> Array:
-        """What a direction's gates see at every step, (B, T, window I): the step before, and the present."""
-        x = ctx.inputs[walk.layer]
-        if self.window == 1:
-            return x
-        batch, steps, inputs = x.shape
-        seen = ctx.buffer(f"seen_{walk.name}", (batch, steps, 2 * inputs))
-        seen[:, :, :inputs] = 0
-        if walk.reverse:
-            seen[:, :-1, :inputs] = x[:, 1:]
-        else:
-            seen[:, 1:, :inputs] = x[:, :-1]
-        seen[:, :, inputs:] = x
-        return seen
-
     def cell_in(self, library: Library) -> Any:
         # The text of the cell's twins is plain Python: here in the library's names.
         names = vars(library.functions)
@@ -144,12 +124,9 @@ class GatedRecurrent(LinearRecurrent):
     def direction_in(
         self, library: Library, cell: Any, own: Any, walk: Direction, x: Any, lengths: Any, first: Any
     ) -> tuple[Any, Any]:
-        H, seen, (terms, output) = self.hidden_size, x, cell
-        if self.window == 2:
-            none = library.zeros(x, (x.shape[0], 1, x.shape[2]))
-            parts = [x[:, 1:], none] if walk.reverse else [none, x[:, :-1]]
-            seen = library.concatenate([library.concatenate(parts, 1), x], 2)
-        gates = self.gates_in(seen, own["weight_ih"])
+        H, (terms, output) = self.hidden_size, cell
+        projected = x @ own["weight_ih"].T
+        gates = [projected[..., start : start + H] for start in range(0, projected.shape[-1], H)]
         if self.skips(x.shape[2]):
             gates = [*gates, x]
         if self.bias:
@@ -159,12 +136,6 @@ class GatedRecurrent(LinearRecurrent):
         (factor,), (term,) = terms(gates, unit)
         h = library.scan(factor, term, first, walk.reverse, lengths)
         return (h if output is None else output(gates, (h,), unit)[0]), h
-
-    def gates_in(self, seen: Any, weight: Any) -> list[Any]:
-        """The gates that have weights, W_ih of what they see, in a library's operations."""
-        H = self.hidden_size
-        projected = seen @ weight.T
-        return [projected[..., start : start + H] for start in range(0, projected.shape[-1], H)]
 
     def unit_values(self, xp: Any, own: Mapping[str, Any]) -> list[Any]:
         """What the cell takes as its unit parameters, (H,) each, of a direction's parameters by name."""
@@ -209,24 +180,17 @@ class GatedRecurrent(LinearRecurrent):
 
     def add_by_input(self, ctx: LinearContext, walk: Direction, out: Array, first: bool) -> None:
         inputs, columns, delta = out.shape[2], self.weighted(walk.layer), self._delta(ctx, walk)
-        weight, by = ctx.parameters[f"weight_ih_{walk.name}"], out
-        if not first or self.window > 1:
-            by = ctx.buffer("by_seen", (*ctx.rows, self.window * inputs))
-        self.multiply_back(ctx, delta, weight, by)
-        if by is not out:
-            out[...] = by[:, :, -inputs:] if first else out + by[:, :, -inputs:]
-        if self.window > 1 and walk.reverse:
-            out[:, 1:] += by[:, :-1, :inputs]
-        elif self.window > 1:
-            out[:, :-1] += by[:, 1:, :inputs]
+        by = out if first else ctx.buffer("by_seen", out.shape)
+        self.multiply_back(ctx, delta, ctx.parameters[f"weight_ih_{walk.name}"], by)
+        if not first:
+            out += by
         if self.skips(inputs):
             out += delta[:, :, columns : columns + inputs]
 
     def weight_gradients(self, ctx: LinearContext, walk: Direction) -> None:
         xp, of, H = ctx.device.xp, f"_{walk.name}", self.hidden_size
         delta, by_rows = self._delta(ctx, walk), ctx.buffer("by_rows", (self.weighted(walk.layer),))
-        seen, by_weight = self._seen(ctx, walk), ctx.gradients["weight_ih" + of]
-        self.multiply_sums(ctx, delta, seen, by_weight, by_rows)
+        self.multiply_sums(ctx, delta, ctx.inputs[walk.layer], ctx.gradients["weight_ih" + of], by_rows)
         if self.bias:
             own = ctx.gradients["bias_ih" + of]
             if own.size != by_rows.size:
@@ -309,33 +273,11 @@ class QRNN(GatedRecurrent):
     """A quasi-recurrent network's layer with fo-pooling (Bradbury et al. 2017, equation 4): c_t = f c_{t-1} +
     (1 - f) z, h_t = o c_t, z = tanh(W_z x + b_z), f and o = σ(likewise).
 
-    window  steps that the gates see, 1 or 2: with 2, W x is W of the former input (of a direction's walk) and
-            the present one side by side, and the first step has zeros before it
-
-    The other arguments are those of `GatedRecurrent`. Parameters a layer and direction, gates stacked as z,
-    f, o: weight_ih_l0 (3 H, window F), bias_ih_l0 (3 H,). Its state is c.
+    The gates see the present input only. Arguments are those of `GatedRecurrent`. Parameters
+    a layer and direction, gates stacked as z, f, o: weight_ih_l0 (3 H, F), bias_ih_l0 (3 H,). Its state is c.
     """
 
     cell = LINEAR_FORMS["qrnn"]
-
-    def __init__(
-        self, input_size: int, hidden_size: int, *arguments: Any, window: int = 1, **options: Any
-    ) -> None:
-        super().__init__(input_size, hidden_size, *arguments, **options)
-        self._window = as_integer("QRNN", "window", window, 1)
-        if self._window > 2:
-            raise ShapeError(f"QRNN got window={window}: it takes 1 or 2")
-
-    @property
-    def window(self) -> int:
-        return self._window
-
-    @property
-    def steps_alone(self) -> bool:
-        return super().steps_alone and self._window == 1
-
-    def config(self) -> dict[str, Any]:
-        return {**super().config(), "window": self.window}
 
 
 #: c of the paper: how strong the recurrence gate makes the decay.
@@ -349,25 +291,17 @@ class RGLRU(GatedRecurrent):
     i_t x_t, a = exp(-8 softplus(Λ) r), r = σ(W_a x + b_a), i = σ(W_x x + b_x). The derivative of the root is
     1000 at most (appendix A). It has as many units as the input has features.
 
-    heads  parts of the features; each gate's W is block-diagonal, a block a part
-
-    The other arguments are those of `GatedRecurrent`, without hidden_size; there is one inner layer of one
-    direction. Parameters: weight_ih_l0 (2 H, H / heads), of each row what lies in its block, W_a before W_x,
-    from the normal distribution with variance heads / H; bias_ih_l0 (2 H,), 0; a_param_l0 (H,), Λ, so that a²
-    at r = 1 / 8 is uniform in 0.9² to 0.999².
+    Arguments are those of `GatedRecurrent`, without hidden_size; there is one inner layer of one direction.
+    Parameters: weight_ih_l0 (2 H, H), W_a before W_x, from the normal distribution with variance 1 / H;
+    bias_ih_l0 (2 H,), 0; a_param_l0 (H,), Λ, so that a² at r = 1 / 8 is uniform in 0.9² to 0.999².
     """
 
     cell = LINEAR_FORMS["rglru"]
     unit_parameters = ("a_param",)
     biased = (0, 1)
 
-    def __init__(self, input_size: int, *, heads: int = 1, bias: bool = True, **options: Any) -> None:
+    def __init__(self, input_size: int, *, bias: bool = True, **options: Any) -> None:
         super().__init__(input_size, input_size, bias=bias, **options)
-        self.heads = as_integer("RGLRU", "heads", heads, 1)
-        if self.hidden_size % self.heads:
-            raise ShapeError(
-                f"RGLRU got heads={heads} and input_size={input_size}: heads must divide the features"
-            )
         if self.num_layers > 1 or self.bidirectional:
             raise ShapeError(
                 f"RGLRU got num_layers={self.num_layers} and bidirectional={self.bidirectional}: it takes "
@@ -375,7 +309,7 @@ class RGLRU(GatedRecurrent):
             )
 
     def config(self) -> dict[str, Any]:
-        config = {**super().config(), "heads": self.heads}
+        config = super().config()
         for name in ("hidden_size", "num_layers", "bidirectional"):
             del config[name]
         return config
@@ -383,13 +317,9 @@ class RGLRU(GatedRecurrent):
     def skips(self, inputs: int) -> bool:
         return True
 
-    def parameter_shapes(self) -> dict[str, Shape]:
-        shapes = super().parameter_shapes()
-        return {**shapes, "weight_ih_l0": (2 * self.hidden_size, self.hidden_size // self.heads)}
-
     def initialize(self, generator: np.random.Generator) -> dict[str, np.ndarray]:
         shapes, values = self.parameter_shapes(), {}
-        deviation = (self.heads / self.hidden_size) ** 0.5
+        deviation = (1 / self.hidden_size) ** 0.5
         values["weight_ih_l0"] = deviation * generator.standard_normal(shapes["weight_ih_l0"])
         if self.bias:
             values["bias_ih_l0"] = np.zeros(shapes["bias_ih_l0"])
@@ -404,61 +334,6 @@ class RGLRU(GatedRecurrent):
 
     def unit_gradients(self, xp: Any, own: Mapping[str, Any], by: list[Any]) -> list[Any]:
         return [-SHARPNESS * by[0] / (1 + xp.exp(-own["a_param"]))]
-
-    # ---- products of blocks ----
-
-    def gates_in(self, seen: Any, weight: Any) -> list[Any]:
-        size, found = self.hidden_size // self.heads, []
-        for gate in range(2):
-            blocks = weight[gate * self.hidden_size : (gate + 1) * self.hidden_size].reshape(-1, size, size)
-            parts = seen.reshape(*seen.shape[:-1], self.heads, 1, size) @ blocks.swapaxes(-1, -2)
-            found.append(parts.reshape(seen.shape))
-        return found
-
-    def multiply(
-        self, ctx: LinearContext, rows: Array, weight: Array, bias: Array | None, out: Array
-    ) -> None:
-        if self.heads == 1:
-            super().multiply(ctx, rows, weight, bias, out)
-            return
-        for features, gates in self._blocks():
-            part, own = ctx.buffer("part", (*ctx.rows, len(gates))), None if bias is None else bias[gates]
-            given = ctx.device.xp.ascontiguousarray(rows[:, :, features])
-            super().multiply(ctx, given, weight[gates], own, part)
-            out[:, :, gates] = part
-
-    def multiply_back(self, ctx: LinearContext, rows: Array, weight: Array, out: Array) -> None:
-        if self.heads == 1:
-            super().multiply_back(ctx, rows, weight, out)
-            return
-        for features, gates in self._blocks():
-            part = ctx.buffer("by_part", (*ctx.rows, features.stop - features.start))
-            given = ctx.device.xp.ascontiguousarray(rows[:, :, gates])
-            super().multiply_back(ctx, given, weight[gates], part)
-            out[:, :, features] = part
-
-    def multiply_sums(
-        self, ctx: LinearContext, rows: Array, others: Array, out: Array, sums_alone: Array | None = None
-    ) -> None:
-        if self.heads == 1:
-            super().multiply_sums(ctx, rows, others, out, sums_alone)
-            return
-        assert sums_alone is not None
-        xp = ctx.device.xp
-        for features, gates in self._blocks():
-            part, sums = (
-                ctx.buffer("sums_part", (len(gates), out.shape[1])),
-                ctx.buffer("part_sums", (len(gates),)),
-            )
-            given = xp.ascontiguousarray(rows[:, :, gates]), xp.ascontiguousarray(others[:, :, features])
-            super().multiply_sums(ctx, *given, part, sums)
-            out[gates], sums_alone[gates] = part, sums
-
-    def _blocks(self) -> list[tuple[slice, np.ndarray]]:
-        """The features of each head, and the rows of both gates that see them."""
-        H, size = self.hidden_size, self.hidden_size // self.heads
-        features = [np.arange(head * size, (head + 1) * size) for head in range(self.heads)]
-        return [(slice(int(own[0]), int(own[-1]) + 1), np.concatenate([own, own + H])) for own in features]
 
 
 def _softplus(xp: Any, x: Any) -> Any:

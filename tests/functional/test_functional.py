@@ -39,7 +39,7 @@ OTHERS = {
     "MinGRU": (lambda: bp.MinGRU(3, 4, 2), (5, 3)),
     "MinLSTM": (lambda: bp.MinLSTM(3, 4, bidirectional=True), (5, 3)),
     "SRU": (lambda: bp.SRU(3, 4), (5, 3)),
-    "QRNN": (lambda: bp.QRNN(3, 4, window=2), (5, 3)),
+    "QRNN": (lambda: bp.QRNN(3, 4), (5, 3)),
     "RGLRU": (lambda: bp.RGLRU(4), (5, 4)),
     "LRU": (lambda: bp.LRU(3, 4), (5, 3)),
     "DiagonalSSM": (lambda: bp.DiagonalSSM(3, 4), (5, 3)),

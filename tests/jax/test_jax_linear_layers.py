@@ -17,9 +17,9 @@ FUNCTIONS = {
     "MinGRU": {"candidate": "positive"},
     "MinLSTM": {},
     "SRU": {},
-    "QRNN": {"window": 2},
+    "QRNN": {},
     "LRU": {},
-    "RGLRU": {"heads": 2},
+    "RGLRU": {},
     "DiagonalSSM": {},
 }
 QUICK = ("MinGRU", "LRU", "RGLRU")

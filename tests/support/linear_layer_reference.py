@@ -117,11 +117,11 @@ def _walk(
     lengths: torch.Tensor,
     state: torch.Tensor,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    steps, former = x.shape[1], torch.zeros_like(x[:, 0])
+    steps = x.shape[1]
     outputs = [state] * steps
     for t in reversed(range(steps)) if reverse else range(steps):
         if isinstance(layer, GatedRecurrent):
-            gates = _gates(layer, parameters, name, former, x[:, t])
+            gates = _gates(layer, parameters, name, x[:, t])
             if isinstance(layer, RGLRU):
                 new, y = _rglru(layer, gates, state, x[:, t], parameters)
             else:
@@ -129,13 +129,13 @@ def _walk(
         else:
             new, y = _state_space(layer, parameters, name, x[:, t], state)
         live = (t < lengths)[:, None]
-        state, former = torch.where(live, new, state), torch.where(live, x[:, t], former)
+        state = torch.where(live, new, state)
         outputs[t] = torch.where(live, y, 0.0)
     return torch.stack(outputs, 1), state
 
 
 def _gates(
-    layer: GatedRecurrent, parameters: Mapping[str, torch.Tensor], name: str, former: Any, x: Any
+    layer: GatedRecurrent, parameters: Mapping[str, torch.Tensor], name: str, x: Any
 ) -> list[torch.Tensor]:
     """The gates of a step, before their functions."""
     weight = parameters[f"weight_ih_{name}"]
@@ -144,9 +144,4 @@ def _gates(
         own = parameters[f"bias_ih_{name}"]
         start = layer.hidden_size if isinstance(layer, SRU) else 0  # of SRU f and r alone have one
         bias = torch.cat([bias[:start], own, bias[start + len(own) :]])
-    seen = torch.cat([former, x], 1) if layer.window == 2 else x
-    if isinstance(layer, RGLRU):  # a block a head, on the diagonal of each gate
-        size = layer.hidden_size // layer.heads
-        blocks = [torch.block_diag(*gate.split(size)) for gate in weight.split(layer.hidden_size)]
-        weight = torch.cat(blocks)
-    return list((seen @ weight.T + bias).split(layer.hidden_size, 1))
+    return list((x @ weight.T + bias).split(layer.hidden_size, 1))

@@ -16,9 +16,9 @@ MODULES = {
     "MinGRU": {"candidate": "positive"},
     "MinLSTM": {},
     "SRU": {},
-    "QRNN": {"window": 2},
+    "QRNN": {},
     "LRU": {},
-    "RGLRU": {"heads": 2},
+    "RGLRU": {},
     "DiagonalSSM": {},
 }
 
