@@ -1,4 +1,4 @@
-// Values by index, and the gradient of rows that were read by index.
+// Values by index.
 
 #include "prelude.cuh"
 
@@ -13,23 +13,4 @@ extern "C" __global__ void gather_fill(
     size_type sources, size_type entries)
 {
     GRID_STRIDE(entry, entries) values[entry] = source[map[entry]];
-}
-
-// ---- embedding_weight_gradient ----
-
-// The gradient by the rows of an embedding: of each, the sum of the gradients at the places that took it, in their
-// order. A thread an element.
-extern "C" __global__ void embedding_weight_gradient(
-    const real* __restrict__ gradient,    // (places, width)
-    const long long* __restrict__ order,  // (places): places by the row that they took, those of a row in order
-    const long long* __restrict__ first,  // (rows + 1): where those of each row begin in `order`
-    real* __restrict__ result,            // (rows, width) output only
-    size_type places, size_type rows, size_type width)
-{
-    GRID_STRIDE(item, rows * width) {
-        const size_type row = item / width, k = item % width;
-        real sum = real(0);
-        for (size_type place = first[row]; place < first[row + 1]; ++place) sum += gradient[order[place] * width + k];
-        result[item] = sum;
-    }
 }

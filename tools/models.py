@@ -63,8 +63,6 @@ def _recurrent_options(arguments: argparse.Namespace, dataset: Dataset | None) -
             )
     if dataset is not None and dataset.per_step and "outputs" in known:
         options.setdefault("outputs", "all")
-    if dataset is not None and dataset.vocabulary is not None and "tokens" in known:
-        options["tokens"] = dataset.classes
     return options
 
 

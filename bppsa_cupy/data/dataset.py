@@ -103,7 +103,6 @@ class Dataset:
     input_shape  of one sample: (C, H, W), (T, F) or (D,)
     test         None where the source has no test samples
     source       what `load` was given, a path as an absolute one; None for what was made otherwise
-    vocabulary   of a text its characters, by their numbers; None of other data
     """
 
     name: str
@@ -113,7 +112,6 @@ class Dataset:
     test: Split | None
     normalization: Normalization | None
     source: str | None = None
-    vocabulary: str | None = None
 
     @cached_property
     def digest(self) -> str:
@@ -140,7 +138,6 @@ class RawDataset:
     classes        the layout's number of classes; None takes the highest label + 1, at least `least_classes`
     normalization  the layout's constants; None computes them from the training inputs
     ready          the inputs are to be used as they are: nothing is computed
-    vocabulary     of a text its characters
     """
 
     name: str
@@ -150,7 +147,6 @@ class RawDataset:
     least_classes: int = 1
     normalization: Normalization | None = None
     ready: bool = False
-    vocabulary: str | None = None
 
 
 def make_dataset(raw: RawDataset, classes: int | None, normalize: bool) -> Dataset:
@@ -190,7 +186,7 @@ def make_dataset(raw: RawDataset, classes: int | None, normalize: bool) -> Datas
         for one in raws
     ]  # fmt: skip
     test = None if raw.test is None else splits[1]
-    return Dataset(raw.name, shape, classes, splits[0], test, normalization, vocabulary=raw.vocabulary)
+    return Dataset(raw.name, shape, classes, splits[0], test, normalization)
 
 
 def _check(raw: Raw) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""The data set at a path: readers of image files, NumPy archives, texts and sequences."""
+"""The data set at a path: readers of image files, NumPy archives and sequences."""
 
 from __future__ import annotations
 
@@ -18,14 +18,9 @@ from bppsa_cupy.data import sequences
 from bppsa_cupy.data.dataset import Dataset, Normalization, Raw, RawDataset, make_dataset
 from bppsa_cupy.errors import DataError, reason_of
 
-#: Steps of a sequence, and the part of the text, at its end, that is for the test.
-STEPS, TEST_PART = 128, 10
-#: Suffixes of files that are texts.
-TEXTS = (".txt", ".md", ".rst")
 _TAKES = (
-    "'digits', 'text', a folder of CIFAR-10's binary layout (data_batch_1.bin …) or of IDX files "
-    "(train-images-idx3-ubyte …), or a file .bin, .npz, …-images-idx3-ubyte, .h5 (sequences of bppsa-data) "
-    "or .txt (a text by characters)"
+    "'digits', a folder of CIFAR-10's binary layout (data_batch_1.bin …) or of IDX files "
+    "(train-images-idx3-ubyte …), or a file .bin, .npz, …-images-idx3-ubyte or .h5 (sequences of bppsa-data)"
 )
 
 
@@ -35,7 +30,6 @@ def load(
     classes: int | None = None,
     normalize: bool = True,
     seed: int = 0,
-    steps: int = STEPS,
 ) -> Dataset:
     """The data set at `source`.
 
@@ -43,8 +37,7 @@ def load(
                data_batch_*.bin (CIFAR-10's binary layout, any number of records) and perhaps
                test_batch.bin, or one such file; a folder of MNIST's IDX files, gzipped or not, or its
                file of training images; an .npz with x_train, y_train (and x_test, y_test), or x, y; a
-               file of sequences, .h5, as bppsa-data writes it; a text, .txt, .md or .rst, by characters, or
-               "text", what Python's own help says of the language
+               file of sequences, .h5, as bppsa-data writes it
     classes    the number of classes; None takes 10 for CIFAR-10, at least 10 for IDX files, the named ones
                of sequences, and else the highest label + 1
     normalize  bring each channel to about zero mean and unit deviation: by constants for CIFAR-10 (mean
@@ -52,7 +45,6 @@ def load(
                from the training inputs; what is used is in `normalization`. Sequences say themselves
                what they need
     seed       which digits are for the test
-    steps      of each sequence of a text
     Raises DataError where the source is missing, of another layout, or damaged.
     """
     if classes is not None:
@@ -62,14 +54,11 @@ def load(
     if is_one_of(source, ["digits"]):
         made = make_dataset(read_digits(seed), classes, normalize)
         return replace(made, source="digits")
-    steps = as_integer("load", "steps", steps, 1, error=DataError)
-    if is_one_of(source, ["text"]):
-        return replace(make_dataset(read_text(None, steps), classes, normalize), source="text")
     path = as_path("load", "source", source, error=DataError)
     if not path.exists():
         raise DataError(f"data {str(source)!r} does not exist: it must be {_TAKES}")
     try:
-        raw = read_text(path, steps) if path.suffix in TEXTS and path.is_file() else _read(path)
+        raw = _read(path)
     except OSError as cause:
         raise DataError(f"{path} cannot be read ({cause.strerror or cause})") from cause
     return replace(make_dataset(raw, classes, normalize), source=os.path.abspath(path))
@@ -252,43 +241,3 @@ def read_digits(seed: int) -> RawDataset:
         is_test[members[: round(0.2 * len(members))]] = True
     train, test = (Raw(images[chosen], labels[chosen], "digits") for chosen in (~is_test, is_test))
     return RawDataset("digits", train, test)
-
-
-# ---- a text by characters ----
-
-
-def read_text(path: Path | None, steps: int) -> RawDataset:
-    """A file, UTF-8; without one, what Python's help says of the language, half a megabyte of English.
-
-    A character's number is its place among all characters of the text, by code point. Sequences (steps, 1)
-    lie one after the other, float32; the label of a step is the next character; the last tenth of the text is
-    for the test. Raises DataError for a text that is not UTF-8, or too short for one sequence of either kind.
-    """
-    if path is None:
-        from pydoc_data.topics import topics
-
-        name, source, text = "text", "Python's help", "\n".join(topics[name] for name in sorted(topics))
-    else:
-        name, source = path.stem, str(path)
-        try:
-            text = path.read_text(encoding="utf-8")
-        except UnicodeDecodeError as cause:
-            raise DataError(
-                f"{path} is no text of UTF-8 ({cause.reason} at byte {cause.start}): convert it"
-            ) from cause
-    vocabulary = "".join(sorted(set(text)))
-    points = np.frombuffer(text.encode("utf-32-le"), np.uint32)
-    numbers = np.searchsorted(np.unique(points), points)
-    cut = len(text) - len(text) // TEST_PART
-    least = TEST_PART * (steps + 1)
-    if len(text) < least:
-        raise DataError(
-            f"{source} has {len(text)} characters: sequences of {steps} steps take {least}, a tenth of them "
-            "for the test"
-        )
-    splits = []
-    for part in (numbers[:cut], numbers[cut:]):
-        count = (len(part) - 1) // steps
-        inputs = part[: count * steps].astype(np.float32).reshape(count, steps, 1)
-        splits.append(Raw(inputs, part[1 : count * steps + 1].astype(np.int64).reshape(count, steps), source))
-    return RawDataset(name, splits[0], splits[1], len(vocabulary), ready=True, vocabulary=vocabulary)

@@ -14,7 +14,6 @@ from bppsa_cupy.distributed.time_passes import RankStack, TimeRanges, chunk_leng
 from bppsa_cupy.errors import DistributedError
 from bppsa_cupy.layers import (
     Dropout,
-    Embedding,
     Flatten,
     Layer,
     Linear,
@@ -35,7 +34,7 @@ from bppsa_cupy.network.passes import Pass
 from bppsa_cupy.network.sequential import Sequential
 
 #: Layers that work at each step on its own, beside recurrent ones; but Dropout, which draws for all steps.
-PER_STEP = (Linear, Elementwise, RMSNorm, Embedding)
+PER_STEP = (Linear, Elementwise, RMSNorm)
 
 
 class TimeSequential(SharedSequential):
@@ -167,8 +166,8 @@ def _per_step(architecture: Architecture) -> range:
         if not _goes_by_steps(layer):
             raise DistributedError(
                 f"layer {index}, {layer!r}, cannot be split over time: recurrent layers, Linear, RMSNorm, "
-                "Embedding, elementwise layers but Dropout, and residual blocks of them whose recurrent "
-                "layers are linear ones can, up to a last state"
+                "elementwise layers but Dropout, and residual blocks of them whose recurrent layers are "
+                "linear ones can, up to a last state"
             )
         if len(shape) < 2:
             stop = index + 1

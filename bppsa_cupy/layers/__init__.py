@@ -28,7 +28,6 @@ from bppsa_cupy.layers.elementwise import (
     Softplus,
     Tanh,
 )
-from bppsa_cupy.layers.embedding import Embedding
 from bppsa_cupy.layers.gated_recurrent import QRNN, RGLRU, SRU, GatedRecurrent, MinGRU, MinLSTM
 from bppsa_cupy.layers.linear_recurrent import LinearRecurrent
 from bppsa_cupy.layers.matrix_recurrent import MatrixRecurrent
@@ -41,7 +40,7 @@ from bppsa_cupy.layers.weighted import Linear
 __all__ = [
     "CTRNN", "ELU", "GELU", "GRU", "LAYERS", "LRU", "LSTM", "MGU", "QRNN", "RGLRU", "RNN", "SRU", "UGRNN",
     "AvgPool2d", "BatchNorm1d", "BatchNorm2d", "CellLayer", "Context",
-    "Conv2d", "DiagonalSSM", "Dropout", "Embedding", "Flatten", "GatedRecurrent",
+    "Conv2d", "DiagonalSSM", "Dropout", "Flatten", "GatedRecurrent",
     "Layer", "LeakyReLU", "Linear", "LinearCellLayer", "LinearRecurrent", "MatrixRecurrent", "MaxPool2d",
     "MinGRU", "MinLSTM", "PadShortcut", "PeepholeLSTM", "RMSNorm", "ReLU", "Recurrent", "Residual", "Shape",
     "SiLU", "Sigmoid", "Softplus", "Tanh",

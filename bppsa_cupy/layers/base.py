@@ -159,7 +159,6 @@ class Layer(abc.ABC):
     arguments  the constructor's, which are attributes of the same names
     beside_geometry  arguments that choose how the layer is computed and not what: a network's description
              and fingerprint, by which plans and checkpoints are compared, leave them out
-    takes_indices  whether the input is indices, of any integer dtype or whole numbers of the network's
     context  the class of `ctx`, which the network makes for each pass; a layer that keeps more of a pass
              than others has a subclass of its own, and so `ctx` is typed where a layer defines its methods
 
@@ -171,7 +170,6 @@ class Layer(abc.ABC):
 
     arguments: ClassVar[tuple[str, ...]] = ()
     beside_geometry: ClassVar[tuple[str, ...]] = ()
-    takes_indices: ClassVar[bool] = False
     context: ClassVar[type[Context]] = Context
     backward_reads: ClassVar[tuple[str, ...]] = ()
 
@@ -213,12 +211,6 @@ class Layer(abc.ABC):
         """Whether it is recurrent, or holds a layer that is: sequences may have lengths then. False by
         default."""
         return False
-
-    @property
-    def steps_alone(self) -> bool:
-        """Whether of sequences it needs the present step alone, beside a state that it keeps. True by
-        default."""
-        return True
 
     def maskable(self) -> tuple[str, ...]:
         """The names of the weights that take a mask; none by default."""

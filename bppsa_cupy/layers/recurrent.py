@@ -153,10 +153,6 @@ class Recurrent(Layer):
         return dtype
 
     @property
-    def steps_alone(self) -> bool:
-        return not self.bidirectional
-
-    @property
     def directions(self) -> int:
         """D: 2 where bidirectional, else 1."""
         return 2 if self.bidirectional else 1

@@ -6,8 +6,6 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-import numpy as np
-
 from bppsa_cupy.arguments import as_instance, as_integer, is_one_of
 from bppsa_cupy.cells import Cell
 from bppsa_cupy.errors import CellError, ShapeError
@@ -20,8 +18,6 @@ from bppsa_cupy.layers import (
     RNN,
     UGRNN,
     CellLayer,
-    Embedding,
-    Flatten,
     Layer,
     Linear,
     MinGRU,
@@ -123,17 +119,14 @@ def mingru(
     num_layers: int = 2,
     outputs: str = "last",
     forward_method: str = "auto",
-    tokens: int | None = None,
     **options: Any,
 ) -> Sequential:
     """Blocks of two residual parts: RMSNorm and minGRU, then RMSNorm, Linear, GELU and Linear (Feng et al.
-    2024, appendix C), between an embedding and a linear layer.
+    2024, appendix C), between two linear layers.
 
     hidden_size  features of every block
     num_layers   blocks
     outputs      "all" puts out scores at every step, (T, classes); "last" those of a last minGRU's last state
-    tokens       how many there are, of sequences (T, 1) of their numbers; without it sequences are of
-                 features, (T, F), which a linear layer takes in
 
     `options` are Sequential's. Raises ShapeError where the input is no sequence.
     """
@@ -144,10 +137,6 @@ def mingru(
         raise ShapeError(f"mingru got outputs={outputs!r}: it takes {' or '.join(map(repr, OUTPUTS))}")
     blocks = as_integer("mingru", "num_layers", num_layers, 1)
     first: list[Layer] = [Linear(shape[1], hidden_size)]
-    if tokens is not None:
-        if shape[1] != 1:
-            raise ShapeError(f"mingru got input {shape} of {tokens} tokens: it takes their numbers, (T, 1)")
-        first = [Embedding(tokens, hidden_size), Flatten(2, 3)]
     inner: list[Layer] = []
     for _ in range(blocks):
         walk = MinGRU(hidden_size, hidden_size, forward_method=forward_method)
@@ -158,35 +147,3 @@ def mingru(
         last.append(MinGRU(hidden_size, hidden_size, outputs="last", forward_method=forward_method))
     scores = Linear(hidden_size, 10 if classes is None else classes)
     return Sequential([*first, *inner, *last, scores], input_shape=shape, **options)
-
-
-def sample(
-    network: Sequential, prompt: Any, count: int, *, temperature: float = 1.0, seed: int = 0
-) -> np.ndarray:
-    """So many tokens after a prompt, each drawn from the softmax of the scores that the network gives the
-    ones before it.
-
-    network      over sequences (T, 1) of tokens' numbers, with scores at every step
-    prompt       at least one number
-    temperature  scores are divided by it; 0 takes the highest
-    Raises ShapeError.
-    """
-    steps, generator = network.steps(), np.random.default_rng(seed)
-    tokens = list(np.asarray(prompt).reshape(-1))
-    given = len(tokens)
-    if not given or temperature < 0:
-        raise ShapeError(
-            f"sample got a prompt of {given} tokens and temperature={temperature}: it takes one at least, "
-            "and a temperature of 0 or more"
-        )
-    for place in range(given + count - 1):
-        scores = steps(np.full((1, 1), tokens[place]))
-        if place < given - 1:
-            continue
-        logits = np.asarray(network.device.to_host(scores), np.float64).reshape(-1)
-        if temperature == 0:
-            tokens.append(logits.argmax())
-        else:
-            chances = np.exp((logits - logits.max()) / temperature)
-            tokens.append(generator.choice(chances.size, p=chances / chances.sum()))
-    return np.array(tokens[given:], np.int64)

@@ -18,7 +18,7 @@ from bppsa_cupy.layers.residual import ResidualContext
 from bppsa_cupy.network.architecture import Architecture
 from bppsa_cupy.network.backward import METHODS, BackwardReport, checked_gradient
 from bppsa_cupy.network.buffers import BufferSet
-from bppsa_cupy.network.forward import Steps, begin, checked_states, draw, through
+from bppsa_cupy.network.forward import begin, checked_states, draw, through
 from bppsa_cupy.network.parameters import ParameterSet, real_dtype
 from bppsa_cupy.network.passes import Pass, current_pass, own_pass
 from bppsa_cupy.network.run_scans import RunScans
@@ -363,11 +363,10 @@ class Sequential:
 
     # ---- contexts ----
 
-    def new_context(self, index: int, architecture: Architecture | None = None) -> Context:
-        """A new context of one layer, on the network's parameters and gradients; of another architecture of
-        the same layers where one is given."""
+    def new_context(self, index: int) -> Context:
+        """A new context of one layer, on the network's parameters and gradients."""
         arrays = self.parameters.arrays, self.gradients.arrays, self.parameters.masks, self.buffers
-        ctx = (architecture or self.architecture).new_context(index, self.device, self.dtype, *arrays)
+        ctx = self.architecture.new_context(index, self.device, self.dtype, *arrays)
         ctx.training, ctx.draw = self.training, draw(self.random_state, index)
         return ctx
 
@@ -436,10 +435,6 @@ class Sequential:
         self.last_pass = current
         self.random_state["passes"] += self.training
         return y
-
-    def steps(self) -> Steps:
-        """Return a function that runs the network one time step at a time: see `Steps`."""
-        return Steps(self.architecture, self.new_context)
 
     def __call__(self, x: Any, lengths: Any = None, states: Any = None) -> Array:
         """Call `forward`."""

@@ -17,13 +17,12 @@ from bppsa_cupy.torch.engine_layer import engine_layer_of
 from bppsa_cupy.torch.modules import OverTime
 from bppsa_cupy.torch.pruned import Pruned, mask_of
 
-#: Layers of another meaning than torch.nn's of that name: of integers, and of another eps by default.
-OTHER = (layers.Embedding, layers.RMSNorm)
-#: Layers whose name and arguments are those of a module of torch.nn, beside the recurrent ones.
+#: Layers whose name and arguments are those of a module of torch.nn, beside the recurrent ones, and RMSNorm,
+#: which has another eps by default.
 SAME = tuple(
     kind
     for name, kind in layers.LAYERS.items()
-    if hasattr(torch.nn, name) and not issubclass(kind, (*OTHER, layers.Recurrent))
+    if hasattr(torch.nn, name) and not issubclass(kind, (layers.RMSNorm, layers.Recurrent))
 )
 MADE: dict[type[torch.nn.Module], Callable[..., Layer]] = {
     getattr(torch.nn, kind.__name__): kind for kind in SAME

@@ -110,11 +110,9 @@ class LinearOverTime(torch.nn.Module):
 
     def step(self, input: torch.Tensor, hx: Any = None) -> tuple[torch.Tensor, torch.Tensor]:
         """Output (B, O) and state after one step, of (B, F) and the state that the step before gave. Raises
-        ShapeError with two directions, and of a QRNN of window 2."""
-        if not self.layer.steps_alone:
-            raise ShapeError(
-                f"{self.layer!r} has no step: a layer of one direction has, whose gates see no former input"
-            )
+        ShapeError with two directions."""
+        if self.layer.bidirectional:
+            raise ShapeError(f"{self.layer!r} has two directions and so no step: use bidirectional=False")
         axis = 1 if self.layer.batch_first else 0
         y, after = self.forward(input.unsqueeze(axis), hx)
         return y.reshape(input.shape[0], -1), after

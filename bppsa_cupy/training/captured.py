@@ -18,7 +18,6 @@ from bppsa_cupy.devices import Array, get_device
 from bppsa_cupy.devices.cuda import CudaDevice, Replay
 from bppsa_cupy.distributed import BatchSequential
 from bppsa_cupy.errors import BppsaError, DeviceError
-from bppsa_cupy.layers.embedding import Embedding
 from bppsa_cupy.layers.residual import walk
 from bppsa_cupy.layers.weighted import Weighted
 from bppsa_cupy.network.backward import METHODS
@@ -109,7 +108,7 @@ class CapturedStep:
 
     Notes
     -----
-    Newton iterations, embeddings, masked layers that multiply by all weights, gradient hooks and networks
+    Newton iterations, masked layers that multiply by all weights, gradient hooks and networks
     over ranks are not captured. If a capture fails, the step
     warns (RuntimeWarning) and runs launch by launch. A step that raises an error changes neither parameters
     nor the optimizer's state. Memory: each of the 8 latest input shapes has its own activations.
@@ -267,10 +266,8 @@ class _Graphs:
         """A step on arrays of the host or of the device."""
         step, network, optimizer = self._step, self._step.network, self._step.optimizer
         if type(x) is not np.ndarray or x.dtype != network.dtype:
-            architecture = network.architecture
-            of_indices = bool(architecture.layers) and architecture.layers[0].takes_indices
             place = self.device if is_on_gpu(x) else get_device("host")
-            x = take_input("the network", place, network.dtype, x, architecture.check_input, of_indices)
+            x = take_input("the network", place, network.dtype, x, network.architecture.check_input)
         targets, count = self._targets(x, labels, label_lengths)
         if lengths is not None:
             lengths = np.asarray(lengths)
@@ -390,8 +387,6 @@ def _obstacle_in(current: Pass | None) -> str:
         if stack is not None and stack.graphs is None:
             return f"layer {walker.place} iterates, and the host waits for its error"
     for place in walk(current.architecture, current.layers):
-        if isinstance(place.layer, Embedding):
-            return f"layer {place.path} sorts its indices, and CuPy waits for the order"
         if isinstance(place.layer, Weighted) and place.ctx is not None and place.layer.waits(place.ctx):
             return f"layer {place.path} multiplies by masked weights, and the host looks for NaN in its input"
     return ""

@@ -43,7 +43,6 @@ OTHERS = {
     "RGLRU": (lambda: bp.RGLRU(4), (5, 4)),
     "LRU": (lambda: bp.LRU(3, 4), (5, 3)),
     "DiagonalSSM": (lambda: bp.DiagonalSSM(3, 4), (5, 3)),
-    "Embedding": (lambda: bp.Embedding(6, 4), (5,)),
 }
 EVERY_LAYER = {case.name: (case.make, case.input_shape) for case in CASES} | OTHERS
 #: Those whose cells no other test compiles are left to long runs.
@@ -61,8 +60,6 @@ def test_arrays_may_be_overwritten_after_the_forward_pass(name: str, rng: np.ran
     layer = make()
     parameters, buffers = values_of(layer, rng)
     x = rng.standard_normal((3, *shape))
-    if layer.takes_indices:
-        x = rng.integers(0, 6, x.shape).astype(float)
     beside: dict[str, np.ndarray] = {}
     if isinstance(layer, bp.Recurrent):
         dtype = layer.state_dtype(x.dtype)

@@ -25,10 +25,6 @@ def regrow(gradients, fraction=0.3):
     bp.regrow(net, gradients, fraction)
 
 
-def steps_of(*layers):
-    return bp.Sequential(layers, (9, 3), device="host").steps()
-
-
 def with_infinity():
     net = small()
     net.parameters["3.weight"][0, 0] = np.inf
@@ -65,8 +61,6 @@ REFUSED = [
     (with_infinity, bp.PruneError, "3.weight", "infinity"),
     (lambda: regrow({}), bp.PruneError, "0.weight", "net.set_masks({})"),
     (lambda: regrow({"0.weight": np.full((1, 6), np.nan)}), bp.PruneError, "0.weight", "NaN"),
-    (lambda: steps_of(bp.GRU(3, 4, bidirectional=True)), bp.ShapeError, "layer 0", "GRU"),
-    (lambda: steps_of(bp.QRNN(3, 3, window=2), bp.GRU(3, 4)), bp.ShapeError, "layer 0", "QRNN"),
 ]  # fmt: skip
 
 

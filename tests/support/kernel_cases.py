@@ -143,15 +143,6 @@ def root_mean_square_jacobian(rng: np.random.Generator) -> Iterator[Case]:
         yield case({"inverse": inverse}, rows=rows, width=width, batch=batch, scaled=scaled)
 
 
-@cases_of("embedding_weight_gradient")
-def embedding(rng: np.random.Generator) -> Iterator[Case]:
-    for places, rows, width in ((0, 3, 2), (1, 1, 1), (40, 7, 3), (300, 2, 130)):
-        indices = rng.integers(0, rows, places)
-        order = np.argsort(indices, kind="stable")
-        first = np.searchsorted(indices[order], np.arange(rows + 1))
-        yield case({"order": order, "first": first}, places=places, rows=rows, width=width)
-
-
 @cases_of("finite_check")
 def finite(rng: np.random.Generator) -> Iterator[Case]:
     for count, bad in itertools.product((0, 1, 300), (None, np.nan, -np.inf)):
