@@ -21,10 +21,32 @@ NONLINEARITIES = {"tanh": FORMS["rnn_tanh"], "relu": FORMS["rnn_relu"]}
 
 
 class RNN(MatrixRecurrent):
-    """h_t = f(W_ih x_t + b_ih + W_hh h_{t-1} + b_hh), f being tanh or ReLU.
+    """Elman network: h' = f(W_ih x + b_ih + W_hh h + b_hh), where f is tanh or ReLU.
 
-    Arguments beside `nonlinearity` are those of `MatrixRecurrent`. Parameters a layer and direction, as
-    PyTorch names them: weight_ih_l0 (H, F), weight_hh_l0 (H, H), bias_ih_l0 and bias_hh_l0 (H,).
+    Parameters
+    ----------
+    input_size, hidden_size : int
+        F input features and H units.
+    num_layers : int, default: 1
+        Number of inner layers.
+    nonlinearity : {"tanh", "relu"}, default: "tanh"
+        The function f.
+    *arguments, **options
+        Further arguments of `MatrixRecurrent`.
+
+    Notes
+    -----
+    Parameters per inner layer and direction: weight_ih_l0 (H, F), weight_hh_l0 (H, H), bias_ih_l0 and
+    bias_hh_l0 (H,).
+
+    Examples
+    --------
+    >>> import numpy as np, bppsa_cupy as bp
+    >>> net = bp.Sequential([bp.RNN(3, 5)], input_shape=(None, 3), device="host")
+    >>> net.forward(np.ones((2, 7, 3), np.float32)).shape
+    (2, 7, 5)
+    >>> net.parameters["0.weight_hh_l0"].shape
+    (5, 5)
     """
 
     def __init__(
@@ -50,23 +72,61 @@ class RNN(MatrixRecurrent):
 
 
 class GRU(MatrixRecurrent):
-    """Gated recurrent units (paper, appendix E), in PyTorch's form: r, z = σ(W_i x + b_i + W_h h + b_h),
-    n = tanh(W_in x + b_in + r (W_hn h + b_hn)), h' = (1 - z) n + z h.
+    """Gated recurrent unit, in PyTorch's form.
 
-    Arguments are those of `MatrixRecurrent`. Parameters a layer and direction, gates stacked as r, z, n:
-    weight_ih_l0 (3 H, F), weight_hh_l0 (3 H, H), bias_ih_l0 and bias_hh_l0 (3 H,).
+    r, z = σ(W_i x + b_i + W_h h + b_h), n = tanh(W_in x + b_in + r (W_hn h + b_hn)), h' = (1 - z) n + z h.
+
+    Parameters
+    ----------
+    input_size, hidden_size : int
+        F input features and H units.
+    *arguments, **options
+        Further arguments of `MatrixRecurrent`.
+
+    Notes
+    -----
+    Parameters per inner layer and direction, with gates in the order r, z, n: weight_ih_l0 (3 H, F),
+    weight_hh_l0 (3 H, H), bias_ih_l0 and bias_hh_l0 (3 H,). The Jacobian is that of appendix E of the paper.
+
+    Examples
+    --------
+    >>> import bppsa_cupy as bp
+    >>> layer = bp.GRU(3, 5, outputs="last")
+    >>> layer.output_shape((7, 3)), layer.parameter_shapes()["weight_hh_l0"]
+    ((5,), (15, 5))
     """
 
     cell = FORMS["gru"]
 
 
 class LSTM(MatrixRecurrent):
-    """Long short-term memory: i, f, o = σ(W_i x + b_i + W_h h + b_h), g = tanh(likewise),
-    c' = f c + i g, h' = o tanh(c').
+    """Long short-term memory, in PyTorch's form.
 
-    Arguments are those of `MatrixRecurrent`; proj_size may be 0 alone. Parameters a layer and direction,
-    gates stacked as i, f, g, o: weight_ih_l0 (4 H, F), weight_hh_l0 (4 H, H), bias_ih_l0 and bias_hh_l0
-    (4 H,). Its state is the pair (h, c).
+    i, f, o = σ(W_i x + b_i + W_h h + b_h), g = tanh(W_ig x + b_ig + W_hg h + b_hg), c' = f c + i g,
+    h' = o tanh(c').
+
+    Parameters
+    ----------
+    input_size, hidden_size : int
+        F input features and H units.
+    *arguments
+        Further arguments of `MatrixRecurrent`.
+    proj_size : int, default: 0
+        Only 0 is supported.
+    **options
+        Further arguments of `MatrixRecurrent`.
+
+    Notes
+    -----
+    Parameters per inner layer and direction, with gates in the order i, f, g, o: weight_ih_l0 (4 H, F),
+    weight_hh_l0 (4 H, H), bias_ih_l0 and bias_hh_l0 (4 H,). The state is the pair (h, c).
+
+    Examples
+    --------
+    >>> import bppsa_cupy as bp
+    >>> layer = bp.LSTM(3, 5, bidirectional=True)
+    >>> layer.output_shape((7, 3)), layer.parameter_shapes()["weight_hh_l0"]
+    ((7, 10), (20, 5))
     """
 
     cell = FORMS["lstm"]
@@ -82,7 +142,7 @@ class LSTM(MatrixRecurrent):
 
 
 class _OfCell(Recurrent):
-    """A recurrent layer of a `definition`, a `bp.Cell`."""
+    """A recurrent layer whose `definition` is a `bp.Cell`."""
 
     definition: Cell
 
@@ -95,14 +155,37 @@ class _OfCell(Recurrent):
 
 
 class CellLayer(_OfCell, MatrixRecurrent):
-    """A recurrent layer whose unit does what `cell`, a `bp.Cell`, says.
+    """Recurrent layer of a cell that you define.
 
-    The other arguments are those of `MatrixRecurrent`. Parameters a layer and direction, gates stacked in the
-    cell's order: weight_ih_l0 (G H, F), weight_hh_l0 (R H, H) of the R recurrent gates, bias_ih_l0 (G H,) and
-    bias_hh_l0 (R H,), and each of the cell's own by its name, NAME_l0 (H,). Without recurrent gates there is
-    neither weight_hh nor bias_hh, and products of Jacobians are blocks of P x P a unit, P states; the pass
-    goes forward "serial" or, where the cell is affine in its former states, "chunked", which is exact, else
-    by "newton". Of a linear cell it gives a `LinearCellLayer`.
+    Parameters
+    ----------
+    cell : Cell
+        Defines the step of one unit. For a linear cell the call returns a `LinearCellLayer`.
+    input_size, hidden_size : int
+        F input features and H units.
+    *arguments, **options
+        Further arguments of `MatrixRecurrent`.
+
+    Raises
+    ------
+    ShapeError
+        If an argument is out of range.
+
+    Notes
+    -----
+    Parameters per inner layer and direction, with G gates in the order of the cell, of which R are recurrent:
+    weight_ih_l0 (G H, F), weight_hh_l0 (R H, H), bias_ih_l0 (G H,), bias_hh_l0 (R H,), and NAME_l0 (H,) for
+    each parameter of the cell.
+
+    A cell without recurrent gates has neither weight_hh nor bias_hh. If it is affine in its previous states,
+    `forward_method` is "serial" or "chunked", and both are exact.
+
+    Examples
+    --------
+    >>> import bppsa_cupy as bp
+    >>> layer = bp.CellLayer(bp.Cell.built_in("mgu"), 3, 5)
+    >>> layer.output_shape((7, 3)), layer.parameter_shapes()["weight_hh_l0"]
+    ((7, 5), (10, 5))
     """
 
     def __new__(cls, *arguments: Any, **options: Any) -> Any:
@@ -133,7 +216,7 @@ class CellLayer(_OfCell, MatrixRecurrent):
 
 
 class ProjectedCellLayer(CellLayer):
-    """A `CellLayer` of one inner layer and direction whose input is the projected input, (B, T, G H)."""
+    """A `CellLayer` of one inner layer and direction that reads the projected input, (B, T, G H)."""
 
     projects = False
 
@@ -146,11 +229,35 @@ class ProjectedCellLayer(CellLayer):
 
 
 class LinearCellLayer(_OfCell, GatedRecurrent):
-    """A recurrent layer whose unit does what `cell`, a linear `bp.Cell`, says: one exact scan each way.
+    """Recurrent layer of a linear cell that you define; both passes are exact scans.
 
-    The other arguments are those of `GatedRecurrent`. Parameters a layer and direction, gates stacked in the
-    cell's order: weight_ih_l0 (G H, F), bias_ih_l0 (G H,), and each of the cell's own by its name, NAME_l0
-    (H,). Its state is the one that the cell's step carries.
+    Parameters
+    ----------
+    cell : Cell
+        A linear cell: one state c' = a c + b and no recurrent gates.
+    input_size, hidden_size : int
+        F input features and H units.
+    *arguments, **options
+        Further arguments of `GatedRecurrent`.
+
+    Raises
+    ------
+    ShapeError
+        If the cell is not linear.
+
+    Notes
+    -----
+    Parameters per inner layer and direction, with G gates in the order of the cell: weight_ih_l0 (G H, F),
+    bias_ih_l0 (G H,), and NAME_l0 (H,) for each parameter of the cell. The state is c.
+
+    Examples
+    --------
+    >>> import bppsa_cupy as bp
+    >>> def step(x, u, s, p):
+    ...     return {"c": bp.cells.sigmoid(x.f) * s.c + x.c}
+    >>> cell = bp.Cell("forget", gates=["f", "c"], states=["c"], recurrent=[], step=step)
+    >>> type(bp.CellLayer(cell, 3, 5)).__name__
+    'LinearCellLayer'
     """
 
     def __init__(
@@ -168,7 +275,7 @@ class LinearCellLayer(_OfCell, GatedRecurrent):
 
 
 class BuiltInCellLayer(CellLayer):
-    """A layer of the built-in cell of the name `built_in`."""
+    """A layer of the built-in cell named `built_in`."""
 
     built_in: ClassVar[str]
 
@@ -177,8 +284,26 @@ class BuiltInCellLayer(CellLayer):
 
 
 class CTRNN(BuiltInCellLayer):
-    """Leaky units, h' = (1 - α) h + α tanh(W_ih x + b_ih + W_hh h + b_hh), with a learned α per unit,
-    alpha_l0 (H,), from values between 0.1 and 1."""
+    """Leaky units: h' = (1 - α) h + α tanh(W_ih x + b_ih + W_hh h + b_hh).
+
+    Parameters
+    ----------
+    input_size, hidden_size : int
+        F input features and H units.
+    *arguments, **options
+        Further arguments of `CellLayer`.
+
+    Notes
+    -----
+    Each unit learns its α, alpha_l0 (H,), which begins uniform in [0.1, 1].
+    The step is Euler's method for a continuous-time network (Funahashi and Nakamura 1993).
+
+    Examples
+    --------
+    >>> import bppsa_cupy as bp
+    >>> bp.CTRNN(3, 5).parameter_shapes()["alpha_l0"]
+    (5,)
+    """
 
     built_in = "ctrnn"
 
@@ -191,22 +316,75 @@ class CTRNN(BuiltInCellLayer):
 
 
 class MGU(BuiltInCellLayer):
-    """The minimal gated unit (Zhou et al. 2016), with the forget gate after the recurrent product:
-    f = σ(x_f + u_f), n = tanh(x_n + f u_n), h' = h + f (n - h), x and u being W_ih x + b_ih and
-    W_hh h + b_hh."""
+    """Minimal gated unit (Zhou et al. 2016).
+
+    f = σ(x_f + u_f), n = tanh(x_n + f u_n), h' = h + f (n - h), where x = W_ih x + b_ih and u = W_hh h +
+    b_hh.
+
+    Parameters
+    ----------
+    input_size, hidden_size : int
+        F input features and H units.
+    *arguments, **options
+        Further arguments of `CellLayer`.
+
+    Notes
+    -----
+    The forget gate multiplies W_hh h, as the reset gate of PyTorch's GRU does. In the paper it multiplies h.
+
+    Examples
+    --------
+    >>> import bppsa_cupy as bp
+    >>> bp.MGU(3, 5).parameter_shapes()["weight_hh_l0"]
+    (10, 5)
+    """
 
     built_in = "mgu"
 
 
 class UGRNN(BuiltInCellLayer):
-    """The update-gate network (Collins et al. 2017): g = σ(x_g + u_g), c = tanh(x_c + u_c),
-    h' = g h + (1 - g) c, x and u being W_ih x + b_ih and W_hh h + b_hh."""
+    """Update-gate network (Collins et al. 2017).
+
+    g = σ(x_g + u_g), c = tanh(x_c + u_c), h' = g h + (1 - g) c, where x = W_ih x + b_ih and u = W_hh h +
+    b_hh.
+
+    Parameters
+    ----------
+    input_size, hidden_size : int
+        F input features and H units.
+    *arguments, **options
+        Further arguments of `CellLayer`.
+
+    Examples
+    --------
+    >>> import bppsa_cupy as bp
+    >>> bp.UGRNN(3, 5).output_shape((7, 3))
+    (7, 5)
+    """
 
     built_in = "ugrnn"
 
 
 class PeepholeLSTM(BuiltInCellLayer):
-    """An LSTM whose gates see the cell (Gers & Schmidhuber 2000): i and f the former one through ci_l0 and
-    cf_l0 (H,), o the new one through co_l0."""
+    """LSTM whose gates read the cell state (Gers and Schmidhuber 2000).
+
+    Parameters
+    ----------
+    input_size, hidden_size : int
+        F input features and H units.
+    *arguments, **options
+        Further arguments of `CellLayer`.
+
+    Notes
+    -----
+    Gates i and f read the previous cell state through ci_l0 and cf_l0 (H,). Gate o reads the new cell state
+    through co_l0 (H,).
+
+    Examples
+    --------
+    >>> import bppsa_cupy as bp
+    >>> [name for name in bp.PeepholeLSTM(3, 5).parameter_shapes() if name.startswith("c")]
+    ['ci_l0', 'cf_l0', 'co_l0']
+    """
 
     built_in = "peephole_lstm"

@@ -20,22 +20,33 @@ SCALED_AT_ONCE = 1 << 15
 
 
 class Discretised(NamedTuple):
-    """What the scan takes of the parameters: λ and the gain of the input, (N,) complex each."""
+    """The values that the scan reads: λ and the gain of the input, (N,) complex each."""
 
     factor: Array
     gain: Array
 
 
 class DiagonalRecurrent(LinearRecurrent):
-    """A linear state space of N = hidden_size complex units on F = input_size features: x_t = λ x_{t-1} + γ B
-    u_t, y_t = s Re(C x_t) + D u_t, with F features out. Arguments are those of `Recurrent` without `bias`.
+    """Base class of linear state spaces: x' = λ x + γ B u, y = s Re(C x') + D u.
 
-    scale  s: 1, or 2 where each unit stands for itself and its conjugate
+    Parameters
+    ----------
+    input_size : int
+        F, the number of input and output features.
+    hidden_size : int
+        N, the number of complex units.
+    num_layers : int, default: 1
+        Number of inner layers. With two directions, only 1.
+    **options
+        Further arguments of `Recurrent` except `bias`.
 
-    λ and γ are made of the layer's own parameters (`discretised`). Parameters per layer and direction: these,
-    (N,) each, B_re_l0 and B_im_l0 (N, F), C_re_l0 and C_im_l0 (F, N), D_l0 (F,). The state before the first
-    step and after the last is complex, (num_layers D, B, N). Two directions have one inner layer: each puts
-    out F features, and several such layers go into a network.
+    Notes
+    -----
+    λ and γ follow from the layer's own parameters (`discretised`). The factor s (`scale`) is 1, or 2 if each
+    unit also stands for its conjugate.
+
+    Parameters per inner layer and direction: the layer's own, (N,) each, B_re_l0 and B_im_l0 (N, F), C_re_l0
+    and C_im_l0 (F, N), D_l0 (F,). States are complex, (num_layers D, B, N).
     """
 
     paired = True
@@ -52,18 +63,20 @@ class DiagonalRecurrent(LinearRecurrent):
 
     @abc.abstractmethod
     def discretised(self, xp: Any, own: Mapping[str, Array]) -> Discretised:
-        """λ and γ of the layer's own parameters by name."""
+        """λ and γ from the layer's own parameters by name."""
 
     @abc.abstractmethod
     def own_gradients(
         self, xp: Any, own: Mapping[str, Array], made: Discretised, by: Discretised
     ) -> dict[str, Array]:
-        """The gradients by these from those by λ and γ, which are PyTorch's of complex numbers: by the real
-        part plus i times that by the imaginary one."""
+        """Gradients by the layer's own parameters, from those by λ and γ.
+
+        Complex gradients follow PyTorch: by the real part, plus i times that by the imaginary part.
+        """
 
     @abc.abstractmethod
     def initial_own(self, generator: np.random.Generator) -> dict[str, np.ndarray]:
-        """Fresh values of these."""
+        """Fresh values of the layer's own parameters."""
 
     @property
     def output_size(self) -> int:
@@ -82,8 +95,7 @@ class DiagonalRecurrent(LinearRecurrent):
         return shapes
 
     def initialize(self, generator: np.random.Generator) -> dict[str, np.ndarray]:
-        """The own parameters as the paper has them; B normal with variance 1 / (2 F), C with 1 / N, D with
-        1."""
+        """Fresh values: B normal with variance 1 / (2 F), C with 1 / N, D with 1. Others follow the paper."""
         shapes = self.parameter_shapes()
         values: dict[str, np.ndarray] = {}
         deviations = {"B": (2 * self.input_size) ** -0.5, "C": self.hidden_size**-0.5, "D": 1.0}
@@ -236,14 +248,35 @@ class DiagonalRecurrent(LinearRecurrent):
 
 
 class LRU(DiagonalRecurrent):
-    """The linear recurrent unit (Orvieto et al. 2023, section 3): λ = exp(-exp(ν) + i exp(θ)), the gain
-    exp(γ), y = Re(C x) + D u.
+    """Linear recurrent unit (Orvieto et al. 2023, section 3).
 
-    r_min, r_max, max_phase  of the ring in which |λ| and its phase begin: uniform by area in [r_min, r_max],
-                             uniform in [0, max_phase)
+    x' = λ x + exp(γ) B u, y = Re(C x') + D u, λ = exp(-exp(ν) + i exp(θ)).
 
-    The other arguments are those of `DiagonalRecurrent`. Its own parameters, as appendix A has them:
-    nu_log_l0, theta_log_l0, gamma_log_l0 (N,), the last from log sqrt(1 - |λ|²).
+    Parameters
+    ----------
+    input_size, hidden_size : int
+        F features and N complex units.
+    num_layers : int, default: 1
+        Number of inner layers. With two directions, only 1.
+    r_min, r_max : float, default: 0.0 and 1.0
+        |λ| begins uniform by area in [r_min, r_max].
+    max_phase : float, default: 2 π
+        The phase of λ begins uniform in [0, max_phase).
+    **options
+        Further arguments of `Recurrent` except `bias`.
+
+    Notes
+    -----
+    Parameters per inner layer and direction: nu_log_l0, theta_log_l0 and gamma_log_l0 (N,), B_re_l0 and
+    B_im_l0 (N, F), C_re_l0 and C_im_l0 (F, N), D_l0 (F,). γ begins at log sqrt(1 - |λ|²). The state is
+    complex.
+
+    Examples
+    --------
+    >>> import bppsa_cupy as bp
+    >>> layer = bp.LRU(3, 5)
+    >>> layer.output_shape((7, 3)), layer.parameter_shapes()["B_re_l0"]
+    ((7, 3), (5, 3))
     """
 
     own_parameters = ("nu_log", "theta_log", "gamma_log")
@@ -298,15 +331,32 @@ class LRU(DiagonalRecurrent):
 
 
 class DiagonalSSM(DiagonalRecurrent):
-    """S5's diagonal state space (Smith et al. 2023, section 3): Λ in continuous time, discretised by
-    zero-order hold with a step Δ a unit, λ = exp(Λ Δ), the gain (λ - 1) / Λ, y = 2 Re(C x) + D u: each unit
-    stands for itself and its conjugate.
+    """Diagonal state space of S5 (Smith et al. 2023, section 3).
 
-    dt_min, dt_max  Δ begins between them, uniform by logarithm
+    x' = λ x + (λ - 1) / Λ B u, y = 2 Re(C x') + D u, λ = exp(Λ Δ): zero-order hold with one step Δ per unit.
 
-    The other arguments are those of `DiagonalRecurrent`. Its own parameters, by the names of the paper's
-    code: Lambda_re_l0, Lambda_im_l0, log_step_l0 (N,); Λ begins with the eigenvalues of HiPPO-N above the
-    real axis (equation 9 of its appendix B), as many as there are units.
+    Parameters
+    ----------
+    input_size, hidden_size : int
+        F features and N complex units. Each unit also stands for its conjugate.
+    num_layers : int, default: 1
+        Number of inner layers. With two directions, only 1.
+    dt_min, dt_max : float, default: 0.001 and 0.1
+        Δ begins log-uniform between them.
+    **options
+        Further arguments of `Recurrent` except `bias`.
+
+    Notes
+    -----
+    Parameters per inner layer and direction: Lambda_re_l0, Lambda_im_l0 and log_step_l0 (N,), B_re_l0 and
+    B_im_l0 (N, F), C_re_l0 and C_im_l0 (F, N), D_l0 (F,). Λ begins with the N eigenvalues of HiPPO-N above
+    the real axis (equation 9 of appendix B). The state is complex.
+
+    Examples
+    --------
+    >>> import bppsa_cupy as bp
+    >>> bp.DiagonalSSM(3, 5).parameter_shapes()["log_step_l0"]
+    (5,)
     """
 
     own_parameters = ("Lambda_re", "Lambda_im", "log_step")

@@ -20,36 +20,52 @@ from bppsa_cupy.raw_kernels.linear_cells import LINEAR_FORMS
 
 
 class GatedRecurrent(LinearRecurrent):
-    """A linear recurrent layer of a cell: gates of W_ih x + b_ih make factor and term of each unit, and what
-    is put out is the state, or the cell's output. Arguments are those of `LinearRecurrent`.
+    """Base class of linear recurrent layers with gates W_ih x + b_ih.
 
-    bias  whether there is a bias of each gate in `biased`
+    The gates of a unit give factor and term of its scan. The output is the state, or the cell's output.
 
-    Parameters a layer and direction, gates stacked in the cell's order: weight_ih_l0 (G H, F), bias_ih_l0 of
-    the gates in `biased`, and each of the cell's own by its name, NAME_l0 (H,).
+    Parameters
+    ----------
+    input_size, hidden_size, num_layers, batch_first, dropout, bidirectional, outputs, forward_method
+        As in `LinearRecurrent`.
+    bias : bool, default: True
+        Whether the gates in `biased` have biases.
+
+    Notes
+    -----
+    Parameters per inner layer and direction, with G gates in the order of the cell: weight_ih_l0 (G H, F),
+    bias_ih_l0 of the gates in `biased`, and NAME_l0 (H,) for each parameter of the cell.
+
+    Examples
+    --------
+    >>> import bppsa_cupy as bp
+    >>> issubclass(bp.SRU, bp.GatedRecurrent)
+    True
+    >>> bp.SRU(5, 5).parameter_shapes()
+    {'weight_ih_l0': (15, 5), 'bias_ih_l0': (10,)}
     """
 
     @property
     @abc.abstractmethod
     def cell(self) -> LinearForm:
-        """The cell."""
+        """The cell of the layer."""
 
     @property
     def unit_parameters(self) -> tuple[str, ...]:
-        """The names of what the cell learns a unit, beside the weights."""
+        """Names of the learned values per unit, besides the weights."""
         return ()
 
     @property
     def biased(self) -> tuple[int, ...]:
-        """The gates that have a bias, where the layer has some."""
+        """The gates that have a bias if the layer has biases."""
         return tuple(range(self.cell.gates))
 
     def skips(self, inputs: int) -> bool:
-        """Whether the last gate is the input itself, of so many features, and has no weights."""
+        """Whether the last gate is the input itself, without weights."""
         return False
 
     def weighted(self, layer: int) -> int:
-        """Rows of an inner layer's W_ih."""
+        """Rows of W_ih of an inner layer."""
         return (self.cell.gates - self.skips(self.inputs(layer))) * self.hidden_size
 
     def parameter_shapes(self) -> dict[str, Shape]:
@@ -138,11 +154,11 @@ class GatedRecurrent(LinearRecurrent):
         return (h if output is None else output(gates, (h,), unit)[0]), h
 
     def unit_values(self, xp: Any, own: Mapping[str, Any]) -> list[Any]:
-        """What the cell takes as its unit parameters, (H,) each, of a direction's parameters by name."""
+        """The cell's unit parameters, (H,) each, from a direction's parameters by name."""
         return [own[name] for name in self.unit_parameters]
 
     def unit_gradients(self, xp: Any, own: Mapping[str, Any], by: list[Any]) -> list[Any]:
-        """The gradients by the unit parameters, from those by what the cell takes."""
+        """Gradients by a direction's unit parameters, from those by the cell's."""
         return by
 
     def _units_of(self, ctx: LinearContext, walk: Direction) -> dict[str, Array]:
@@ -230,36 +246,86 @@ class _Minimal(GatedRecurrent):
 
 
 class MinGRU(_Minimal):
-    """minGRU (Feng et al. 2024, section 3.1): h_t = (1 - z_t) h_{t-1} + z_t h̃_t, z = σ(W_z x + b_z).
+    """minGRU (Feng et al. 2024, section 3.1): h' = (1 - z) h + z h̃, where z = σ(W_z x + b_z).
 
-    candidate  "linear", h̃ = W_h x + b_h, as in section 3.1; "positive", h̃ = g(W_h x + b_h), as in appendix
-               B.3 and in code that scans logarithms
+    Parameters
+    ----------
+    input_size, hidden_size : int
+        F input features and H units.
+    *arguments
+        Further arguments of `GatedRecurrent`.
+    candidate : {"linear", "positive"}, default: "linear"
+        "linear" is h̃ = W_h x + b_h. "positive" is h̃ = g(W_h x + b_h) of appendix B.3, which log-space
+        implementations use.
+    **options
+        Further arguments of `GatedRecurrent`.
 
-    The other arguments are those of `GatedRecurrent`. Parameters a layer and direction, gates stacked as h,
-    z: weight_ih_l0 (2 H, F), bias_ih_l0 (2 H,).
+    Notes
+    -----
+    Parameters per inner layer and direction, with gates in the order h, z: weight_ih_l0 (2 H, F) and
+    bias_ih_l0 (2 H,).
+
+    Examples
+    --------
+    >>> import bppsa_cupy as bp
+    >>> layer = bp.MinGRU(3, 5)
+    >>> layer.output_shape((7, 3)), layer.parameter_shapes()["weight_ih_l0"]
+    ((7, 5), (10, 3))
     """
 
     _name = "mingru"
 
 
 class MinLSTM(_Minimal):
-    """minLSTM (Feng et al. 2024, section 3.2): h_t = f'_t h_{t-1} + i'_t h̃_t, f' and i' being f = σ(W_f x +
-    b_f) and i = σ(W_i x + b_i) over their sum; W x + b below -85 counts as that.
+    """minLSTM (Feng et al. 2024, section 3.2): h' = f' h + i' h̃.
 
-    Arguments are those of `MinGRU`. Parameters a layer and direction, gates stacked as f, i, h: weight_ih_l0
-    (3 H, F), bias_ih_l0 (3 H,).
+    f = σ(W_f x + b_f) and i = σ(W_i x + b_i) are divided by their sum, which gives f' and i'.
+
+    Parameters
+    ----------
+    input_size, hidden_size : int
+        F input features and H units.
+    *arguments, **options
+        Further arguments of `MinGRU`.
+
+    Notes
+    -----
+    Parameters per inner layer and direction, with gates in the order f, i, h: weight_ih_l0 (3 H, F) and
+    bias_ih_l0 (3 H,). Values of W x + b below -85 are computed as -85.
+
+    Examples
+    --------
+    >>> import bppsa_cupy as bp
+    >>> bp.MinLSTM(3, 5).parameter_shapes()["weight_ih_l0"]
+    (15, 3)
     """
 
     _name = "minlstm"
 
 
 class SRU(GatedRecurrent):
-    """A simple recurrent unit (Lei et al. 2018) whose gates read the input alone, as `v1=True` of its code:
-    c_t = f c_{t-1} + (1 - f) W_c x, h_t = r c_t + (1 - r) x, f = σ(W_f x + b_f), r = σ(W_r x + b_r).
+    """Simple recurrent unit (Lei et al. 2018), whose gates only read the input.
 
-    Arguments are those of `GatedRecurrent`. Parameters a layer and direction, gates stacked as c,
-    f, r: weight_ih_l0 (3 H, F), bias_ih_l0 (2 H,) of f and r. Where F is not H, weight_ih_l0 is (4 H, F), and
-    its last rows make of x what is added in its place. Its state is c.
+    c' = f c + (1 - f) W_c x, h = r c' + (1 - r) x, f = σ(W_f x + b_f), r = σ(W_r x + b_r).
+
+    Parameters
+    ----------
+    input_size, hidden_size : int
+        F input features and H units.
+    num_layers, bias, batch_first, dropout, bidirectional, outputs, forward_method
+        As in `GatedRecurrent`.
+
+    Notes
+    -----
+    This is `v1=True` of the paper's code. Parameters per inner layer and direction, with gates in the order
+    c, f, r: weight_ih_l0 (3 H, F), bias_ih_l0 (2 H,) of f and r. If F differs from H, weight_ih_l0 is (4 H,
+    F): the last H rows project x to the hidden size for the skip connection. The state is c.
+
+    Examples
+    --------
+    >>> import bppsa_cupy as bp
+    >>> bp.SRU(3, 5).parameter_shapes()["weight_ih_l0"]
+    (20, 3)
     """
 
     cell = LINEAR_FORMS["sru"]
@@ -270,11 +336,27 @@ class SRU(GatedRecurrent):
 
 
 class QRNN(GatedRecurrent):
-    """A quasi-recurrent network's layer with fo-pooling (Bradbury et al. 2017, equation 4): c_t = f c_{t-1} +
-    (1 - f) z, h_t = o c_t, z = tanh(W_z x + b_z), f and o = σ(likewise).
+    """Quasi-recurrent layer with fo-pooling (Bradbury et al. 2017, equation 4).
 
-    The gates see the present input only. Arguments are those of `GatedRecurrent`. Parameters
-    a layer and direction, gates stacked as z, f, o: weight_ih_l0 (3 H, F), bias_ih_l0 (3 H,). Its state is c.
+    c' = f c + (1 - f) z, h = o c', z = tanh(W_z x + b_z), f and o = σ(W x + b).
+
+    Parameters
+    ----------
+    input_size, hidden_size : int
+        F input features and H units.
+    num_layers, bias, batch_first, dropout, bidirectional, outputs, forward_method
+        As in `GatedRecurrent`.
+
+    Notes
+    -----
+    The gates read the present input only. Parameters per inner layer and direction, with gates in the order
+    z, f, o: weight_ih_l0 (3 H, F) and bias_ih_l0 (3 H,). The state is c.
+
+    Examples
+    --------
+    >>> import bppsa_cupy as bp
+    >>> bp.QRNN(3, 5).parameter_shapes()["weight_ih_l0"]
+    (15, 3)
     """
 
     cell = LINEAR_FORMS["qrnn"]
@@ -287,13 +369,30 @@ LEAST_RADIUS, MOST_RADIUS = 0.9, 0.999
 
 
 class RGLRU(GatedRecurrent):
-    """The real-gated linear recurrent unit (De et al. 2024, section 2.4): h_t = a_t h_{t-1} + sqrt(1 - a_t²)
-    i_t x_t, a = exp(-8 softplus(Λ) r), r = σ(W_a x + b_a), i = σ(W_x x + b_x). The derivative of the root is
-    1000 at most (appendix A). It has as many units as the input has features.
+    """Real-gated linear recurrent unit (De et al. 2024, section 2.4), with as many units as features.
 
-    Arguments are those of `GatedRecurrent`, without hidden_size; there is one inner layer of one direction.
-    Parameters: weight_ih_l0 (2 H, H), W_a before W_x, from the normal distribution with variance 1 / H;
-    bias_ih_l0 (2 H,), 0; a_param_l0 (H,), Λ, so that a² at r = 1 / 8 is uniform in 0.9² to 0.999².
+    h' = a h + sqrt(1 - a²) i x, a = exp(-8 softplus(Λ) r), r = σ(W_a x + b_a), i = σ(W_x x + b_x).
+
+    Parameters
+    ----------
+    input_size : int
+        F, the number of features and of units.
+    bias : bool, default: True
+        Whether the gates have biases.
+    **options
+        Further arguments of `GatedRecurrent`. Only one inner layer and direction are supported.
+
+    Notes
+    -----
+    Parameters: weight_ih_l0 (2 H, H) holds W_a, then W_x; bias_ih_l0 (2 H,); a_param_l0 (H,) is Λ. Weights
+    begin normal with variance 1 / H, biases 0. Λ begins such that a² at
+    r = 1 / 8 is uniform in [0.9², 0.999²]. The derivative of the root is at most 1000 (appendix A).
+
+    Examples
+    --------
+    >>> import bppsa_cupy as bp
+    >>> bp.RGLRU(4).parameter_shapes()
+    {'weight_ih_l0': (8, 4), 'bias_ih_l0': (8,), 'a_param_l0': (4,)}
     """
 
     cell = LINEAR_FORMS["rglru"]

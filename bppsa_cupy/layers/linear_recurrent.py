@@ -19,14 +19,22 @@ from bppsa_cupy.timescan.linear import LinearScan
 
 
 class Library(NamedTuple):
-    """What a layer's formulas need of PyTorch or JAX.
+    """The PyTorch or JAX functions that a layer's formulas use.
 
-    module     with exp, sin, cos, expm1, where
-    scan       (a, b, h0, reverse, lengths) -> h, its `linear_scan`
-    concatenate, stack  (arrays, axis)
-    zeros      (array, shape) of the array's dtype, where it is
-    steps      (array, T): 0 to T - 1, where the array is
-    functions  those of cells as attributes, by the names that twins have them by
+    Attributes
+    ----------
+    module : module
+        With exp, sin, cos, expm1 and where.
+    scan : callable
+        (a, b, h0, reverse, lengths) -> h, the library's `linear_scan`.
+    concatenate, stack : callable
+        (arrays, axis) -> array.
+    zeros : callable
+        (array, shape) -> array of the same dtype and device.
+    steps : callable
+        (array, T) -> 0 to T - 1 on the array's device.
+    functions : object
+        Functions of cells as attributes, by the names that twins use.
     """
 
     module: Any
@@ -41,8 +49,12 @@ class Library(NamedTuple):
 class Direction(NamedTuple):
     """One direction of an inner layer.
 
-    name    "l0", "l0_reverse", "l1", ...
-    number  among all, in PyTorch's order
+    Attributes
+    ----------
+    name : str
+        "l0", "l0_reverse", "l1", ...
+    number : int
+        Index among all directions, in PyTorch's order.
     """
 
     name: str
@@ -55,8 +67,12 @@ class Direction(NamedTuple):
 class LinearContext(RecurrentContext):
     """A linear recurrent layer's part of a pass.
 
-    inputs  (B, T, I) of each inner layer; what lies after a sample's end is 0
-    forward, backward  how each inner layer and direction went over time, and why
+    Attributes
+    ----------
+    inputs : list of array, (B, T, I)
+        Input of each inner layer, with 0 after the end of each sample.
+    forward, backward : list of str
+        Method and reason per inner layer and direction.
     """
 
     inputs: list[Array] = field(default_factory=list, repr=False)
@@ -82,14 +98,14 @@ class LinearContext(RecurrentContext):
         self.inputs.clear()
 
     def clear(self, rows: Array) -> None:
-        """Set what lies after each sample's end to 0, of (B, T, columns)."""
+        """Set rows (B, T, columns) after the end of each sample to 0."""
         if self.lengths is not None:
             xp = self.device.xp
             after = xp.arange(rows.shape[1])[None, :] >= self.lengths[:, None]
             xp.copyto(rows, 0, where=after[:, :, None])
 
     def last(self, rows: Array, reverse: bool) -> Array:
-        """Of (B, T, columns) the step that a direction ends with, (B, columns), wherever it lies."""
+        """Return the row (B, columns) at the last step of a direction."""
         samples, step, here = self._ends(len(rows), reverse)
         found = rows[samples, step]
         if self.over_time is None:
@@ -98,7 +114,7 @@ class LinearContext(RecurrentContext):
         return self.over_time.sum(self.device.xp.where(here[:, None], found, found.dtype.type(0)))
 
     def add_last(self, rows: Array, reverse: bool, more: Array) -> None:
-        """Add (B, columns) to that step, where it is here."""
+        """Add (B, columns) to the row at the last step of a direction."""
         samples, step, here = self._ends(len(rows), reverse)
         if here is not None:
             more = self.device.xp.where(here[:, None], more, more.dtype.type(0))
@@ -129,15 +145,30 @@ def _by_row(rows: Array) -> Array:
 
 
 class LinearRecurrent(Recurrent):
-    """A recurrent layer whose state goes on by numbers alone: of a unit c_t = a_t c_{t-1} + b_t, a and b made
-    of the input. A step's Jacobian is diagonal, both passes are exact scans, by chunks of steps at once or
-    step after step. Arguments are those of `Recurrent`.
+    """Base class of linear recurrent layers: each unit computes c' = a c + b.
 
-    forward_method  "serial", "chunked", or "auto"
-    paired          whether units are complex numbers
+    The factors a and terms b follow from the input only. Both passes are exact scans, serial or by chunks of
+    steps in parallel. A step's Jacobian is diagonal.
 
-    A subclass fills a direction's factors and terms (`terms`), makes of its states what is put out (`put`),
-    and goes back through both (`by_state`, `hand_back`, `add_by_input`, `weight_gradients`).
+    Parameters
+    ----------
+    input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional, outputs
+        As in `Recurrent`.
+    forward_method : str, default: "auto"
+        "serial", "chunked" or "auto".
+
+    Notes
+    -----
+    A subclass computes factors and terms (`terms`) and the output (`put`), and differentiates both
+    (`by_state`, `hand_back`, `add_by_input`, `weight_gradients`). If `paired` is set, units are complex.
+
+    Examples
+    --------
+    >>> import bppsa_cupy as bp
+    >>> issubclass(bp.MinGRU, bp.LinearRecurrent)
+    True
+    >>> bp.MinGRU(3, 5).step_pattern.nnz
+    5
     """
 
     context = LinearContext
@@ -149,27 +180,25 @@ class LinearRecurrent(Recurrent):
 
     @abc.abstractmethod
     def terms(self, ctx: LinearContext, walk: Direction) -> tuple[Array, Array]:
-        """Factors (B or 1, T or 1, R) and terms (B, T, R) of a direction's scan, of R reals a step."""
+        """Return factors (B or 1, T or 1, R) and terms (B, T, R) of a direction's scan."""
 
     @abc.abstractmethod
     def put(self, ctx: LinearContext, walk: Direction, state: Array, out: Array) -> None:
-        """Write a direction's output at every step, (B, T, O), from its states (B, T, R)."""
+        """Write a direction's output (B, T, O) from its states (B, T, R)."""
 
     @abc.abstractmethod
     def by_state(self, ctx: LinearContext, walk: Direction, state: Array, by_output: Array) -> Array:
-        """The gradient by the states from the one by the output, whose array may be overwritten."""
+        """Return the gradient by the states. The array of the gradient by the output may be overwritten."""
 
     @abc.abstractmethod
     def hand_back(
         self, ctx: LinearContext, walk: Direction, state: Array, by_output: Array, by: tuple[Array, Array]
     ) -> None:
-        """Take the gradients by output, and by factors and terms; keep what `add_by_input` and
-        `weight_gradients` need."""
+        """Store what `add_by_input` and `weight_gradients` need from these gradients."""
 
     @abc.abstractmethod
     def add_by_input(self, ctx: LinearContext, walk: Direction, out: Array, first: bool) -> None:
-        """Add to the gradient by the inner layer's input, (B, T, I), what comes from a direction; write it
-        where that is the `first`."""
+        """Add a direction's part to the gradient by the input (B, T, I); write it if `first`."""
 
     @abc.abstractmethod
     def weight_gradients(self, ctx: LinearContext, walk: Direction) -> None:
@@ -183,7 +212,7 @@ class LinearRecurrent(Recurrent):
 
     @property
     def reals(self) -> int:
-        """R: reals of a step's state."""
+        """R: the number of reals in one state."""
         return self.hidden_size * (2 if self.paired else 1)
 
     @property
@@ -197,11 +226,11 @@ class LinearRecurrent(Recurrent):
         return np.result_type(dtype, np.complex64) if self.paired else dtype
 
     def inputs(self, layer: int) -> int:
-        """Features of an inner layer's input."""
+        """The number of input features of an inner layer."""
         return self.directions * self.output_size if layer else self.input_size
 
     def walks(self, only: int | None = None) -> Iterator[Direction]:
-        """Every direction of every inner layer, or of one."""
+        """Every direction of every inner layer, or of inner layer `only`."""
         for layer in range(self.num_layers) if only is None else (only,):
             for direction in range(self.directions):
                 number = layer * self.directions + direction
@@ -225,14 +254,17 @@ class LinearRecurrent(Recurrent):
         products.project(ctx.device, _by_row(rows), weight, bias, _by_row(out))()
 
     def multiply_back(self, ctx: LinearContext, rows: Array, weight: Array, out: Array) -> None:
-        """out = Wᵀ rows, of the first O columns of (B, T, at least O): W (O, I), out (B, T, I)."""
+        """out = Wᵀ rows, for the first O columns of rows (B, T, at least O): W (O, I), out (B, T, I)."""
         products.project(ctx.device, _by_row(rows), weight, None, _by_row(out), transposed=True)()
 
     def multiply_sums(
         self, ctx: LinearContext, rows: Array, others: Array, out: Array, sums_alone: Array | None = None
     ) -> None:
-        """Fill out (O, I) with the sums over samples and steps of rows times others: the first O columns of
-        (B, T, at least O), and (B, T, I); and sums_alone (O,), where given, with those of the rows."""
+        """Write the sums over samples and steps of rows times others into out (O, I).
+
+        Uses the first O columns of rows (B, T, at least O) and others (B, T, I). Also writes the sums of the
+        rows into sums_alone (O,), if given.
+        """
         by_row, device = _by_row(rows), ctx.device
         size = products.workspace_size(device, len(by_row), 1, *out.shape)
         sums = ctx.buffer("sums", (size,))
@@ -410,23 +442,34 @@ class LinearRecurrent(Recurrent):
     # ---- the same in the differentiable operations of PyTorch or JAX, around its linear scan ----
 
     def cell_in(self, library: Library) -> Any:
-        """The functions of the layer's cell on a library's arrays; None where it has no cell."""
+        """Functions of the layer's cell on a library's arrays; None without a cell."""
         return None
 
     @abc.abstractmethod
     def direction_in(
         self, library: Library, cell: Any, own: Any, walk: Direction, x: Any, lengths: Any, first: Any
     ) -> tuple[Any, Any]:
-        """A direction's output and states, from its parameters by name, its input and its first state."""
+        """Return output and states of a direction, from its parameters by name, its input and first state."""
 
     def forward_in(
         self, library: Library, cell: Any, parameters: Mapping[str, Any], x: Any, lengths: Any, state: Any
     ) -> tuple[Any, Any]:
-        """The output of x (B, T, F) and the last states, (num_layers D, B, H), complex where the layer's are.
+        """Return the output of x (B, T, F) and the final states, with a library's differentiable operations.
 
-        cell     as `cell_in` makes it
-        lengths  (B,) where samples end, or None
-        state    before the first step, or None for zeros
+        Parameters
+        ----------
+        library : Library
+            PyTorch or JAX.
+        cell : object
+            From `cell_in`.
+        parameters : mapping of str to array
+            The layer's parameters.
+        x : array, (B, T, F)
+            The input.
+        lengths : array of int, (B,), or None
+            Number of valid steps of each sample.
+        state : array, (num_layers D, B, H), or None
+            The initial state; zeros for None. Complex for complex layers.
         """
         live = None
         after: list[Any] = []
@@ -463,7 +506,7 @@ class LinearRecurrent(Recurrent):
 
     @abc.abstractmethod
     def factors(self, ctx: LinearContext, walk: Direction) -> Array:
-        """The factors that `terms` gave in the latest pass."""
+        """The factors that `terms` returned in the latest pass."""
 
     def step_jacobians(self, ctx: LinearContext, gradient: Array | None) -> Iterator[StepJacobians]:
         xp, pattern, (batch, steps) = ctx.device.xp, self.step_pattern, ctx.rows

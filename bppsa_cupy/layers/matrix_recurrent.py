@@ -36,15 +36,22 @@ MOST_STACKS = 4
 
 @dataclass
 class MatrixContext(RecurrentContext):
-    """Such a layer's part of a pass.
+    """The part of a pass of a layer with W_hh.
 
-    make_stack      makes the passes over time, from the arguments of Stack
-    stack           these, bound to buffers for the present batch and number of steps
-    at_once         by both, how many steps a pass without a way back takes at a time
-    stacks          those for the last few of both, by them, the one used last at the end: on the same
-                    buffers, so that an epoch's last batch costs no binding of launches and no new graphs
-    version         of the device's choices that they follow
-    whole           of the lengths that are set, samples and steps where all are whole, else None
+    Attributes
+    ----------
+    make_stack : callable
+        Creates the passes over time from the arguments of Stack.
+    stack : Stack or None
+        The passes, bound to buffers for the present batch size and number of steps.
+    at_once : dict
+        Steps per part of a pass without a backward pass, by batch size and number of steps.
+    stacks : dict
+        Stacks of the latest sizes on the same buffers, so that an epoch's last batch binds nothing again.
+    version : int
+        Version of the device's choices that the stacks follow.
+    whole : tuple or None
+        Batch size and steps if all sequences have full length.
     """
 
     make_stack: Callable[..., Stack] = field(default=Stack, repr=False)
@@ -63,17 +70,17 @@ class MatrixContext(RecurrentContext):
         return self.stack.backward_ways if self.stack is not None and self.went_back else ()
 
     def rebind(self, parameters: dict[str, Array]) -> None:
-        """Take other parameters: the next pass binds its launches anew, on the same buffers."""
+        """Use other parameters: the next pass binds its launches again, on the same buffers."""
         super().rebind(parameters)
         self.unbind()
 
     def unbind(self) -> None:
-        """Let the passes over time go, and the memory that is theirs alone; the buffers stay."""
+        """Drop the passes over time and their memory; the buffers stay."""
         self.stack = None
         self.stacks.clear()
 
     def drop_others(self) -> bool:
-        """Drop all stacks but the present one; whether there were others."""
+        """Drop all stacks except the present one; return whether there were others."""
         count = len(self.stacks)
         self.stacks = {key: stack for key, stack in self.stacks.items() if stack is self.stack}
         return len(self.stacks) < count
@@ -109,17 +116,37 @@ def as_given(buffers: tuple[Array, ...]) -> Any:
 
 
 class MatrixRecurrent(Recurrent):
-    """A recurrent layer whose gates read the former state through W_hh; arguments are those of `Recurrent`,
-    parameters and gate order PyTorch's.
+    """Base class of recurrent layers whose gates read the previous state through a matrix W_hh.
 
-    bias           whether there are bias_ih and bias_hh
-    forward_method  "serial": step after step; "newton": all steps at once by Newton's iteration, damped where
-                   it strays, and serially where it does not converge; "quasi-newton": likewise, with the
-                   diagonals of the Jacobians' products alone; "auto": "serial" on the host, the quicker of
-                   the first two, as measured, on a GPU
-    heads          parts of h = H / heads units that see each other alone: each gate's W_hh is block-diagonal,
-                   and weight_hh_l0 (G H, h) holds of each row what lies in its block. So are Jacobians, and
-                   their products, of heads h³. With H heads each unit sees itself alone
+    Parameters
+    ----------
+    input_size, hidden_size : int
+        F input features and H units.
+    *arguments
+        Further arguments of `Recurrent`.
+    heads : int, default: 1
+        Number of groups of h = H / heads units that only see each other. Each gate's W_hh is block-diagonal,
+        and weight_hh_l0 (G H, h) stores the blocks.
+    **options
+        Further arguments of `Recurrent`. `forward_method` is "serial", "newton", "quasi-newton" or "auto".
+
+    Raises
+    ------
+    ShapeError
+        If an argument is out of range, or `heads` does not divide `hidden_size`.
+
+    Notes
+    -----
+    Parameters and gate order are those of PyTorch.
+
+    "newton" computes all steps at once by a damped Newton iteration, and serially if that does not converge.
+    "quasi-newton" uses only the diagonals of the Jacobian products. "auto" is "serial" on the host.
+
+    Examples
+    --------
+    >>> import bppsa_cupy as bp
+    >>> bp.RNN(3, 4, heads=2, bias=False).parameter_shapes()
+    {'weight_ih_l0': (4, 3), 'weight_hh_l0': (4, 2)}
     """
 
     context = MatrixContext
@@ -141,11 +168,11 @@ class MatrixRecurrent(Recurrent):
     @property
     @abc.abstractmethod
     def cell(self) -> CellForm:
-        """The cell that walks over time."""
+        """The cell of the layer."""
 
     @property
     def unit_parameters(self) -> tuple[str, ...]:
-        """The names of what the cell learns a unit, beside the weights."""
+        """Names of the learned values per unit, besides the weights."""
         return ()
 
     @property
@@ -263,8 +290,7 @@ class MatrixRecurrent(Recurrent):
         return ctx.at_once[batch, steps]
 
     def resume(self, ctx: MatrixContext, x: Array, kept: Mapping[str, Array]) -> None:
-        """Put the context into the state that `forward(x)` left, from the arrays of `kept_shapes` that it
-        kept."""
+        """Restore the context that `forward(x)` left, from the stored arrays of `kept_shapes`."""
         stack = self._enter(ctx, x)
         set_states(stack.initial_states, ctx.initial)
         stack.recall(kept)
@@ -284,7 +310,7 @@ class MatrixRecurrent(Recurrent):
         return stack
 
     def backward(self, ctx: MatrixContext, gradient: Array, want_input: bool) -> Array | None:
-        """Once back through time; then the parameters' gradients, and the input's where wanted."""
+        """Run the backward pass over time, then compute the gradients by parameters and input."""
         stack = self._go_back(ctx, gradient)
         self._weight_gradients(ctx, stack)
         return self._input_gradient(ctx, stack) if want_input else None
@@ -357,7 +383,7 @@ class MatrixRecurrent(Recurrent):
     # ---- buffers ----
 
     def walk_size(self, steps: int, batch: int, itemsize: int) -> WalkSize:
-        """Sizes of a walk over so many steps."""
+        """Sizes of a pass over `steps` steps."""
         return WalkSize(self.cell, steps, batch, self.hidden_size, itemsize, self.heads)
 
     def _stack_size(self, batch: int, steps: int, itemsize: int) -> StackSize:
@@ -367,8 +393,7 @@ class MatrixRecurrent(Recurrent):
         )  # fmt: skip
 
     def kept_shapes(self, batch: int, steps: int) -> dict[str, Shape]:
-        """What the way back reads of a forward pass beside what it was given, by name: arrays of its dtype,
-        (T, rows, B), by time, samples innermost."""
+        """Shapes by name of the arrays (T, rows, B) that a forward pass stores for the backward pass."""
         return kept_shapes(self._stack_size(batch, steps, 0))
 
     def _make_stack(self, ctx: MatrixContext, batch: int, steps: int) -> Stack:

@@ -22,10 +22,16 @@ from bppsa_cupy.layers.base import Context, Layer, Shape, uniform_fan_in
 class RecurrentContext(Context):
     """A recurrent layer's part of a pass.
 
-    initial         the state before the first step, in PyTorch's shape: (h,) or (h, c), or None
-    final_gradient  the gradient by the final state, likewise
-    want_states     whether the way back gives the gradients by the initial state
-    went_back       whether it went back since its forward pass
+    Attributes
+    ----------
+    initial : tuple of array, or None
+        Initial states in PyTorch's shape: (h,) or (h, c).
+    final_gradient : tuple of array, or None
+        Gradients by the final states, in the same form.
+    want_states : bool
+        Whether the backward pass computes the gradients by the initial states.
+    went_back : bool
+        Whether a backward pass followed the latest forward pass.
     """
 
     initial: tuple[Array, ...] | None = None
@@ -35,12 +41,12 @@ class RecurrentContext(Context):
 
     @property
     def forward_ways(self) -> tuple[str, ...]:
-        """How the pass went over time, and why: a line an inner layer and direction."""
+        """Method and reason of the forward pass: one line per inner layer and direction."""
         return ()
 
     @property
     def backward_ways(self) -> tuple[str, ...]:
-        """How it went back, likewise; empty before it did."""
+        """Method and reason of the backward pass, in the same form; empty before one."""
         return ()
 
     def let_go(self) -> None:
@@ -48,11 +54,11 @@ class RecurrentContext(Context):
         self.initial = self.final_gradient = self.lengths = None
 
     def rebind(self, parameters: dict[str, Array]) -> None:
-        """Take other parameters, on the same buffers."""
+        """Use other parameters, with the same buffers."""
         self.parameters = parameters
 
     def missing_bytes(self, shapes: Mapping[str, Shape]) -> int:
-        """Bytes that a `reserve` of these would take from the device."""
+        """The bytes that a `reserve` of these shapes would allocate."""
         return self.dtype.itemsize * sum(
             math.prod(shape)
             for name, shape in shapes.items()
@@ -60,10 +66,7 @@ class RecurrentContext(Context):
         )
 
     def reserve(self, shapes: Mapping[str, Shape]) -> dict[str, Array]:
-        """A `buffer` for each name and shape.
-
-        Raises DeviceError with the bytes needed and free, before anything is allocated.
-        """
+        """Return a `buffer` for each name and shape. Raises DeviceError before anything is allocated."""
         needed = self.missing_bytes(shapes)
         if needed and needed > (free := self.device.free_memory()):
             raise DeviceError(
@@ -78,23 +81,52 @@ OUTPUTS = ("all", "last")
 
 
 class Recurrent(Layer):
-    """A recurrent layer over sequences (B, T, F), with PyTorch's arguments.
+    """Base class of recurrent layers over sequences (B, T, F).
 
-    input_size, hidden_size  F and H, at least 1
-    num_layers     inner layers, each on the outputs of the one before
-    bias           whether there are biases
-    batch_first    the layout of `bp.functional.forward`; `net.forward` takes and gives (B, T, F) always.
-                   PyTorch's default is False, ours True
-    dropout        0.0 alone is taken
-    bidirectional  a second direction from the last step to the first; D = 2, else 1
-    outputs        "all": every step's output of the last inner layer, (B, T, D H); "last": each
-                   direction's last one, (B, D H)
-    forward_method  how the pass goes over time, one of the layer's `forward_methods`; "auto" follows a fixed
-                   rule on the host and takes what is measured to be quicker on a GPU
+    Parameters
+    ----------
+    input_size : int
+        F, the number of input features.
+    hidden_size : int
+        H, the number of units.
+    num_layers : int, default: 1
+        Number of inner layers. Each reads the outputs of the previous one.
+    bias : bool, default: True
+        Whether the layer has biases.
+    batch_first : bool, default: True
+        Layout of the sequences in `bp.functional.forward`. Networks always use (B, T, F).
+    dropout : float, default: 0.0
+        Only 0.0 is supported.
+    bidirectional : bool, default: False
+        Whether a second direction runs from the last step to the first. D is 2 if it does, else 1.
+    outputs : {"all", "last"}, default: "all"
+        "all" returns the outputs of the last inner layer at every step, (B, T, D H). "last" returns the final
+        output of each direction, (B, D H).
+    forward_method : str, default: "auto"
+        Method of the forward pass, one of the layer's `forward_methods`. "auto" follows a fixed rule on the
+        host. On a GPU it picks the method that was measured to be faster.
 
-    A sample may end early (`lengths` of net.forward): later steps leave its state as it is, put out 0
-    and have no gradient. NaN in the input goes through to the output, as in PyTorch. The layer is a
-    barrier to the scan over layers, and is crossed by a scan over time.
+    Raises
+    ------
+    ShapeError
+        If an argument is out of range.
+
+    Notes
+    -----
+    Argument names are those of PyTorch. `net.forward` accepts `lengths`: later steps leave the state
+    unchanged, output 0 and have no gradient. NaN in the input reaches the output.
+
+    The scan over layers stops at a recurrent layer. Its steps have a scan of their own.
+
+    Examples
+    --------
+    >>> import bppsa_cupy as bp
+    >>> issubclass(bp.GRU, bp.Recurrent)
+    True
+    >>> bp.GRU(3, 5, bidirectional=True).output_shape((7, 3))
+    (7, 10)
+    >>> bp.GRU(3, 5, outputs="last").output_shape((7, 3))
+    (5,)
     """
 
     arguments = (
@@ -136,25 +168,25 @@ class Recurrent(Layer):
     @property
     @abc.abstractmethod
     def state_count(self) -> int:
-        """How many arrays (num_layers D, B, H) a state is: of an LSTM h and c."""
+        """The number of state arrays (num_layers D, B, H): 2 for an LSTM, h and c."""
 
     @property
     @abc.abstractmethod
     def step_pattern(self) -> Pattern:
-        """The pattern of a step's transposed Jacobian, of the state by the one before."""
+        """The pattern of a step's transposed Jacobian, the state by the previous state."""
 
     @property
     def output_size(self) -> int:
-        """Features that a direction puts out at a step."""
+        """The number of output features of one direction."""
         return self.hidden_size
 
     def state_dtype(self, dtype: np.dtype) -> np.dtype:
-        """The dtype of a state, where input and parameters are of this one."""
+        """The dtype of a state, if input and parameters have dtype `dtype`."""
         return dtype
 
     @property
     def directions(self) -> int:
-        """D: 2 where bidirectional, else 1."""
+        """D: 2 if bidirectional, else 1."""
         return 2 if self.bidirectional else 1
 
     def output_shape(self, input_shape: Shape) -> Shape:
@@ -169,14 +201,14 @@ class Recurrent(Layer):
         return (features,) if self.outputs == "last" else (input_shape[0], features)
 
     def initialize(self, generator: np.random.Generator) -> dict[str, np.ndarray]:
-        """PyTorch's way: uniform in ±1/sqrt(H)."""
+        """Fresh parameters, uniform in ±1/sqrt(H) as in PyTorch."""
         return {
             name: uniform_fan_in(generator, shape, self.fan_in(name))
             for name, shape in self.parameter_shapes().items()
         }
 
     def fan_in(self, name: str) -> int:
-        """What a parameter's initial distribution, uniform in ±1/sqrt(fan_in), follows from."""
+        """The fan-in n of a parameter, whose initial values are uniform in ±1/sqrt(n)."""
         return self.hidden_size
 
     def is_barrier(self, training: bool) -> bool:
@@ -191,10 +223,25 @@ class Recurrent(Layer):
     def check_states(
         self, given: Any, batch: int, dtype: np.dtype, convert: Callable[[Any], Any], what: str
     ) -> tuple[Array, ...]:
-        """States in PyTorch's shape, (num_layers D, B, H), each as `convert` (a device's `asarray`) makes it
-        an array: h, or h and c for an LSTM; of another dtype where that one loses nothing.
+        """Return states as arrays (num_layers D, B, H): h, or h and c for an LSTM.
 
-        Raises ShapeError naming both shapes or dtypes.
+        Parameters
+        ----------
+        given : array or tuple of array
+            The states that the caller passed.
+        batch : int
+            B.
+        dtype : numpy.dtype
+            Dtype of the network. States of another dtype are converted if no value changes.
+        convert : callable
+            Turns each state into an array, as a device's `asarray` does.
+        what : str
+            Name of the states in messages.
+
+        Raises
+        ------
+        ShapeError
+            If a shape or dtype does not fit.
         """
         name, count, dtype = type(self).__name__, self.state_count, self.state_dtype(dtype)
         components = tuple(given) if isinstance(given, (tuple, list)) else (given,)

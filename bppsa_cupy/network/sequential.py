@@ -246,9 +246,11 @@ class Sequential:
         ShapeError
             If the layers of a slice are not consecutive.
 
-        Notes ----- A view shares parameters, gradients, buffers, masks and random state with the network. It
-        has its own passes, plan and mode. Its layers count from 0: `net[3:]` calls layer 3 "0". A copy or
-        pickle of a view is an independent network.
+        Notes
+        -----
+        A view shares parameters, gradients, buffers, masks and random state with the network. It has its own
+        passes, plan and mode. Its layers count from 0: `net[3:]` calls layer 3 "0". A copy or pickle of a
+        view is an independent network.
 
         Examples
         --------
@@ -754,8 +756,10 @@ class Sequential:
         DeviceError
             If the device has too little memory. Nothing is set.
 
-        Notes ----- Masked weights are set to 0. "weight_orig" and "weight_mask" of torch.nn.utils.prune
-        become a weight and its mask.
+        Notes
+        -----
+        Masked weights are set to 0. "weight_orig" and "weight_mask" of torch.nn.utils.prune become a weight
+        and its mask.
 
         Examples
         --------
