@@ -19,15 +19,41 @@ THRESHOLDS = np.array([((1 + 2 * c) << 64) // 20 for c in range(CLASSES)], np.ui
 def make_bitstreams(
     length: int, samples: int, *, seed: int = 0, split: int = 0, progress: bool = False
 ) -> Raw:
-    """Bitstreams (N, T, 1) uint8 of zeros and ones, and their classes (N,).
+    """Create bitstreams for the task of section 4.1 of the paper.
 
-    length   T, at least 1
-    samples  N, at least 1
-    split    0 the training samples, 1 the test samples: others, of the same distribution
+    Parameters
+    ----------
+    length : int
+        T, at least 1.
+    samples : int
+        N, at least 1.
+    seed : int, default: 0
+        At least 0.
+    split : int, default: 0
+        0 for training samples, 1 for test samples of the same distribution.
+    progress : bool, default: False
+        Whether to show a progress bar.
 
-    Class and bits of sample k follow from (seed, split, k) and PCG64 alone, in every version of NumPy, so
-    a larger N begins with the same samples and a larger T with the same bits. Raises DataError for sizes
-    below 1, a negative seed, or bits that do not fit the memory.
+    Returns
+    -------
+    Raw
+        Inputs (N, T, 1) uint8 of zeros and ones, and labels (N,).
+
+    Raises
+    ------
+    DataError
+        If an argument is out of range, or there is too little memory.
+
+    Notes
+    -----
+    Sample k only depends on (seed, split, k). A larger N begins with the same samples, a larger T with the
+    same bits, in every version of NumPy.
+
+    Examples
+    --------
+    >>> from bppsa_cupy.data.bitstream import make_bitstreams
+    >>> make_bitstreams(50, 8).inputs.shape
+    (8, 50, 1)
     """
     if length < 1 or samples < 1 or seed < 0:
         raise DataError(

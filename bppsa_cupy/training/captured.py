@@ -39,14 +39,14 @@ Values = tuple[float, bool, float | None]
 
 
 class StepResult:
-    """What a training step computed. The device may still be at work: reading a value waits for it.
+    """Results of a training step. Reading a value waits for the device.
 
     Attributes
     ----------
     loss : float
-        The mean loss, before the update.
+        The mean loss before the update.
     blocked : bool
-        Whether the update was left out because a gradient was NaN or infinite.
+        Whether the update was skipped because a gradient was NaN or infinite.
     gradient_norm : float or None
         The norm of all gradients before clipping; None without clipping.
     """
@@ -204,7 +204,7 @@ class CapturedStep:
         )
 
     def forget(self) -> None:
-        """Drop buffers and graphs, as after the network's masks have changed."""
+        """Drop buffers and graphs. Call it after the network's masks have changed."""
         self._pass = None
         if self._graphs is not None:
             self._graphs.clear()

@@ -27,21 +27,32 @@ VALUES = ("network", "optimizer", "random_state", "recipe", "data", "options", "
 
 @dataclass(frozen=True, eq=False)
 class Checkpoint:
-    """What training needs to go on as if it had not stopped.
+    """The state of training.
 
-    network       the network's description (`net.describe()`), as JSON holds it
-    dtype         "float32" or "float64"
-    parameters    arrays by name (`net.state_dict()`), buffers among them
-    masks         fixed masks by parameter name
-    optimizer     the optimizer's `state_dict()`: JSON values, and arrays by name under "arrays"
-    random_state  what the order of samples and other random numbers follow from, as JSON holds it;
-                  a NumPy bit generator's `state` is such a value
-    recipe        further settings that the steps follow from (`Settings.recipe`), as JSON holds them
-    data          name, digest and source of the data set (`Dataset`)
-    options       what was asked for that may be others when training goes on (`Settings.options`), as JSON
-                  holds it
-    choices       how work of each shape goes (`devices.autotune`), where that changes bits
-    epoch, step   epochs and steps that are done
+    Attributes
+    ----------
+    network : mapping
+        `net.describe()`.
+    dtype : str
+        "float32" or "float64".
+    parameters : mapping of str to array
+        `net.state_dict()`.
+    masks : mapping of str to array
+        Masks by parameter name.
+    optimizer : mapping
+        The optimizer's `state_dict()`.
+    random_state : mapping
+        State of the random numbers, as JSON values.
+    recipe : mapping
+        Settings that the steps follow from (`Settings.recipe`), as JSON values.
+    data : mapping
+        Name, digest and source of the data set.
+    options : mapping
+        Settings that may change when training resumes (`Settings.options`), as JSON values.
+    choices : mapping
+        Measured choices of kernels that change bits (`devices.autotune`).
+    epoch, step : int
+        Number of finished epochs and steps.
     """
 
     network: dict[str, Any]
@@ -58,8 +69,7 @@ class Checkpoint:
     step: int = 0
 
     def check(self, network: Mapping[str, Any], dtype: str) -> None:
-        """Raise CheckpointError, naming every field that differs, unless this is a checkpoint of a network
-        of that description and dtype."""
+        """Raise CheckpointError, naming every field that differs, unless network and dtype are the same."""
         found = differences(
             {"dtype": self.dtype, **self.network}, {"dtype": dtype, **network}, holder="checkpoint"
         )
@@ -68,9 +78,9 @@ class Checkpoint:
 
 
 def save_checkpoint(path: str | os.PathLike[str], checkpoint: Checkpoint) -> None:
-    """Write `checkpoint` to a sealed HDF5 file that replaces `path` when it is whole.
+    """Write `checkpoint` to a sealed HDF5 file, replacing `path` at the end.
 
-    Raises CheckpointError where a value cannot be written as JSON, or the file cannot be written.
+    Raises CheckpointError if a value is no JSON value, or the file cannot be written.
     """
     optimizer = dict(checkpoint.optimizer)
     groups = {
@@ -93,10 +103,9 @@ def save_checkpoint(path: str | os.PathLike[str], checkpoint: Checkpoint) -> Non
 
 
 def load_checkpoint(path: str | os.PathLike[str]) -> Checkpoint:
-    """The checkpoint that `save_checkpoint` wrote: equal values, arrays of equal bits, names in their order.
+    """Read what `save_checkpoint` wrote, with equal bits and order; tuples become lists.
 
-    Tuples come back as lists. Raises CheckpointError where the file is missing, damaged, truncated or
-    of another kind.
+    Raises CheckpointError if the file is missing, damaged, truncated or of another kind.
     """
     with open_file(path, error=CheckpointError) as file:
         kind = attribute(file, "format", str, CheckpointError)
@@ -165,7 +174,7 @@ def snapshot(
     step: int,
     per_epoch: int,
 ) -> Checkpoint:
-    """The state of training after `step` steps."""
+    """Return the state of training after `step` steps."""
     return Checkpoint(
         network=network.describe(),
         dtype=network.dtype.name,

@@ -17,13 +17,41 @@ TINY = 2.0**-64
 
 
 def clip_grad_norm(gradients: ParameterSet, max_norm: float) -> Array:
-    """Scale all gradients (net.gradients) in place so that their common 2-norm is at most `max_norm`.
+    """Scale all gradients in place so that their common 2-norm is at most `max_norm`.
 
-    As PyTorch's clip_grad_norm_: the factor is min(1, max_norm / (norm + 1e-6)). Returns the norm before, an
-    array of no dimensions, float64, on the device; nothing waits for it. Over ranks the bits are those of one
-    process. The squares cannot overflow. A NaN
-    or an infinity makes all gradients NaN, so that the optimizer applies none. Raises BppsaError unless
-    `max_norm` is above 0, and these are gradients; DeviceError, and scales none, where memory is too little.
+    Parameters
+    ----------
+    gradients : ParameterSet
+        net.gradients.
+    max_norm : float
+        Above 0.
+
+    Returns
+    -------
+    array, ()
+        The norm before, float64, on the device.
+
+    Raises
+    ------
+    BppsaError
+        If `max_norm` is not above 0.
+    DeviceError
+        If the device has too little memory. Nothing is scaled.
+
+    Notes
+    -----
+    The factor is min(1, max_norm / (norm + 1e-6)), as in PyTorch. NaN or infinity makes all gradients NaN, so
+    that the optimizer skips the step. Ranks get the same bits as one process.
+
+    Examples
+    --------
+    >>> import numpy as np, bppsa_cupy as bp
+    >>> net = bp.Sequential([bp.Linear(2, 1, bias=False)], (2,), dtype="float64", device="host")
+    >>> net.gradients["0.weight"] = np.array([[3.0, 4.0]])
+    >>> float(bp.clip_grad_norm(net.gradients, 1.0))
+    5.0
+    >>> net.gradients["0.weight"].round(4).tolist()
+    [[0.6, 0.8]]
     """
     takes = "a network's gradients, net.gradients"
     as_instance("clip_grad_norm", "gradients", gradients, ParameterSet, takes, error=BppsaError)
@@ -53,6 +81,6 @@ def clip_grad_norm(gradients: ParameterSet, max_norm: float) -> Array:
 
 
 def check_max_norm(max_norm: Any) -> float:
-    """`max_norm` as a float. Raises BppsaError unless it is a number above 0."""
+    """Return `max_norm` as a float. Raises BppsaError unless it is above 0."""
     takes = "a number above 0"
     return as_number("clip_grad_norm", "max_norm", max_norm, lambda norm: norm > 0, takes, error=BppsaError)

@@ -41,18 +41,41 @@ def train(
     settings: Settings,
     resume: Path | None = None,
 ) -> History:
-    """Train a network on `dataset` and return the history.
+    """Train a network on a data set.
 
-    trained  the network, or a pipeline of one (`bp.Pipeline`)
-    resume   a checkpoint to go on from, and to write unless `settings` name another; the same device and
-             thread count give the very bits that training without a stop gives
+    Parameters
+    ----------
+    trained : Sequential or Pipeline
+        What to train.
+    dataset : Dataset
+        Training samples, and test samples that are evaluated after each epoch.
+    optimizer : Optimizer
+        An optimizer of the network's parameters.
+    settings : Settings
+        How to train.
+    resume : Path, optional
+        A checkpoint to continue from. It is overwritten unless `settings` name another file.
 
-    The loss is read back a step late, so that the device never waits. The optimizer's `lr_factor` follows
-    the schedule, and is then what it was before. Raises NonFiniteError naming the step where a loss, of
-    training or of the test set, a gradient, or a parameter or buffer that would be saved is NaN or infinite;
-    the last checkpoint stays, and parameters that a bad gradient would have changed are as before it. Raises
-    DataError where the network does not take the data, CheckpointError where `resume` is not of this
-    training, and BppsaError where checkpoint or log cannot be written, all before the first step.
+    Returns
+    -------
+    History
+
+    Raises
+    ------
+    NonFiniteError
+        If a loss, a gradient or a parameter to save is NaN or infinite. The message names the step. The last
+        checkpoint stays, and the bad gradient changes no parameter.
+    DataError
+        If the network does not accept the data.
+    CheckpointError
+        If `resume` is no checkpoint of this training.
+    BppsaError
+        If the checkpoint or the log cannot be written.
+
+    Notes
+    -----
+    The loss is read one step late, so the device never waits. `lr_factor` follows the schedule and is reset
+    at the end. On the same device with the same number of threads, resumed training has the same bits.
     """
     runner = Serial(trained) if isinstance(trained, Sequential) else trained
     for name, given, kind in (
@@ -124,13 +147,19 @@ def train(
 
 
 class TrainingLog:
-    """The log of training: a text file of one JSON object a row, each written when it is known.
+    """The training log: a text file with one JSON object per row.
 
-    path   None for no log; the first row replaces an older log
-    step   the step a resumed run goes on from: the older log's rows up to it stay
-    begun  whether the log holds a row; also where there is no log
+    Parameters
+    ----------
+    path : Path or None
+        None for no log. The first row replaces an older log.
+    step : int
+        The step that a resumed run continues from. Earlier rows of the log stay.
 
-    Raises BppsaError naming the path where it cannot be written.
+    Raises
+    ------
+    BppsaError
+        If the file cannot be written.
     """
 
     def __init__(self, path: Path | None, step: int = 0) -> None:
@@ -187,8 +216,10 @@ Item = TypeVar("Item")
 
 
 def ahead(source: Iterator[Item]) -> Iterator[Item]:
-    """The items of `source`, none of them None, in their order: a thread makes the next one while the caller
-    has this one, and none further. Raises MemoryError where the address space has no room for a thread."""
+    """Yield the items of `source`; a thread computes the next item meanwhile.
+
+    Raises MemoryError if there is no memory for a thread. No item may be None.
+    """
     check_thread_room()
     with ThreadPoolExecutor(1, thread_name_prefix="ahead") as thread:
         coming = thread.submit(next, source, None)
@@ -239,8 +270,7 @@ def _is_finite(network: Sequential) -> bool:
 
 
 def evaluate(network: Sequential, split: Split, batch_size: int) -> tuple[float, float]:
-    """Mean loss and accuracy of `network` on `split`, in evaluation mode; labels by step are those
-    that count."""
+    """Return mean loss and accuracy of `network` on `split`, in evaluation mode."""
     total, right, count, current = 0.0, 0, 0, None
     read = batches(split, batch_size, shuffle=False, dtype=network.dtype, samples=network.own_samples)
     was_training = network.training
@@ -261,7 +291,7 @@ def evaluate(network: Sequential, split: Split, batch_size: int) -> tuple[float,
 
 
 def check_dataset(network: Sequential, dataset: Dataset) -> None:
-    """Raise DataError, naming both sides, where the network does not take the data."""
+    """Raise DataError unless the network accepts the data."""
     if tuple(dataset.input_shape) != network.input_shape:
         raise DataError(
             f"{dataset.name} holds inputs of shape {tuple(dataset.input_shape)}, the network takes "

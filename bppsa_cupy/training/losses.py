@@ -26,21 +26,48 @@ def cross_entropy(
     counted: int | None = None,
     device: Device | None = None,
 ) -> tuple[Array, Array]:
-    """Softmax cross entropy, mean over the labels that count, and its gradient.
+    """Softmax cross entropy, averaged over the labels, and its gradient.
 
-    scores  (B, classes), or (B, T, classes) with a loss at every step; float32 or float64, on any device
-    labels  (B,) or (B, T) integers, 0 <= label < classes; checked on the host before they are uploaded.
-            Floats and bools that are whole numbers are taken for them, with a warning the first time
-    lengths       (B,) integers from 1 to T: steps after a sample's length are padding, whatever they hold
-    ignore_index  a label that is left out, as in PyTorch
-    label_smoothing  the part of every target, from 0 to 1, that all classes share evenly, as in PyTorch
-                  (Szegedy et al. 2016)
-    counted       of a part of a batch, how many labels of the whole batch count: the mean is over these, and
-                  the part may have none; by default those here
-    Padded steps and ignored labels are in neither loss nor mean, and their gradient is 0. Returns the loss
-    as an array of no dimensions on the scores' device (`float(loss)` waits for it) and the gradient by the
-    scores, of their shape. Raises ShapeError, LabelError naming the first bad label or where none counts, and
-    BppsaError for another smoothing.
+    Parameters
+    ----------
+    scores : array, (B, classes) or (B, T, classes)
+        float32 or float64, on any device. Three axes give a loss at every step.
+    labels : array of int, (B,) or (B, T)
+        Classes, from 0 to classes - 1. Other dtypes are converted, with one warning, if values stay the same.
+    lengths : array of int, (B,), optional
+        Number of valid steps of each sample, from 1 to T. Later steps are ignored.
+    ignore_index : int, default: -100
+        A label that is ignored, as in PyTorch.
+    label_smoothing : float, default: 0.0
+        Share of each target that is spread evenly over all classes, from 0 to 1 (Szegedy et al. 2016).
+    counted : int, optional
+        Number of labels to average over, if the scores are a part of a batch. Default: the labels that are
+        not ignored.
+    device : Device, optional
+        Default: the device of the scores.
+
+    Returns
+    -------
+    loss : array, ()
+        On the device of the scores. `float(loss)` waits for it.
+    gradient : array
+        The gradient by the scores, of their shape; 0 where labels are ignored.
+
+    Raises
+    ------
+    ShapeError
+        If shapes or dtypes do not fit.
+    LabelError
+        If a label is out of range, or all are ignored.
+    BppsaError
+        If `label_smoothing` is out of range.
+
+    Examples
+    --------
+    >>> import numpy as np, bppsa_cupy as bp
+    >>> loss, gradient = bp.cross_entropy(np.zeros((1, 2)), [0])
+    >>> round(float(loss), 4), gradient.tolist()
+    (0.6931, [[-0.5, 0.5]])
     """
     check_smoothing(label_smoothing)
     device = _device(device, scores)
@@ -67,8 +94,10 @@ def checked_targets(
     ignore_index: int = IGNORED,
     whole: bool = True,
 ) -> tuple[np.ndarray, int]:
-    """Labels of this shape as the kernel takes them, int64, -1 for those that do not count, and how many
-    count. Raises what `cross_entropy` raises of labels; only those of a whole batch must count."""
+    """Return labels as the kernel reads them, int64 with -1 for ignored ones, and how many count.
+
+    Raises the label errors of `cross_entropy`. Only a `whole` batch needs a label that counts.
+    """
     array = as_plain_array("cross_entropy", "labels", labels)
     if array.shape != shape:
         raise ShapeError(
@@ -101,10 +130,20 @@ def checked_targets(
 def mean_cross_entropy(
     device: Device, scores: Array, targets: Array, count: Array, smoothing: float
 ) -> tuple[Array, Array]:
-    """`cross_entropy` of arrays that are on the device; nothing is read on the host.
+    """`cross_entropy` of arrays on the device, without reads on the host.
 
-    targets  int64, of the scores' shape without the classes; -1 for labels that do not count
-    count    (1,) of the scores' dtype: the number of labels that count
+    Parameters
+    ----------
+    device : Device
+        The device of the arrays.
+    scores : array, (..., classes)
+        float32 or float64.
+    targets : array of int64
+        Of the shape of the scores without the classes; -1 for ignored labels.
+    count : array, (1,)
+        Number of labels that count, in the dtype of the scores.
+    smoothing : float
+        As in `cross_entropy`.
     """
     *_, classes = scores.shape
     rows = scores.size // classes
@@ -122,7 +161,31 @@ def mean_cross_entropy(
 def mse_loss(output: Array, target: Any, *, device: Device | None = None) -> tuple[Array, Array]:
     """Mean squared error over all elements, and its gradient by the output.
 
-    output, target  of equal shape. Returns as `cross_entropy`. Raises ShapeError.
+    Parameters
+    ----------
+    output, target : array
+        Of equal shape.
+    device : Device, optional
+        Default: the device of the output.
+
+    Returns
+    -------
+    loss : array, ()
+        On the device of the output. `float(loss)` waits for it.
+    gradient : array
+        The gradient by the output, of its shape.
+
+    Raises
+    ------
+    ShapeError
+        If the shapes differ.
+
+    Examples
+    --------
+    >>> import numpy as np, bppsa_cupy as bp
+    >>> loss, gradient = bp.mse_loss(np.array([[1.0, 3.0]]), np.array([[1.0, 1.0]]))
+    >>> float(loss), gradient.tolist()
+    (2.0, [[0.0, 2.0]])
     """
     device = _device(device, output)
     output = device.asarray(output)
@@ -148,7 +211,7 @@ def _device(device: Device | None, scores: Any) -> Device:
 
 
 def check_smoothing(label_smoothing: Any) -> None:
-    """Raise BppsaError unless `label_smoothing` is a number from 0 to 1."""
+    """Raise BppsaError unless `label_smoothing` is from 0 to 1."""
     if type(label_smoothing) is float and 0 <= label_smoothing <= 1:
         return
     takes = "a number from 0 to 1"

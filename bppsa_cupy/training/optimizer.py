@@ -26,10 +26,14 @@ MOST_GROUPS = 255
 
 
 class Progress(NamedTuple):
-    """How far updates are.
+    """The state of updates on the device.
 
-    flag   (1,) int32 on the device: whether the last one was not applied, since a gradient was not finite
-    steps  (1,) int64 on the device: those that were applied
+    Attributes
+    ----------
+    flag : array of int32, (1,)
+        Whether the last update was skipped because a gradient was not finite.
+    steps : array of int64, (1,)
+        The number of updates.
     """
 
     flag: Array
@@ -37,21 +41,34 @@ class Progress(NamedTuple):
 
 
 class Optimizer(abc.ABC):
-    """Updates a network's parameters in place.
+    """Base class of optimizers, which update a network's parameters in place.
 
-    A step whose gradients hold NaN or infinity changes nothing: a flag on the device sees to it without
-    a wait, and `blocked` tells of it. What the parameters' masks hold at 0 stays 0: state that is
-    older than the masks, such as momentum, is masked before the first step with them.
+    Parameters
+    ----------
+    parameters : ParameterSet
+        net.parameters.
+    groups : sequence of dict, default: ()
+        Parameters with hyper-parameters of their own: see `SGD`.
 
-    groups     parameters with hyper-parameters of their own, as PyTorch's param_groups: dicts of "params" and
-               what differs, as {"params": ["4", "6.bias"], "lr": 0.1}; a layer's index stands for all its
-               parameters, and the optimizer's own hyper-parameters serve what is in no group
-    table      on the device, what the kernel reads: every group's settings, then `lr_factor`
-    numbers    the values of `table`
-    lr_factor  what every learning rate is multiplied by, 1 unless a schedule sets it; not in `state_dict`
+    Attributes
+    ----------
+    table : array
+        The numbers that the kernel reads on the device: settings of every group, then `lr_factor`.
+    numbers : list of float
+        The values of `table`.
+    lr_factor : float
+        Factor of every learning rate, set by schedules; not in `state_dict`.
 
-    A subclass has its hyper-parameters as attributes, which may be set between steps, before it calls this
-    `__init__`. Raises BppsaError where a value or a group does not fit.
+    Raises
+    ------
+    BppsaError
+        If a value is out of range, or a group names an unknown parameter.
+
+    Notes
+    -----
+    A step with NaN or infinite gradients changes nothing: a flag on the device skips it without a wait.
+    Masked weights stay 0. A subclass sets its hyper-parameters as attributes before it calls this `__init__`.
+    Attributes may change between steps.
     """
 
     hyperparameters: tuple[str, ...]
@@ -83,11 +100,20 @@ class Optimizer(abc.ABC):
         self._fitting: tuple[ParameterSet, Layout] | None = None
 
     def step(self, gradients: ParameterSet, part: slice | None = None) -> None:
-        """Apply one update from `gradients` (net.gradients), of the same names and shapes.
+        """Update the parameters once.
 
-        part  of `flat` that alone is updated, from the start of one array to the start of another: a
-              pipeline's stages are at different steps. `settle` ends updates by parts
-        Raises DeviceError where the device has too little memory.
+        Parameters
+        ----------
+        gradients : ParameterSet
+            net.gradients.
+        part : slice, optional
+            The part of `flat` to update, from the start of one array to the start of another. Pipelines use
+            it, since their stages are at different steps. `settle` ends such updates.
+
+        Raises
+        ------
+        DeviceError
+            If the device has too little memory.
         """
         parameters = self.parameters
         fitting = self._fitting
@@ -110,7 +136,7 @@ class Optimizer(abc.ABC):
         parameters.changed()
 
     def set_numbers(self, numbers: list[float]) -> None:
-        """Let the table on the device hold these numbers, of `checked_numbers`."""
+        """Write these numbers, of `checked_numbers`, to the table on the device."""
         if numbers == self.numbers:
             return
         with self.parameters.device.naming_memory:
@@ -162,8 +188,7 @@ class Optimizer(abc.ABC):
         self._fitting = gradients, gradients.layout
 
     def checked_numbers(self) -> list[float]:
-        """The settings of every group, then `lr_factor`: what the kernel reads. Settings that changed since
-        the last step are checked."""
+        """Return the settings of every group, then `lr_factor`. Settings that changed are checked."""
         common, (checked, numbers), factor = self._common(self), self._checked, self.lr_factor
         if not self.groups and common == checked and type(factor) is float and 0 <= factor < math.inf:
             return [*numbers[:-1], factor]
@@ -255,7 +280,7 @@ class Optimizer(abc.ABC):
                 self._state[name] = self.parameters.device.zeros(flat.shape, flat.dtype)
 
     def bound_arrays(self) -> tuple[Array, ...]:
-        """The arrays that a step of the whole works on beside parameters and gradients."""
+        """The arrays that a step uses besides parameters and gradients."""
         self._fit_layout()
         self._add_arrays()
         return self._units, self.table, *self._state.values()
@@ -282,34 +307,33 @@ class Optimizer(abc.ABC):
         return self._parts[key]
 
     def settle(self) -> None:
-        """End updates by parts, all of which have made the same steps; the whole has made them then."""
+        """End updates by parts, after all parts have made the same steps."""
         for part in self._parts.values():
             self._whole.steps[...] = part.steps
         self._parts.clear()
 
     @property
     def flag(self) -> Array:
-        """(1,) int32 on the device: whether the last step was not applied."""
+        """(1,) int32 on the device: whether the last step was skipped."""
         return self._whole.flag
 
     @property
     def blocked(self) -> bool:
-        """Whether the last step was not applied because a gradient was not finite; waits for it."""
+        """Whether the last step was skipped because a gradient was not finite; reading it waits."""
         return bool(self.fetch_blocked()()[0])
 
     def fetch_blocked(self, part: slice | None = None) -> Callable[[], np.ndarray]:
-        """Start copying the flag of the last step, of a part, to the host; the call that is returned waits
-        for it, (1,)."""
+        """Start copying the flag of the last step to the host; the returned function waits for it."""
         return self.parameters.device.fetch(self._progress(part).flag)
 
     @property
     def steps(self) -> int:
-        """The number of steps that were applied; waits for them."""
+        """The number of updates. Reading it waits for them."""
         return int(self.parameters.device.to_host(self._whole.steps)[0])
 
     @property
     def arrays(self) -> Mapping[str, Array]:
-        """The state by name, each array laid out as the parameters are."""
+        """The optimizer's state by name, in the layout of the parameters."""
         return self._state
 
     @abc.abstractmethod
@@ -329,7 +353,7 @@ class Optimizer(abc.ABC):
         """These hyper-parameters as the kernel takes them."""
 
     def state_dict(self) -> dict[str, Any]:
-        """Name, hyper-parameters, groups, steps and state arrays (host copies) for a checkpoint."""
+        """Return name, hyper-parameters, groups, steps and state arrays (host copies)."""
         self._fit_layout()
         device, ranks = self.parameters.device, self.parameters.ranks
         arrays = {
@@ -345,7 +369,7 @@ class Optimizer(abc.ABC):
         }
 
     def check_state_dict(self, state: Any) -> None:
-        """Raise CheckpointError, naming what differs, unless `load_state_dict` takes `state`."""
+        """Raise CheckpointError, naming what differs, unless `load_state_dict` accepts `state`."""
         own, given = type(self).__name__, state if isinstance(state, Mapping) else {}
         kinds = {"name": str, "hyperparameters": Mapping, "steps": int, "arrays": Mapping}
         if missing := [name for name, kind in kinds.items() if not isinstance(given.get(name), kind)]:
@@ -388,16 +412,27 @@ class Optimizer(abc.ABC):
         return array if ranks is None else ranks.own_part(array)
 
     def differing_hyperparameters(self, state: dict[str, Any]) -> dict[str, tuple[Any, Any]]:
-        """By name the hyper-parameters that `state` would change, and "groups" where these are others: its
-        value and this optimizer's."""
+        """Return the hyper-parameters that `state` would change, with both values."""
         pairs = {name: (value, getattr(self, name)) for name, value in state["hyperparameters"].items()}
         differing = {name: pair for name, pair in pairs.items() if not np.array_equal(*pair)}
         theirs = state.get("groups", [])
         return differing if theirs == self.groups else {**differing, "groups": (theirs, self.groups)}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Continue from `state_dict()`, with its hyper-parameters. Raises CheckpointError where it is another
-        optimizer's, DeviceError where the device has too little memory; sets nothing then."""
+        """Set the state and hyper-parameters from `state_dict()`.
+
+        Parameters
+        ----------
+        state : dict
+            From `state_dict()` of an optimizer of the same class and network.
+
+        Raises
+        ------
+        CheckpointError
+            If the state belongs to another optimizer. Nothing is set.
+        DeviceError
+            If the device has too little memory. Nothing is set.
+        """
         self._fit_layout()
         self.check_state_dict(state)
         device, dtype = self.parameters.device, self.parameters.dtype

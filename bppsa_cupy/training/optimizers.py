@@ -16,8 +16,42 @@ from bppsa_cupy.training.optimizer import Optimizer
 
 
 class SGD(Optimizer):
-    """Stochastic gradient descent with momentum, Nesterov momentum and weight decay. Momentum that is set
-    between steps begins with a velocity of 0."""
+    """Stochastic gradient descent with momentum, Nesterov momentum and weight decay.
+
+    Parameters
+    ----------
+    parameters : ParameterSet
+        net.parameters.
+    lr : float, default: 0.001
+        Learning rate.
+    momentum, dampening, weight_decay : float, default: 0.0
+        As in PyTorch.
+    nesterov : bool, default: False
+        Whether to use Nesterov momentum.
+    groups : sequence of dict, default: ()
+        Parameters with hyper-parameters of their own, such as {"params": ["4", "6.bias"], "lr": 0.1}. A layer
+        index stands for all parameters of that layer.
+
+    Raises
+    ------
+    BppsaError
+        If a value is out of range, or a group names an unknown parameter.
+
+    Notes
+    -----
+    Names, defaults and updates are those of PyTorch. A step with NaN or infinite gradients changes nothing:
+    see `blocked`. Momentum that is switched on between steps begins at 0.
+
+    Examples
+    --------
+    >>> import numpy as np, bppsa_cupy as bp
+    >>> net = bp.Sequential([bp.Linear(2, 1, bias=False)], input_shape=(2,), device="host")
+    >>> net.parameters["0.weight"] = np.array([[1.0, 2.0]])
+    >>> net.gradients["0.weight"] = np.array([[1.0, 0.0]])
+    >>> bp.SGD(net.parameters, lr=0.5).step(net.gradients)
+    >>> net.parameters["0.weight"].tolist()
+    [[0.5, 2.0]]
+    """
 
     hyperparameters = ("lr", "momentum", "dampening", "weight_decay", "nesterov")
 
@@ -57,7 +91,39 @@ class SGD(Optimizer):
 
 
 class Adam(Optimizer):
-    """Adam (Kingma and Ba 2015, algorithm 1); `weight_decay` is added to the gradient."""
+    """Adam (Kingma and Ba 2015, algorithm 1), with weight decay added to the gradient.
+
+    Parameters
+    ----------
+    parameters : ParameterSet
+        net.parameters.
+    lr : float, default: 0.001
+        Learning rate.
+    betas : tuple of float, default: (0.9, 0.999)
+        Decay rates of the two moments.
+    eps : float, default: 1e-8
+        Added to the denominator.
+    weight_decay : float, default: 0.0
+        Factor of the parameters that is added to the gradient.
+    groups : sequence of dict, default: ()
+        Parameters with hyper-parameters of their own: see `SGD`.
+
+    Raises
+    ------
+    BppsaError
+        If a value is out of range, or a group names an unknown parameter.
+
+    Examples
+    --------
+    >>> import numpy as np, bppsa_cupy as bp
+    >>> net = bp.Sequential([bp.Linear(4, 3)], input_shape=(4,), device="host")
+    >>> optimizer = bp.Adam(net.parameters, lr=0.01, groups=[{"params": ["0.bias"], "lr": 0.1}])
+    >>> loss, gradient = bp.cross_entropy(net.forward(np.ones((2, 4), np.float32)), [0, 1])
+    >>> net.backward(gradient)
+    >>> optimizer.step(net.gradients)
+    >>> optimizer.steps
+    1
+    """
 
     hyperparameters = ("lr", "betas", "eps", "weight_decay")
     #: Whether weight decay is apart from the gradient.
@@ -94,8 +160,31 @@ class Adam(Optimizer):
 
 
 class AdamW(Adam):
-    """Adam with weight decay apart from the gradient (Loshchilov and Hutter 2019): each step takes
-    lr · weight_decay of every parameter."""
+    """Adam with decoupled weight decay (Loshchilov and Hutter 2019).
+
+    Each step subtracts lr weight_decay times the parameters.
+
+    Parameters
+    ----------
+    parameters : ParameterSet
+        net.parameters.
+    lr, betas, eps, groups
+        As in `Adam`.
+    weight_decay : float, default: 0.01
+        Factor of the decay.
+
+    Raises
+    ------
+    BppsaError
+        If a value is out of range, or a group names an unknown parameter.
+
+    Examples
+    --------
+    >>> import bppsa_cupy as bp
+    >>> net = bp.Sequential([bp.Linear(4, 3)], input_shape=(4,), device="host")
+    >>> bp.AdamW(net.parameters, lr=0.01).weight_decay
+    0.01
+    """
 
     decoupled = True
 

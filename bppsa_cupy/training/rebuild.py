@@ -18,20 +18,40 @@ BESIDE = ("type", "input_shape")
 
 
 def load_network(path: str | os.PathLike[str], device: str | Device = "auto") -> Sequential:
-    """The network of a checkpoint, with its parameters, buffers and masks, in training mode.
+    """Load the network of a checkpoint, with parameters, buffers and masks, in training mode.
 
-    What is beside a network's geometry (`forward_method` of recurrent layers) is its default. Raises
-    CheckpointError as `network_of` does, and where the file is missing, damaged or of another kind.
+    Parameters
+    ----------
+    path : str or PathLike
+        A checkpoint of `bppsa-train`.
+    device : str or Device, default: "auto"
+        Where the network computes.
+
+    Returns
+    -------
+    Sequential
+        `forward_method` of recurrent layers has its default.
+
+    Raises
+    ------
+    CheckpointError
+        If the file is missing, damaged or no checkpoint, or if it holds a cell or layer class of your own.
+
+    Examples
+    --------
+    >>> import os, tempfile, bppsa_cupy as bp
+    >>> from bppsa_cupy.training.checkpoint import Checkpoint, save_checkpoint
+    >>> net = bp.Sequential([bp.Linear(4, 3)], input_shape=(4,), device="host")
+    >>> path = os.path.join(tempfile.mkdtemp(), "net.h5")
+    >>> save_checkpoint(path, Checkpoint(net.describe(), "float32", net.state_dict()))
+    >>> bp.load_network(path, device="host").output_shape
+    (3,)
     """
     return network_of(load_checkpoint(path), device)
 
 
 def network_of(checkpoint: Checkpoint, device: str | Device = "auto") -> Sequential:
-    """`load_network` of a checkpoint that was read.
-
-    Raises CheckpointError where a layer cannot be made of what a file holds, as one of a cell or a class of
-    the user's own.
-    """
+    """`load_network` of a checkpoint that is in memory."""
     description, where = checkpoint.network, get_device(device)
     try:
         layers = [_layer(layer) for layer in description["layers"]]

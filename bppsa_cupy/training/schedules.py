@@ -23,24 +23,26 @@ FORM = (
 
 @dataclass(frozen=True)
 class RateSchedule:
-    """The product of its parts, each once, where `step` counts the steps before this one:
+    """A learning-rate schedule: the product of its parts, each used once.
 
-    step:EPOCHS:GAMMA  GAMMA ** (epoch // EPOCHS), PyTorch's StepLR over epochs; `half:EPOCHS` with 0.5
-    inv:GAMMA:POWER    (1 + GAMMA step) ** -POWER, Caffe's "inv"
-    warmup:STEPS       (step + 1) / STEPS in the first STEPS steps, then 1
-    cosine:STEPS       from 1 after the warm-up along half a cosine to 0 at step STEPS, PyTorch's
-                       CosineAnnealingLR (Loshchilov and Hutter 2017, equation 5); `over` gives it the steps
+    Notes
+    -----
+    Parts, where `step` counts the previous steps:
 
-    `str` gives the text back, in one form for equal schedules. A step's rate follows from its number alone,
-    so that training resumes to the bit.
+    - "step:EPOCHS:GAMMA": GAMMA ** (epoch // EPOCHS), as PyTorch's StepLR over epochs. "half:EPOCHS" has 0.5.
+    - "inv:GAMMA:POWER": (1 + GAMMA step) ** -POWER, as Caffe's "inv".
+    - "warmup:STEPS": (step + 1) / STEPS in the first STEPS steps, then 1.
+    - "cosine:STEPS": half a cosine from 1 after the warm-up to 0 at step STEPS, as PyTorch's
+      CosineAnnealingLR (Loshchilov and Hutter 2017, equation 5). `over` sets missing STEPS.
+
+    The rate follows from the step number only, so resumed training has the same bits.
     """
 
     parts: tuple[tuple[str, tuple[float, ...]], ...]
 
     @classmethod
     def read(cls, text: str) -> RateSchedule:
-        """The schedule that `text` says, as "warmup:500,cosine". Raises BppsaError naming the part that is
-        none."""
+        """Parse a schedule, such as "warmup:500,cosine". Raises BppsaError naming an unknown part."""
         as_instance("a schedule", "its text", text, str, FORM, error=BppsaError)
         parts = tuple(_read_part(part.strip()) for part in text.split(","))
         names = [name for name, _ in parts]
@@ -50,8 +52,10 @@ class RateSchedule:
         return cls(parts)
 
     def over(self, steps: int) -> RateSchedule:
-        """This schedule for training of so many steps in all, which are the cosine's unless it has its own.
-        Raises BppsaError where the warm-up leaves the cosine none."""
+        """Return this schedule for training of `steps` steps, which a cosine without STEPS needs.
+
+        Raises BppsaError if the warm-up leaves no steps to the cosine.
+        """
         ends = {"cosine": (steps,)}
         parts = tuple((name, values or ends[name]) for name, values in self.parts)
         for name, values in parts:
@@ -67,8 +71,10 @@ class RateSchedule:
         return next((int(values[0]) for name, values in self.parts if name == "warmup"), 0)
 
     def factor(self, step: int, per_epoch: int) -> float:
-        """What the rate is multiplied by at the step after `step` others, where an epoch has `per_epoch`.
-        Raises BppsaError where it is beyond the range of floats."""
+        """Return the factor of the rate after `step` steps, with `per_epoch` steps per epoch.
+
+        Raises BppsaError if it is beyond the range of floats.
+        """
         try:
             return self._factor(step, per_epoch)
         except OverflowError as cause:

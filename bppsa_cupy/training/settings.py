@@ -22,32 +22,47 @@ from bppsa_cupy.training.sparsity import Sparsity, check_kind, to_recipe
 class Settings:
     """How to train.
 
-    method            of the backward pass, one of network.backward.METHODS
-    epochs            passes over the training set; training ends with them or with `iterations`
-    iterations        most steps over all, None for no such end
-    batch_size        samples a step; an epoch's last batch may be smaller
-    seed              of the order of the samples, which follows from seed and epoch alone
-    checkpoint        file that every epoch's end, and training's, writes; None for none, and for the one that
-                      training goes on from
-    log               file that gets one JSON object an iteration; None for none
-    progress          whether to print a line on stdout as each epoch ends, and to show a bar on a terminal
-    clip              largest 2-norm of all gradients together, None for no clipping
-    lr_schedule       what the optimizer's rates are multiplied by (`RateSchedule`), as "warmup:500,cosine"
-    augment           random changes of training samples, one of data.augment.AUGMENTATIONS; None for none
-    label_smoothing   of the training loss (`cross_entropy`)
-    sparsity          how masks change in training: a `GradualPruning`, a `RigL`, or None. `gradient_hook` and
-                      `clip` are left out at the steps at which RigL changes them
-    gradient_hook     called after each backward pass and before clipping and step, e.g. to perturb gradients
-    callbacks         each is called with the network and the row of a step (`History.rows`), once it is
-                      known: a step late, but at an epoch's end, whose row has test_loss and
-                      test_accuracy, with the network as that step left it. One that returns True ends
-                      training after the epoch: its checkpoint is written, and may be gone on from. Over
-                      ranks, every rank calls its own, and one that returns True on any of them ends
-                      training on all
-    command           options of a command that trains, as JSON holds them: checkpoints keep them
+    Attributes
+    ----------
+    method : str
+        Method of `network.backward`.
+    epochs : int
+        Number of passes over the training set.
+    iterations : int or None
+        Maximum number of steps.
+    batch_size : int
+        Samples per step. The last batch of an epoch may be smaller.
+    seed : int
+        Seed of the order of samples.
+    checkpoint : Path or None
+        File written after every epoch. None writes none, or the one that training resumes from.
+    log : Path or None
+        File with one JSON object per step.
+    progress : bool
+        Whether to print a line per epoch, and to show a progress bar on a terminal.
+    clip : float or None
+        Largest 2-norm of all gradients together.
+    lr_schedule : str or None
+        A `RateSchedule`, such as "warmup:500,cosine".
+    augment : str or None
+        Random changes of training samples: a name in data.batching.AUGMENTATIONS.
+    label_smoothing : float
+        As in `cross_entropy`.
+    sparsity : GradualPruning, RigL or None
+        How masks change. Steps at which RigL changes masks skip `gradient_hook` and `clip`.
+    gradient_hook : callable or None
+        Called with the network after each backward pass, before clipping.
+    callbacks : sequence of callable
+        Each is called with the network and the row of a step (`History.rows`), one step late. At the end of
+        an epoch the row has test_loss and test_accuracy. A callback that returns True ends training after the
+        epoch. Over ranks, each rank calls its own.
+    command : mapping
+        Options of the command that trains, which checkpoints store.
 
-    Raises BppsaError for numbers, flags and paths of another kind or range, and for a method, schedule,
-    augmentation or smoothing that is none.
+    Raises
+    ------
+    BppsaError
+        If a value is out of range.
     """
 
     method: str = "auto"
@@ -97,13 +112,15 @@ class Settings:
         object.__setattr__(self, "callbacks", callbacks)
 
     def last_step(self, per_epoch: int) -> int:
-        """The number of steps in all, where an epoch has `per_epoch`."""
+        """The total number of steps, with `per_epoch` steps per epoch."""
         steps = self.epochs * per_epoch
         return steps if self.iterations is None else min(steps, self.iterations)
 
     def schedule(self, per_epoch: int) -> RateSchedule | None:
-        """The learning rate's schedule over all steps. Raises BppsaError where there are too few, and for a
-        rate that grows beyond the range of floats."""
+        """The learning-rate schedule over all steps.
+
+        Raises BppsaError if there are too few steps, or a rate is beyond the range of floats.
+        """
         if self.lr_schedule is None:
             return None
         steps = self.last_step(per_epoch)
@@ -112,8 +129,7 @@ class Settings:
         return schedule
 
     def recipe(self, per_epoch: int) -> dict[str, Any]:
-        """What the steps follow from beside optimizer and order of the samples, as JSON holds it: settings by
-        name, those that are not their default."""
+        """Settings that the steps follow from, where they are not the default, as JSON values."""
         schedule = self.schedule(per_epoch)
         return {
             **({} if schedule is None else {"lr_schedule": str(schedule)}),
@@ -124,5 +140,5 @@ class Settings:
         }
 
     def options(self) -> dict[str, Any]:
-        """What was asked for that may be others when training goes on, as JSON holds it."""
+        """Settings that may change when training resumes, as JSON values."""
         return {name: getattr(self, name) for name in ("epochs", "iterations", "method")} | dict(self.command)

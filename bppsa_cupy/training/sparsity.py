@@ -17,19 +17,37 @@ from bppsa_cupy.network.sequential import Sequential
 
 @dataclass(frozen=True)
 class GradualPruning:
-    """Prune weights of the smallest magnitude, more and more, along a cubic (Zhu and Gupta 2017, equation 1):
-    after steps t = from_step, from_step + every, … and until_step, of all weights the share
+    """Prune more and more weights of smallest magnitude (Zhu and Gupta 2017, equation 1).
 
-        to + (start - to) (1 - (t - from_step) / (until_step - from_step))^3
+    After steps t = from_step, from_step + every, ... and until_step, the sparsity is set to
+    to + (start - to) (1 - (t - from_step) / (until_step - from_step))³.
 
-    to          the share that is pruned in the end, as 0.97
-    until_step  the step after which it is
-    from_step   the step after which pruning begins; 0 is before the first one
-    every       steps between two prunings
-    start       the share that is pruned when it begins
-    scope       as `bp.prune` takes it
+    Parameters
+    ----------
+    to : float
+        Final sparsity, the share of pruned weights, such as 0.97.
+    until_step : int
+        The step of the last pruning.
+    from_step : int, default: 0
+        The step of the first pruning; 0 is before the first step.
+    every : int, default: 100
+        Steps between two prunings.
+    start : float, default: 0.0
+        Sparsity at the first pruning.
+    scope : {"layer", "global"}, default: "layer"
+        As in `bp.prune`.
 
-    A step's share follows from its number alone. Raises PruneError for arguments of another kind or range.
+    Raises
+    ------
+    PruneError
+        If an argument is out of range.
+
+    Examples
+    --------
+    >>> import bppsa_cupy as bp
+    >>> schedule = bp.GradualPruning(to=0.8, until_step=200)
+    >>> [round(schedule.share(step), 4) for step in (0, 100, 200)]
+    [0.0, 0.7, 0.8]
     """
 
     to: float
@@ -52,12 +70,12 @@ class GradualPruning:
             raise PruneError(f"pruning got scope={self.scope!r}: it takes 'layer' or 'global'")
 
     def is_due(self, step: int) -> bool:
-        """Whether masks change after a step, of which the first is 1."""
+        """Whether masks change after step `step`; the first step is 1."""
         inside = self.from_step <= step <= self.until_step
         return inside and ((step - self.from_step) % self.every == 0 or step == self.until_step)
 
     def share(self, step: int) -> float:
-        """The share that is pruned after a step at which pruning is due."""
+        """The sparsity after step `step`."""
         if step == self.until_step:
             return self.to
         left = 1 - (step - self.from_step) / (self.until_step - self.from_step)
@@ -66,19 +84,37 @@ class GradualPruning:
 
 @dataclass(frozen=True)
 class RigL:
-    """Move what masks keep (Evci et al. 2020): at steps every, 2 every, … below until_step, in place of the
-    optimizer's update, the weights of the smallest magnitude are dropped in every layer, and as many that are
-    masked grow, those whose gradients are the largest. The gradients by all weights are taken at those steps
-    alone. Of step t the share `decayed(t)` of a layer's kept weights is dropped,
+    """Move masks during training (Evci et al. 2020).
 
-        fraction / 2 (1 + cos(π t / until_step))
+    At steps every, 2 every, ... below until_step, instead of an update, each layer drops the share fraction /
+    2 (1 + cos(π t / until_step)) of its kept weights, the smallest ones. As many masked weights with the
+    largest gradients grow.
 
-    until_step  where it ends; the paper takes three quarters of training
-    every       steps between two changes
-    fraction    dropped at first
+    Parameters
+    ----------
+    until_step : int
+        The end of the changes; the paper uses three quarters of training.
+    every : int, default: 100
+        Steps between two changes.
+    fraction : float, default: 0.3
+        Share that is dropped at first.
 
-    Of the largest gradients some may be of weights that were dropped just now: these stay. Others begin at
-    0, as does what an optimizer keeps of them. Raises PruneError for arguments of another kind or range.
+    Raises
+    ------
+    PruneError
+        If an argument is out of range.
+
+    Notes
+    -----
+    Dense gradients are computed at these steps only. A weight that was just dropped may grow again and keeps
+    its value. Other grown weights begin at 0, and so does their optimizer state.
+
+    Examples
+    --------
+    >>> import bppsa_cupy as bp
+    >>> schedule = bp.RigL(until_step=200)
+    >>> [round(schedule.decayed(step), 4) for step in (0, 100, 200)]
+    [0.3, 0.15, 0.0]
     """
 
     until_step: int
@@ -91,11 +127,11 @@ class RigL:
             as_integer("RigL", name, getattr(self, name), least, error=PruneError)
 
     def is_due(self, step: int) -> bool:
-        """Whether masks change at a step, of which the first is 1."""
+        """Whether masks change at step `step`; the first step is 1."""
         return step % self.every == 0 and step < self.until_step
 
     def decayed(self, step: int) -> float:
-        """The share of a layer's kept weights that is dropped at a step."""
+        """The share of a layer's kept weights that step `step` drops."""
         return self.fraction / 2 * (1 + math.cos(math.pi * step / self.until_step))
 
 
@@ -104,8 +140,7 @@ KINDS: dict[str, type[Sparsity]] = {"pruning": GradualPruning, "rigl": RigL}
 
 
 def check_sparsity(network: Any, method: str, sparsity: Sparsity) -> None:
-    """Raise PruneError where masks cannot change in training: over ranks, in micro-batches or a pipeline, by
-    a plan or a method that takes one; and where RigL has no masks to change."""
+    """Raise PruneError if masks cannot change in this training: ranks, a plan, a pipeline, or no masks."""
     told = "a pruning schedule" if isinstance(sparsity, GradualPruning) else "RigL"
     if type(network) is not Sequential:
         raise PruneError(
@@ -123,7 +158,7 @@ def check_sparsity(network: Any, method: str, sparsity: Sparsity) -> None:
 
 
 def kept_share(network: Sequential) -> float:
-    """The share of the weights that may be masked that is kept."""
+    """The share of prunable weights that is kept."""
     shapes = network.parameters.layout.shapes
     weights = sum(math.prod(shapes[name]) for name in network.architecture.maskable)
     masked = sum(int(mask.size - np.count_nonzero(mask)) for mask in network.masks.values())
@@ -131,18 +166,18 @@ def kept_share(network: Sequential) -> float:
 
 
 class MaskChanges:
-    """What masks do in the steps of a training. `sparsity` None: nothing."""
+    """Changes masks during a training; without a `sparsity` it changes nothing."""
 
     def __init__(self, network: Sequential, sparsity: Sparsity | None) -> None:
         self.network, self.sparsity = network, sparsity
         self._given: dict[str, np.ndarray] = {}
 
     def begin(self) -> None:
-        """Before the first step of a training."""
+        """Prune before the first step, if that is due."""
         self.behind(0)
 
     def grows_at(self, step: int) -> bool:
-        """Whether a step takes gradients by all weights and moves masks, in place of an update."""
+        """Whether a step computes dense gradients and moves masks instead of an update."""
         return isinstance(self.sparsity, RigL) and self.sparsity.is_due(step)
 
     def open(self) -> None:

@@ -25,34 +25,43 @@ Row = dict[str, Any]
 
 @dataclass
 class History:
-    """What training saw: a dict an iteration (step, epoch, loss; lr, the optimizer's rate, where it follows a
-    schedule; gradient_norm, before clipping, where there is any; kept, the share of weights that masks
-    keep, where they have changed; test_loss and test_accuracy where the test
-    set was evaluated after it), and what ran (`what_ran`) in the first step, empty where there was none."""
+    """Rows of a training, and what its first step ran.
+
+    Each row is a dict: step, epoch, loss; lr with a schedule; gradient_norm with clipping; kept, the share of
+    kept weights, with changing masks; test_loss and test_accuracy after evaluations.
+    """
 
     rows: list[Row] = field(default_factory=list)
     ran: dict[str, Any] = field(default_factory=dict)
 
     @property
     def losses(self) -> np.ndarray:
-        """(iterations,) training loss by step, float64."""
+        """The training loss of each step, (iterations,) float64."""
         return np.array([row["loss"] for row in self.rows])
 
     def evaluations(self) -> list[Row]:
-        """The rows after which the test set was evaluated."""
+        """The rows with test_loss and test_accuracy."""
         return [row for row in self.rows if "test_loss" in row]
 
 
 @dataclass(frozen=True)
 class Work:
-    """Steps of one epoch that are to be made.
+    """Steps of one epoch.
 
-    batches    one a step
-    sizes      (steps,) the samples of each
-    first      the number of the first step, from 1 over all epochs
-    epoch      from 0
-    per_epoch  steps of a whole epoch
-    history    learns what the first step ran
+    Attributes
+    ----------
+    batches : iterator of Batch
+        One per step.
+    sizes : array of int, (steps,)
+        Samples of each batch.
+    first : int
+        Number of the first step, from 1 over all epochs.
+    epoch : int
+        From 0.
+    per_epoch : int
+        Steps of a complete epoch.
+    history : History
+        Receives what the first step ran.
     """
 
     batches: Iterator[Batch]
@@ -69,7 +78,7 @@ class Work:
         return self.settings.schedule(self.per_epoch)
 
     def set_rate(self, step: int) -> float | None:
-        """Let the optimizer have the rate of a step, and return it; None where it follows no schedule."""
+        """Set and return the learning rate of a step; None without a schedule."""
         if self._schedule is None:
             return None
         self.optimizer.lr_factor = self._schedule.factor(step - 1, self.per_epoch)
@@ -78,25 +87,24 @@ class Work:
 
 @runtime_checkable
 class Runner(Protocol):
-    """What makes the steps of training: a network on its own, or a pipeline."""
+    """Runs the steps of training: a network, or a pipeline."""
 
     @property
     def network(self) -> Sequential:
-        """The network, to be evaluated and saved between calls of `steps`."""
+        """The network, for evaluation and saving between calls of `steps`."""
 
     def check(self, optimizer: Optimizer, settings: Settings, batch_size: int) -> None:
-        """Raise BppsaError where it cannot train so; before the first step."""
+        """Raise BppsaError, before the first step, if these settings are not supported."""
 
     def stop(self, step: int, last: int) -> int:
-        """After which step, at most `last`, a call of `steps` that begins after `step` has to end."""
+        """The step, at most `last`, at which a call of `steps` after `step` has to end."""
 
     def steps(self, work: Work) -> Iterator[Row]:
-        """Make the steps; the row of each comes a step late, or later. Raises NonFiniteError, naming the
-        step."""
+        """Run the steps and yield their rows, at least one step late. Raises NonFiniteError."""
 
 
 class Serial:
-    """One batch after another through a whole network."""
+    """Runs one batch after another through the network."""
 
     def __init__(self, network: Sequential) -> None:
         self.network = network
@@ -165,9 +173,7 @@ class Serial:
 
 
 def what_ran(network: Sequential) -> dict[str, Any]:
-    """How the network's last passes went, as JSON holds it: method, reason and schedules of the backward
-    one; the ways of recurrent layers over time, forward and back; the layers that go by their kept weights.
-    """
+    """Methods, reasons and schedules of the network's last passes, as JSON values."""
     report, current = network.last_backward, network.last_pass
     assert report is not None and current is not None
     return {
@@ -181,8 +187,7 @@ def what_ran(network: Sequential) -> dict[str, Any]:
 
 
 def row_of(step: int, epoch: int, result: StepResult, rate: float | None, kept: float | None = None) -> Row:
-    """The row of a step: waits for its loss, the norm of its gradients and whether it was blocked, and
-    checks them."""
+    """The row of a step; waits for its values and checks them."""
     value = result.loss
     if not math.isfinite(value) or result.blocked:
         found = "a gradient is not finite" if math.isfinite(value) else f"the loss is {value}"
