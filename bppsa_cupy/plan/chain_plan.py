@@ -11,7 +11,7 @@ from bppsa_cupy.errors import PlanError
 from bppsa_cupy.plan.chain import Chain
 from bppsa_cupy.plan.product import Product, multiply
 from bppsa_cupy.plan.schedule import Schedule, Segment, Step
-from bppsa_cupy.plan.sizes import ChainSizes
+from bppsa_cupy.plan.sizes import ChainSizes, PlannedSizes
 from bppsa_cupy.system.interrupts import interruptible
 
 
@@ -61,7 +61,7 @@ class ChainPlan:
     @cached_property
     def sizes(self) -> ChainSizes:
         """The sizes of every segment that a schedule computes, and of the products that make them."""
-        return ChainSizes.planned(self.chain, self._patterns, self.products)
+        return PlannedSizes(self.chain, self._patterns, self.products)
 
 
 def multiply_chain(

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
-from itertools import zip_longest
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 
@@ -17,61 +16,35 @@ def fingerprint(geometry: Mapping[str, Any]) -> str:
 def differences(planned: Mapping[str, Any], actual: Mapping[str, Any], *, holder: str = "plan") -> list[str]:
     """What differs between the geometry in a plan, or another `holder`, and a network's, one line a field.
 
-    E.g. "layer 0 Conv2d: kernel_size (5, 5) in the plan, (3, 3) in the network". Both are
-    Sequential.describe() or what JSON made of it; lists and tuples are equal. A layer's input shape
-    that differs after another difference follows from that one, and is not named.
+    E.g. "layer 0: kernel_size [5, 5] in the plan, [3, 3] in the network". Both are Sequential.describe() or
+    what JSON made of it. A layer's input shape that differs after another difference follows from that one,
+    and is not named.
     """
+    both = [dict(_parts(json.loads(json.dumps(geometry)), "")) for geometry in (planned, actual)]
     lines: list[str] = []
-    for name in dict.fromkeys((*planned, *actual)):
-        if name != "layers":
-            lines += _field("", name, planned, actual, holder)
-    both = planned.get("layers", ()), actual.get("layers", ())
-    if all(map(_are_layers, both)):
-        _compare_layers(*both, holder, "", lines)
-    else:  # what a file says may be anything
-        lines += _field("", "layers", planned, actual, holder)
+    for place in dict.fromkeys(place for parts in both for place in parts):
+        before, after = (parts.get(place, {}) for parts in both)
+        is_other = before.get("type") != after.get("type")
+        for name in ["type"] if is_other else dict.fromkeys((*before, *after)):
+            old, new = before.get(name), after.get(name)
+            if old != new and not (name == "input_shape" and lines):
+                lines.append(f"{place}{name} {_shown(old)} in the {holder}, {_shown(new)} in the network")
     return lines
 
 
-def _compare_layers(planned: Any, actual: Any, holder: str, place: str, lines: list[str]) -> None:
-    """Add what differs between two lists of layers, those inside of layers included."""
-    for index, (before, after) in enumerate(zip_longest(planned, actual)):
-        here = f"layer {place}{index}"
-        if before is None or after is None:
-            present, absent = ("network", holder) if before is None else (holder, "network")
-            name = (after if before is None else before).get("type", "")
-            lines.append(f"{here} {name} is in the {present}, not in the {absent}")
-        elif before.get("type") != after.get("type"):
-            lines += _field(f"{here}: ", "type", before, after, holder)
-        else:
-            for name in dict.fromkeys((*before, *after)):
-                if name == "input_shape" and lines:
-                    continue
-                inner = before.get(name), after.get(name)
-                if all(map(_are_layers, inner)):
-                    _compare_layers(*inner, holder, f"{place}{index}.{name}.", lines)
-                else:
-                    lines += _field(f"{here} {before.get('type')}: ", name, before, after, holder)
-
-
-def _are_layers(value: Any) -> bool:
-    """Whether a field holds the layers inside of a layer, if any."""
-    return isinstance(value, list | tuple) and all(isinstance(item, Mapping) for item in value)
-
-
-def _field(
-    where: str, name: str, planned: Mapping[str, Any], actual: Mapping[str, Any], holder: str
-) -> list[str]:
-    before, after = _plain(planned.get(name)), _plain(actual.get(name))
-    if before == after:
-        return []
-    return [f"{where}{name} {_shown(before)} in the {holder}, {_shown(after)} in the network"]
+def _parts(fields: Mapping[str, Any], place: str) -> Iterator[tuple[str, dict[str, Any]]]:
+    """The fields of a network or layer, and of the layers inside of it, each with its place."""
+    lists = {
+        name: value
+        for name, value in fields.items()
+        if value and isinstance(value, list) and all(isinstance(item, dict) for item in value)
+    }
+    yield place and f"layer {place}: ", {name: fields[name] for name in fields if name not in lists}
+    for name, layers in lists.items():
+        for index, layer in enumerate(layers):
+            yield from _parts(layer, f"{place}.{name}.{index}" if place else f"{index}")
 
 
 def _shown(value: Any) -> Any:
     """A digest, as masks have one, by its first digits."""
     return f"{value[:8]}…" if isinstance(value, str) and len(value) == 64 else value
-
-
-def _plain(value: Any) -> Any:
-    return tuple(_plain(item) for item in value) if isinstance(value, list | tuple) else value

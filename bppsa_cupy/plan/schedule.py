@@ -230,15 +230,6 @@ def hybrid(n: int, levels: int) -> Schedule:
     return replace(_without_dead("hybrid", n, levels), levels=levels)
 
 
-def hybrid_of_at_most(n: int, levels: int) -> Schedule:
-    """hybrid(n, levels), or of as many levels as a shorter chain takes.
-
-    With 3 levels these are the products of the hand-picked schedule of section 5.3 and figure 10, whose
-    down-sweep begins with level L7.
-    """
-    return hybrid(n, min(levels, up_sweep_levels(n)))
-
-
 def every_hybrid(n: int) -> list[Schedule]:
     """hybrid(n, levels) for every number of levels, from 0 on."""
     return [hybrid(n, levels) for levels in range(up_sweep_levels(n) + 1)]

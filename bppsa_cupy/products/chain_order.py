@@ -14,7 +14,8 @@ import numpy as np
 import scipy.sparse
 
 from bppsa_cupy.csr import Pattern
-from bppsa_cupy.plan.product import least_keys, row_sums
+from bppsa_cupy.plan.loops import least_keys
+from bppsa_cupy.plan.product import row_sums
 
 #: Random keys per column; the relative error of a row's estimate is one over their root. Sums over rows are
 #: closer.

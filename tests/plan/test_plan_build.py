@@ -118,14 +118,14 @@ RESIDUAL = {"type": "Residual", "body": [CONV, {"type": "ReLU"}]}
 
 DIFFERENCES = [
     ([CONV], [{**CONV, "kernel_size": (5, 5)}], []),
-    ([CONV], [{**CONV, "kernel_size": (3, 3)}], ["layer 0 Conv2d: kernel_size (5, 5)"]),
+    ([CONV], [{**CONV, "kernel_size": (3, 3)}], ["layer 0: kernel_size [5, 5]"]),
     ([CONV, {"type": "ReLU"}], [CONV, {"type": "Tanh"}], ["layer 1: type ReLU"]),
-    ([CONV], [CONV, {"type": "Flatten"}], ["layer 1 Flatten"]),
+    ([CONV], [CONV, {"type": "Flatten"}], ["layer 1: type None in the plan, Flatten"]),
     # An input shape that follows from another difference is not named.
     ([{**CONV, "input_shape": [3]}], [{**CONV, "in_channels": 4, "input_shape": [4]}], ["in_channels 3"]),
     ([{**CONV, "mask": 32 * "0a"}], [{**CONV, "mask": 32 * "f1"}], ["mask 0a0a0a0a"]),
-    ([RESIDUAL], [{**RESIDUAL, "body": [CONV]}], ["layer 0.body.1 ReLU"]),
-    (5, [CONV], ["layers 5"]),
+    ([RESIDUAL], [{**RESIDUAL, "body": [CONV]}], ["layer 0.body.1: type ReLU"]),
+    (5, [CONV], ["layers 5", "layer 0: type None"]),
 ]
 
 

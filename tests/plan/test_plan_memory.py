@@ -18,7 +18,7 @@ from bppsa_cupy.errors import PlanError
 from bppsa_cupy.plan import Budget, Chain, Element, place, rank_memory_plan
 from bppsa_cupy.plan.counts import message_bytes
 from bppsa_cupy.plan.memory import ALIGNMENT, memory_plan
-from bppsa_cupy.plan.product.symbolic import map_bytes, map_dtype
+from bppsa_cupy.plan.product import map_bytes, map_dtype
 from bppsa_cupy.plan.schedule import blelloch, up_sweep_levels
 from bppsa_cupy.plan.sizes import ChainSizes, PatternSizes
 from bppsa_cupy.scan.numeric import NumericScan

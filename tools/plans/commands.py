@@ -15,8 +15,7 @@ from bppsa_cupy.distributed.balance import layer_multiply_adds, layer_seconds
 from bppsa_cupy.errors import BppsaError, PlanError
 from bppsa_cupy.network.sequential import Sequential
 from bppsa_cupy.plan import Partition, Plan
-from bppsa_cupy.plan.product import Product, check_against_new
-from bppsa_cupy.plan.sizes import count
+from bppsa_cupy.plan.product import Product, multiply, multiply_masked
 from bppsa_cupy.products import PlannedProduct
 from bppsa_cupy.products.file import holds_product
 from bppsa_cupy.system.files import check_writable
@@ -91,13 +90,21 @@ def check_products(path: Path, products: Collection[Product]) -> None:
     """Compare products with ones that are made anew. Raises PlanError."""
     for product in tqdm(products, desc="products", disable=not sys.stderr.isatty()):
         try:
-            sizes = product.pattern.nnz, product.multiply_adds
-            if product.kind != "masked" and count(product.a, product.b) != sizes:
-                raise PlanError("its entries or multiply-adds are not those of its factors")
-            check_against_new(product)
+            check_product_anew(product)
         except BppsaError as error:
             name = f"product {product.a.digest[:12]}_{product.b.digest[:12]}"
             raise PlanError(f"{path}: {name}: {error}") from error
+
+
+def check_product_anew(product: Product) -> None:
+    """Make a product again. Raises PlanError where the pattern or a map differs."""
+    a, b, masked = product.a, product.b, product.kind == "masked"
+    new = multiply_masked(a, b, product.pattern) if masked else multiply(a, b)
+    if new.pattern != product.pattern:
+        raise PlanError("its pattern is not that of its factors' product")
+    for name, array in new.maps.items() if new.kind == product.kind else ():
+        if not np.array_equal(array, product.maps[name]):
+            raise PlanError(f"{name} is not the map of its factors")
 
 
 def run_draw(arguments: argparse.Namespace) -> None:

@@ -1,15 +1,115 @@
-"""Compiled loops of the symbolic product: Gustavson's algorithm on patterns, rows in parallel.
+"""Compiled loops on patterns: counting products, and making them by Gustavson's algorithm, rows in parallel.
 
-Only patterns are accessed. A chunk of rows has its own workspace: a bit set of the columns in two
-stages, so that a row's columns come out sorted and an empty stretch of 4096 columns costs one look.
-Within one call all index arrays have one dtype, int32 or int64.
+Rows are bit sets. A block of columns is a matrix of uint64 words, (rows, words); bit c of word w stands for
+column 64·w + c of the block. Within one call all index arrays have one dtype, int32 or int64.
 """
 
-import numpy as np
-from numba import prange
+from typing import Any
 
-from bppsa_cupy.plan.bit_sets import population_count, trailing_zeros
+import numpy as np
+from numba import prange, types
+from numba.extending import intrinsic
+
 from bppsa_cupy.system.compiled import compiled
+
+
+@intrinsic
+def trailing_zeros(typing_context: Any, word: Any) -> Any:
+    """Number of zero bits below the lowest one of a uint64 that is not 0."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return builder.cttz(arguments[0], context.get_constant(types.boolean, True))
+
+    return types.uint64(types.uint64), generate
+
+
+@intrinsic
+def population_count(typing_context: Any, word: Any) -> Any:
+    """Number of one bits of a uint64."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return builder.ctpop(arguments[0])
+
+    return types.uint64(types.uint64), generate
+
+
+@compiled(parallel=True)
+def set_bits(indptr, indices, first_column, columns, bits, full):
+    """bits (rows, words), out: the `columns` columns from `first_column` on.
+
+    full  (rows,), out: whether a row holds all of them
+    """
+    rows, words = bits.shape
+    for i in prange(rows):
+        bits[i] = 0
+        for p in range(indptr[i], indptr[i + 1]):
+            column = indices[p] - first_column
+            if 0 <= column < columns:
+                bits[i, column >> 6] |= np.uint64(1) << np.uint64(column & 63)
+        length = np.uint64(0)
+        for w in range(words):
+            length += population_count(bits[i, w])
+        full[i] = length == columns
+
+
+# ---- exact counting: a union with a row that is `full` needs no look at the others ----
+
+
+@compiled(parallel=True)
+def unite_rows(indptr, indices, source, source_full, columns, bits, full):
+    """bits (rows, words) and full (rows,), out: row i is the union of the rows of `source` it meets."""
+    rows, words = bits.shape
+    for i in prange(rows):
+        found = -1
+        for p in range(indptr[i], indptr[i + 1]):
+            if source_full[indices[p]]:
+                found = indices[p]
+                break
+        if found >= 0:
+            bits[i] = source[found]
+            full[i] = True
+            continue
+        bits[i] = 0
+        for p in range(indptr[i], indptr[i + 1]):
+            row = np.uint64(indices[p])
+            for w in range(words):
+                bits[i, w] |= source[row, w]
+        length = np.uint64(0)
+        for w in range(words):
+            length += population_count(bits[i, w])
+        full[i] = length == columns
+
+
+@compiled(parallel=True)
+def count_entries(bits, full, columns, lengths, partial):
+    """Count the entries of bits (rows, words) by rows and by columns.
+
+    lengths  (rows,), out
+    partial  (chunks, 64·words), in and out: the entries of each column, by chunks of rows
+    """
+    rows, words = bits.shape
+    chunks = partial.shape[0]
+    for chunk in prange(chunks):
+        full_rows = np.int64(0)
+        for i in range(rows * chunk // chunks, rows * (chunk + 1) // chunks):
+            if full[i]:
+                full_rows += 1
+                lengths[i] = columns
+                continue
+            length = np.int64(0)
+            for w in range(words):
+                word = bits[i, w]
+                while word:
+                    partial[chunk, np.uint64(64 * w) + trailing_zeros(word)] += 1
+                    length += 1
+                    word &= word - np.uint64(1)
+            lengths[i] = length
+        for column in range(columns):
+            partial[chunk, column] += full_rows
+
+
+# ---- products: a chunk of rows has a bit set of the columns in two stages, so that a row's columns come out
+# sorted and an empty stretch of 4096 columns costs one look ----
 
 
 @compiled()
@@ -133,28 +233,6 @@ def masked_terms(a_indptr, a_indices, b_indptr, b_indices, sizes, indptr, indice
             terms[i] = count
             for k in range(indptr[i], indptr[i + 1]):
                 wanted[indices[k]] = False
-
-
-@compiled(parallel=True)
-def wrong_terms(a_indptr, a_indices, b_indptr, b_indices, indptr, indices, term_ptr, a_position, b_position):
-    """Count the terms that do not belong to the entry they are listed under, or whose entries of A are not in
-    the order of its row. Positions are in range, and term_ptr increases. Where the list has as many terms as
-    the product, 0 proves that it is right."""
-    wrong = 0
-    for i in prange(indptr.size - 1):
-        own = 0
-        for k in range(indptr[i], indptr[i + 1]):
-            least = a_indptr[i]
-            for t in range(term_ptr[k], term_ptr[k + 1]):
-                p, q = a_position[t], b_position[t]
-                row = a_indices[p]
-                fits = least <= p and p < a_indptr[i + 1]
-                if fits and b_indptr[row] <= q and q < b_indptr[row + 1] and b_indices[q] == indices[k]:
-                    least = p + 1
-                else:
-                    own += 1
-        wrong += own
-    return wrong
 
 
 @compiled(parallel=True)
