@@ -16,42 +16,48 @@ from bppsa_cupy.raw_kernels.linear.form import LinearForm
 
 
 class Cell:
-    """A recurrent cell, defined by what one of its units does at a step.
+    """A recurrent cell, defined by the step of one unit.
 
-    name        an identifier
-    gates       of each, a row of W_ih, W_hh and both biases a unit
-    states      the first is put out, and is what W_hh multiplies
-    parameters  learnt numbers a unit, beside the weights
-    recurrent   gates that have rows in W_hh: all of them by default, some, or none, []
-    step        (x, u, s, p) -> the new states, by name or in order, as SymPy expressions. x.g is the
-                projected input W_ih x + b_ih of gate g, u.g its recurrent sum W_hh h + b_hh, s.c a former
-                state, p.q a parameter; all of one unit
+    Parameters
+    ----------
+    name : str
+        An identifier.
+    gates : sequence of str
+        Each gate has a row per unit in W_ih, W_hh and both biases.
+    states : sequence of str
+        The first state is the output, and W_hh multiplies it.
+    step : callable
+        (x, u, s, p) -> new states, by name or in order, as SymPy expressions of one unit. x.g is W_ih x +
+        b_ih of gate g, u.g is W_hh h + b_hh, s.c is a previous state, and p.q is a parameter.
+    parameters : sequence of str, default: ()
+        Learned values per unit, besides the weights.
+    recurrent : sequence of str, optional
+        Gates that have rows in W_hh, and so a u. Default: all.
 
-        alpha = 0.1
-        cell = bp.Cell("leaky", gates=["h"], states=["h"],
-                       step=lambda x, u, s, p: {"h": (1 - alpha) * s.h + alpha * sympy.tanh(x.h + u.h)})
+    Raises
+    ------
+    CellError
+        If a name is wrong or unknown, a state is never set, or an expression is not supported. The message
+        quotes the expression.
 
-    A gate that is not recurrent reads the input alone, and has no u. Without any recurrent gate there is no
-    W_hh: a unit sees the input and its own former states, and a step's Jacobian is a block of P x P for each
-    unit, P states. Where no derivative by a former state holds one, the step is affine, s' = A s + b with A
-    and b of x and p, and passes over time are exact scans both ways; else the way forward is serial or
-    Newton's, and the way back such a scan.
+    Notes
+    -----
+    A step may use numbers, `+ - * / **`, SymPy's tanh, exp, log, sqrt, sin, cos, sinh, cosh, Abs, sign, Max,
+    Min and Piecewise, and the functions of `bp.cells`. Gradients, Jacobians and kernels are derived from it.
+    Only new cells need SymPy.
 
-    One affine state, c' = a c + b, makes a *linear* cell, whose scan takes a product a unit. It may put out
-    another state before that one, of x, p and the new c:
+    With recurrent=[] there is no W_hh, and a step's Jacobian is a P x P block per unit, for P states. If such
+    a step is affine in its previous states, both passes over time are exact scans. A *linear* cell has one
+    such state, c' = a c + b, and optionally an output before it that is a function of x, p and the new c.
 
-        gate = bp.cells.sigmoid
-        cell = bp.Cell("gated", gates=["c", "f", "o"], states=["h", "c"], recurrent=[],
-                       step=lambda x, u, s, p: {
-                           "c": (c := s.c * gate(x.f) + x.c * (1 - gate(x.f))), "h": gate(x.o) * c})
-
-    A step is made of numbers, + - * / **, SymPy's tanh, exp, log, sqrt, sin, cos, sinh, cosh, Abs, sign, Max,
-    Min and Piecewise, and `bp.cells.sigmoid`. Its derivatives, what the forward pass keeps for them, and the
-    kernels' texts follow from it: `form`, or of a linear cell `linear_form`. SymPy is needed to define a
-    cell, not to run a built-in one.
-
-    Raises CellError, quoting the expression, where a name is wrong or unknown, a state is never set, or the
-    step is not elementwise or without recurrent gates reads no former state.
+    Examples
+    --------
+    >>> import sympy, bppsa_cupy as bp
+    >>> def step(x, u, s, p):
+    ...     return {"h": 0.9 * s.h + 0.1 * sympy.tanh(x.h + u.h)}
+    >>> cell = bp.Cell("leaky", gates=["h"], states=["h"], step=step)
+    >>> bp.CellLayer(cell, 3, 5).output_shape((7, 3))
+    (7, 5)
     """
 
     definition: Definition
@@ -92,7 +98,7 @@ class Cell:
 
     @property
     def form(self) -> CellForm:
-        """What kernels and twins are made of. Raises CellError of a linear cell, whose is `linear_form`."""
+        """What kernels are made of. Raises CellError for a linear cell, which has `linear_form`."""
         if self.linear_form is not None:
             raise CellError(
                 f"cell {self.name!r} is a linear one, of one state that goes on by a number: this takes "
@@ -102,8 +108,19 @@ class Cell:
 
     @classmethod
     def built_in(cls, name: str) -> Cell:
-        """A built-in cell, which needs no SymPy: rnn_tanh, rnn_relu, gru, lstm, ctrnn, mgu, ugrnn or
-        peephole_lstm."""
+        """Return a built-in cell; it needs no SymPy.
+
+        Parameters
+        ----------
+        name : {"rnn_tanh", "rnn_relu", "gru", "lstm", "ctrnn", "mgu", "ugrnn", "peephole_lstm"}
+            Name of the cell.
+
+        Examples
+        --------
+        >>> import bppsa_cupy as bp
+        >>> bp.Cell.built_in("gru").gates
+        ('r', 'z', 'n')
+        """
         cell = cls.__new__(cls)
         if is_one_of(name, DEFINITIONS):
             cell.definition, cell._form = DEFINITIONS[name], FORMS[name]
@@ -114,18 +131,22 @@ class Cell:
 
     @property
     def name(self) -> str:
+        """The name of the cell."""
         return self.definition.name
 
     @property
     def gates(self) -> tuple[str, ...]:
+        """Names of the gates."""
         return self.definition.gates
 
     @property
     def states(self) -> tuple[str, ...]:
+        """Names of the states."""
         return self.definition.states
 
     @property
     def parameters(self) -> tuple[str, ...]:
+        """Names of the learned values per unit."""
         return self.definition.parameters
 
     @property
@@ -135,13 +156,13 @@ class Cell:
 
     @property
     def digest(self) -> str:
-        """SHA-256 of the cell's text: equal cells have equal ones, in every process."""
+        """SHA-256 of the cell's text, equal for equal cells in every process."""
         form = self._form if self.linear_form is None else self.linear_form
         return hashlib.sha256(form.cuda.encode()).hexdigest()
 
     @property
     def is_linear(self) -> bool:
-        """Whether it carries one state, by c' = a c + b, and has no recurrent gates."""
+        """Whether the cell has one affine state, c' = a c + b, and no recurrent gates."""
         return self.linear_form is not None
 
     def __deepcopy__(self, memo: Any) -> Cell:

@@ -16,13 +16,7 @@ Step = Callable[[Any, Any, Any, Any], Mapping[str, Any] | Sequence[Any]]
 
 @dataclass(frozen=True)
 class Definition:
-    """A cell: its names and the step of one unit, as `Cell` takes them.
-
-    recurrent  the gates that have rows in W_hh, in the order of `gates`; None stands for all of them
-
-    Raises CellError where a name is no identifier or is there twice, where there is no gate or no state, and
-    where `recurrent` names no gate.
-    """
+    """Names and step of a cell, as `Cell` accepts them; raises CellError for wrong names."""
 
     name: str
     gates: tuple[str, ...]
@@ -55,13 +49,13 @@ class Definition:
 
     @property
     def recurrent_gates(self) -> tuple[int, ...]:
-        """The places of the gates that have rows in W_hh."""
+        """Indices of the gates that have rows in W_hh."""
         named = self.gates if self.recurrent is None else self.recurrent
         return tuple(place for place, gate in enumerate(self.gates) if gate in named)
 
 
 def names_of(kind: str, names: Iterable[str]) -> tuple[str, ...]:
-    """`names` as a tuple; a string alone is no list of names."""
+    """`names` as a tuple. Raises CellError for a string."""
     if isinstance(names, str):
         raise CellError(f"{kind} is the string {names!r}, it takes a list of names: {kind}=[{names!r}]")
     takes = f"a list of names: {kind}=['h']"

@@ -11,21 +11,69 @@ from bppsa_cupy.cells.definition import Definition
 
 
 def sigmoid(x: Any) -> Any:
-    """1 / (1 + e^-x); its derivative is taken as s (1 - s) of its value s."""
+    """Logistic sigmoid 1 / (1 + e^-x), for the steps of cells.
+
+    Parameters
+    ----------
+    x : SymPy expression
+        The argument.
+
+    Returns
+    -------
+    SymPy expression
+
+    Examples
+    --------
+    >>> import sympy, bppsa_cupy as bp
+    >>> bp.cells.sigmoid(sympy.Symbol("x"))
+    Sigmoid(x)
+    """
     from bppsa_cupy.cells.symbolic import Sigmoid
 
     return Sigmoid(x)
 
 
 def tanh(x: Any) -> Any:
-    """SymPy's tanh."""
+    """Hyperbolic tangent, for the steps of cells.
+
+    Parameters
+    ----------
+    x : SymPy expression
+        The argument.
+
+    Returns
+    -------
+    SymPy expression
+
+    Examples
+    --------
+    >>> import sympy, bppsa_cupy as bp
+    >>> bp.cells.tanh(sympy.Symbol("x"))
+    tanh(x)
+    """
     import sympy
 
     return sympy.tanh(x)
 
 
 def relu(x: Any) -> Any:
-    """max(x, 0), whose derivative at 0 is 0."""
+    """max(x, 0), for the steps of cells; the derivative at 0 is 0.
+
+    Parameters
+    ----------
+    x : SymPy expression
+        The argument.
+
+    Returns
+    -------
+    SymPy expression
+
+    Examples
+    --------
+    >>> import sympy, bppsa_cupy as bp
+    >>> bp.cells.relu(sympy.Symbol("x"))
+    Max(0, x)
+    """
     import sympy
 
     return sympy.Max(x, 0)

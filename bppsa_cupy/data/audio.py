@@ -31,9 +31,14 @@ _REMEDY = "remove it, or fetch it again"
 class Clip:
     """A WAV file.
 
-    name       path inside its source, with slashes
-    recording  clips of one recording go to one split: their names differ in a last "__1" alone
-    test       whether it is for the test; None where names do not say
+    Attributes
+    ----------
+    name : str
+        Path inside its source, with slashes.
+    recording : str
+        Clips of one recording go to the same split. Their names only differ in a last "__1".
+    test : bool or None
+        Whether it is a test clip; None if names do not say so.
     """
 
     name: str
@@ -55,18 +60,34 @@ def make_audio(
     workers: int | None = None,
     progress: bool = False,
 ) -> Sequences:
-    """Write the features of all clips of `path` to the file of sequences `output`, and return them.
+    """Compute the features of all clips of a source and write a file of sequences.
 
-    path           a folder of WAV files or a zip archive of one
-    pattern, test  see `find_clips`
-    test_fraction  of the recordings of each class, without `test`
-    seed           which recordings those are
-    normalization  "sample" each coefficient over the frames of its clip (the paper's); "train" by constants
-                   of all frames of the training clips, when the file is loaded
-    workers        threads; by default one a processor
+    Parameters
+    ----------
+    path : Path
+        A folder of WAV files, or a zip archive of one.
+    output : Path
+        The file to write.
+    mfcc : Mfcc
+        What to compute.
+    pattern, test : str or None
+        See `find_clips`.
+    test_fraction : float, default: 0.2
+        Share of the recordings of each class for the test, without `test`.
+    seed : int, default: 0
+        Chooses these recordings.
+    normalization : {"sample", "train"}, default: "sample"
+        "sample" normalizes over the frames of each clip, as in the paper. "train" uses constants of the
+        training clips when the file is loaded.
+    workers : int, optional
+        Number of threads. Default: the number of processors.
+    progress : bool, default: False
+        Whether to show a progress bar.
 
-    Raises DataError naming the first file that is empty, truncated, damaged or too short, or of
-    another rate or number of channels than the first.
+    Raises
+    ------
+    DataError
+        If a file is empty, damaged or too short, or its rate or channels differ. The message names the file.
     """
     if normalization not in ("sample", "train") or not 0 <= test_fraction < 1:
         raise DataError(
@@ -151,7 +172,7 @@ def _pad(
 
 
 class Source:
-    """The WAV files of a folder, at any depth, or of a zip archive. Raises DataError where there are none."""
+    """The WAV files of a folder, at any depth, or of a zip archive. Raises DataError if there are none."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -171,7 +192,7 @@ class Source:
             raise DataError(f"{path} holds no WAV file: give a folder that does, or a zip archive of one")
 
     def read(self, name: str) -> bytes:
-        """The bytes of one file; may be called from several threads."""
+        """The bytes of a file. Threads may call it at the same time."""
         try:
             if self._archive is None:
                 return (self.path / name).read_bytes()
@@ -186,13 +207,10 @@ def _is_wav(name: PurePosixPath) -> bool:
 
 
 def decode(content: bytes, source: str) -> tuple[np.ndarray, int]:
-    """Samples (frames, channels) float32, 1 being full scale, and the rate in Hz.
+    """Return samples (frames, channels) float32, full scale 1, and the rate in Hz of a WAV file.
 
-    content  the bytes of a WAV file, of any encoding that soundfile reads
-    source   names the file in errors
-
-    Raises DataError where it is no WAV, holds no samples, is truncated or damaged, holds NaN or infinity,
-    or where soundfile is missing.
+    Raises DataError, naming `source`, if the content is no WAV, empty, damaged or not finite, or if soundfile
+    is missing.
     """
     if content[:4] != b"RIFF" or content[8:12] != b"WAVE":
         raise DataError(
@@ -225,14 +243,22 @@ def decode(content: bytes, source: str) -> tuple[np.ndarray, int]:
 
 
 def find_clips(source: Source, pattern: str | None = None, test: str | None = None) -> list[Clip]:
-    """The clips of `source`, by name.
+    """List the clips of a source, by name.
 
-    pattern  a regular expression for the whole name without ".wav", with a group "label"; by default the
-             class is the name of the folder
-    test     a regular expression for the whole name without ".wav": those that match are for the test, the
-             others for training
+    Parameters
+    ----------
+    source : Source
+        Where to look.
+    pattern : str or None
+        Regular expression for the whole name without ".wav", with a group "label". By default the folder is
+        the class.
+    test : str or None
+        Regular expression for the names of test clips.
 
-    Raises DataError naming the first file that does not fit, or where there is one class alone.
+    Raises
+    ------
+    DataError
+        If a file does not fit, or there is only one class.
     """
     by_name, for_test = (None if text is None else _compile(text) for text in (pattern, test))
     if by_name is not None and "label" not in by_name.groupindex:
@@ -269,9 +295,9 @@ def _compile(pattern: str) -> re.Pattern[str]:
 
 
 def split_clips(clips: list[Clip], fraction: float, seed: int) -> tuple[list[Clip], list[Clip]]:
-    """Training and test clips: as the names say, or `fraction` of every class's recordings for the test.
+    """Split clips into training and test, as names say or by `fraction` of each class's recordings.
 
-    Which ones follows from `seed`. Raises DataError where no training clip is left.
+    `seed` chooses the recordings. Raises DataError if no training clip is left.
     """
     if any(clip.test is None for clip in clips):
         generator = np.random.default_rng(seed)

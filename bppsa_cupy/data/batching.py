@@ -22,9 +22,14 @@ _STREAM = 1
 class Batch(NamedTuple):
     """A batch of samples.
 
-    inputs   (B, *input_shape), normalised
-    labels   (B,) int64, or (B, T) with one a step
-    lengths  (B,) int64, steps that are no padding; None where all samples have all steps
+    Attributes
+    ----------
+    inputs : array, (B, *input_shape)
+        Normalized samples.
+    labels : array of int64, (B,) or (B, T)
+        Classes.
+    lengths : array of int64, (B,), or None
+        Number of valid steps per sample. None if no sequence is padded.
     """
 
     inputs: np.ndarray
@@ -33,12 +38,12 @@ class Batch(NamedTuple):
 
     @property
     def label_lengths(self) -> np.ndarray | None:
-        """The lengths of the labels, as losses take them; None with one label a sample."""
+        """The number of labels per sample, for losses; None with one label per sample."""
         return self.lengths if self.labels.ndim == 2 else None
 
 
 def number_of_batches(split: Split, batch_size: int) -> int:
-    """The number of batches of one epoch, the last smaller one included."""
+    """The number of batches in one epoch, including a smaller last batch."""
     as_instance("batches", "split", split, Split, "a Split, as dataset.train", error=DataError)
     return -(-len(split) // as_integer("batches", "batch_size", batch_size, 1, error=DataError))
 
@@ -55,16 +60,44 @@ def batches(
     augment: str | None = None,
     samples: Callable[[int], slice] | None = None,
 ) -> Iterator[Batch]:
-    """One epoch of batches, their inputs of `dtype`.
+    """Iterate over one epoch of batches.
 
-    Every sample comes once; the last batch may be smaller. The order follows from (seed, epoch) and the
-    number of samples alone, so `start` (the number of batches to leave out) resumes an epoch exactly
-    where it stopped. Each batch is a copy; the split is only read. Raises DataError for a
-    batch size below 1, and for seed and epoch below 0.
+    Parameters
+    ----------
+    split : Split
+        The samples; they are not changed.
+    batch_size : int
+        At least 1. The last batch may be smaller.
+    seed, epoch : int, default: 0
+        Both choose the order of the samples.
+    shuffle : bool, default: True
+        False keeps the order of the split.
+    start : int, default: 0
+        Number of batches to skip, to resume an epoch.
+    dtype : dtype, default: float32
+        Dtype of the inputs.
+    augment : str, optional
+        "crop-flip" crops and flips images at random.
+    samples : callable, optional
+        Returns the slice of a batch to read (`net.own_samples`). Other inputs are 0.
 
-    samples  which ones of a batch of so many are read (`net.own_samples`), by default all; the inputs of
-             others are 0, labels and lengths are there of all
-    augment  one of AUGMENTATIONS, by the same seed and epoch; None leaves samples as they are
+    Yields
+    ------
+    Batch
+        Copies of the samples. Each sample occurs once.
+
+    Raises
+    ------
+    DataError
+        If an argument is out of range.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from bppsa_cupy.data import Split, batches
+    >>> split = Split(np.zeros((8, 3), np.float32), np.arange(8), None)
+    >>> [batch.inputs.shape for batch in batches(split, 3)]
+    [(3, 3), (3, 3), (2, 3)]
     """
     count = number_of_batches(split, batch_size)
     seed, epoch = (
@@ -112,13 +145,20 @@ def _batches(
 
 
 class Augmentation:
-    """One epoch's changes of the samples of a split: "crop-flip" pads images by 4 pixels of zeros, before
-    they are normalised, crops them at random to their size and flips every other one, left to right, as
-    torchvision's RandomCrop(size, padding=4) and RandomHorizontalFlip do (He et al. 2016, section 4.2).
+    """Random crops and flips of a split's images in one epoch: "crop-flip".
 
-    What is done to a sample follows from the seed, the epoch and its number in the split alone: the same on
-    every device, whatever the batch, and after a resume. Raises DataError for another name, and for samples
-    that are no images (C, H, W).
+    Images get 4 pixels of zeros on each side, are cropped at random to their size, and every second one on
+    average is flipped (He et al. 2016, section 4.2). torchvision's RandomCrop(size, padding=4) and
+    RandomHorizontalFlip do the same.
+
+    Raises
+    ------
+    DataError
+        If the name is unknown, or the samples are no images (C, H, W).
+
+    Notes
+    -----
+    Each change only depends on seed, epoch and the number of the sample in the split.
     """
 
     def __init__(self, name: str, split: Split, seed: int, epoch: int) -> None:
@@ -131,7 +171,7 @@ class Augmentation:
         self._flipped = draws.integers(0, 2, len(split)).astype(bool)
 
     def apply(self, inputs: np.ndarray, chosen: np.ndarray) -> np.ndarray:
-        """A changed copy of `inputs`, (B, C, H, W): samples `chosen` (B,) of the split."""
+        """Return a changed copy of `inputs` (B, C, H, W), which are samples `chosen` (B,) of the split."""
         height, width = inputs.shape[2:]
         padded = np.pad(inputs, ((0, 0), (0, 0), (PADDING, PADDING), (PADDING, PADDING)))
         result = np.empty_like(inputs)
@@ -143,6 +183,6 @@ class Augmentation:
 
 
 def check_augmentation(name: str) -> None:
-    """Raise DataError where there is no augmentation of this name."""
+    """Raise DataError if there is no augmentation of this name."""
     if not is_one_of(name, AUGMENTATIONS):
         raise DataError(f"the augmentation {name!r} was asked for: there is {', '.join(AUGMENTATIONS)}")

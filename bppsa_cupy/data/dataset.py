@@ -21,9 +21,18 @@ _CHUNK_BYTES = 1 << 24
 
 @dataclass(frozen=True)
 class Raw:
-    """Arrays as a reader finds them: inputs (N, …), integer labels (N,), where they come from, and for
-    sequences (N, T, F) of several lengths, padded to T, their lengths (N,). Sequences may have labels (N, T),
-    one a step.
+    """Arrays as a reader returns them.
+
+    Attributes
+    ----------
+    inputs : array, (N, ...)
+        Samples.
+    labels : array of int, (N,) or (N, T)
+        One per sample, or one per step of sequences.
+    source : str
+        Where the samples come from.
+    lengths : array of int, (N,), or None
+        Lengths of sequences (N, T, F) that are padded to T.
     """
 
     inputs: np.ndarray
@@ -34,8 +43,10 @@ class Raw:
 
 @dataclass(frozen=True)
 class Normalization:
-    """Inputs become (value − mean) / std, with one pair of constants a channel; bytes are divided by 255
-    first. Images (N, C, H, W) have C channels, sequences (N, T, F) have F, vectors (N, D) one.
+    """Maps inputs to (value − mean) / std, with one pair of constants per channel.
+
+    Images (N, C, H, W) have C channels, sequences (N, T, F) have F, vectors (N, D) have one. Bytes are
+    divided by 255 first.
     """
 
     mean: tuple[float, ...]
@@ -43,7 +54,7 @@ class Normalization:
 
     @classmethod
     def of(cls, inputs: np.ndarray) -> Normalization:
-        """The constants that bring `inputs` to zero mean and unit deviation; a constant channel keeps 1."""
+        """Return the constants that give `inputs` mean 0 and deviation 1; constant channels keep 1."""
         axis = _channel_axis(inputs)
         axes = tuple(k for k in range(inputs.ndim) if k != axis)
         count = inputs.size // (1 if axis is None else inputs.shape[axis])
@@ -59,7 +70,7 @@ class Normalization:
         )
 
     def apply(self, inputs: np.ndarray, dtype: np.dtype) -> np.ndarray:
-        """A normalised copy of a batch of inputs, of `dtype`. Raises DataError for other channels."""
+        """Return a normalized copy of a batch. Raises DataError for another number of channels."""
         axis = _channel_axis(inputs)
         channels = 1 if axis is None else inputs.shape[axis]
         if len(self.mean) != channels:
@@ -77,14 +88,25 @@ class Normalization:
 
 @dataclass(frozen=True, eq=False)
 class Split:
-    """Training or test samples, as they lie in memory.
+    """Training or test samples.
 
-    inputs         (N, *input_shape) uint8 or float32, not normalised
-    labels         (N,) int64, 0 <= label < classes; or (N, T), one a step: -100 where there is none, and
-                   anything at padded steps
-    normalization  what `batches` applies to the inputs; None leaves the values as they are
-    lengths        (N,) int64, 1 <= length <= T, of sequences (N, T, F) that are padded to T; None where
-                   every step of every sample counts
+    Attributes
+    ----------
+    inputs : array, (N, *input_shape)
+        uint8 or float32, not normalized.
+    labels : array of int64, (N,) or (N, T)
+        Classes. With one label per step, -100 marks steps without a label.
+    normalization : Normalization or None
+        What `batches` applies to the inputs.
+    lengths : array of int64, (N,), or None
+        Lengths of sequences (N, T, F) that are padded to T. None if no sequence is padded.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from bppsa_cupy.data import Split
+    >>> len(Split(np.zeros((8, 3), np.float32), np.zeros(8, np.int64), None).labels)
+    8
     """
 
     inputs: np.ndarray
@@ -100,9 +122,30 @@ class Split:
 class Dataset:
     """A data set for classification.
 
-    input_shape  of one sample: (C, H, W), (T, F) or (D,)
-    test         None where the source has no test samples
-    source       what `load` was given, a path as an absolute one; None for what was made otherwise
+    Attributes
+    ----------
+    name : str
+        Name of the data set.
+    input_shape : tuple of int
+        Shape of one sample: (C, H, W), (T, F) or (D,).
+    classes : int
+        Number of classes.
+    train : Split
+        Training samples.
+    test : Split or None
+        Test samples.
+    normalization : Normalization or None
+        The constants that `batches` applies.
+    source : str or None
+        The argument of `load`, with an absolute path.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from bppsa_cupy.data import Dataset, Split
+    >>> split = Split(np.zeros((8, 3), np.float32), np.zeros(8, np.int64), None)
+    >>> Dataset("zeros", (3,), 2, split, None, None).per_step
+    False
     """
 
     name: str
@@ -115,7 +158,7 @@ class Dataset:
 
     @cached_property
     def digest(self) -> str:
-        """SHA-256 of all samples and labels, in their order; taken once."""
+        """SHA-256 of all samples and labels, in their order."""
         state = hashlib.sha256(repr((self.input_shape, self.classes, self.normalization)).encode())
         for split in (self.train, self.test):
             arrays = () if split is None else (split.inputs, split.labels, split.lengths)
@@ -127,17 +170,22 @@ class Dataset:
 
     @property
     def per_step(self) -> bool:
-        """Whether there is a label at every step, (N, T), and so a loss at every step."""
+        """Whether each step has a label, (N, T)."""
         return self.train.labels.ndim == 2
 
 
 @dataclass(frozen=True)
 class RawDataset:
-    """What a reader makes of a source.
+    """A data set as a reader returns it.
 
-    classes        the layout's number of classes; None takes the highest label + 1, at least `least_classes`
-    normalization  the layout's constants; None computes them from the training inputs
-    ready          the inputs are to be used as they are: nothing is computed
+    Attributes
+    ----------
+    classes : int or None
+        Number of classes of the format. None uses the highest label + 1, at least `least_classes`.
+    normalization : Normalization or None
+        Constants of the format. None computes them from the training inputs.
+    ready : bool
+        Whether inputs need no normalization.
     """
 
     name: str
@@ -150,11 +198,21 @@ class RawDataset:
 
 
 def make_dataset(raw: RawDataset, classes: int | None, normalize: bool) -> Dataset:
-    """Check what a reader made and put it together.
+    """Check what a reader returned and create the data set.
 
-    classes    the number of classes where it is not the layout's
-    normalize  False leaves inputs as they are
-    Raises DataError naming the source and what does not fit.
+    Parameters
+    ----------
+    raw : RawDataset
+        What the reader returned.
+    classes : int or None
+        Number of classes, if it is not that of the format.
+    normalize : bool
+        False leaves inputs unchanged.
+
+    Raises
+    ------
+    DataError
+        If something does not fit. The message names the source.
     """
     train, raws = raw.train, [raw.train] if raw.test is None else [raw.train, raw.test]
     shape = tuple(train.inputs.shape[1:])
@@ -218,10 +276,26 @@ def _check(raw: Raw) -> np.ndarray:
 
 
 def counted_labels(labels: np.ndarray, lengths: Any = None, ignore_index: int = IGNORED) -> np.ndarray:
-    """Which labels, (B,) or (B, T), count: those that are not ignored and stand at no padded step.
+    """Mark the labels that are neither ignored nor padding.
 
-    lengths  (B,) integers from 1 to T, or None; with labels (B, T) alone. Raises ShapeError naming sample,
-             length and T.
+    Parameters
+    ----------
+    labels : array of int, (B,) or (B, T)
+        Classes.
+    lengths : array of int, (B,), or None
+        Number of valid steps of each sample, for labels (B, T).
+    ignore_index : int
+        The ignored label.
+
+    Returns
+    -------
+    array of bool
+        Of the shape of the labels.
+
+    Raises
+    ------
+    ShapeError
+        If a length is out of range.
     """
     counted = labels != as_integer("cross_entropy", "ignore_index", ignore_index)
     if lengths is None:

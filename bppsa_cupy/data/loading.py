@@ -31,21 +31,43 @@ def load(
     normalize: bool = True,
     seed: int = 0,
 ) -> Dataset:
-    """The data set at `source`.
+    """Load a data set.
 
-    source     "digits" (scikit-learn's, enlarged to 1 × 32 × 32), or a path: a folder with
-               data_batch_*.bin (CIFAR-10's binary layout, any number of records) and perhaps
-               test_batch.bin, or one such file; a folder of MNIST's IDX files, gzipped or not, or its
-               file of training images; an .npz with x_train, y_train (and x_test, y_test), or x, y; a
-               file of sequences, .h5, as bppsa-data writes it
-    classes    the number of classes; None takes 10 for CIFAR-10, at least 10 for IDX files, the named ones
-               of sequences, and else the highest label + 1
-    normalize  bring each channel to about zero mean and unit deviation: by constants for CIFAR-10 (mean
-               0.4914, 0.4822, 0.4465, deviation 0.2470, 0.2435, 0.2616 of values / 255), else computed
-               from the training inputs; what is used is in `normalization`. Sequences say themselves
-               what they need
-    seed       which digits are for the test
-    Raises DataError where the source is missing, of another layout, or damaged.
+    Parameters
+    ----------
+    source : str or PathLike
+        "digits" (from scikit-learn, enlarged to 1 × 32 × 32) or a path to one of these:
+
+        - a folder with CIFAR-10's data_batch_*.bin and optionally test_batch.bin, or one such file;
+        - a folder with MNIST's IDX files, gzipped or not, or its file of training images;
+        - an .npz with x_train, y_train (and x_test, y_test), or x, y;
+        - an .h5 file of sequences that `bppsa-data` wrote.
+    classes : int, optional
+        Number of classes. By default 10 for CIFAR-10, at least 10 for IDX files, the named classes of
+        sequences, and else the highest label + 1.
+    normalize : bool, default: True
+        Whether `batches` normalizes each channel. CIFAR-10 has fixed constants. Others are computed from the
+        training inputs. Files of sequences say what they need.
+    seed : int, default: 0
+        Chooses the test samples of "digits".
+
+    Returns
+    -------
+    Dataset
+
+    Raises
+    ------
+    DataError
+        If the source is missing, damaged or of an unknown format.
+
+    Examples
+    --------
+    >>> import os, tempfile, numpy as np
+    >>> from bppsa_cupy.data import load
+    >>> path = os.path.join(tempfile.mkdtemp(), "data.npz")
+    >>> np.savez(path, x=np.zeros((8, 3), np.float32), y=np.arange(8) % 2)
+    >>> load(path).input_shape, load(path).classes
+    ((3,), 2)
     """
     if classes is not None:
         classes = as_integer("load", "classes", classes, 1, error=DataError)
@@ -95,7 +117,7 @@ _CIFAR10 = Normalization((0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616))
 
 
 def read_cifar10(path: Path) -> RawDataset:
-    """One file of records; or of a folder all data_batch_*.bin, and test_batch.bin if it is there."""
+    """Read one file of records, or data_batch_*.bin and optionally test_batch.bin of a folder."""
     files = sorted(path.glob("data_batch_*.bin")) if path.is_dir() else [path]
     raws = [_read_records(file) for file in files]
     inputs, labels = (np.concatenate([getattr(raw, name) for raw in raws]) for name in ("inputs", "labels"))
@@ -122,13 +144,13 @@ IDX_IMAGES = re.compile(r"(.*)images([-.])idx3-ubyte(\.gz)?$")
 
 
 def find_idx(folder: Path, split: str) -> Path | None:
-    """The file of images of `split` ("train" or "t10k") in `folder`; None where there is none."""
+    """The file of images of `split` ("train" or "t10k") in `folder`, or None."""
     found = (file for file in sorted(folder.glob(f"{split}-images*")) if IDX_IMAGES.match(file.name))
     return next(found, None)
 
 
 def read_idx(path: Path) -> RawDataset:
-    """A file of images and its labels; or of a folder those for training, and those for the test if there."""
+    """Read a file of images with its labels, or the training and test files of a folder."""
     images = find_idx(path, "train") if path.is_dir() else path
     held = find_idx(path, "t10k") if path.is_dir() else None
     assert images is not None, path
@@ -174,12 +196,11 @@ def _read_idx_bytes(file: Path, axes: int) -> np.ndarray:
 
 
 def read_npz(file: Path) -> RawDataset:
-    """Training and test samples of an archive.
+    """Read training and test samples of an archive, without unpickling.
 
-    Inputs: images (N, C, H, W), sequences (N, T, F), vectors (N, D); bytes of three axes are grey images
-    (N, H, W) and get a channel axis. Bytes stay bytes, other numbers become float32. Labels: integers,
-    (N,) or (N, 1), of sequences also (N, T). Raises DataError for other names or a damaged file; nothing is
-    unpickled.
+    Inputs are images (N, C, H, W), sequences (N, T, F) or vectors (N, D). Bytes (N, H, W) are grey images.
+    Bytes stay bytes, other numbers become float32. Labels are integers, (N,) or (N, 1), or (N, T) for
+    sequences. Raises DataError for other names or a damaged file.
     """
     try:
         with open(file, "rb") as stream, np.load(stream, allow_pickle=False) as archive:
@@ -221,8 +242,10 @@ def _raw(file: Path, arrays: dict[str, np.ndarray], names: tuple[str, str]) -> R
 
 
 def read_digits(seed: int) -> RawDataset:
-    """Samples (N, 1, 32, 32) uint8, every pixel of the 8 × 8 images repeated; a fifth of each class, chosen
-    by `seed`, is for the test. Raises DataError where scikit-learn is missing."""
+    """Read digits as (N, 1, 32, 32) uint8; `seed` chooses a fifth of each class for the test.
+
+    Raises DataError if scikit-learn is missing.
+    """
     try:
         from sklearn.datasets import load_digits
     except ImportError as cause:

@@ -17,14 +17,22 @@ from bppsa_cupy.errors import DataError
 
 @dataclass(frozen=True)
 class Mfcc:
-    """What is computed of a clip.
+    """What to compute from a clip.
 
-    n_mfcc      coefficients a channel; the first, the average power, is dropped, so at least 2
-    n_fft       samples of a window
-    hop_length  samples from one frame to the next
-    n_mels      bands of the mel spectrum
-    rate        Hz to resample to; None leaves clips as they are
-    mono        average the channels before
+    Attributes
+    ----------
+    n_mfcc : int
+        Coefficients per channel, at least 2. The first, the average power, is dropped.
+    n_fft : int
+        Samples per window.
+    hop_length : int
+        Samples between frames.
+    n_mels : int
+        Bands of the mel spectrum.
+    rate : int or None
+        Sampling rate in Hz; clips of another rate are resampled. None keeps the rate of the clips.
+    mono : bool
+        Whether to average the channels first.
     """
 
     n_mfcc: int
@@ -44,11 +52,10 @@ SETS = {"S": Mfcc(20, 4096, 512), "M": Mfcc(13, 2048, 256), "L": Mfcc(7, 1024, 1
 
 
 def extract(samples: np.ndarray, rate: int, mfcc: Mfcc, source: str) -> np.ndarray:
-    """Features (T, F) float32, T = 1 + frames // hop_length, F = channels · (n_mfcc − 1), the first channel's
-    before the second's; not normalised.
+    """Return features (T, F) float32 of samples (frames, channels), not normalized.
 
-    samples  (frames, channels) float32 at `rate` Hz
-    Raises DataError for a clip shorter than one window.
+    T = 1 + frames // hop_length and F = channels (n_mfcc − 1), channel after channel. Raises DataError for a
+    clip shorter than one window.
     """
     librosa = import_audio("librosa")
     channels = samples.T
@@ -70,7 +77,7 @@ def extract(samples: np.ndarray, rate: int, mfcc: Mfcc, source: str) -> np.ndarr
 
 
 def normalize(features: np.ndarray) -> np.ndarray:
-    """Each coefficient with zero mean and unit deviation over the frames; one that is constant becomes 0."""
+    """Give each coefficient mean 0 and deviation 1 over the frames; constant ones become 0."""
     wide = features.astype(np.float64)
     wide -= wide.mean(axis=0)
     deviation = np.sqrt((wide * wide).mean(axis=0))
@@ -79,7 +86,7 @@ def normalize(features: np.ndarray) -> np.ndarray:
 
 
 def import_audio(name: str) -> Any:
-    """The module `name` of the extra audio. Raises DataError naming the extra where it is missing."""
+    """Import a module of the extra audio. Raises DataError if it is missing."""
     try:
         return importlib.import_module(name)
     except (ImportError, OSError) as cause:

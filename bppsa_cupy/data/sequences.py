@@ -25,14 +25,20 @@ NORMALIZATIONS = ("none", "sample", "train")
 
 @dataclass(frozen=True, eq=False)
 class Sequences:
-    """What a file of sequences holds.
+    """The content of a file of sequences.
 
-    train, test    inputs (N, T, F) uint8 or float32, labels (N,) or (N, T), and lengths (N,) or None;
-                   test may be None
-    class_names    one a class, in label order
-    normalization  one of NORMALIZATIONS
-    constants      the constants of "train", else None
-    origin         how the file was made, as JSON holds it
+    Attributes
+    ----------
+    train, test : Raw or None
+        Inputs (N, T, F) uint8 or float32, labels (N,) or (N, T), and lengths (N,) or None.
+    class_names : sequence of str
+        One per class, in the order of labels.
+    normalization : str
+        One of NORMALIZATIONS.
+    constants : Normalization or None
+        The constants of "train".
+    origin : mapping
+        How the file was made, as JSON values.
     """
 
     name: str
@@ -45,10 +51,9 @@ class Sequences:
 
 
 def write_sequences(path: str | os.PathLike[str], sequences: Sequences, *, compress: bool = False) -> None:
-    """Write a sealed file that replaces `path` when it is whole.
+    """Write a sealed file, replacing `path` at the end; `compress` gzips the inputs.
 
-    compress  gzip the inputs: bits take some seventh of their bytes, features hardly less
-    Raises DataError where the file cannot be written.
+    Raises DataError if the file cannot be written.
     """
     assert (sequences.normalization == "train") == (sequences.constants is not None)
     with create(path, error=DataError) as file:
@@ -71,10 +76,9 @@ def write_sequences(path: str | os.PathLike[str], sequences: Sequences, *, compr
 
 
 def read_sequences(path: str | os.PathLike[str]) -> Sequences:
-    """What `write_sequences` wrote.
+    """Read what `write_sequences` wrote.
 
-    Raises DataError where the file is missing, damaged or of another kind, or its arrays do not fit each
-    other. Labels, lengths and values are left to `data.load`, which checks those of every layout.
+    Raises DataError if the file is missing, damaged or of another kind. `data.load` checks labels and values.
     """
     with open_file(path, error=DataError) as file:
         kind = attribute(file, "format", str, DataError)

@@ -36,14 +36,33 @@ def build_model(
     classes: int | None = None,
     **options: Any,
 ) -> Sequential:
-    """The network that `spec` names.
+    """Create a network from a built-in model or from your own factory.
 
-    spec         a built-in name, "path/to/file.py:factory" or "module:factory"
-    input_shape  of one sample; by default the factory's own
-    classes      of the output, for a factory that takes `classes`; by default the factory's own
-    options      for the factory: seed, dtype, device, …
+    Parameters
+    ----------
+    spec : str
+        A built-in name, "path/to/file.py:factory" or "module:factory".
+    input_shape : tuple of int, optional
+        Shape of one sample. Default: that of the factory.
+    classes : int, optional
+        Number of outputs, for factories that have `classes`. Default: that of the factory.
+    **options
+        Further arguments of the factory: seed, dtype, device, ...
 
-    Raises BppsaError naming the spec and what is wrong with it.
+    Returns
+    -------
+    Sequential
+
+    Raises
+    ------
+    BppsaError
+        If the model is unknown, or the factory fails.
+
+    Examples
+    --------
+    >>> from bppsa_cupy.models import build_model
+    >>> build_model("rnn", (50, 1), classes=10, hidden_size=20, device="host").output_shape
+    (10,)
     """
     if input_shape is not None:
         takes = "the sizes of a sample"
@@ -69,5 +88,5 @@ def build_model(
 
 
 def find_factory(spec: str) -> Callable[..., Sequential]:
-    """The factory that `spec` names. Raises BppsaError."""
+    """The factory named by `spec`. Raises BppsaError."""
     return MODELS[spec] if is_one_of(spec, MODELS) else load_factory("model", spec, MODELS)

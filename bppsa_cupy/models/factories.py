@@ -13,12 +13,9 @@ from bppsa_cupy.errors import BppsaError
 
 
 def load_factory(kind: str, spec: str, known: Iterable[str]) -> Callable[..., Any]:
-    """The function that `spec` names: "path/to/file.py:factory" or "module:factory".
+    """Import the function named by `spec`: "path/to/file.py:factory" or "module:factory".
 
-    kind   what it makes, for the messages: "model", "cell"
-    known  the built-in names, which the caller looks up
-
-    Raises BppsaError naming the spec and what is wrong with it.
+    `kind` and the `known` built-in names are for messages. Raises BppsaError.
     """
     takes = f"the name of a {kind}, path/to/file.py:factory or module:factory"
     module, colon, name = as_instance(f"a {kind}", "its name", spec, str, takes, error=BppsaError).rpartition(
@@ -47,7 +44,7 @@ def load_factory(kind: str, spec: str, known: Iterable[str]) -> Callable[..., An
 
 
 def call_factory(kind: str, spec: str, factory: Callable[..., Any], **options: Any) -> Any:
-    """What the factory makes of the options. Raises BppsaError for its exceptions of other packages."""
+    """Call a factory. Its exceptions become BppsaError."""
     try:
         return factory(**options)
     except (BppsaError, MemoryError):

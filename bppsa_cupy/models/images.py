@@ -30,9 +30,16 @@ IMAGENET_SIDE = 63
 
 
 def lenet5(input_shape: tuple[int, ...] = IMAGES, classes: int = 10, **options: Any) -> Sequential:
-    """Two 5×5 convolutions and three linear layers; `options` are Sequential's.
+    """LeNet-5: two 5×5 convolutions and three linear layers.
 
-    Raises ShapeError for images smaller than 16×16.
+    Parameters
+    ----------
+    input_shape : tuple of int, default: (3, 32, 32)
+        (C, height, width), at least 16×16.
+    classes : int, default: 10
+        Number of outputs.
+    **options
+        Further arguments of Sequential.
     """
     _check_images("lenet5", input_shape, 16)
     layers: list[Layer] = []
@@ -45,8 +52,17 @@ def lenet5(input_shape: tuple[int, ...] = IMAGES, classes: int = 10, **options: 
 
 
 def vgg11(input_shape: tuple[int, ...] = IMAGES, classes: int = 10, **options: Any) -> Sequential:
-    """VGG-11 (Simonyan and Zisserman 2015) in its form for CIFAR: configuration A without dropout, and one
-    linear layer; `options` are Sequential's. Raises ShapeError below 32×32."""
+    """VGG-11 (Simonyan and Zisserman 2015) for CIFAR: no dropout, one linear layer.
+
+    Parameters
+    ----------
+    input_shape : tuple of int, default: (3, 32, 32)
+        (C, height, width), at least 32×32.
+    classes : int, default: 10
+        Number of outputs.
+    **options
+        Further arguments of Sequential.
+    """
     _check_images("vgg11", input_shape, 32)
     layers = _vgg(input_shape[0], (1, 1, 2, 2, 2), normalized=False)
     (features,) = _shape_after(layers, input_shape)
@@ -56,9 +72,19 @@ def vgg11(input_shape: tuple[int, ...] = IMAGES, classes: int = 10, **options: A
 def vgg16(
     input_shape: tuple[int, ...] = IMAGES, classes: int = 10, seed: int = 0, **options: Any
 ) -> Sequential:
-    """VGG-16 (Simonyan and Zisserman 2015) in its form for CIFAR: configuration D, each convolution with
-    batch normalisation, and linear layers of 512, 512 and `classes`, the first two after Dropout; He's
-    initial values. `options` are Sequential's. Raises ShapeError below 32×32."""
+    """VGG-16 (Simonyan and Zisserman 2015) for CIFAR: batch normalization and two layers of 512 units.
+
+    Parameters
+    ----------
+    input_shape : tuple of int, default: (3, 32, 32)
+        (C, height, width), at least 32×32.
+    classes : int, default: 10
+        Number of outputs.
+    seed : int, default: 0
+        Seed of He's initial values.
+    **options
+        Further arguments of Sequential.
+    """
     _check_images("vgg16", input_shape, 32)
     layers = _vgg(input_shape[0], (2, 2, 3, 3, 3), normalized=True)
     (features,) = _shape_after(layers, input_shape)
@@ -83,12 +109,24 @@ def _vgg(before: int, counts: Sequence[int], normalized: bool) -> list[Layer]:
 def alexnet(
     input_shape: tuple[int, ...] = IMAGES, classes: int = 10, dropout: float = 0.5, **options: Any
 ) -> Sequential:
-    """AlexNet (Krizhevsky 2014) for the size of the images; `options` are Sequential's.
+    """AlexNet (Krizhevsky 2014).
 
-    From 63×63 on the layers are those of torchvision's `alexnet`, without its averaging to 6×6, which does
-    nothing to images of 224×224: `net.load_state_dict(dict(zip(net.parameters, state.values())))` loads its
-    state dict. Smaller ones get the form in use for CIFAR: the same layers, the first two convolutions 3×3,
-    the first of stride 2, and pooling over 2×2. Raises ShapeError below 16×16.
+    Parameters
+    ----------
+    input_shape : tuple of int, default: (3, 32, 32)
+        (C, height, width), at least 16×16.
+    classes : int, default: 10
+        Number of outputs.
+    dropout : float, default: 0.5
+        Dropout probability.
+    **options
+        Further arguments of Sequential.
+
+    Notes
+    -----
+    From 63×63 the layers are those of torchvision's `alexnet` without its averaging to 6×6, which changes
+    nothing at 224×224. `net.load_state_dict(state, by_order=True)` loads its state dict. Smaller images use
+    the form for CIFAR: 3×3 for the first two convolutions, stride 2 for the first, and 2×2 pooling.
     """
     _check_images("alexnet", input_shape, 16)
     channels = input_shape[0]
@@ -129,12 +167,20 @@ def resnet(
     seed: int = 0,
     **options: Any,
 ) -> Sequential:
-    """A 3×3 convolution, three stages of n blocks of two, the mean over each channel, and one linear layer;
-    `options` are Sequential's. He's initial values.
+    """ResNet for CIFAR (He et al. 2016): a convolution, three stages of blocks, and a linear layer.
 
-    depth  6 n + 2, n >= 1
-
-    Raises ShapeError for another depth, and for input that is no image.
+    Parameters
+    ----------
+    depth : int
+        6 n + 2 for n >= 1 blocks per stage.
+    input_shape : tuple of int, default: (3, 32, 32)
+        (C, height, width).
+    classes : int, default: 10
+        Number of outputs.
+    seed : int, default: 0
+        Seed of He's initial values.
+    **options
+        Further arguments of Sequential.
     """
     if depth < 8 or depth % 6 != 2:
         raise ShapeError(f"resnet got depth={depth}: it takes 6 n + 2, as 20, 56 or 110")
@@ -158,8 +204,7 @@ def _convolution(before: int, channels: int, stride: int) -> list[Layer]:
 
 
 def he_normal(network: Sequential, seed: int) -> Sequential:
-    """Set the weights of convolutions and linear layers to normal numbers of variance 2 / n, n being the
-    inputs of one output, and their biases to 0; all else is left as it is. Returns the network."""
+    """Set weights to normal values of variance 2 / fan-in and biases to 0; return the network."""
     generator = np.random.default_rng((seed, 2015))
     for name in network.architecture.maskable:
         shape = network.parameters[name].shape

@@ -60,14 +60,21 @@ def of_cell(
     heads: int = 1,
     **options: Any,
 ) -> Sequential:
-    """A recurrent layer of `hidden_size` units of a cell, its last state, and a linear layer.
+    """A recurrent layer of a cell, its last state, and a linear layer.
 
-    cell  a built-in cell's name, "path/to/file.py:factory" or "module:factory", the factory returning a
-          bp.Cell, or a bp.Cell
-
-    `options` are Sequential's, the others those of the layer, and of the command lines; outputs="all" gives
-    scores at every step, (T, classes). Raises BppsaError for a cell that is none, ShapeError where the input
-    is no sequence (T, F), and for what the layer refuses.
+    Parameters
+    ----------
+    cell : str or Cell
+        Name of a built-in cell, a `bp.Cell`, or the factory of one: "path/to/file.py:factory",
+        "module:factory".
+    input_shape : tuple of int
+        (T, F).
+    classes : int
+        Number of outputs.
+    hidden_size, num_layers, bidirectional, outputs, forward_method, heads
+        As in the layer. outputs="all" gives scores at every step, (T, classes).
+    **options
+        Further arguments of Sequential.
     """
     layer = layer_of(cell)
     default_shape, default_classes = SIZES.get(cell, BITSTREAMS) if isinstance(cell, str) else BITSTREAMS
@@ -84,7 +91,7 @@ def of_cell(
 
 
 def layer_of(cell: str | Cell | None) -> Callable[..., Recurrent]:
-    """What makes layers of a cell, which is given as `of_cell` takes it. Raises BppsaError."""
+    """The layer class or factory of a cell, given as in `of_cell`. Raises BppsaError."""
     if cell is None:
         raise CellError(
             "the model 'cell' got no cell: name it by cell, on command lines --cell, as one of "
@@ -121,14 +128,27 @@ def mingru(
     forward_method: str = "auto",
     **options: Any,
 ) -> Sequential:
-    """Blocks of two residual parts: RMSNorm and minGRU, then RMSNorm, Linear, GELU and Linear (Feng et al.
-    2024, appendix C), between two linear layers.
+    """Residual blocks of minGRU and two linear layers (Feng et al. 2024, appendix C).
 
-    hidden_size  features of every block
-    num_layers   blocks
-    outputs      "all" puts out scores at every step, (T, classes); "last" those of a last minGRU's last state
+    Each block has RMSNorm and minGRU, then RMSNorm, Linear, GELU and Linear. Linear layers stand at both
+    ends.
 
-    `options` are Sequential's. Raises ShapeError where the input is no sequence.
+    Parameters
+    ----------
+    input_shape : tuple of int
+        (T, F).
+    classes : int
+        Number of outputs.
+    hidden_size : int, default: 64
+        Features of each block.
+    num_layers : int, default: 2
+        Number of blocks.
+    outputs : {"last", "all"}, default: "last"
+        "all" gives scores at every step, (T, classes).
+    forward_method : str, default: "auto"
+        As in `bp.MinGRU`.
+    **options
+        Further arguments of Sequential.
     """
     shape = (1000, 1) if input_shape is None else input_shape
     if len(shape) != 2:
