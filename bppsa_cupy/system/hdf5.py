@@ -18,10 +18,11 @@ from bppsa_cupy.system.files import whole_file
 from bppsa_cupy.system.interrupts import interruptible, interrupts_deferred
 from bppsa_cupy.system.memory import LARGE, free_host_memory
 
-#: A sealed file begins with a user block of this many bytes, which the HDF5 library skips.
-USER_BLOCK = 512
-#: First bytes of the user block; the hexadecimal SHA-256 of all bytes after the block follows.
-MAGIC = b"bppsa-seal 1 sha256 "
+#: A sealed file ends with this text, the hexadecimal SHA-256 of all bytes before the text, and a line feed.
+MAGIC = b"bppsa-seal 2 sha256 "
+SEAL_BYTES = len(MAGIC) + 65
+#: Version 1 of the seal is the first block of a file. HDF5 skips the block, other readers do not.
+_BLOCK_MAGIC, _BLOCK_BYTES = b"bppsa-seal 1 sha256 ", 512
 _CHUNK_BYTES = 1 << 20
 _HDF5_SIGNATURE = b"\x89HDF\r\n\x1a\n"
 _KINDS = {"b": "booleans", "i": "signed integers", "u": "unsigned integers", "f": "real numbers"}
@@ -31,20 +32,21 @@ _KINDS = {"b": "booleans", "i": "signed integers", "u": "unsigned integers", "f"
 def create(path: str | os.PathLike[str], *, error: type[BppsaError] = BppsaError) -> Iterator[h5py.File]:
     """A new HDF5 file that appears at `path`, sealed and whole, when the block ends without an exception.
 
-    It is written by `whole_file`; its user block holds the SHA-256 of the content. Ctrl-C takes effect
+    `whole_file` writes it; the SHA-256 of the content follows the content. Ctrl-C takes effect
     between two arrays (`write_array`), because the library does not stand an exception inside a write. Raises
     `error` where the file cannot be written.
     """
     with whole_file(path, error=error) as temporary, _Steady(temporary, "r+b") as raw:
         try:
-            with interrupts_deferred(), h5py.File(raw, "w", userblock_size=USER_BLOCK) as file:
+            with interrupts_deferred(), h5py.File(raw, "w") as file:
                 yield file
         except Exception as cause:
             raise raw.failure or cause from cause
         with open(temporary, "rb") as written:
-            seal = _seal(written)
-        raw.seek(0)
-        raw.write(seal)
+            size = written.seek(0, os.SEEK_END)
+            digest = _digest(written, 0, size)
+        raw.seek(size)
+        raw.write(MAGIC + digest + b"\n")
         if raw.failure is not None:
             raise raw.failure
 
@@ -60,7 +62,7 @@ def open_file(
 ) -> Iterator[h5py.File]:
     """The HDF5 file at `path`, for reading.
 
-    sealed    the file was written by `create`: its user block is checked before the HDF5 library sees it
+    sealed    the file was written by `create`: its seal is checked before the HDF5 library sees it
     verify    check the SHA-256 too (2 GB/s)
     unsealed  what to do about a file without a seal, for the error
     Raises `error`, one sentence that names the path and the cause, where the file is missing, is not
@@ -161,30 +163,38 @@ def attribute(group: h5py.Group | h5py.Dataset, name: str, type: type, error: ty
     return type(value)
 
 
-def _seal(raw: BinaryIO) -> bytes:
-    """The user block that belongs to the bytes after it."""
+def _digest(raw: BinaryIO, start: int, end: int) -> bytes:
+    """The hexadecimal SHA-256 of the bytes from `start` to `end`."""
     state = hashlib.sha256()
-    raw.seek(USER_BLOCK)
-    while block := raw.read(_CHUNK_BYTES):
+    raw.seek(start)
+    while start < end and (block := raw.read(min(_CHUNK_BYTES, end - start))):
         state.update(block)
-    return (MAGIC + state.hexdigest().encode() + b"\n").ljust(USER_BLOCK, b"\0")
+        start += len(block)
+    return state.hexdigest().encode()
 
 
 def _check(raw: BinaryIO, sealed: bool, verify: bool, error: type[BppsaError], unsealed: str) -> None:
     """Look at an open file without the HDF5 library."""
-    path, head = raw.name, raw.read(USER_BLOCK + len(_HDF5_SIGNATURE))
-    block, signature = (head[:USER_BLOCK], head[USER_BLOCK:]) if sealed else (b"", head[:8])
-    if sealed and head.startswith(_HDF5_SIGNATURE):
-        raise error(
-            f"{path} is an HDF5 file without a seal: it is none of this kind, or was copied by a tool; "
-            f"{unsealed}"
-        )
-    if not sealed and head.startswith(MAGIC):
+    path, size = raw.name, raw.seek(0, os.SEEK_END)
+    raw.seek(max(0, size - SEAL_BYTES))
+    seal, start, end = raw.read(), 0, size - SEAL_BYTES
+    raw.seek(0)
+    head = raw.read(_BLOCK_BYTES + len(_HDF5_SIGNATURE))
+    magic = MAGIC
+    if head.startswith(_BLOCK_MAGIC):
+        magic, seal, start, end = _BLOCK_MAGIC, head[:_BLOCK_BYTES].rstrip(b"\0"), _BLOCK_BYTES, size
+    has_seal = seal.startswith(magic)
+    if not sealed and has_seal:
         raise error(f"{path} is not an HDF5 file without a seal, it has one: read it as a sealed file")
-    if signature != _HDF5_SIGNATURE or (sealed and not block.startswith(MAGIC)):
+    if head[start : start + len(_HDF5_SIGNATURE)] != _HDF5_SIGNATURE:
         kind = "a sealed HDF5 file" if sealed else "an HDF5 file"
         raise error(f"{path} is not {kind}, or its first bytes are damaged: give another, or write it again")
-    if sealed and verify and block != _seal(raw):
+    if sealed and not has_seal:
+        raise error(
+            f"{path} is an HDF5 file without a seal: another program wrote or copied it, or its end is "
+            f"missing; {unsealed}"
+        )
+    if sealed and verify and seal != magic + _digest(raw, start, end) + b"\n":
         raise error(f"{path} is truncated or damaged (its SHA-256 is not the sealed one): write it again")
 
 

@@ -1,6 +1,7 @@
 """Files are whole or absent after an error, Ctrl-C or a kill, and damage is found before anything is read."""
 
 import contextlib
+import hashlib
 import os
 import signal
 import subprocess
@@ -103,11 +104,30 @@ def test_a_full_disk_is_reported(tmp_path):
     assert os.listdir(tmp_path) == ["a.h5"]
 
 
-def test_flipped_bits_and_truncation_are_found(tmp_path):
+def write_version_1(path):
+    """A file whose SHA-256 is in its first 512 bytes."""
+    with h5py.File(path, "w", userblock_size=512) as file:
+        hdf5.write_array(file, "x", np.arange(10.0))
+    content = path.read_bytes()[512:]
+    seal = f"bppsa-seal 1 sha256 {hashlib.sha256(content).hexdigest()}\n"
+    path.write_bytes(seal.encode().ljust(512, b"\0") + content)
+
+
+def test_other_readers_open_the_files(tmp_path):
+    write(tmp_path / "a.h5")
+    assert (tmp_path / "a.h5").read_bytes().startswith(b"\x89HDF\r\n\x1a\n")
+    pyfive = pytest.importorskip("pyfive")
+    with pyfive.File(tmp_path / "a.h5") as file:
+        assert file.attrs["format"] == b"test" and file["x"][:].tolist() == list(range(10))
+
+
+@pytest.mark.parametrize("make", [write, write_version_1])
+def test_flipped_bits_and_truncation_are_found(tmp_path, make):
     path = tmp_path / "a.h5"
-    write(path)
+    make(path)
     good = path.read_bytes()
-    damaged = [good[:length] for length in (0, 1, 8, 511, 512, 520, 1000, -1)]
+    assert read(path).tolist() == list(range(10))
+    damaged = [good[:length] for length in (0, 1, 8, 511, 512, 520, 1000, -80, -1)]
     for position in np.random.default_rng(0).choice(len(good) * 8, 100, replace=False):
         bad = bytearray(good)
         bad[position // 8] ^= 1 << (position % 8)
