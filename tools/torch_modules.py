@@ -59,6 +59,9 @@ def module_of(layer: Layer) -> nn.Module:
     name, arguments = type(layer).__name__, layer.config()
     if name == "Residual":
         return Residual(**{branch: list(map(module_of, layers)) for branch, layers in arguments.items()})
+    if name == "Pad2d":
+        kinds = {"zeros": nn.ZeroPad2d, "circular": nn.CircularPad2d, "reflect": nn.ReflectionPad2d}
+        return kinds[arguments["mode"]](arguments["padding"])
     return PadShortcut(**arguments) if name == "PadShortcut" else getattr(nn, name)(**arguments)
 
 

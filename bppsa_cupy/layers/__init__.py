@@ -34,7 +34,8 @@ from bppsa_cupy.layers.matrix_recurrent import MatrixRecurrent
 from bppsa_cupy.layers.norms import BatchNorm1d, BatchNorm2d, RMSNorm
 from bppsa_cupy.layers.pools import AvgPool2d, MaxPool2d
 from bppsa_cupy.layers.recurrent import Recurrent
-from bppsa_cupy.layers.residual import PadShortcut, Residual
+from bppsa_cupy.layers.residual import Residual
+from bppsa_cupy.layers.selection import Pad2d, PadShortcut
 from bppsa_cupy.layers.weighted import Linear
 
 __all__ = [
@@ -42,8 +43,8 @@ __all__ = [
     "AvgPool2d", "BatchNorm1d", "BatchNorm2d", "CellLayer", "Context",
     "Conv2d", "DiagonalSSM", "Dropout", "Flatten", "GatedRecurrent",
     "Layer", "LeakyReLU", "Linear", "LinearCellLayer", "LinearRecurrent", "MatrixRecurrent", "MaxPool2d",
-    "MinGRU", "MinLSTM", "PadShortcut", "PeepholeLSTM", "RMSNorm", "ReLU", "Recurrent", "Residual", "Shape",
-    "SiLU", "Sigmoid", "Softplus", "Tanh",
+    "MinGRU", "MinLSTM", "Pad2d", "PadShortcut", "PeepholeLSTM", "RMSNorm", "ReLU", "Recurrent", "Residual",
+    "Shape", "SiLU", "Sigmoid", "Softplus", "Tanh",
 ]  # fmt: skip
 
 #: Every layer a network can be built from, by class name.

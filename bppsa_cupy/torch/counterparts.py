@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 import torch
@@ -26,6 +27,10 @@ SAME = tuple(
 )
 MADE: dict[type[torch.nn.Module], Callable[..., Layer]] = {
     getattr(torch.nn, kind.__name__): kind for kind in SAME
+} | {
+    torch.nn.ZeroPad2d: layers.Pad2d,
+    torch.nn.CircularPad2d: partial(layers.Pad2d, mode="circular"),
+    torch.nn.ReflectionPad2d: partial(layers.Pad2d, mode="reflect"),
 }
 
 

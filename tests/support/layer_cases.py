@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -106,6 +107,14 @@ CASES: tuple[LayerCase, ...] = (
     same("BatchNorm2d", bp.BatchNorm2d, (3, 5, 7), 35, 3),
     same("BatchNorm2d plain", bp.BatchNorm2d, (2, 17, 4), 68, 2, 1e-3, None, False),
     same("BatchNorm1d over positions", bp.BatchNorm1d, (3, 19), 19, 3),
+    *(
+        LayerCase(f"Pad2d {mode}", partial(bp.Pad2d, sides, mode), partial(kind, sides), (2, 4, 3), 9)
+        for mode, sides, kind in (
+            ("zeros", 2, nn.ZeroPad2d),
+            ("circular", (3, 0, 1, 4), nn.CircularPad2d),
+            ("reflect", (2, 1, 3, 0), nn.ReflectionPad2d),
+        )
+    ),
     LayerCase("PadShortcut", lambda: bp.PadShortcut(7, 2), lambda: Padded(7, 2), (4, 5, 6)),
     LayerCase("PadShortcut of stride 3", lambda: bp.PadShortcut(2, 3), lambda: Padded(2, 3), (2, 7, 3)),
     LayerCase(

@@ -40,8 +40,8 @@ def images() -> nn.Sequential:
     norm.running_var.fill_(2.0)
     return nn.Sequential(
         nn.Conv2d(1, 2, 3, padding=1, bias=False), norm, nn.ReLU(inplace=True), nn.MaxPool2d(2), nn.Dropout(),
-        nn.AvgPool2d(2, 1), nn.Sequential(nn.Identity(), nn.GELU("tanh")), nn.Flatten(), nn.LayerNorm(8),
-        nn.Linear(8, 3), nn.Softmax(-1),
+        nn.AvgPool2d(2, 1), nn.ReflectionPad2d((0, 1, 1, 0)), nn.Sequential(nn.Identity(), nn.GELU("tanh")),
+        nn.Flatten(), nn.LayerNorm(18), nn.Linear(18, 3), nn.Softmax(-1),
     ).to(F64).eval()  # fmt: skip
 
 
@@ -51,7 +51,8 @@ def test_layers_of_a_sequential() -> None:
     records = ours.jacobians(model, x)
     assert [(r.layer, r.path, r.name) for r in records] == [
         (0, "", "Conv2d"), (1, "", "BatchNorm2d"), (2, "", "ReLU"), (3, "", "MaxPool2d"), (4, "", "Dropout"),
-        (5, "", "AvgPool2d"), (6, "1", "GELU"), (8, "", "LayerNorm"), (9, "", "Linear"), (10, "", "Softmax"),
+        (5, "", "AvgPool2d"), (6, "", "Pad2d"), (7, "1", "GELU"), (9, "", "LayerNorm"), (10, "", "Linear"),
+        (11, "", "Softmax"),
     ]  # fmt: skip
     for record in records:
         inputs = model[: record.layer](x).detach()

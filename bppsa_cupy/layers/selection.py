@@ -1,0 +1,149 @@
+"""Layers that copy elements of images to their output: Pad2d and PadShortcut."""
+
+from __future__ import annotations
+
+import abc
+from collections.abc import Sequence
+from itertools import product
+from typing import Any
+
+from bppsa_cupy.arguments import as_integer, is_one_of
+from bppsa_cupy.devices import Array
+from bppsa_cupy.errors import ShapeError
+from bppsa_cupy.jacobians.selection import Piece, SelectionJacobian
+from bppsa_cupy.layers.arguments import check_images
+from bppsa_cupy.layers.base import Context, Layer, Shape
+
+MODES = ("zeros", "circular", "reflect")
+
+
+class Selection(Layer):
+    """Every output element is a copy of one input element, or 0. No parameters."""
+
+    @abc.abstractmethod
+    def pieces(self, input_shape: Shape) -> list[Piece]:
+        """Where the output has copies, and of what: pairs of indices into (B, *output) and (B, *input).
+
+        The first piece of the input has no element twice.
+        """
+
+    def jacobian(self, input_shape: Shape) -> SelectionJacobian:
+        return SelectionJacobian(input_shape, self.output_shape(input_shape), self.pieces(input_shape))
+
+    def forward(self, ctx: Context, x: Array) -> Array:
+        y = ctx.buffer("output", (x.shape[0], *self.output_shape(ctx.input_shape)))
+        y[...] = 0
+        for place, source in self.pieces(ctx.input_shape):
+            y[place] = x[source]
+        ctx.saved["output"] = y
+        return y
+
+    def vjp(self, ctx: Context, gradient: Array) -> Array:
+        result = ctx.buffer("input_gradient", (gradient.shape[0], *ctx.input_shape))
+        result[...] = 0
+        (place, source), *others = self.pieces(ctx.input_shape)
+        result[source] = gradient[place]
+        for place, source in others:
+            result[source] += gradient[place]
+        return result
+
+
+class Pad2d(Selection):
+    """Pad the two sides of images (channels, height, width), as `torch.nn.functional.pad`.
+
+    Parameters
+    ----------
+    padding : int or (left, right, top, bottom)
+        Pixels per side, at least 0.
+    mode : {"zeros", "circular", "reflect"}
+        What the border holds: zeros, the opposite side, or the image mirrored at its outermost pixels.
+
+    Raises
+    ------
+    ShapeError
+        For other arguments, and for images that are smaller than the padding ("reflect": not larger).
+
+    Examples
+    --------
+    A convolution with periodic boundary:
+
+    >>> layers = [bp.Pad2d(1, "circular"), bp.Conv2d(3, 8, 3)]
+    >>> bp.Sequential(layers, input_shape=(3, 6, 6)).output_shape
+    (8, 6, 6)
+    """
+
+    arguments = ("padding", "mode")
+
+    def __init__(self, padding: int | Sequence[int], mode: str = "zeros") -> None:
+        sides: list[Any] = list(padding) if isinstance(padding, (tuple, list)) else [padding] * 4
+        if len(sides) != 4:
+            raise ShapeError(f"Pad2d got padding={padding!r}: pass an integer or (left, right, top, bottom)")
+        sides = [as_integer("Pad2d", "padding", side, 0) for side in sides]
+        if not is_one_of(mode, MODES):
+            raise ShapeError(f"Pad2d got mode={mode!r}: pass 'zeros', 'circular' or 'reflect'")
+        self.sides: list[int] = sides
+        self.padding, self.mode = sides[0] if len(set(sides)) == 1 else sides, mode
+
+    def output_shape(self, input_shape: Shape) -> Shape:
+        check_images(repr(self), input_shape)
+        channels, height, width = input_shape
+        left, right, top, bottom = self.sides
+        for size, most in ((width, max(left, right)), (height, max(top, bottom))):
+            least = {"zeros": 0, "circular": most, "reflect": most + 1}[self.mode]
+            if size < least:
+                raise ShapeError(
+                    f"{self!r} got input {input_shape}: a side of {size} pixels must have at least {least}; "
+                    "make the padding smaller"
+                )
+        return channels, top + height + bottom, left + width + right
+
+    def pieces(self, input_shape: Shape) -> list[Piece]:
+        left, right, top, bottom = self.sides
+        rows, columns = self._axis(input_shape[1], top, bottom), self._axis(input_shape[2], left, right)
+        every = slice(None)
+        return [
+            ((every, every, row[0], column[0]), (every, every, row[1], column[1]))
+            for row, column in product(rows, columns)
+        ]
+
+    def _axis(self, size: int, before: int, after: int) -> list[tuple[slice, slice]]:
+        """The copies along one axis: the image itself, then its borders."""
+        end, last = before + size, size - 2
+        pairs = [(slice(before, end), slice(0, size))]
+        if self.mode == "zeros":
+            return pairs
+        first, second = slice(size - before, size), slice(0, after)
+        if self.mode == "reflect":
+            first, second = slice(before, 0, -1), slice(last, last - after if after <= last else None, -1)
+        if before:
+            pairs.append((slice(0, before), first))
+        if after:
+            pairs.append((slice(end, end + after), second))
+        return pairs
+
+
+class PadShortcut(Selection):
+    """Every `stride`-th pixel of images (C, height, width), padded to `channels` channels with zeros, half of
+    them before the images' own, the odd one after. No parameters.
+
+    Raises ShapeError where the images have more than `channels` channels.
+    """
+
+    arguments = ("channels", "stride")
+
+    def __init__(self, channels: int, stride: int = 2) -> None:
+        self.channels = as_integer("PadShortcut", "channels", channels, 1)
+        self.stride = as_integer("PadShortcut", "stride", stride, 1)
+
+    def output_shape(self, input_shape: Shape) -> Shape:
+        check_images(repr(self), input_shape)
+        if input_shape[0] > self.channels:
+            raise ShapeError(
+                f"{self!r} got input {input_shape}: {input_shape[0]} channels, it pads to {self.channels}"
+            )
+        return (self.channels, *(-(-size // self.stride) for size in input_shape[1:]))
+
+    def pieces(self, input_shape: Shape) -> list[Piece]:
+        before, stepped = (self.channels - input_shape[0]) // 2, slice(None, None, self.stride)
+        place = slice(None), slice(before, before + input_shape[0])
+        return [(place, (slice(None), slice(None), stepped, stepped))]
