@@ -12,8 +12,10 @@ from bppsa_cupy.errors import ShapeError
 
 
 def as_mask(layer: str, mask: Any, shape: tuple[int, ...]) -> np.ndarray | None:
-    """`mask`, numbers or bools, as a read-only bool array of `shape`, or None. Raises ShapeError naming both
-    shapes, or the first element that is no finite number."""
+    """Return `mask` as a read-only bool array of `shape`, or None.
+
+    Raises ShapeError for another shape, or an element that is no finite number.
+    """
     if mask is None:
         return None
     given = as_plain_array(layer, "mask", mask)
@@ -39,13 +41,15 @@ def check_images(layer: str, input_shape: tuple[int, ...], channels: int | None 
 
 
 def as_bits(device: Device, mask: np.ndarray, dtype: np.dtype) -> Array:
-    """A mask for values of a dtype on a device: integers of as many bits, all set where a value is kept, so
-    that `hold` is one operation that NaN does not pass."""
+    """Return a mask as integers as wide as the dtype, with all bits set where a value is kept.
+
+    `hold` is then a single operation, and NaN does not pass.
+    """
     bits = np.dtype(f"u{dtype.itemsize}")
     return device.asarray(np.where(mask, bits.type(np.iinfo(bits).max), bits.type(0)))
 
 
 def hold(values: Array, bits: Array) -> None:
-    """Set to 0 what these bits hold at 0, in place."""
+    """Set pruned values to 0, in place."""
     kept = values.view(bits.dtype)
     kept &= bits

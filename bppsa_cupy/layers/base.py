@@ -21,26 +21,29 @@ Shape = tuple[int, ...]
 
 @dataclass
 class Scratch:
-    """Buffers that the backward passes of one layer take in turn, where several of its passes are alive.
-
-    arrays  by name, as `Context.buffer` takes them
-    """
+    """Buffers shared by the backward passes of one layer's passes, by name."""
 
     arrays: dict[str, Array] = field(default_factory=dict)
     _inside: dict[str, Scratch] = field(default_factory=dict)
 
     def inside(self, place: str) -> Scratch:
-        """Those of the layer at `place` inside of this one."""
+        """The buffers of the layer at `place` inside this layer."""
         return self._inside.setdefault(place, Scratch())
 
 
 class StepJacobians(NamedTuple):
-    """The transposed Jacobians of every step of one inner layer and direction of a recurrent layer.
+    """Transposed Jacobians of all steps of one inner layer and direction.
 
-    name, direction  "RNN l0", and "forward" or "backward"
-    values           (T, nnz, B), of `pattern`, by time
-    gradient_norms   (T,) on the host, of the loss's gradient by the state after each step; None where there
-                     was no way back, or its steps are not all here
+    Attributes
+    ----------
+    name, direction : str
+        "RNN l0", and "forward" or "backward".
+    pattern : Pattern
+        The pattern of each Jacobian.
+    values : array, (T, nnz, B)
+        Entries by time.
+    gradient_norms : array, (T,), or None
+        Norms of the gradients by the states after each step, on the host. None without a backward pass.
     """
 
     name: str
@@ -51,44 +54,66 @@ class StepJacobians(NamedTuple):
 
 
 class OverTime(Protocol):
-    """Where a rank's steps lie."""
+    """The place of a rank's steps among those of all ranks."""
 
     @property
     def ranges(self) -> int:
-        """Ranks that hold steps, in order; this one's `place` is among them."""
+        """The number of ranks that hold steps."""
 
     @property
     def place(self) -> int: ...
 
     def gather(self, own: Array, every: Array) -> None:
-        """Fill (ranges, ...) with (1, ...) of every rank; collective."""
+        """Fill `every` (ranges, ...) with `own` (1, ...) of every rank; every rank must call it."""
 
     def sum(self, own: Array) -> Array:
-        """Replace an array by its sum over the ranks, and return it; collective."""
+        """Replace an array by its sum over the ranks and return it; every rank must call it."""
 
 
 @dataclass
 class Context:
-    """One layer's part of a forward pass, and the arrays it works on; `ctx` in a layer's methods.
+    """A layer's part of one forward pass: `ctx` in the methods of a layer.
 
-    parameters  the layer's parameters by its own names ("weight"), shared with the network; where a network
-                holds a weight's kept values alone, since its layer goes by their list, these, (kept,)
-    gradients   where `parameter_gradients` writes, same names and shapes
-    masks       the layer's fixed weight masks by parameter name, as `layers.arguments.as_bits` makes them
-    input_shape without the batch
-    training    whether the network was in training mode
-    keeps       whether a way back may follow, for which the pass keeps what it needs
-    module_buffers  the layer's buffers in PyTorch's sense by its own names ("running_mean"), shared with the
-                network
-    lengths     of sequences: (B,) int64, where each sample ends; None where all are whole
-    method      of net.backward that is asked for, "auto" included, which recurrent layers choose by
-    draw        what random numbers follow from: the network's key, the layer's index and the number of the
-                training pass
-    first_sample  the number of the pass's first sample in its batch, of which the pass may be a part
-    over_time   where the steps of this pass lie among those of all ranks; None where all are here
-    saved       what forward keeps for the backward pass; `output` is always there
-    placed      arrays of the caller's, which `buffer` gives by these names, of the shape asked for, until
-                `let_go`
+    Attributes
+    ----------
+    device, dtype : Device, numpy.dtype
+        Those of the network.
+    parameters : dict of str to array
+        The layer's parameters, shared with the network. Of a weight stored by its kept values, (kept,).
+    gradients : dict of str to array
+        Where `parameter_gradients` writes.
+    masks : dict of str to array
+        Masks by parameter name, as `layers.arguments.as_bits` returns them.
+    input_shape : tuple of int
+        Without the batch.
+    training : bool
+        Whether the network was in training mode.
+    keeps : bool
+        Whether a backward pass may follow.
+    module_buffers : dict of str to array
+        The layer's buffers ("running_mean"), shared with the network.
+    lengths : array of int64, (B,), or None
+        Number of valid steps per sample. None if no sequence is padded.
+    method : str
+        The requested method of net.backward.
+    draw : tuple of int
+        Seed of random numbers: the network's key, the layer's index and the number of the training pass.
+    first_sample : int
+        Position in the batch of the first sample of this pass.
+    over_time : OverTime or None
+        Place of the steps among those of all ranks. None if all steps are here.
+    saved : dict
+        What forward stores for the backward pass, always with "output".
+    placed : dict of str to array
+        Arrays of the caller that `buffer` returns under these names, until `let_go`.
+
+    Examples
+    --------
+    >>> import numpy as np, bppsa_cupy as bp
+    >>> net = bp.Sequential([bp.Linear(4, 3)], input_shape=(4,), device="host")
+    >>> y = net.forward(np.ones((2, 4), np.float32))
+    >>> isinstance(net.last_pass.layers[0], bp.Context)
+    True
     """
 
     device: Device
@@ -112,17 +137,27 @@ class Context:
     _graphs: Graphs = field(default_factory=dict, repr=False)
 
     def repeat(self, name: str, arrays: tuple[Array, ...], run: Launch) -> None:
-        """Make the work of `run` on these arrays and the context's buffers alone: see `Device.repeat`."""
+        """Do the work of `run` on these arrays and the context's buffers: see `Device.repeat`."""
         if self._scratch is None:
             self.device.repeat(self._graphs, name, arrays, run)
         else:
             run()  # other passes may take these buffers, and larger ones for them
 
     def buffer(self, name: str, shape: Shape, dtype: Any = None) -> Array:
-        """An array of `shape` that this context keeps under `name`, or the scratch that is lent to it;
-        uninitialised.
+        """Return an uninitialized array that the context keeps under `name`.
 
-        Taken from the device once and used again while the shape stays the same, or shrinks.
+        Parameters
+        ----------
+        name : str
+            Name of the buffer.
+        shape : tuple of int
+            The array is allocated once and used again while its size does not grow.
+        dtype : dtype, optional
+            Default: that of the network.
+
+        Returns
+        -------
+        array
         """
         if name in self.placed:
             return self.placed[name]
@@ -138,34 +173,48 @@ class Context:
         return flat[:size].reshape(shape)
 
     def lend(self, scratch: Scratch | None) -> None:
-        """Take buffers that the context does not have yet from `scratch`, until None is lent."""
+        """Take missing buffers from `scratch`, until None is lent."""
         self._scratch = scratch
 
     def let_go(self) -> None:
-        """Forget what is the caller's: placed arrays, and what the pass has saved."""
+        """Drop the caller's arrays and what the pass has saved."""
         self.placed.clear()
         self.saved.clear()
 
     def kept(self) -> Iterator[Array]:
-        """The arrays that the context keeps, those inside among them."""
+        """The arrays that the context keeps."""
         yield from self._buffers.values()
 
 
 class Layer(abc.ABC):
-    """One operator of a network. It knows its geometry; the network owns parameters and passes.
+    """Base class of layers: one operator with its geometry.
 
-    Argument names, defaults and meaning are PyTorch's. Shapes in this interface leave the batch out.
+    The network holds parameters and passes. Shapes in this interface leave the batch out.
 
-    arguments  the constructor's, which are attributes of the same names
-    beside_geometry  arguments that choose how the layer is computed and not what: a network's description
-             and fingerprint, by which plans and checkpoints are compared, leave them out
-    context  the class of `ctx`, which the network makes for each pass; a layer that keeps more of a pass
-             than others has a subclass of its own, and so `ctx` is typed where a layer defines its methods
+    Attributes
+    ----------
+    arguments : tuple of str
+        Names of the constructor's arguments, which are attributes. Names and defaults are those of PyTorch.
+    beside_geometry : tuple of str
+        Arguments that do not change results. Plans and checkpoints ignore them.
+    context : type of Context
+        The class of `ctx`.
+    backward_reads : tuple of str
+        Arrays of the caller that the backward pass reads: "input", "output", "states".
 
-    backward_reads  which of the caller's arrays the backward pass reads: "input", "output", "states"
+    Notes
+    -----
+    A new layer needs `output_shape`, `jacobian`, `forward` and `vjp`, and `parameter_shapes`, `initialize`
+    and `parameter_gradients` if it has parameters.
 
-    To add a layer: this class, its Jacobian in `jacobians/`, its kernels in `raw_kernels/`, a line in
-    `layers/__init__.py` and a line in the tests' cases.
+    Examples
+    --------
+    >>> import bppsa_cupy as bp
+    >>> layer = bp.Linear(4, 3)
+    >>> isinstance(layer, bp.Layer), layer.config()
+    (True, {'in_features': 4, 'out_features': 3, 'bias': True})
+    >>> layer.jacobian((4,)).pattern.shape
+    (4, 3)
     """
 
     arguments: ClassVar[tuple[str, ...]] = ()
@@ -174,60 +223,79 @@ class Layer(abc.ABC):
     backward_reads: ClassVar[tuple[str, ...]] = ()
 
     def config(self) -> dict[str, Any]:
-        """The constructor's arguments, as JSON holds them (masks are left out)."""
+        """Return the constructor's arguments as JSON values, without masks."""
         return {name: as_argument(getattr(self, name)) for name in self.arguments}
 
     @abc.abstractmethod
     def output_shape(self, input_shape: Shape) -> Shape:
-        """The output's shape. Raises ShapeError naming the layer, the input and what it takes."""
+        """Return the shape of the output.
+
+        Parameters
+        ----------
+        input_shape : tuple of int
+            Without the batch.
+
+        Returns
+        -------
+        tuple of int
+
+        Raises
+        ------
+        ShapeError
+            If the layer does not accept the input.
+        """
 
     def parameter_shapes(self) -> dict[str, Shape]:
-        """Parameters by name, in PyTorch's order; none by default."""
+        """Return parameter shapes by name, in PyTorch's order. Default: none."""
         return {}
 
     def initialize(self, generator: np.random.Generator) -> dict[str, np.ndarray]:
-        """Fresh parameters from PyTorch's default distribution, float64, masks applied."""
+        """Return fresh parameters from PyTorch's default distribution, float64, with masks applied."""
         return {}
 
     def masks(self) -> dict[str, np.ndarray]:
-        """Fixed masks by parameter name: arrays of 0 and 1 of the parameter's shape; none by default."""
+        """Return masks of 0 and 1 by parameter name. Default: none."""
         return {}
 
     def initial_buffers(self) -> dict[str, np.ndarray]:
-        """Fresh buffers by name, in PyTorch's order, float64 or int64: what a layer holds beside parameters
-        and a forward pass may change; none by default."""
+        """Return fresh buffers by name, in PyTorch's order, float64 or int64. Default: none."""
         return {}
 
     def state_names(self) -> tuple[str, ...]:
-        """The names of parameters and buffers, in the order of PyTorch's state dict."""
+        """Return the names of parameters and buffers, in the order of PyTorch's state dict."""
         return (*self.parameter_shapes(), *self.initial_buffers())
 
     def is_barrier(self, training: bool) -> bool:
-        """Whether the scan stops at this layer in training or evaluation mode, since it couples the batch or
-        has inner structure of its own: it is crossed by `backward` then. False by default."""
+        """Whether the scan stops at this layer, and `backward` crosses it. Default: False.
+
+        Layers that couple the samples of a batch or contain other layers are barriers.
+        """
         return False
 
     def is_recurrent(self) -> bool:
-        """Whether it is recurrent, or holds a layer that is: sequences may have lengths then. False by
-        default."""
+        """Whether the layer is recurrent or contains a recurrent layer. Default: False."""
         return False
 
     def maskable(self) -> tuple[str, ...]:
-        """The names of the weights that take a mask; none by default."""
+        """Return the names of the weights that accept a mask. Default: none."""
         return ()
 
     def kept(self, input_shape: Shape, device: str) -> dict[str, np.ndarray]:
-        """The weights that go by a list of what their masks keep, on the device of that name, with the kept
-        positions in each, flattened, ascending; none by default."""
+        """Return the kept positions of the weights that the device computes with as a list. Default: none.
+
+        Positions are flattened and ascending.
+        """
         return {}
 
     def with_masks(self, masks: Mapping[str, Any]) -> Layer:
-        """A copy with these masks, by the weight's name, in place of all it has; the layer itself where it
-        takes none. Raises ShapeError naming both shapes."""
+        """Return a copy with these masks by weight name, instead of the present ones.
+
+        Raises ShapeError for a mask of another shape. A layer without maskable weights returns itself.
+        """
         return self
 
     def describe(self, input_shape: Shape) -> dict[str, Any]:
-        """The layer's geometry for this input shape, with its masks' digests, as JSON holds it."""
+        """Return the geometry for an input shape, with digests of the masks, as JSON values."""
         config = self.config().items()
         return {
             "type": type(self).__name__,
@@ -241,36 +309,76 @@ class Layer(abc.ABC):
 
     @abc.abstractmethod
     def jacobian(self, input_shape: Shape) -> TransposedJacobian | None:
-        """The transposed Jacobian for this input shape, where the layer is no barrier; None where it only
-        reshapes."""
+        """Return the transposed Jacobian for an input shape; None if the layer only reshapes."""
 
     def vjp_multiply_adds(self, input_shape: Shape) -> int | None:
-        """Multiply-adds of `vjp` for one sample; None, as here, where they are the Jacobian's entries."""
+        """Return the multiply-adds of `vjp` per sample; None if they are the Jacobian's entries."""
         return None
 
     @abc.abstractmethod
     def forward(self, ctx: Any, x: Array) -> Array:
-        """The output for `x` (B, *input_shape). Keeps in `ctx.saved` what the methods below need."""
+        """Return the output for a batch, and store in `ctx.saved` what the other methods need.
+
+        Parameters
+        ----------
+        ctx : Context
+            The layer's part of the pass.
+        x : array, (B, *input_shape)
+            The input.
+
+        Returns
+        -------
+        array, (B, *output_shape)
+        """
 
     @abc.abstractmethod
     def vjp(self, ctx: Any, gradient: Array) -> Array:
-        """The gradient by the input, (B, *input_shape), from the one by the output."""
+        """Return the gradient by the input.
+
+        Parameters
+        ----------
+        ctx : Context
+            The layer's part of the pass.
+        gradient : array, (B, *output_shape)
+            The gradient by the output.
+
+        Returns
+        -------
+        array, (B, *input_shape)
+        """
 
     def parameter_gradients(self, ctx: Any, gradient: Array) -> None:
-        """Write every parameter's gradient into `ctx.gradients` (equation 2); `gradient` is the one
-        by the output, (B, *output_shape). Overwrites; masked weights get 0, or no place."""
+        """Write the gradients by all parameters into `ctx.gradients` (equation 2 of the paper).
+
+        Parameters
+        ----------
+        ctx : Context
+            The layer's part of the pass.
+        gradient : array, (B, *output_shape)
+            The gradient by the output.
+
+        Notes
+        -----
+        Gradients are overwritten. Those of masked weights are 0, or not stored.
+        """
 
     def backward(self, ctx: Any, gradient: Array, want_input: bool) -> Array | None:
-        """The whole way back, as back-propagation takes it: `parameter_gradients`, and then `vjp` where the
-        gradient by the input is wanted, else None. A scan over layers calls the former alone."""
+        """Call `parameter_gradients`, and `vjp` if the gradient by the input is wanted.
+
+        Back-propagation calls this method. A scan over layers calls `parameter_gradients` only.
+        """
         self.parameter_gradients(ctx, gradient)
         return self.vjp(ctx, gradient) if want_input else None
 
     def step_jacobians(self, ctx: Any, gradient: Array | None) -> Iterable[StepJacobians]:
-        """The transposed Jacobians of a recurrent layer's state by the one before, of each inner layer and
-        direction; none by default.
+        """Yield the transposed Jacobians of a recurrent layer's steps, per inner layer and direction.
 
-        gradient  by the layer's output, of the last way back; None before one
+        Parameters
+        ----------
+        ctx : Context
+            The layer's part of the pass.
+        gradient : array or None
+            The gradient by the output, of the last backward pass.
         """
         return ()
 
@@ -280,13 +388,13 @@ class Layer(abc.ABC):
 
 
 def as_argument(value: Any) -> Any:
-    """An argument as JSON holds it: a pair as one number where both sides agree, else as a list."""
+    """An argument as a JSON value: a pair of equal numbers as one number, others as a list."""
     if isinstance(value, tuple) and len(value) == 2:
         return value[0] if value[0] == value[1] else list(value)
     return value
 
 
 def uniform_fan_in(generator: np.random.Generator, shape: Shape, fan_in: int) -> np.ndarray:
-    """PyTorch's default for weights and biases: uniform in ±1/sqrt(fan_in); zeros where fan_in is 0."""
+    """Uniform values in ±1/sqrt(fan_in), PyTorch's default; zeros if fan_in is 0."""
     bound = 1.0 / math.sqrt(fan_in) if fan_in else 0.0
     return generator.uniform(-bound, bound, shape)

@@ -34,16 +34,44 @@ PATCH_BYTES = 16 << 20
 
 
 class Conv2d(Weighted):
-    """Cross-correlation of images (in_channels, height, width) with zero padding, as PyTorch's.
+    """Cross-correlation of images (in_channels, height, width).
 
-    weight (out_channels, in_channels / groups, *kernel_size), bias (out_channels,).
+    Parameters
+    ----------
+    in_channels, out_channels : int
+        Number of channels.
+    kernel_size : int or tuple of int
+        Rows and columns of the kernel.
+    stride : int or tuple of int, default: 1
+        Distance between windows.
+    padding : int, tuple of int, "valid" or "same", default: 0
+        Zeros on each side. "valid" is none. "same" keeps the input's size for stride 1.
+    dilation : int or tuple of int, default: 1
+        Distance between the elements of a window.
+    groups : int, default: 1
+        Number of groups of channels.
+    bias : bool, default: True
+        Whether to add a bias.
+    padding_mode : {"zeros"}, default: "zeros"
+        Only zeros are supported.
+    mask : array, optional
+        Of the weight's shape. Weights where it is 0 stay 0 and are left out of the Jacobian's pattern.
 
-    padding  an integer, a pair, "valid" (none), or "same" (output of the input's size; stride 1 only,
-             the odd row or column goes after the input)
-    mask     optional array of the weight's shape: weights where it is 0 are 0 and stay 0, and are left
-             out of the Jacobian's pattern
+    Raises
+    ------
+    ShapeError
+        If the arguments or the input do not fit.
 
-    Raises ShapeError for arguments that do not fit each other.
+    Notes
+    -----
+    Parameters: weight (out_channels, in_channels / groups, rows, columns) and bias (out_channels,).
+
+    Examples
+    --------
+    >>> import bppsa_cupy as bp
+    >>> layer = bp.Conv2d(3, 6, 5)
+    >>> layer.output_shape((3, 32, 32)), layer.jacobian((3, 32, 32)).pattern.shape
+    ((6, 28, 28), (3072, 4704))
     """
 
     arguments = (
@@ -92,7 +120,7 @@ class Conv2d(Weighted):
         self.mask = as_mask(name, mask, self.weight_shape)
 
     def geometry(self, input_shape: Shape) -> Conv2dGeometry:
-        """The sizes for one input shape. Raises ShapeError where the input does not fit."""
+        """The sizes for an input shape. Raises ShapeError if the input does not fit."""
         check_images(self.name, input_shape, self.in_channels)
         total = [self.dilation[k] * (self.kernel_size[k] - 1) for k in (0, 1)]
         if self.padding == "same":

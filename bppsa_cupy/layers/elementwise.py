@@ -26,10 +26,7 @@ from bppsa_cupy.raw_kernels.kernel import Kernel
 
 
 class Elementwise(Layer):
-    """y = f(x), element by element; any shape, and no arguments unless a subclass adds them.
-
-    diagonal  the class of the transposed Jacobian, which is made of the number of elements
-    """
+    """Base class of elementwise layers, y = f(x), for any shape."""
 
     diagonal: ClassVar[type[DiagonalJacobian]]
 
@@ -41,17 +38,13 @@ class Elementwise(Layer):
 
 
 class Activation(Elementwise):
-    """y = f(x) where f and f' cost little more than f: the forward pass keeps f'(x), and the way back, by
-    whatever method, only multiplies.
-
-    kernel  takes (input, output, slope, size) and then `scalars()`
-    """
+    """Base class of activations whose forward pass stores f'(x)."""
 
     diagonal = ActivationJacobian
     kernel: ClassVar[Kernel]
 
     def scalars(self) -> tuple[float, ...]:
-        """What the kernel takes of the layer's arguments; by default all of them."""
+        """Arguments of the kernel after (input, output, slope, size); by default all of the layer's."""
         return tuple(self.config().values())
 
     def forward(self, ctx: Context, x: Array) -> Array:
@@ -66,7 +59,18 @@ class Activation(Elementwise):
 
 
 class ReLU(Elementwise):
-    """y = max(x, 0), elementwise; any shape. The derivative at 0 is 0, as PyTorch's."""
+    """Rectified linear unit, y = max(x, 0), for any shape.
+
+    Notes
+    -----
+    The derivative at 0 is 0, as in PyTorch.
+
+    Examples
+    --------
+    >>> import bppsa_cupy as bp
+    >>> bp.Sequential([bp.ReLU()], (3,), device="host").forward([[-1, 0, 2]]).tolist()
+    [[0.0, 0.0, 2.0]]
+    """
 
     diagonal = ReLUJacobian
     backward_reads = ("output",)
@@ -84,8 +88,28 @@ class ReLU(Elementwise):
 
 
 class LeakyReLU(Activation):
-    """y = x above 0, else negative_slope x (Maas et al. 2013); any shape. The derivative at 0 is
-    negative_slope, as PyTorch's. Raises ShapeError for a slope that is no finite number."""
+    """Leaky ReLU (Maas et al. 2013): y = x above 0, else negative_slope x; any shape.
+
+    Parameters
+    ----------
+    negative_slope : float, default: 0.01
+        Slope below 0.
+
+    Raises
+    ------
+    ShapeError
+        If the slope is no finite number.
+
+    Notes
+    -----
+    The derivative at 0 is negative_slope, as in PyTorch.
+
+    Examples
+    --------
+    >>> import bppsa_cupy as bp
+    >>> bp.Sequential([bp.LeakyReLU(0.5)], (3,), device="host").forward([[-1, 0, 2]]).tolist()
+    [[-0.5, 0.0, 2.0]]
+    """
 
     arguments = ("negative_slope",)
     kernel = leaky_relu_forward
@@ -95,8 +119,29 @@ class LeakyReLU(Activation):
 
 
 class ELU(Activation):
-    """y = x above 0, else alpha (e^x - 1) (Clevert et al. 2016); any shape. The derivative at 0 is alpha,
-    as PyTorch's. Raises ShapeError for an alpha that is no finite number."""
+    """Exponential linear unit (Clevert et al. 2016): y = x above 0, else alpha (e^x - 1); any shape.
+
+    Parameters
+    ----------
+    alpha : float, default: 1.0
+        Factor below 0.
+
+    Raises
+    ------
+    ShapeError
+        If alpha is no finite number.
+
+    Notes
+    -----
+    The derivative at 0 is alpha, as in PyTorch.
+
+    Examples
+    --------
+    >>> import bppsa_cupy as bp
+    >>> net = bp.Sequential([bp.ELU()], (3,), dtype="float64", device="host")
+    >>> net.forward([[-1, 0, 2]]).round(4).tolist()
+    [[-0.6321, 0.0, 2.0]]
+    """
 
     arguments = ("alpha",)
     kernel = elu_forward
@@ -106,7 +151,15 @@ class ELU(Activation):
 
 
 class SiLU(Activation):
-    """y = x / (1 + e^-x) (Elfwing et al. 2018), also called swish; any shape."""
+    """Sigmoid linear unit, or swish (Elfwing et al. 2018): y = x / (1 + e^-x); any shape.
+
+    Examples
+    --------
+    >>> import bppsa_cupy as bp
+    >>> net = bp.Sequential([bp.SiLU()], (3,), dtype="float64", device="host")
+    >>> net.forward([[-1, 0, 2]]).round(4).tolist()
+    [[-0.2689, 0.0, 1.7616]]
+    """
 
     kernel = silu_forward
 
@@ -116,10 +169,25 @@ FORMS = ("none", "tanh")
 
 
 class GELU(Activation):
-    """y = x F(x), F being the normal distribution's function (Hendrycks and Gimpel 2016); any shape.
+    """Gaussian error linear unit (Hendrycks and Gimpel 2016): y = x Φ(x); any shape.
 
-    approximate  "none", or "tanh": F(x) = (1 + tanh(sqrt(2 / π) (x + 0.044715 x³))) / 2
-    Raises ShapeError for another word.
+    Parameters
+    ----------
+    approximate : {"none", "tanh"}, default: "none"
+        "none" uses the normal distribution function Φ. "tanh" uses
+        (1 + tanh(sqrt(2 / π) (x + 0.044715 x³))) / 2.
+
+    Raises
+    ------
+    ShapeError
+        If `approximate` is another word.
+
+    Examples
+    --------
+    >>> import bppsa_cupy as bp
+    >>> net = bp.Sequential([bp.GELU()], (3,), dtype="float64", device="host")
+    >>> net.forward([[-1, 0, 2]]).round(4).tolist()
+    [[-0.1587, 0.0, 1.9545]]
     """
 
     arguments = ("approximate",)
@@ -135,15 +203,44 @@ class GELU(Activation):
 
 
 class Sigmoid(Activation):
-    """y = 1 / (1 + exp(-x)), elementwise; any shape. As exact for large -x as for large x."""
+    """Logistic sigmoid, y = 1 / (1 + e^-x), for any shape.
+
+    Notes
+    -----
+    Results are as exact for large -x as for large x.
+
+    Examples
+    --------
+    >>> import bppsa_cupy as bp
+    >>> net = bp.Sequential([bp.Sigmoid()], (3,), dtype="float64", device="host")
+    >>> net.forward([[-1, 0, 2]]).round(4).tolist()
+    [[0.2689, 0.5, 0.8808]]
+    """
 
     kernel = sigmoid_forward
 
 
 class Softplus(Activation):
-    """y = log(1 + e^(beta x)) / beta, and x where beta x is above `threshold`; any shape.
+    """Softplus, y = log(1 + e^(beta x)) / beta, for any shape.
 
-    Raises ShapeError for a beta of 0, and arguments that are no finite numbers.
+    Parameters
+    ----------
+    beta : float, default: 1.0
+        Not 0.
+    threshold : float, default: 20.0
+        If beta x is larger, y = x.
+
+    Raises
+    ------
+    ShapeError
+        If beta is 0, or an argument is no finite number.
+
+    Examples
+    --------
+    >>> import bppsa_cupy as bp
+    >>> net = bp.Sequential([bp.Softplus()], (3,), dtype="float64", device="host")
+    >>> net.forward([[-1, 0, 2]]).round(4).tolist()
+    [[0.3133, 0.6931, 2.1269]]
     """
 
     arguments = ("beta", "threshold")
@@ -157,18 +254,46 @@ class Softplus(Activation):
 
 
 class Tanh(Activation):
-    """y = tanh(x), elementwise; any shape."""
+    """Hyperbolic tangent, y = tanh(x), for any shape.
+
+    Examples
+    --------
+    >>> import bppsa_cupy as bp
+    >>> net = bp.Sequential([bp.Tanh()], (3,), dtype="float64", device="host")
+    >>> net.forward([[-1, 0, 2]]).round(4).tolist()
+    [[-0.7616, 0.0, 0.964]]
+    """
 
     kernel = tanh_forward
 
 
 class Dropout(Elementwise):
-    """In training mode every element is 0 with probability p, and else divided by 1 - p; in evaluation mode
-    the output is the input. Any shape.
+    """In training mode, set elements to 0 with probability p and divide the others by 1 - p.
 
-    What is dropped follows from the network's seed, the layer's index and the number of the training pass
-    (`Context.draw`), and from the number of the sample in its batch: the same on every device and for both
-    dtypes. Raises ShapeError unless 0 <= p <= 1.
+    Parameters
+    ----------
+    p : float, default: 0.5
+        From 0 to 1.
+
+    Raises
+    ------
+    ShapeError
+        If p is out of range.
+
+    Notes
+    -----
+    In evaluation mode the output is the input. The dropped elements follow from the network's seed, the
+    layer's index, the number of the training pass and the sample's position in the batch. They are the same
+    on every device and for both dtypes.
+
+    Examples
+    --------
+    >>> import bppsa_cupy as bp
+    >>> net = bp.Sequential([bp.Dropout(0.5)], (8,), device="host")
+    >>> sorted(set(net.forward([[1] * 8]).ravel().tolist()))
+    [0.0, 2.0]
+    >>> net.eval().forward([[1] * 8]).tolist() == [[1.0] * 8]
+    True
     """
 
     arguments = ("p",)
@@ -205,10 +330,25 @@ class Dropout(Elementwise):
 
 
 class Flatten(Layer):
-    """Joins the axes from `start_dim` to `end_dim` into one, the batch counted as axis 0, as PyTorch's.
+    """Join the axes from `start_dim` to `end_dim`, where axis 0 is the batch.
 
-    It only reshapes, so it is no element of the scan. The batch stays an axis of its own: start_dim = 0
-    raises ShapeError.
+    Parameters
+    ----------
+    start_dim : int, default: 1
+        Not 0: the batch stays an axis.
+    end_dim : int, default: -1
+        The last joined axis.
+
+    Raises
+    ------
+    ShapeError
+        If `start_dim` is 0, or an axis does not exist.
+
+    Examples
+    --------
+    >>> import bppsa_cupy as bp
+    >>> bp.Flatten().output_shape((3, 4, 4))
+    (48,)
     """
 
     arguments = ("start_dim", "end_dim")

@@ -24,13 +24,22 @@ def layer_records(
     path: str = "",
     gradient: Array | None = None,
 ) -> Iterator[JacobianRecord]:
-    """The records of a layer at a pass that went forward, their values newly filled: one of a layer with a
-    Jacobian; of a recurrent layer one an inner layer, direction and time.
+    """Yield the records of a layer at a finished forward pass.
 
-    shape        of its input, without the batch
-    operator     its transposed Jacobian for that shape, where it has one
-    index, path  where the layer is, as records tell it
-    gradient     by its output, of the last way back; None before one
+    Parameters
+    ----------
+    layer, ctx : Layer, Context
+        The layer and its part of the pass.
+    shape : tuple of int
+        Shape of its input, without the batch.
+    operator : TransposedJacobian or None
+        Its transposed Jacobian for that shape.
+    batch : int
+        Batch size.
+    index, path : int, str
+        The place of the layer in records.
+    gradient : array or None
+        Gradient by its output, of the last backward pass.
     """
     geometry, device = layer.describe(shape), ctx.device
     place: dict[str, Any] = {"geometry": geometry, "path": path}

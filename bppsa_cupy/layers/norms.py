@@ -31,19 +31,34 @@ def sizes(x: Any) -> tuple[int, int, int]:
 
 
 class BatchNorm(Layer):
-    """Normalises each channel over batch and positions; arguments, buffers and their updates are PyTorch's.
+    """Base class of batch normalization of channels.
 
-    weight γ, bias β (num_features,), where `affine`. Buffers, where `track_running_stats`: running_mean,
-    running_var (num_features,), num_batches_tracked ().
+    Parameters
+    ----------
+    num_features : int
+        Number of channels.
+    eps : float, default: 1e-5
+        Added to the variance.
+    momentum : float, optional, default: 0.1
+        Weight of a batch in the running statistics. None averages over all batches.
+    affine : bool, default: True
+        Whether to learn weight γ and bias β.
+    track_running_stats : bool, default: True
+        Whether to keep running statistics for evaluation mode.
 
-    In training mode the statistics are the batch's, the variance divided by N, the values a channel; the
-    running ones move towards them by `momentum`, the variance divided by N - 1 there, or are their means over
-    all batches where momentum is None. The transposed Jacobian, γ/σ·(I - 11ᵀ/N - x̂x̂ᵀ/N) a channel, couples
-    the samples, and so the layer is a barrier, crossed by its VJP. In evaluation mode the statistics are the
-    running ones and the layer is a diagonal element of the scan; without them it is as in training.
+    Raises
+    ------
+    ShapeError
+        If an argument is out of range, or a batch has only one value per channel to normalize.
 
-    Raises ShapeError for arguments that do not fit, and for a batch of one value a channel that is to be
-    normalised by its own statistics.
+    Notes
+    -----
+    Arguments, buffers and updates are those of PyTorch. Parameters: weight and bias (num_features,). Buffers:
+    running_mean and running_var (num_features,), num_batches_tracked ().
+
+    Training mode uses the statistics of the batch. The transposed Jacobian of a channel with N values is
+    γ/σ (I - 11ᵀ/N - x̂x̂ᵀ/N). It couples the samples, so a scan stops at the layer. In evaluation mode with
+    running statistics the Jacobian is diagonal.
     """
 
     arguments = ("num_features", "eps", "momentum", "affine", "track_running_stats")
@@ -67,14 +82,14 @@ class BatchNorm(Layer):
 
     @abc.abstractmethod
     def check_shape(self, input_shape: Shape) -> None:
-        """Raise ShapeError unless the layer takes this input."""
+        """Raise ShapeError unless the layer accepts this input."""
 
     def output_shape(self, input_shape: Shape) -> Shape:
         self.check_shape(input_shape)
         return input_shape
 
     def jacobian(self, input_shape: Shape) -> BatchNormJacobian:
-        """The Jacobian by fixed statistics."""
+        """The Jacobian for fixed statistics."""
         return BatchNormJacobian(input_shape[0], math.prod(input_shape[1:]))
 
     def vjp_multiply_adds(self, input_shape: Shape) -> int:
@@ -172,7 +187,30 @@ class BatchNorm(Layer):
 
 
 class BatchNorm1d(BatchNorm):
-    """Batch normalisation of (num_features,), or of (num_features, L) over batch and L."""
+    """Batch normalization of (num_features,), or of (num_features, L) over batch and L.
+
+    Parameters
+    ----------
+    num_features : int
+        Number of channels.
+    eps : float, default: 1e-5
+        Added to the variance.
+    momentum : float, optional, default: 0.1
+        Weight of a batch in the running statistics. None averages over all batches.
+    affine : bool, default: True
+        Whether to learn weight and bias, (num_features,) each.
+    track_running_stats : bool, default: True
+        Whether to keep running statistics for evaluation mode.
+
+    Examples
+    --------
+    >>> import bppsa_cupy as bp
+    >>> net = bp.Sequential([bp.BatchNorm1d(1)], (1,), dtype="float64", device="host")
+    >>> net.forward([[1], [3]]).round(3).tolist()
+    [[-1.0], [1.0]]
+    >>> net.buffers["0.running_mean"].round(3).tolist()
+    [0.2]
+    """
 
     def check_shape(self, input_shape: Shape) -> None:
         if len(input_shape) not in (1, 2) or input_shape[0] != self.num_features or None in input_shape:
@@ -183,18 +221,50 @@ class BatchNorm1d(BatchNorm):
 
 
 class BatchNorm2d(BatchNorm):
-    """Batch normalisation of images (num_features, height, width) over batch, height and width."""
+    """Batch normalization of images (num_features, height, width) over batch, height and width.
+
+    Parameters
+    ----------
+    num_features, eps, momentum, affine, track_running_stats
+        As in `BatchNorm1d`.
+
+    Examples
+    --------
+    >>> import bppsa_cupy as bp
+    >>> layer = bp.BatchNorm2d(3)
+    >>> layer.state_names()
+    ('weight', 'bias', 'running_mean', 'running_var', 'num_batches_tracked')
+    >>> layer.is_barrier(training=True), layer.is_barrier(training=False)
+    (True, False)
+    """
 
     def check_shape(self, input_shape: Shape) -> None:
         check_images(self.name, input_shape, self.num_features)
 
 
 class RMSNorm(Layer):
-    """y = x / sqrt(mean(x²) + eps) times a weight, the mean over the last axes (Zhang and Sennrich 2019).
+    """Root mean square normalization (Zhang and Sennrich 2019): y = x / sqrt(mean(x²) + eps) times a weight.
 
-    normalized_shape    sizes of these axes, or one size; the weight has that shape and begins at 1
-    eps                 None for the least step from 1 of the dtype
-    elementwise_affine  whether there is a weight
+    Parameters
+    ----------
+    normalized_shape : int or tuple of int
+        Sizes of the last axes, over which the mean is taken.
+    eps : float, optional
+        Default: the machine epsilon of the dtype.
+    elementwise_affine : bool, default: True
+        Whether to learn a weight of `normalized_shape`, which begins at 1.
+
+    Raises
+    ------
+    ShapeError
+        If an argument or the input does not fit.
+
+    Examples
+    --------
+    >>> import bppsa_cupy as bp
+    >>> net = bp.Sequential([bp.RMSNorm(2)], (2,), dtype="float64", device="host")
+    >>> net.forward([[3, 4]]).round(4).tolist()
+    [[0.8485, 1.1314]]
     """
 
     backward_reads = ("input",)
@@ -220,7 +290,7 @@ class RMSNorm(Layer):
 
     @property
     def width(self) -> int:
-        """Values that are normalised together."""
+        """The number of values that are normalized together."""
         return math.prod(self.normalized_shape)
 
     def output_shape(self, input_shape: Shape) -> Shape:

@@ -24,10 +24,7 @@ from bppsa_cupy.raw_kernels.pools import (
 
 
 class Pool2d(Layer):
-    """One number for each window of images (channels, height, width); arguments are PyTorch's.
-
-    Raises ShapeError for arguments that do not fit each other.
-    """
+    """Base class of pooling layers with PyTorch's arguments."""
 
     arguments: ClassVar[tuple[str, ...]] = ("kernel_size", "stride", "padding")
 
@@ -68,12 +65,36 @@ class Pool2d(Layer):
 
 
 class MaxPool2d(Pool2d):
-    """The maximum of each window of images (channels, height, width), as PyTorch's.
+    """Maximum of each window of images (channels, height, width).
 
-    The first of equal maxima gets the gradient; NaN is larger than every number. Positions outside the
-    input are no candidates.
+    Parameters
+    ----------
+    kernel_size : int or tuple of int
+        Size of a window.
+    stride : int or tuple of int, optional
+        Default: `kernel_size`.
+    padding : int or tuple of int, default: 0
+        Positions outside the input never are the maximum.
+    dilation : int or tuple of int, default: 1
+        Distance between the elements of a window.
+    ceil_mode : bool, default: False
+        Whether to round output sizes up.
 
-    Raises ShapeError for arguments that do not fit each other.
+    Raises
+    ------
+    ShapeError
+        If the arguments or the input do not fit.
+
+    Notes
+    -----
+    The first of equal maxima gets the gradient. NaN counts as the largest number. The Jacobian's pattern
+    holds every candidate of every window.
+
+    Examples
+    --------
+    >>> import bppsa_cupy as bp
+    >>> bp.MaxPool2d(2).output_shape((3, 8, 8))
+    (3, 4, 4)
     """
 
     arguments = (*Pool2d.arguments, "dilation", "ceil_mode")
@@ -96,12 +117,33 @@ class MaxPool2d(Pool2d):
 
 
 class AvgPool2d(Pool2d):
-    """The mean of each window of images (channels, height, width), as PyTorch's.
+    """Mean of each window of images (channels, height, width).
 
-    A window's sum is divided by `divisor_override` where that is given, else by its size: with
-    `count_include_pad` the part in the padded input, without it the part in the input.
+    Parameters
+    ----------
+    kernel_size : int or tuple of int
+        Size of a window.
+    stride : int or tuple of int, optional
+        Default: `kernel_size`.
+    padding : int or tuple of int, default: 0
+        Rows and columns of zeros on each side.
+    ceil_mode : bool, default: False
+        Whether to round output sizes up.
+    count_include_pad : bool, default: True
+        Whether the divisor counts the padding.
+    divisor_override : int, optional
+        Divisor of every sum.
 
-    Raises ShapeError for arguments that do not fit each other.
+    Raises
+    ------
+    ShapeError
+        If the arguments or the input do not fit.
+
+    Examples
+    --------
+    >>> import bppsa_cupy as bp
+    >>> bp.Sequential([bp.AvgPool2d(2)], (1, 2, 2), device="host").forward([[[[1, 2], [3, 6]]]]).tolist()
+    [[[[3.0]]]]
     """
 
     arguments = (*Pool2d.arguments, "ceil_mode", "count_include_pad", "divisor_override")

@@ -24,8 +24,12 @@ BRANCHES = ("body", "shortcut")
 class ResidualContext(Context):
     """A residual block's part of a pass.
 
-    inner       by branch, the contexts of its layers
-    by_outputs  by branch, the gradients by the outputs of its layers, by index, of the last way back
+    Attributes
+    ----------
+    inner : dict of str to list of Context
+        Contexts of the layers of each branch.
+    by_outputs : dict of str to dict of int to array
+        Gradients by layer outputs of each branch, of the last backward pass.
     """
 
     inner: dict[str, list[Context]] = field(default_factory=dict, repr=False)
@@ -52,16 +56,33 @@ class ResidualContext(Context):
 
 
 class Residual(Layer):
-    """y = body(x) + shortcut(x), each a sequence of layers; the shortcut of no layers is the identity.
+    """Residual block: y = body(x) + shortcut(x).
 
-    Any layers may be inside, residual blocks among them; recurrent ones begin with states of 0. Parameters
-    and buffers are named as PyTorch's nested modules name theirs: "body.0.weight", "shortcut.0.weight".
+    Parameters
+    ----------
+    body : sequence of Layer
+        The layers of the body. Residual blocks may be nested. Recurrent layers begin with states of 0.
+    shortcut : sequence of Layer, default: ()
+        The layers of the shortcut; none is the identity.
 
-    The layer is a barrier to the scan: I + J(body)ᵀ of two 3×3 convolutions as one CSR matrix would hold 25·C
-    entries a row. Its VJP is the body's plus the shortcut's.
+    Raises
+    ------
+    ShapeError
+        If layers do not fit, or body and shortcut have different output shapes. The message names the place.
 
-    Raises ShapeError, with the place inside, for layers that do not fit each other, and where body and
-    shortcut give different shapes.
+    Notes
+    -----
+    Parameters and buffers are named as in nested PyTorch modules: "body.0.weight", "shortcut.0.weight".
+
+    The scan stops at the layer: I + J(body)ᵀ of two 3×3 convolutions as one CSR matrix would hold 25 C
+    entries per row. Its VJP is the sum of the branches' VJPs.
+
+    Examples
+    --------
+    >>> import bppsa_cupy as bp
+    >>> layer = bp.Residual([bp.Linear(4, 4), bp.Tanh()])
+    >>> layer.output_shape((4,)), list(layer.parameter_shapes())
+    ((4,), ['body.0.weight', 'body.0.bias'])
     """
 
     context = ResidualContext
@@ -75,7 +96,7 @@ class Residual(Layer):
         self._stacks: dict[Shape, dict[str, LayerStack]] = {}
 
     def stacks(self, input_shape: Shape) -> dict[str, LayerStack]:
-        """The branches for this input shape. Raises ShapeError."""
+        """The branches for an input shape. Raises ShapeError."""
         if input_shape not in self._stacks:
             found = {}
             for name, layers in self.branches.items():
@@ -218,8 +239,7 @@ class Residual(Layer):
 
 
 def inner_draw(draw: tuple[int, int, int], branch: str, index: int) -> tuple[int, int, int]:
-    """What a layer inside draws from: the block's draw, its number hashed with the place inside, so that no
-    two layers of a network share one."""
+    """The draw of a layer inside a block, different for each place."""
     key, number, passes = draw
     return key, crc32(f"{number}.{branch}.{index}".encode()), passes
 
@@ -228,9 +248,16 @@ def inner_draw(draw: tuple[int, int, int], branch: str, index: int) -> tuple[int
 class Place:
     """A layer in a network.
 
-    path   "3", or inside of a block "3.body.0"
-    stack  the layers it is one of, and its `index` there
-    ctx    its part of a pass; None where the walk is of no pass
+    Attributes
+    ----------
+    path : str
+        "3", or "3.body.0" inside a block.
+    stack : LayerStack
+        The layers around it.
+    index : int
+        Its index in the stack.
+    ctx : Context or None
+        Its part of a pass.
     """
 
     path: str
@@ -248,9 +275,9 @@ class Place:
 
 
 def walk(stack: LayerStack, contexts: Sequence[Context] | None = None, path: str = "") -> Iterator[Place]:
-    """The layers in order, a block before those inside of it.
+    """Yield the layers in order, each block before the layers inside it, with their contexts.
 
-    contexts  of a pass; a block that the pass did not come to has nothing inside
+    A block that the pass did not reach has no layers inside.
     """
     for index, layer in enumerate(stack.layers):
         ctx = None if contexts is None else contexts[index]

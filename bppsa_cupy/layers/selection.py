@@ -18,11 +18,11 @@ MODES = ("zeros", "circular", "reflect")
 
 
 class Selection(Layer):
-    """Every output element is a copy of one input element, or 0. No parameters."""
+    """Base class of layers whose output elements are copies of input elements, or 0."""
 
     @abc.abstractmethod
     def pieces(self, input_shape: Shape) -> list[Piece]:
-        """Where the output has copies, and of what: pairs of indices into (B, *output) and (B, *input).
+        """Pairs of indices into (B, *output) and (B, *input) of the copied elements.
 
         The first piece of the input has no element twice.
         """
@@ -55,18 +55,19 @@ class Pad2d(Selection):
     ----------
     padding : int or (left, right, top, bottom)
         Pixels per side, at least 0.
-    mode : {"zeros", "circular", "reflect"}
+    mode : {"zeros", "circular", "reflect"}, default: "zeros"
         What the border holds: zeros, the opposite side, or the image mirrored at its outermost pixels.
 
     Raises
     ------
     ShapeError
-        For other arguments, and for images that are smaller than the padding ("reflect": not larger).
+        If an argument is out of range, or an image is smaller than the padding ("reflect": not larger).
 
     Examples
     --------
     A convolution with periodic boundary:
 
+    >>> import bppsa_cupy as bp
     >>> layers = [bp.Pad2d(1, "circular"), bp.Conv2d(3, 8, 3)]
     >>> bp.Sequential(layers, input_shape=(3, 6, 6)).output_shape
     (8, 6, 6)
@@ -123,10 +124,25 @@ class Pad2d(Selection):
 
 
 class PadShortcut(Selection):
-    """Every `stride`-th pixel of images (C, height, width), padded to `channels` channels with zeros, half of
-    them before the images' own, the odd one after. No parameters.
+    """Shortcut that takes every `stride`-th pixel and pads channels with zeros.
 
-    Raises ShapeError where the images have more than `channels` channels.
+    Parameters
+    ----------
+    channels : int
+        Output channels. Half of the new channels come before the old ones, the odd one after.
+    stride : int, default: 2
+        Distance between pixels.
+
+    Raises
+    ------
+    ShapeError
+        If the input has more channels.
+
+    Examples
+    --------
+    >>> import bppsa_cupy as bp
+    >>> bp.PadShortcut(8).output_shape((4, 16, 16))
+    (8, 8, 8)
     """
 
     arguments = ("channels", "stride")

@@ -19,16 +19,25 @@ Draws = Callable[[int], tuple[int, int, int]]
 
 
 class LayerStack:
-    """Layers in order; it never changes.
+    """An immutable sequence of layers.
 
-    layers       Layer objects
-    input_shape  of one sample
-    shapes       of one sample before the first layer and after each one
-    first_trained  the index of the first layer with parameters, or the number of layers where none has any:
-                 those after it need the gradients by their inputs
+    Parameters and masks are named by the layer's index and their own name: "0.weight".
 
-    Names of parameters, buffers and masks are the layers' own after their indices: "0.weight". Raises
-    ShapeError, naming the place, where a layer does not take what the one before it gives.
+    Attributes
+    ----------
+    layers : tuple of Layer
+        The layers in order.
+    input_shape : tuple of int
+        Shape of one sample.
+    shapes : tuple of tuple of int
+        Shapes of one sample before the first layer and after each layer.
+    first_trained : int
+        Index of the first layer with parameters, or the number of layers.
+
+    Raises
+    ------
+    ShapeError
+        If a layer does not accept the output shape of the previous layer.
     """
 
     def __init__(self, layers: Sequence[Layer], input_shape: Shape) -> None:
@@ -77,17 +86,16 @@ class LayerStack:
 
     @property
     def masks(self) -> dict[str, np.ndarray]:
-        """The masks of weights by parameter name, bool: True where a weight is kept; none where all are."""
+        """Masks by weight name, bool: True where a weight is kept."""
         return by_name(layer.masks() for layer in self.layers)
 
     @cached_property
     def maskable(self) -> tuple[str, ...]:
-        """The names of the weights that take a mask."""
+        """Names of the weights that accept a mask."""
         return self._names(layer.maskable() for layer in self.layers)
 
     def kept(self, device: str) -> dict[str, np.ndarray]:
-        """The weights that go by a list of what their masks keep, on the device of that name, with the kept
-        positions in each, flattened, ascending."""
+        """Kept positions, flattened and ascending, of weights whose layer uses a list of them."""
         return by_name(layer.kept(shape, device) for layer, shape in self._placed)
 
     @property
@@ -96,11 +104,11 @@ class LayerStack:
         return zip(self.layers, self.shapes[:-1], strict=True)
 
     def layers_with_masks(self, masks: Mapping[str, Any]) -> list[Layer]:
-        """Copies of the layers with these masks, by the weight's name, in place of all they have."""
+        """Copies of the layers with these masks, by weight name, instead of the present ones."""
         return with_masks(self.layers, masks)
 
     def describe_layers(self) -> list[dict[str, Any]]:
-        """Each layer's geometry as JSON holds it."""
+        """The geometry of each layer as JSON values."""
         return [layer.describe(shape) for layer, shape in self._placed]
 
     # ---- passes ----
@@ -116,8 +124,7 @@ class LayerStack:
         buffers: Mapping[str, Array],
         prefix: str = "",
     ) -> Context:
-        """A context of layer `index`, of no pass yet, on arrays that are named `prefix` and the stack's
-        names."""
+        """A new context of layer `index`, on arrays named `prefix` plus the names of the stack."""
         layer, start = self.layers[index], f"{prefix}{index}."
         names = layer.parameter_shapes()
         return layer.context(
@@ -133,8 +140,7 @@ class LayerStack:
     def forward(
         self, contexts: Sequence[Context], x: Array, training: bool, draws: Draws, layers: range | None = None
     ) -> Array:
-        """The output of `layers`, by default all, for `x`, the input of the first; fills their contexts.
-        Raises what the layers raise, a ShapeError with its place."""
+        """Return the output of `layers` (default: all) for the input `x`; fill their contexts."""
         for index in range(len(self.layers)) if layers is None else layers:
             x = forward_through(self.layers[index], contexts[index], x, training, draws(index), str(index))
         return x
@@ -147,10 +153,10 @@ class LayerStack:
         by_outputs: dict[int, Array],
         layers: range | None = None,
     ) -> Array | None:
-        """Equation 3, a layer at a time, over `layers`, by default all, from the gradient by the last one's
-        output; the gradient by the first one's input where it is wanted, or needed by a layer before.
+        """Run `layers` (default: all) backwards (equation 3) and return the gradient by their input.
 
-        by_outputs  takes the gradient by each layer's output
+        The result is None if it is neither wanted nor needed by an earlier layer. `by_outputs` receives the
+        gradient by each layer's output.
         """
         result: Array | None = gradient
         for index in reversed(range(len(self.layers)) if layers is None else layers):
@@ -169,7 +175,7 @@ class LayerStack:
 def forward_through(
     layer: Layer, ctx: Context, x: Array, training: bool, draw: tuple[int, int, int], place: str
 ) -> Array:
-    """A layer's output in a pass. Raises what it raises, a ShapeError with its place."""
+    """The output of a layer in a pass. A ShapeError gets the layer's place."""
     ctx.training, ctx.draw = training, draw
     try:
         return layer.forward(ctx, x)
@@ -180,8 +186,10 @@ def forward_through(
 def backward_input_first(
     layer: Layer, ctx: Context, gradient: Array, want_input: bool, later: list[Launch]
 ) -> Array | None:
-    """`layer.backward`, but calls that write the layer's parameter gradients are appended to `later` where
-    they share no work with the gradient by the input. Both ways give the same bits."""
+    """`layer.backward`, with parameter gradients appended to `later` where they share no work.
+
+    Both orders give the same bits.
+    """
     if type(layer).backward is not Layer.backward:
         return layer.backward(ctx, gradient, want_input)
     later.append(partial(layer.parameter_gradients, ctx, gradient))
@@ -189,7 +197,7 @@ def backward_input_first(
 
 
 def with_masks(layers: Sequence[Layer], masks: Mapping[str, Any], prefix: str = "") -> list[Layer]:
-    """Copies of layers with these masks, by `prefix`, the layer's index and the weight's name."""
+    """Copies of layers with these masks, by `prefix`, layer index and weight name."""
     result = []
     for index, layer in enumerate(layers):
         start = f"{prefix}{index}."
@@ -199,7 +207,7 @@ def with_masks(layers: Sequence[Layer], masks: Mapping[str, Any], prefix: str = 
 
 
 def by_name(of_layers: Iterable[Mapping[str, Value]]) -> dict[str, Value]:
-    """What each layer has by its own names, by the stack's: the layer's index comes first."""
+    """Values of all layers in one dict: the layer's index, then the layer's own name."""
     return {f"{index}.{name}": value for index, own in enumerate(of_layers) for name, value in own.items()}
 
 

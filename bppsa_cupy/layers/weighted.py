@@ -31,11 +31,10 @@ from bppsa_cupy.raw_kernels.sparse_conv2d import sparse_convolve, sparse_weight_
 
 
 class Weighted(Layer):
-    """A layer with a `weight` whose first axis is the outputs', and a `bias` (outputs,).
+    """Base class of layers with a weight (outputs, ...) and a bias (outputs,).
 
-    bias  whether it has one
-    mask  bool, read-only, of the weight's shape: weights where it is False are 0 and stay 0, and are left
-          out of the Jacobian's pattern; None keeps all
+    If the layer has a `mask`, a read-only bool array of the weight's shape, weights where it is False stay 0
+    and are left out of the Jacobian's pattern.
     """
 
     backward_reads = ("input",)
@@ -45,35 +44,34 @@ class Weighted(Layer):
     @property
     @abc.abstractmethod
     def weight_shape(self) -> Shape:
-        """The weight's shape, (outputs, ...); one output sums over the rest."""
+        """The shape of the weight, (outputs, ...)."""
 
     @abc.abstractmethod
     def convolution(self, input_shape: Shape) -> Conv2dGeometry:
-        """The layer as a convolution of samples, of which an input of this shape may be several."""
+        """The layer as a convolution, of which one input may hold several samples."""
 
     def samples(self, array: Array) -> Array:
-        """An input, an output or the gradient by one as that convolution has it: (samples, channels, height,
-        width)."""
+        """Return an array of the layer as (samples, channels, height, width) of that convolution."""
         return array
 
     @abc.abstractmethod
     def dense_forward(self, ctx: Context, x: Array, y: Array) -> None:
-        """Write the output `y` of `x` by all weights."""
+        """Write the output `y` of `x`, with all weights."""
 
     @abc.abstractmethod
     def dense_vjp(self, ctx: Context, gradient: Array, result: Array) -> None:
-        """Write the gradient by the input, `result`, from the one by the output, by all weights."""
+        """Write the gradient by the input into `result`, with all weights."""
 
     @abc.abstractmethod
     def dense_parameter_gradients(self, ctx: Context, gradient: Array) -> None:
-        """Write the gradients by all weights, and by the bias."""
+        """Write the gradients by all weights and by the bias."""
 
     def kept(self, input_shape: Shape, device: str) -> dict[str, np.ndarray]:
         kept = self._lists(input_shape)
         return {"weight": kept.index} if kept is not None and kept.is_quicker(device) else {}
 
     def vjp_multiply_adds(self, input_shape: Shape) -> int:
-        """Those of a dense product, padding included, or as many as take the time of one by list."""
+        """Multiply-adds of the dense product, padding included, or the equivalent for a list of weights."""
         geometry = self.convolution(input_shape)
         samples = math.prod(input_shape) // (geometry.in_channels * math.prod(geometry.in_size))
         weights, kept = math.prod(self.weight_shape), self._lists(input_shape)
@@ -113,8 +111,7 @@ class Weighted(Layer):
                 found[~finite] = other
 
     def waits(self, ctx: Context) -> bool:
-        """Whether the host waits for whether a sample is finite: where a mask is there and the layer goes by
-        all weights."""
+        """Whether the host waits to see if a sample is finite: a masked layer that uses all weights does."""
         kept = self._lists(ctx.input_shape)
         return kept is not None and not kept.is_quicker(ctx.device.name)
 
@@ -167,10 +164,33 @@ class Weighted(Layer):
 
 
 class Linear(Weighted):
-    """y = x Wᵀ + b over the last axis; weight (out_features, in_features), bias (out_features,).
+    """Linear map of the last axis: y = x Wᵀ + b.
 
-    mask  optional array of the weight's shape: weights where it is 0 are 0 and stay 0, and are left
-          out of the Jacobian's pattern
+    Parameters
+    ----------
+    in_features, out_features : int
+        Sizes of the last axis before and after.
+    bias : bool, default: True
+        Whether to add b.
+    mask : array, optional
+        Of the weight's shape. Weights where it is 0 stay 0 and are left out of the Jacobian's pattern.
+
+    Raises
+    ------
+    ShapeError
+        If the arguments or the input do not fit.
+
+    Notes
+    -----
+    Parameters: weight (out_features, in_features) and bias (out_features,).
+
+    Examples
+    --------
+    >>> import bppsa_cupy as bp
+    >>> bp.Linear(4, 3).output_shape((7, 4))
+    (7, 3)
+    >>> bp.Linear(2, 2, mask=[[1, 0], [0, 1]]).jacobian((2,)).pattern.nnz
+    2
     """
 
     arguments = ("in_features", "out_features", "bias")
@@ -233,7 +253,7 @@ def _lists_of(owner: Hashable, geometry: Conv2dGeometry, mask: np.ndarray) -> Ke
 
 @dataclass(frozen=True, eq=False)
 class Taps:
-    """A list of taps by rows of outputs, as `sparse_convolve` takes it: int32 arrays."""
+    """A list of weights by rows of outputs, as `sparse_convolve` reads it: int32 arrays."""
 
     indptr: np.ndarray
     channels: np.ndarray
@@ -246,12 +266,16 @@ class Taps:
 
 
 class KeptWeights:
-    """The weights that a mask keeps of a convolution, as lists for the way forward and the way back.
+    """The kept weights of a masked convolution, as lists for the forward and the backward pass.
 
-    index    (nnz,) int32, their positions in the flattened weight, ascending
-    forward  rows are output channels, taps in the order of `index`
-    back     rows are the input channels' phases by stride; a row's taps in the order of output channels, then
-             as the kernel lies, turned
+    Attributes
+    ----------
+    index : array of int32, (nnz,)
+        Positions in the flattened weight, ascending.
+    forward : Taps
+        Rows are output channels, weights in the order of `index`.
+    back : Taps
+        Rows are phases of input channels by stride.
     """
 
     def __init__(self, geometry: Conv2dGeometry, mask: np.ndarray) -> None:
@@ -260,8 +284,7 @@ class KeptWeights:
         self._uploaded: dict[tuple[Device, str], tuple[Array, ...]] = {}
 
     def is_quicker(self, device: str) -> bool:
-        """Whether a layer goes by these lists, and not by all weights (`rules.LISTED`). The batch does not
-        count, so that a sample's results are the same alone and among others."""
+        """Whether a layer uses these lists instead of all weights, whatever the batch size."""
         return listed_cost(self.geometry, device) * self.index.size < self.weights
 
     @cached_property
@@ -292,7 +315,7 @@ class KeptWeights:
         return _taps(own, g.in_channels * g.stride[0] * g.stride[1], outputs, downs, rights, order)
 
     def on(self, device: Device, way: str) -> tuple[Array, ...]:
-        """The arrays of "forward" or "back", or "index", on a device."""
+        """The arrays of "forward", "back" or "index" on a device."""
         if (device, way) not in self._uploaded:
             arrays = (self.index,) if way == "index" else getattr(self, way).arrays()
             upload = device.upload_index if way == "index" else device.asarray
@@ -302,8 +325,7 @@ class KeptWeights:
     # ---- passes ----
 
     def go(self, ctx: Context, given: Array, result: Array, way: str) -> None:
-        """Write the output of a batch, "forward", or "back" the gradient by the input from the one by the
-        output."""
+        """Write the output of a batch ("forward") or the gradient by the input ("back")."""
         g = self.geometry
         near, far = (g.in_channels, *g.in_size), (g.out_channels, *g.out_size)
         if way == "forward":
