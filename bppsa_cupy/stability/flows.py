@@ -29,7 +29,7 @@ def flow_of(source: Any, h0: Any, batch: int | None = None) -> Flow:
         )
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(source, torch.nn.Module):
-        from bppsa_cupy.torch.counterparts import is_recurrent, recurrent_counterpart
+        from bppsa_cupy.torch.analysis import is_recurrent, recurrent_counterpart
 
         if is_recurrent(source):
             known = recurrent_counterpart(source)

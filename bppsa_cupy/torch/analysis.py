@@ -2,29 +2,32 @@
 
 from __future__ import annotations
 
+import inspect
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from functools import partial
 from math import prod
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+from torch.nn.utils import parametrize
 from torch.nn.utils.rnn import PackedSequence
 
-from bppsa_cupy import functional
+from bppsa_cupy import functional, layers
 from bppsa_cupy.csr import Pattern
 from bppsa_cupy.devices import Device
 from bppsa_cupy.errors import DeviceError, PassError, ShapeError
+from bppsa_cupy.layers import Layer
 from bppsa_cupy.records.record import JacobianRecord
-from bppsa_cupy.records.records import JacobianRecords
+from bppsa_cupy.records.records import JacobianRecords, step_records
 from bppsa_cupy.system.memory import free_host_memory
 from bppsa_cupy.torch import checks
 from bppsa_cupy.torch.arrays import array_of, on_gpu_of, on_host
-from bppsa_cupy.torch.counterparts import Counterpart, counterpart, is_recurrent, recurrent_counterpart
-from bppsa_cupy.torch.packs import unpack
-from bppsa_cupy.torch.steps import jacobians_of_steps, name_of
+from bppsa_cupy.torch.engine_layer import engine_layer_of
+from bppsa_cupy.torch.modules import OverTime
+from bppsa_cupy.torch.pruned import Pruned, mask_of
 
 #: Modules that do one step of a recurrence.
 CELLS = (torch.nn.RNNCell, torch.nn.GRUCell, torch.nn.LSTMCell)
@@ -104,9 +107,9 @@ def _of_model(model: torch.nn.Module, given: tuple[Any, ...]) -> JacobianRecords
         look(name, module, arguments, named)
 
     with ExitStack() as hooks, torch.no_grad():
-        layers = list(_layers(model, ""))
-        names = {name for name, _ in layers}
-        for name, module in layers:
+        found_layers = list(_layers(model, ""))
+        names = {name for name, _ in found_layers}
+        for name, module in found_layers:
             _check_mode(name, module)
             hook = module.register_forward_pre_hook(partial(look, name), with_kwargs=True)
             hooks.callback(hook.remove)
@@ -117,7 +120,7 @@ def _of_model(model: torch.nn.Module, given: tuple[Any, ...]) -> JacobianRecords
         model(*given)
     if not calls:
         raise ShapeError(
-            f"jacobians of {type(model).__name__}: its forward calls none of its {len(layers)} layers"
+            f"jacobians of {type(model).__name__}: its forward calls none of its {len(found_layers)} layers"
         )
     return JacobianRecords(found)
 
@@ -204,7 +207,7 @@ def _of_recurrent(module: Any, index: int, path: str, input: Any, hx: Any = None
     lengths = None
     if isinstance(input, PackedSequence):
         checks.check_tensors(module, input.data, states, parameters)
-        x, lengths = unpack(type(module).__name__, input, module.input_size)
+        x, lengths = checks.unpack(type(module).__name__, input, module.input_size)
         if input.unsorted_indices is not None:
             x = x.index_select(0, input.unsorted_indices)
             lengths = lengths[input.unsorted_indices.cpu()]
@@ -290,32 +293,228 @@ def _dense_record(
             f"jacobians: {told} has no sparse Jacobian here, and dense ones of {batch} samples take {needed} "
             f"bytes, {free} are free: take a smaller batch"
         )
-    weights = torch.zeros_like(outputs)
 
-    def back() -> torch.Tensor:
-        """(B, rows) the gradients by x of the outputs, weighted."""
+    def back(by_outputs: torch.Tensor) -> torch.Tensor:
+        """(B, rows) the gradients by x."""
         try:
-            (found,) = torch.autograd.grad(
-                outputs, leaf, weights, retain_graph=True, allow_unused=True, materialize_grads=True
-            )
+            return by_sample(_gradients(outputs, (leaf,), by_outputs)).reshape(batch, rows)
         except RuntimeError as cause:
             raise PassError(f"jacobians: PyTorch has no derivatives of {told}: {cause}") from cause
-        return by_sample(found).reshape(batch, rows)
 
-    weights[:1] = torch.cos(torch.arange(columns))
-    if batch > 1 and bool(back()[1:].any()):
-        raise PassError(
-            f"jacobians: {told} couples the samples of a batch, so that none has a Jacobian of its own: take "
-            "a batch of one"
-        )
-    weights[:1] = 0
+    if batch > 1:
+        _check_samples(told, outputs, back)
+    weights = torch.zeros_like(outputs)
     values = np.empty((rows, columns, batch), dtype)
     for column in range(columns):
         weights[:, column] = 1
-        values[:, column] = back().T.to("cpu", getattr(torch, dtype.name)).numpy()
+        values[:, column] = back(weights).T.to("cpu", getattr(torch, dtype.name)).numpy()
         weights[:, column] = 0
     geometry = {"type": type(module).__name__, "input_shape": list(shape)}
     return JacobianRecord(
         index, type(module).__name__, Pattern.dense(rows, columns), values.reshape(rows * columns, batch),
         geometry=geometry, path=path,
     )  # fmt: skip
+
+
+# ---- the engine's layers of modules ----
+
+#: Layers whose name and arguments are those of a module of torch.nn, beside the recurrent ones, and RMSNorm,
+#: which has another eps by default.
+SAME = tuple(
+    kind
+    for name, kind in layers.LAYERS.items()
+    if hasattr(torch.nn, name) and not issubclass(kind, (layers.RMSNorm, layers.Recurrent))
+)
+MADE: dict[type[torch.nn.Module], Callable[..., Layer]] = {
+    getattr(torch.nn, kind.__name__): kind for kind in SAME
+} | {
+    torch.nn.ZeroPad2d: layers.Pad2d,
+    torch.nn.CircularPad2d: partial(layers.Pad2d, mode="circular"),
+    torch.nn.ReflectionPad2d: partial(layers.Pad2d, mode="reflect"),
+}
+
+
+class Counterpart(NamedTuple):
+    """The engine's layer of a module, and what a pass of it takes, by the layer's names."""
+
+    layer: Layer
+    parameters: dict[str, torch.Tensor]
+    buffers: dict[str, torch.Tensor]
+
+
+def is_recurrent(module: torch.nn.Module) -> bool:
+    """Whether it is torch.nn's RNN, GRU or LSTM, or a recurrent module of ours."""
+    return isinstance(module, OverTime) or kind_of(module) in (torch.nn.RNN, torch.nn.GRU, torch.nn.LSTM)
+
+
+def kind_of(module: torch.nn.Module) -> type[torch.nn.Module]:
+    """The module's class; of a parametrized or pruned one that which it had before."""
+    if isinstance(module, Pruned):
+        return next(kind for kind in type(module).__mro__ if kind in MADE)
+    return type(module).__mro__[1] if parametrize.is_parametrized(module) else type(module)
+
+
+def recurrent_counterpart(module: Any) -> Counterpart:
+    """That of a recurrent module. Raises ShapeError for proj_size."""
+    checks.check_arguments(module)
+    engine = engine_layer_of(
+        module.mode, module.input_size, module.hidden_size, module.num_layers, module.bias,
+        module.batch_first, module.bidirectional,
+    )  # fmt: skip
+    given = {name: getattr(module, name) for name in module._flat_weights_names}
+    return Counterpart(engine.layer, given, {})
+
+
+def counterpart(module: Any) -> Counterpart | None:
+    """That of another module; None where the engine has none of its kind, or none of its arguments."""
+    make = MADE.get(kind_of(module))
+    if make is None:
+        return None
+    options = {
+        name: getattr(module, name) for name in inspect.signature(make).parameters if hasattr(module, name)
+    }
+    if "bias" in options:
+        options["bias"] = options["bias"] is not None
+    mask = mask_of(module)
+    if mask is not None:
+        options["mask"] = mask.detach().cpu().numpy()
+    try:
+        layer = make(**options)
+    except ShapeError:
+        return None
+    parameters = {name: getattr(module, name) for name in layer.parameter_shapes()}
+    if mask is not None:
+        parameters["weight"] = torch.where(mask != 0, parameters["weight"], 0)
+    buffers = {name: getattr(module, name) for name in layer.initial_buffers()}
+    return Counterpart(layer, parameters, buffers)
+
+
+# ---- recurrences that are written in PyTorch ----
+
+
+def jacobians_of_steps(
+    step: Callable[[Any, Any], Any], x: Any, h0: Any, batch_first: bool
+) -> JacobianRecords:
+    """The records of every step of a recurrence, called as its caller would: in order, on a batch."""
+    states = h0 if isinstance(h0, (tuple, list)) else (h0,)
+    if not isinstance(x, torch.Tensor) or not all(isinstance(state, torch.Tensor) for state in states):
+        raise ShapeError(
+            f"jacobians of a step got x of {type(x).__name__} and h0 of {type(h0).__name__}: it takes a "
+            "tensor, and a tensor or a tuple of them"
+        )
+    axes, dtype = states[0].dim(), states[0].dtype
+    if any(state.dim() != axes or state.dtype != dtype for state in states) or axes not in (1, 2):
+        raise ShapeError(
+            f"jacobians of a step got h0 of {', '.join(map(_shown, states))}: it takes (B, S), or (S,) "
+            "without a batch, all of one dtype"
+        )
+    if dtype not in checks.DTYPES:
+        raise ShapeError(f"jacobians of a step got h0 of {dtype}: it takes torch.float32 or torch.float64")
+    batched = axes == 2
+    if batch_first and batched and x.dim() > 1:
+        x = x.swapaxes(0, 1)
+    batch = states[0].shape[0] if batched else 1
+    if not x.dim() or not len(x) or (batched and (x.dim() < 2 or x.shape[1] != batch)):
+        takes = f"(T, {batch}, ...), or (B, T, ...) with batch_first=True" if batched else "(T, ...)"
+        raise ShapeError(
+            f"jacobians of a step got x of {tuple(x.shape)} and h0 of {_shown(states[0])}: it takes {takes}"
+        )
+    sizes = [state.shape[-1] for state in states]
+    total = sum(sizes)
+    needed = len(x) * batch * total**2 * states[0].element_size()
+    if 2 * needed > (free := free_host_memory()):
+        raise DeviceError(
+            f"jacobians of {len(x)} steps of {batch} samples take {2 * needed} bytes, {free} are free: take "
+            "fewer steps, or samples"
+        )
+    name = name_of(step)
+    is_tuple = isinstance(h0, (tuple, list))
+    matrices = np.empty((len(x), batch, total, total), str(dtype).removeprefix("torch."))
+    before = [state.detach().clone() for state in states]
+
+    def call(x_t: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        h = tuple(state.clone() for state in before)  # a step may write into its arguments
+        return _checked_states(name, step(x_t.clone(), h if is_tuple else h[0]), states)
+
+    with torch.inference_mode(False), torch.enable_grad():
+        for t, x_t in enumerate(x.detach()):
+            before = [state.detach().requires_grad_() for state in before]
+            after = call(x_t)
+            try:
+                if not t and batch > 1:
+                    joined = torch.cat(after, -1)
+                    if joined.requires_grad:
+                        _check_samples(name, joined, partial(_gradients, joined, before))
+                matrices[t] = _matrices(after, before, batch).cpu().numpy()
+            except RuntimeError as cause:
+                if isinstance(cause, PassError):
+                    raise
+                raise PassError(
+                    f"jacobians: PyTorch has no gradient of {name}: {str(cause).splitlines()[0]}"
+                ) from cause
+            before = list(after)
+    return step_records(name, matrices)
+
+
+def _matrices(after: Sequence[torch.Tensor], before: Sequence[torch.Tensor], batch: int) -> torch.Tensor:
+    """The transposed Jacobians (B, S, S) of a step's result by the state before it."""
+    joined = torch.cat(tuple(after), -1)
+    total = joined.shape[-1]
+    if not joined.requires_grad:
+        return joined.new_zeros(batch, total, total)
+    basis = torch.eye(total, dtype=joined.dtype, device=joined.device)
+    basis = basis[:, None].expand(total, batch, total) if joined.dim() == 2 else basis
+
+    try:
+        rows = _gradients(joined, before, basis, is_grads_batched=True)
+    except RuntimeError:  # an operation whose backward pass torch.vmap does not take
+        rows = torch.stack([_gradients(joined, before, by_output) for by_output in basis])
+    return rows.reshape(total, batch, total).permute(1, 2, 0)
+
+
+def _checked_states(name: str, result: Any, states: Any) -> tuple[torch.Tensor, ...]:
+    """The state after a step. Raises ShapeError unless it is of the shapes before it."""
+    after = tuple(result) if isinstance(result, (tuple, list)) else (result,)
+    shapes = [tuple(state.shape) for state in states]
+    if [tuple(part.shape) if isinstance(part, torch.Tensor) else None for part in after] != shapes:
+        told = ", ".join(_shown(p) if isinstance(p, torch.Tensor) else type(p).__name__ for p in after)
+        raise ShapeError(
+            f"jacobians: {name}(x_t, h) gave {told} for h of {', '.join(map(_shown, states))}: a step "
+            "gives the next state, of the same shapes"
+        )
+    return after
+
+
+def name_of(function: Any) -> str:
+    """What records call a step."""
+    name = getattr(function, "__name__", type(function).__name__)
+    return name if name.isidentifier() else "step"
+
+
+def _shown(tensor: torch.Tensor) -> str:
+    return f"{tuple(tensor.shape)}"
+
+
+# ---- derivatives by autograd ----
+
+
+def _gradients(
+    result: torch.Tensor, given: Sequence[torch.Tensor], by_result: torch.Tensor, **options: Any
+) -> torch.Tensor:
+    """The gradients by what is given, side by side."""
+    found = torch.autograd.grad(
+        result, given, by_result, retain_graph=True, allow_unused=True, materialize_grads=True, **options
+    )
+    return found[0] if len(found) == 1 else torch.cat(found, -1)
+
+
+def _check_samples(told: str, result: torch.Tensor, back: Callable[[torch.Tensor], torch.Tensor]) -> None:
+    """Raise PassError where `back`, of a gradient by the result (B, n), shows that a sample's result follows
+    from another sample."""
+    weights = torch.zeros_like(result)
+    weights[0] = torch.cos(torch.arange(result.shape[1], dtype=result.dtype, device=result.device))
+    if bool(back(weights)[1:].any()):
+        raise PassError(
+            f"jacobians: {told} couples the samples of a batch, so that none has a Jacobian of its own: take "
+            "a batch of one"
+        )

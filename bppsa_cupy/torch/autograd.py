@@ -11,6 +11,7 @@ from torch.autograd import forward_ad
 
 from bppsa_cupy.errors import PassError
 from bppsa_cupy.torch.batches import Axes, is_batched, mapped, over_batched
+from bppsa_cupy.torch.cells import unrolled
 from bppsa_cupy.torch.engine_layer import Arguments, EngineLayer, engine_layer_named, engine_layer_of
 from bppsa_cupy.torch.graphs import hide_from_dynamo, is_recorded
 from bppsa_cupy.torch.passes import go_back, go_forward, pass_of, ticket_of
@@ -154,8 +155,6 @@ def second_derivatives(
 ) -> tuple[torch.Tensor | None, ...]:
     """The derivatives of `Gradients`' results, weighted by `gradients`, by those of `tensors` that are
     needed: of the pass in PyTorch's operations, so that they have derivatives of any order."""
-    from bppsa_cupy.torch.unrolled import unrolled  # SymPy, a third of a second
-
     places = [i for i, need in enumerate(needed) if need]
 
     def results(*values: torch.Tensor) -> tuple[torch.Tensor, ...]:
@@ -273,14 +272,14 @@ def is_without_derivatives() -> bool:
 ALL = True, True
 
 
-@torch.library.custom_op("bppsa_cupy::over_time", mutates_args=())
+@torch.library.custom_op(
+    "bppsa_cupy::over_time",
+    mutates_args=(),
+    schema="(Tensor x, Tensor? lengths, Tensor[] states, Tensor[] parameters, str text, bool keep)"
+    " -> Tensor[]",
+)
 def over_time(
-    x: torch.Tensor,
-    lengths: torch.Tensor | None,
-    states: Sequence[torch.Tensor],
-    parameters: Sequence[torch.Tensor],
-    text: str,
-    keep: bool,
+    x: Any, lengths: Any, states: Any, parameters: Any, text: str, keep: bool
 ) -> list[torch.Tensor]:
     """Output, states after the last step, and a ticket of the pass, which is kept where `keep` is set."""
     outputs, saved = go_forward(engine_layer_named(text), lengths, x, states, parameters, keep)
@@ -288,52 +287,34 @@ def over_time(
 
 
 @over_time.register_fake
-def _(
-    x: torch.Tensor,
-    lengths: torch.Tensor | None,
-    states: Sequence[torch.Tensor],
-    parameters: Sequence[torch.Tensor],
-    text: str,
-    keep: bool,
-) -> list[torch.Tensor]:
+def _(x: Any, lengths: Any, states: Any, parameters: Any, text: str, keep: bool) -> list[torch.Tensor]:
     layer = engine_layer_named(text).layer
     batch = x.shape[0 if layer.batch_first else 1]
-    features = layer.directions * layer.hidden_size
     state = layer.num_layers * layer.directions, batch, layer.hidden_size
     return [
-        x.new_empty((*x.shape[:2], features)),
+        x.new_empty((*x.shape[:2], layer.directions * layer.hidden_size)),
         *(x.new_empty(state) for _ in range(layer.cell.states)),
         torch.empty(1, dtype=torch.int64, device="cpu"),
     ]
 
 
-@torch.library.custom_op("bppsa_cupy::back_through_time", mutates_args=())
+@torch.library.custom_op(
+    "bppsa_cupy::back_through_time",
+    mutates_args=(),
+    schema="(Tensor ticket, Tensor? lengths, Tensor x, Tensor[] states, Tensor[] parameters,"
+    " Tensor by_output, Tensor[] by_states, str text) -> Tensor[]",
+)
 def back_through_time(
-    ticket: torch.Tensor,
-    lengths: torch.Tensor | None,
-    x: torch.Tensor,
-    states: Sequence[torch.Tensor],
-    parameters: Sequence[torch.Tensor],
-    by_output: torch.Tensor,
-    by_states: Sequence[torch.Tensor],
-    text: str,
+    ticket: Any, lengths: Any, x: Any, states: Any, parameters: Any, *gradients: Any
 ) -> list[torch.Tensor]:
     """The gradients by input, first states and parameters."""
+    by_output, by_states, text = gradients
     tensors = x, *states, *parameters, by_output, *by_states
     return list(Gradients.forward(engine_layer_named(text), ALL, len(states), ticket, lengths, *tensors))
 
 
 @back_through_time.register_fake
-def _(
-    ticket: torch.Tensor,
-    lengths: torch.Tensor | None,
-    x: torch.Tensor,
-    states: Sequence[torch.Tensor],
-    parameters: Sequence[torch.Tensor],
-    by_output: torch.Tensor,
-    by_states: Sequence[torch.Tensor],
-    text: str,
-) -> list[torch.Tensor]:
+def _(ticket: Any, lengths: Any, x: Any, states: Any, parameters: Any, *_: Any) -> list[torch.Tensor]:
     return [tensor.new_empty(tensor.shape) for tensor in (x, *states, *parameters)]
 
 

@@ -1,4 +1,4 @@
-"""What a module is given: refused by name where it does not fit."""
+"""What a module is given: refused by name where it does not fit; and packed sequences as padded ones."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
+from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
 
 from bppsa_cupy.errors import DeviceError, PassError, ShapeError
 from bppsa_cupy.torch.graphs import is_recorded
@@ -125,3 +126,30 @@ def check_states(module: Any, states: Sequence[torch.Tensor], batch: int | None)
                 f"{type(module).__name__} got hx of shape {tuple(state.shape)}: with this input it takes "
                 f"{shape}, that is (num_layers * directions{'' if batch is None else ', B'}, hidden_size)"
             )
+
+
+# ---- packs ----
+
+
+def unpack(name: str, pack: PackedSequence, features: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """The sequences (B, T, F) in the pack's own order, longest first, and their lengths (B,).
+
+    name  of the module, for messages
+
+    Raises ShapeError for a pack whose parts do not belong together.
+    """
+    data, sizes = pack.data, pack.batch_sizes
+    if data.dim() != 2 or data.shape[1] != features:
+        raise ShapeError(f"{name} got a pack of {tuple(data.shape)} values: it takes (steps, {features})")
+    if int(sizes.sum()) != data.shape[0] or bool((sizes[1:] > sizes[:-1]).any()) or int(sizes[-1]) < 1:
+        raise ShapeError(
+            f"{name} got a pack of {data.shape[0]} steps whose batch_sizes are {sizes.tolist()}: they must "
+            "fall, and their sum must be the steps; pack the sequences again, by pack_padded_sequence"
+        )
+    return pad_packed_sequence(PackedSequence(data, sizes), batch_first=True)
+
+
+def repack(y: torch.Tensor, lengths: torch.Tensor, pack: PackedSequence) -> PackedSequence:
+    """Outputs (B, T, columns) of sequences that `unpack` gave, packed as these were."""
+    data = pack_padded_sequence(y, lengths, batch_first=True).data
+    return PackedSequence(data, pack.batch_sizes, pack.sorted_indices, pack.unsorted_indices)

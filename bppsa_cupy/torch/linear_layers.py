@@ -12,9 +12,8 @@ from torch.nn.utils.rnn import PackedSequence
 from bppsa_cupy import layers
 from bppsa_cupy.errors import ShapeError
 from bppsa_cupy.layers.linear_recurrent import Library
-from bppsa_cupy.torch import cell_functions, checks
+from bppsa_cupy.torch import cells, checks
 from bppsa_cupy.torch.graphs import is_proxy, record_call
-from bppsa_cupy.torch.packs import repack, unpack
 from bppsa_cupy.torch.scan import linear_scan
 
 _LIBRARY = Library(
@@ -24,7 +23,7 @@ _LIBRARY = Library(
     stack=torch.stack,
     zeros=lambda array, shape: array.new_zeros(shape),
     steps=lambda array, count: torch.arange(count, device=array.device),
-    functions=cell_functions,
+    functions=cells,
 )
 
 
@@ -100,13 +99,13 @@ class LinearOverTime(torch.nn.Module):
 
     def _over_pack(self, pack: PackedSequence, hx: Any, parameters: Any) -> tuple[PackedSequence, Any]:
         self._check(pack.data, [] if hx is None else [hx], parameters)
-        x, lengths = unpack(type(self).__name__, pack, self.layer.input_size)
+        x, lengths = checks.unpack(type(self).__name__, pack, self.layer.input_size)
         checks.check_states(self, [] if hx is None else [hx], x.shape[0])
         order, back = pack.sorted_indices, pack.unsorted_indices
         first = hx if hx is None or order is None else hx.index_select(1, order)
         y, after = self.layer.forward_in(_LIBRARY, self._cell, parameters, x, lengths.to(x.device), first)
         after = after if back is None else after.index_select(1, back)
-        return (repack(y, lengths, pack) if y.dim() == 3 else y if back is None else y[back]), after
+        return (checks.repack(y, lengths, pack) if y.dim() == 3 else y if back is None else y[back]), after
 
     def step(self, input: torch.Tensor, hx: Any = None) -> tuple[torch.Tensor, torch.Tensor]:
         """Output (B, O) and state after one step, of (B, F) and the state that the step before gave. Raises

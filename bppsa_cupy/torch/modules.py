@@ -17,7 +17,6 @@ from bppsa_cupy.torch.autograd import apply, run
 from bppsa_cupy.torch.engine_layer import Arguments, engine_layer_of, mode_of
 from bppsa_cupy.torch.graphs import is_exported, is_proxy, record_call
 from bppsa_cupy.torch.handover import goes_to_pytorch
-from bppsa_cupy.torch.packs import repack, unpack
 
 
 class OverTime(torch.nn.Module):
@@ -140,7 +139,7 @@ class OverTime(torch.nn.Module):
         """`forward` of a pack: states come and go in the order of the sequences before they were packed."""
         checks.check_tensors(self, pack.data, states, parameters)
         checks.check_pack(self)
-        x, lengths = unpack(type(self).__name__, pack, self.input_size)
+        x, lengths = checks.unpack(type(self).__name__, pack, self.input_size)
         checks.check_states(self, states, x.shape[0])
         order, back = pack.sorted_indices, pack.unsorted_indices
         if order is not None:
@@ -148,7 +147,7 @@ class OverTime(torch.nn.Module):
         y, *after = self._over(x, lengths, True, states, parameters)
         if back is not None:
             after = [state.index_select(1, back) for state in after]
-        return repack(y, lengths, pack), _state(after)
+        return checks.repack(y, lengths, pack), _state(after)
 
     def _over(
         self, x: torch.Tensor, lengths: Any, batch_first: bool, states: Any, parameters: Any

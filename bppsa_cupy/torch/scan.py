@@ -184,17 +184,14 @@ def _differentiable(
     return (by_a.sum_to_size(a.shape), by_b, *(() if h0 is None else (by_h0,)))
 
 
-@torch.library.custom_op("bppsa_cupy::linear_scan", mutates_args=())
-def scan_operator(
-    a: torch.Tensor,
-    b: torch.Tensor,
-    h0: torch.Tensor | None,
-    lengths: torch.Tensor | None,
-    resets: torch.Tensor | None,
-    reverse: bool,
-) -> torch.Tensor:
+@torch.library.custom_op(
+    "bppsa_cupy::linear_scan",
+    mutates_args=(),
+    schema="(Tensor a, Tensor b, Tensor? h0, Tensor? lengths, Tensor? resets, bool reverse) -> Tensor",
+)
+def scan_operator(a: torch.Tensor, *arguments: Any) -> torch.Tensor:
     """The scan as an operator, which torch.compile leaves as it is."""
-    return go_forward(a, b, h0, lengths, resets, reverse)
+    return go_forward(a, *arguments)
 
 
 @scan_operator.register_fake
@@ -202,26 +199,21 @@ def _(a: torch.Tensor, b: torch.Tensor, *others: Any) -> torch.Tensor:
     return torch.empty(b.shape, dtype=b.dtype, device=b.device)
 
 
-@torch.library.custom_op("bppsa_cupy::linear_scan_backward", mutates_args=())
-def back_operator(
-    a: torch.Tensor,
-    h: torch.Tensor,
-    gradient: torch.Tensor,
-    h0: torch.Tensor | None,
-    lengths: torch.Tensor | None,
-    resets: torch.Tensor | None,
-    reverse: bool,
-) -> list[torch.Tensor]:
+@torch.library.custom_op(
+    "bppsa_cupy::linear_scan_backward",
+    mutates_args=(),
+    schema="(Tensor a, Tensor h, Tensor gradient, Tensor? h0, Tensor? lengths, Tensor? resets, bool reverse)"
+    " -> Tensor[]",
+)
+def back_operator(a: torch.Tensor, *arguments: Any) -> list[torch.Tensor]:
     """The gradients by a, b and h0."""
-    return go_back(a, h, gradient, h0, lengths, resets, reverse)
+    return go_back(a, *arguments)
 
 
 @back_operator.register_fake
 def _(a: torch.Tensor, h: torch.Tensor, *others: Any) -> list[torch.Tensor]:
-    return [
-        torch.empty(shape, dtype=h.dtype, device=h.device)
-        for shape in (a.shape, h.shape, (h.shape[0], h.shape[2]))
-    ]
+    shapes = a.shape, h.shape, (h.shape[0], h.shape[2])
+    return [torch.empty(shape, dtype=h.dtype, device=h.device) for shape in shapes]
 
 
 def _with_batch(tensor: Optional, dim: int | None, ndim: int, batch: int) -> tuple[Optional, int | None]:

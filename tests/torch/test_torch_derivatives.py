@@ -21,7 +21,7 @@ from torch_cases import assert_same, flat, pair
 import bppsa_cupy as bp
 import bppsa_cupy.torch as ours
 from bppsa_cupy.cells.definitions import DEFINITIONS
-from bppsa_cupy.torch.unrolled import step_of
+from bppsa_cupy.torch.cells import step_of
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*torch.jit.script:DeprecationWarning")  # PyTorch's own
 X = torch.linspace(-1, 1, 3 * 2 * 3, dtype=torch.float64).reshape(3, 2, 3)
@@ -103,7 +103,7 @@ def test_steps_are_the_cells_with_their_slopes_at_kinks(cell: bp.Cell) -> None:
         for numbers in group:
             numbers[:4] = 0
     groups = [[torch.tensor(numbers, requires_grad=True) for numbers in group] for group in points]
-    after = step_of(cell.definition)(*groups)
+    after = step_of(cell.form)(*groups)
     with np.errstate(all="ignore"):
         expected, kept = cell.form.functions.forward(*points)
     assert_same([state.detach() for state in after], list(map(torch.tensor, expected)))
