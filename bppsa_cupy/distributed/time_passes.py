@@ -236,7 +236,7 @@ class RankStack(Stack):
             gradient[...] = d.entering
             self._ranges.group.broadcast(gradient, self._ranges.order(d.walk.reverse)[0])
 
-    def _forward_pass(self, direction: Direction, method: str, free: int) -> Relayed:
+    def _forward_pass(self, direction: Direction, method: str) -> Relayed:
         return relayed_forward(self.device, direction, self._ranges)
 
     def _order(self, passes: list[Any]) -> list[int]:
@@ -246,5 +246,5 @@ class RankStack(Stack):
             return super()._order(passes)
         return sorted(range(len(turns)), key=lambda place: turns[place])
 
-    def _backward_pass(self, d: Direction, method: str, free: int) -> Relayed | RankTimeScan:
+    def _backward_pass(self, d: Direction, method: str) -> Relayed | RankTimeScan:
         return backward_pass(self.device, d, self._ranges, method)

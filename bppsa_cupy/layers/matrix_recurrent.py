@@ -21,7 +21,7 @@ from bppsa_cupy.timescan import (
     Stack,
     StackSize,
     WalkSize,
-    check_forward,
+    check_shared,
     choose_forward,
     kept_shapes,
     output_gradients,
@@ -420,9 +420,7 @@ class MatrixRecurrent(Recurrent):
         return ctx.stack
 
     def _bind_stack(self, ctx: MatrixContext, sizes: StackSize, shapes: dict[str, Shape]) -> Stack:
-        taken = ctx.missing_bytes(shapes)
-        if taken <= ctx.device.free_memory():  # else reserve says so
-            check_forward(ctx.device, sizes, self.forward_method, taken)
+        check_shared(ctx.device, sizes.walk)
         buffers = ctx.reserve(shapes)
         buffers["lengths"], ctx.whole = ctx.buffer("lengths", (sizes.walk.batch,), np.int64), None
         arrays = buffers, ctx.parameters, ctx.gradients

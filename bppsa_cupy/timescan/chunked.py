@@ -14,7 +14,6 @@ from functools import partial
 import numpy as np
 
 from bppsa_cupy.devices import Array, Device, Launch, rules
-from bppsa_cupy.errors import DeviceError
 from bppsa_cupy.raw_kernels import KERNELS
 from bppsa_cupy.raw_kernels.frames.twins import kernels_of
 from bppsa_cupy.timescan import serial
@@ -152,7 +151,6 @@ class TimeScan:
     entering  out, (P H, B), the gradient by the initial state
     method    "auto", "bp", "linear" (serial), "blelloch" or "hybrid" (by chunks), as net.backward takes them
     chunk     its length in steps; by default that of the rules, or the quickest measured on a GPU
-    free      bytes it may take; by default all the device has
     by_chunks  the scan by chunks, where that was chosen
 
     Law: every method and chunk length gives the same gradients up to rounding. Where a boundary is not
@@ -162,8 +160,7 @@ class TimeScan:
     nothing, and a call can be captured into a graph; what `reran` and `description` tell is what the host
     knows by then, of a GPU as a rule of the call before.
 
-    Raises DeviceError with the bytes needed and free, and the chunk length that would fit, before anything is
-    allocated.
+    Raises DeviceError where memory does not suffice.
     """
 
     def __init__(
@@ -176,11 +173,9 @@ class TimeScan:
         entering: Array,
         method: str = "auto",
         chunk: int | None = None,
-        free: int | None = None,
     ) -> None:
         size = walk.size
         way = WAYS[method]
-        free = device.free_memory() if free is None else free
 
         def scratch(other: Walk, length: int) -> TimeScan:
             by_output, boundary, *results = scratch_backward(device, other)
@@ -188,8 +183,7 @@ class TimeScan:
             return TimeScan(device, other, by_output, boundary, *results, *how)
 
         self.choice = choose_walk(
-            device, size, "backward", way, chunk=chunk, free=free if chunk is None else None,
-            needed=size.chunk_bytes, make=scratch,
+            device, size, "backward", way, chunk=chunk, make=scratch,
             by_rule=rules.backward_by_chunks(size.steps, size.walks, size.state),
         )  # fmt: skip
         if way == "serial":
@@ -198,14 +192,6 @@ class TimeScan:
         if self.choice.method == "serial":
             self._run = serial.backward(device, walk, gradient, last, size.steps, delta, entering)
             return
-        needed = size.chunk_bytes(self.choice.chunk)
-        if needed > free:
-            fits = size.fitting_chunk(free)
-            advice = "take method='linear'" if fits is None else f"chunks of {fits} steps or more would fit"
-            raise DeviceError(
-                f"{device.name}: a scan over {size.steps} steps by chunks of {self.choice.chunk} takes "
-                f"{needed} bytes, {free} are free for it: {advice}"
-            )
         again = partial(serial.backward_in_blocks, device, walk, gradient, last, size.steps, delta, entering)
         self._run = self.by_chunks = ChunkScan(
             device, walk, gradient, last, delta, entering, self.choice.chunk, again

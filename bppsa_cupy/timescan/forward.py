@@ -29,11 +29,10 @@ from typing import NamedTuple
 import numpy as np
 
 from bppsa_cupy.devices import Array, Device, Launch
-from bppsa_cupy.errors import DeviceError
 from bppsa_cupy.raw_kernels import KERNELS
 from bppsa_cupy.timescan import serial
 from bppsa_cupy.timescan.chunked import bind_reduce
-from bppsa_cupy.timescan.walk import StackSize, Walk, WalkSize
+from bppsa_cupy.timescan.walk import Walk, WalkSize
 from bppsa_cupy.timescan.ways import choose_walk
 
 #: Iterations after which the serial pass is run; and what a correction may be when they end, in units of the
@@ -262,11 +261,11 @@ class ChunkedForward:
 class TimeForward:
     """A forward pass of one walk, bound to its arrays: calling it fills `state`, `gates` and `final`.
 
-    method, free  those of `choose_forward`
+    method  of `choose_forward`
     """
 
-    def __init__(self, device: Device, walk: Walk, method: str, free: int) -> None:
-        chunk, self._reason = choose_forward(device, walk.size, method, free)
+    def __init__(self, device: Device, walk: Walk, method: str) -> None:
+        chunk, self._reason = choose_forward(device, walk.size, method)
         self._chunked: ChunkedForward | None = None
         if chunk:
             self._chunked = ChunkedForward(device, walk, chunk, diagonal=method == "quasi-newton")
@@ -287,40 +286,16 @@ class TimeForward:
         return f"{ran} ({self._reason})"
 
 
-def choose_forward(
-    device: Device, size: WalkSize, method: str = "auto", free: int | None = None
-) -> tuple[int, str]:
+def choose_forward(device: Device, size: WalkSize, method: str = "auto") -> tuple[int, str]:
     """The chunk length of a forward pass by chunks, and why; 0 for the serial pass.
 
     method  "serial", "newton", "quasi-newton", of an affine cell "chunked", or "auto": serial on the host;
             on a GPU the quickest of the serial pass and "newton", or "chunked", as measured
-    free    bytes that going by chunks may take; by default all the device has
-
-    Raises DeviceError with the bytes needed and free where no chunk length of a named method fits.
     """
 
     def scratch(walk: Walk, length: int) -> Launch:
         return ChunkedForward(device, walk, length) if length else serial.forward(device, walk)
 
-    free = device.free_memory() if free is None else free
     way = method if method in ("auto", "serial") else "chunked"
-    choice = choose_walk(device, size, "forward", way, free=free, needed=size.newton_bytes, make=scratch)
-    if choice.method == "serial":
-        return 0, choice.reason
-    if size.newton_bytes(choice.chunk) > free:
-        over = "a pass by" if size.cell.affine else "Newton's iteration over"
-        raise DeviceError(
-            f"{device.name}: {over} chunks of {choice.chunk} takes {size.newton_bytes(choice.chunk)} bytes, "
-            f"{free} are free for it: take forward_method='serial', or a smaller batch"
-        )
-    return choice.chunk, choice.reason
-
-
-def check_forward(device: Device, sizes: StackSize, method: str, taken: int) -> None:
-    """Raise DeviceError, with the bytes needed and free, where a block takes more shared memory than there
-    is, or the iterations that `method` asks for will not fit beside `taken` bytes that a stack has yet to
-    take."""
-    serial.check_shared(device, sizes.walk)
-    if method not in ("serial", "auto"):
-        free = (device.free_memory() - taken) // (sizes.layers * sizes.directions)
-        choose_forward(device, sizes.walk, method, max(0, free))
+    choice = choose_walk(device, size, "forward", way, make=scratch)
+    return (0 if choice.method == "serial" else choice.chunk), choice.reason

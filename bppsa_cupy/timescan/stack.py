@@ -262,17 +262,13 @@ class Stack:
         self._put_gradient = Exchange(device, lengths, first.by_input, inputs, out=True)
         self._forwards: list[Any] = []
         self._joins: list[Launch] = []
-        self._forward = self._bind_forward(forward_method, self._free_for_each())
+        self._forward = self._bind_forward(forward_method)
         self.graphs = None if any(getattr(one, "iterates", True) for one in self._forwards) else {}
         self._method: str | None = None
         self._scans: list[Any] = []
         self._backward: list[Launch] = []
         self._weights: list[Launch] | None = None
         self._to_input: list[Launch] | None = None
-
-    def _free_for_each(self) -> int:
-        """Bytes each pass over time may take, so that those of all layers and directions fit."""
-        return self.device.free_memory() // len(self.directions)
 
     # ---- forward ----
 
@@ -304,13 +300,13 @@ class Stack:
         for put in self._put_output:
             put(out, self.ends_early)
 
-    def _bind_forward(self, method: str, free: int) -> list[Launch]:
+    def _bind_forward(self, method: str) -> list[Launch]:
         launches: list[Launch] = []
         for number, layer in enumerate(self.layers):
             if number and len(layer) > 1:
                 self._joins.append(self._join(self.layers[number - 1], layer[0].values))
                 launches.append(self._joins[-1])
-            passes = [self._forward_pass(d, method, free) for d in layer]
+            passes = [self._forward_pass(d, method) for d in layer]
             self._forwards += passes
             for place in self._order(passes):
                 d = layer[place]
@@ -322,9 +318,9 @@ class Stack:
                 launches.append(passes[place])
         return launches
 
-    def _forward_pass(self, direction: Direction, method: str, free: int) -> Any:
+    def _forward_pass(self, direction: Direction, method: str) -> Any:
         """The pass of one direction from its first step to its last."""
-        return TimeForward(self.device, direction.walk, method, free)
+        return TimeForward(self.device, direction.walk, method)
 
     def _order(self, passes: list[Any]) -> list[int]:
         """The order in which those of an inner layer's directions are made."""
@@ -386,8 +382,7 @@ class Stack:
             if self.graphs is not None:
                 self.graphs.clear()
             self._scans, self._backward = [], []  # their memory is given back before others take theirs
-            free = self._free_for_each()
-            self._scans = [self._backward_pass(direction, method, free) for direction in self.directions]
+            self._scans = [self._backward_pass(direction, method) for direction in self.directions]
             self._backward = self._bind_backward()
             self._method = method
 
@@ -397,9 +392,9 @@ class Stack:
         for launch in self._backward:
             launch()
 
-    def _backward_pass(self, d: Direction, method: str, free: int) -> Any:
+    def _backward_pass(self, d: Direction, method: str) -> Any:
         """The pass of one direction from its last step to its first."""
-        return TimeScan(self.device, d.walk, d.by_output, d.boundary, d.delta, d.entering, method, free=free)
+        return TimeScan(self.device, d.walk, d.by_output, d.boundary, d.delta, d.entering, method)
 
     @property
     def backward_ways(self) -> tuple[str, ...]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -50,27 +49,6 @@ class WalkSize:
     def chunks(self, chunk: int) -> int:
         """How many chunks of `chunk` steps there are, the last of which may be shorter."""
         return -(-self.steps // chunk)
-
-    def chunk_bytes(self, chunk: int) -> int:
-        """Bytes a chunked pass back takes beside the arrays a serial one has: maps, exponents, offsets,
-        boundaries."""
-        chunks, size = self.chunks(chunk), self.state
-        maps = (chunks - 1) * self.walks * size
-        return (maps * size + maps + 2 * chunks * size * self.walks) * self.itemsize + maps * 4
-
-    def fitting_chunk(self, free: int) -> int | None:
-        """The shortest chunk length whose pass back takes at most `free` bytes; None where none does."""
-        longer = bisect_left(range(1, self.steps + 1), True, key=lambda c: self.chunk_bytes(c) <= free)
-        return longer + 1 if longer < self.steps else None
-
-    def newton_bytes(self, chunk: int) -> int:
-        """Bytes Newton's iteration takes beside the walk's own arrays: the walk by chunks, maps and
-        corrections."""
-        cell, chunks, size = self.cell, self.chunks(chunk), self.state
-        # The input is copied once more on its way into chunks.
-        rows = 2 * cell.gates * self.units + size + cell.kept * self.units
-        values = chunks * self.walks * (chunk * rows + size * size + 8 * size)
-        return values * self.itemsize + 4 * chunks * self.walks * size
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@ thread-block clusters, by the whole grid, or by a launch per step."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 from hashlib import sha256
@@ -208,8 +208,6 @@ def choose_walk(
     method: str,
     *,
     chunk: int | None = None,
-    free: int | None = None,
-    needed: Callable[[int], int],
     make: Callable[[Walk, int], Callable[[], None]],
     by_rule: bool = False,
 ) -> Choice:
@@ -219,8 +217,6 @@ def choose_walk(
             elsewhere. States above MAXIMAL_STATE, sequences of one step, and blocks that exceed the shared
             memory go serially
     chunk   its length, by default that of the rules
-    free    bytes the pass may take; longer chunks are taken where they need fewer
-    needed  bytes that a pass by chunks of a length takes
     make    binds the pass over a scratch walk by a chunk length, 0 for the serial pass
     by_rule  whether the rules take chunks for "auto"
     """
@@ -237,10 +233,7 @@ def choose_walk(
     on_host = device.shared_bytes is None
     if method == "auto" and on_host:
         return serially(f"the rule for {device.name}")
-    length = chunk
-    if length is None:
-        length = rules.chunk_length(on_host, size.steps)
-        length = length if free is None else fitting(size, length, free, needed)
+    length = rules.chunk_length(on_host, size.steps) if chunk is None else chunk
     if lack := shared_lack(device, size, verb, length):
         return serially(lack)
     if method != "auto":
@@ -252,8 +245,7 @@ def choose_walk(
     least = TRIED_STEPS if verb == "backward" or size.cell.affine else ITERATED_STEPS
     small = size.state <= TRIED_STATE and size.walks * size.state <= TRIED_ELEMENTS
     for name, one in lengths.items():
-        fits = one < size.steps and (free is None or needed(one) <= free)
-        if fits and small and size.steps >= least:
+        if one < size.steps and small and size.steps >= least:
             tried[name] = one
     default = next((name for name in tried if name.startswith(f"{rules.GPU_CHUNKS} ")), "serial")
     ways = {name: partial(_bind, device, size, make, one) for name, one in tried.items()}
@@ -269,10 +261,3 @@ def _bind(
     device: Device, size: WalkSize, make: Callable[[Walk, int], Callable[[], None]], chunk: int
 ) -> Callable[[], None]:
     return make(scratch_walk(device, size), chunk)
-
-
-def fitting(size: WalkSize, length: int, free: int, needed: Callable[[int], int]) -> int:
-    """The first of so many steps per chunk, twice, four times as many, … whose pass fits; the length where
-    none does."""
-    lengths: Iterable[int] = (length << k for k in range(size.steps.bit_length()))
-    return next((one for one in lengths if one < size.steps and needed(one) <= free), length)

@@ -9,8 +9,6 @@ from timescan_cases import CELLS, make_gradients, make_walk, run, torch_gradient
 from tolerances import assert_close
 
 from bppsa_cupy.devices import Device, get_device
-from bppsa_cupy.errors import DeviceError
-from bppsa_cupy.timescan.chunked import TimeScan
 
 
 @pytest.mark.parametrize("cell", CELLS)
@@ -93,19 +91,3 @@ def test_a_scan_that_is_called_again_forgets_the_last_time():
     serial = run(host, walk, gradient, last, method="linear")[2]
     assert not serial.reran and "again" not in serial.description
     assert serial.description == "serial (method 'linear')"
-
-
-def test_too_little_memory_is_said_before_anything_is_taken(monkeypatch):
-    host = get_device("host")
-    walk = make_walk(host, CELLS["tanh"], 1000, 20, 4, dtype="float32")
-    _, last = make_gradients(host, walk, False)
-    taken = host.allocated
-    monkeypatch.setattr(type(host), "free_memory", lambda self: 20_000)
-    with pytest.raises(
-        DeviceError, match=r"chunks of 2 takes \d+ bytes, 20000 are free for it: chunks of \d+ steps"
-    ):
-        TimeScan(host, walk, None, last, last, last, method="blelloch", chunk=2)
-    monkeypatch.setattr(type(host), "free_memory", lambda self: 10)
-    with pytest.raises(DeviceError, match="take method='linear'"):
-        TimeScan(host, walk, None, last, last, last, method="blelloch")
-    assert host.allocated == taken

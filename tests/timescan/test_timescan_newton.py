@@ -14,7 +14,6 @@ from timescan_cases import CELLS, make_walk
 
 import bppsa_cupy as bp
 from bppsa_cupy.devices import get_device
-from bppsa_cupy.errors import DeviceError
 from bppsa_cupy.timescan import serial
 from bppsa_cupy.timescan.forward import ChunkedForward, choose_forward
 
@@ -77,17 +76,6 @@ def test_auto_takes_the_serial_pass_on_the_host():
     assert choose(walk, "serial") == (0, "as asked for")
     chunk, reason = choose(walk, "newton")
     assert 0 < chunk < 500 and reason == "as asked for"
-
-
-def test_longer_chunks_are_taken_for_want_of_memory(monkeypatch):
-    host = get_device("host")
-    walk = make_walk(host, CELLS["tanh"], 20000, 12, 1, dtype="float32", forward=False)
-    chunk, reason = choose(walk, "newton")
-    assert chunk == 1250 and reason == "as asked for"
-    monkeypatch.setattr(type(host), "free_memory", lambda self: 1000)
-    assert choose(walk)[0] == 0
-    with pytest.raises(DeviceError, match=r"\d+ bytes, 1000 are free for it.*take forward_method='serial'"):
-        choose(walk, "newton")
 
 
 HOST = get_device("host")
