@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
+from functools import cache, lru_cache, partial
 from typing import Any, NamedTuple
 
 from bppsa_cupy.cells import Cell
@@ -10,6 +10,9 @@ from bppsa_cupy.functional.ahead import layer_named
 from bppsa_cupy.functional.pool import Pool, pool_of
 from bppsa_cupy.layers import CellLayer, MatrixRecurrent
 from bppsa_cupy.layers.cell_layers import ProjectedCellLayer
+
+#: A projected input at which a sigmoid is exactly 0.
+CLOSED = -1e4
 
 #: Cells that modules were made of, by digest: a module's text names its cell by it.
 _cells: dict[str, Cell] = {}
@@ -25,6 +28,33 @@ def projected_mode_of(cell: Cell) -> str:
     """The mode of a layer of this cell whose input is the projected input."""
     _cells[cell.digest] = cell
     return f"projected:{cell.digest}"
+
+
+@cache
+def resetting_mode_of(mode: str) -> tuple[str, list[float]]:
+    """The mode of a layer like those of `mode` that takes the projected input, and the inputs of the gates
+    that make every new state 0."""
+    if mode == "LSTM":  # c' = f c + i g, h' = o tanh(c')
+        return projected_mode_of(Cell.built_in("lstm")), [CLOSED, CLOSED, 0.0, 0.0]
+    if mode == "GRU":  # h' = (1 - z) tanh(x_n + r u_n) + z h
+        return projected_mode_of(Cell.built_in("gru")), [CLOSED, CLOSED, 0.0]
+    cell = _cells[mode.split(":")[1]] if mode.startswith("cell:") else Cell.built_in(mode.lower())
+    gates = *cell.gates, "keeps"
+    mode = projected_mode_of(
+        Cell(
+            f"{cell.name}_with_resets", gates=gates, states=cell.states, parameters=cell.parameters,
+            recurrent=cell.recurrent, step=partial(_kept_step, cell.definition.step),
+        )
+    )  # fmt: skip
+    return mode, [0.0] * len(gates)
+
+
+def _kept_step(step: Any, x: Any, u: Any, s: Any, p: Any) -> Any:
+    """A step whose new states are multiplied by one more gate."""
+    after = step(x, u, s, p)
+    if isinstance(after, dict):
+        return {name: x.keeps * value for name, value in after.items()}
+    return [x.keeps * value for value in after]
 
 
 #: What a module's layer is made of: mode, input_size, hidden_size, num_layers, bias, batch_first,

@@ -64,18 +64,19 @@ def goes_to_pytorch(module: Any, x: Any, hx: Any) -> bool:
     return _decide(key, steps, batch) if decision is None else decision
 
 
-def is_faster(mode: str, hidden: int, steps: int, batch: int, gradients: bool) -> bool:
+def is_faster(mode: str, hidden: int, steps: int, batch: int, gradients: bool, packed: bool) -> bool:
     """Whether PyTorch's operator is the faster one for a layer of these sizes on the CPU.
 
-    Measured for LSTM with AVX2 on one thread. Bounds of steps and samples are powers of two, as `_decisions`
-    has them.
+    Measured with AVX2 on one thread. Bounds of steps and samples are powers of two, as `_decisions` has them.
     """
     if steps == 1:
         return True
+    if packed:
+        return not gradients and hidden >= 96 and batch >= 16
     if mode != "LSTM":
         return False
     if gradients:
-        return hidden >= 48 and (steps < 16 or (batch < 8 and hidden >= 96))
+        return hidden >= (48 if steps < 16 else 96) and (steps < 16 or batch < (64 if steps < 64 else 32))
     return hidden >= 96 and (hidden < 512 or steps < 32 or batch < 8)
 
 
@@ -84,7 +85,7 @@ def _decide(key: Any, steps: int, batch: int) -> bool:
     mode, *sizes, bias, batch_first, both, drops, dtype, _, _, packed, states, gradients, waits = key
     if not steps or not batch or dtype not in (torch.float32, torch.float64):
         return False
-    if is_faster(mode, sizes[1], steps, batch, gradients):
+    if is_faster(mode, sizes[1], steps, batch, gradients, packed):
         _decisions[key] = True
         return True
     if waits or os.environ.get("BPPSA_WAIT") == "1" or torch.are_deterministic_algorithms_enabled():

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, ClassVar
 
 import torch
-from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
+from torch.nn.utils.rnn import PackedSequence
 
 from bppsa_cupy.arguments import as_instance
 from bppsa_cupy.cells import Cell
 from bppsa_cupy.errors import PassError, ShapeError
 from bppsa_cupy.torch import checks
 from bppsa_cupy.torch.autograd import apply, run
-from bppsa_cupy.torch.engine_layer import Arguments, engine_layer_of, mode_of
+from bppsa_cupy.torch.engine_layer import Arguments, engine_layer_of, mode_of, resetting_mode_of
 from bppsa_cupy.torch.graphs import is_exported, is_proxy, record_call
 from bppsa_cupy.torch.handover import goes_to_pytorch
 
@@ -104,18 +104,27 @@ class OverTime(torch.nn.Module):
             raise ShapeError(
                 f"{type(self).__name__} got {kinds}: with resets it takes tensors, and no PackedSequence"
             )
+        checks.check_arguments(self)
         checks.check_sequence(self, input)
+        if resets.dtype != torch.bool or resets.shape != input.shape[:-1]:
+            raise ShapeError(
+                f"{type(self).__name__} got resets of {resets.dtype} and shape {tuple(resets.shape)}: they "
+                f"must be torch.bool of {tuple(input.shape[:-1])}"
+            )
+        parameters = [getattr(self, name) for name in self._flat_weights_names]
         states = [] if hx is None else self._states(hx)
+        checks.check_tensors(self, input, states, parameters)
         axis = 0 if self.batch_first else 1
         is_batch = input.dim() == 3
         checks.check_states(self, states, input.shape[axis] if is_batch else None)
         if not is_batch:
-            input, resets = input.unsqueeze(axis), resets.unsqueeze(axis)
-            states = [state.unsqueeze(1) for state in states]
-        y, after = with_resets(self.forward, self, input, states, resets)
+            x, resets, states = input[:, None], resets[:, None], [state.unsqueeze(1) for state in states]
+        else:
+            x, resets = (input.transpose(0, 1), resets.T) if self.batch_first else (input, resets)
+        y, after = with_resets(self, x, states, resets, parameters)
         if is_batch:
-            return y, _state(after)
-        return y.squeeze(axis), _state([state.squeeze(1) for state in after])
+            return y.transpose(0, 1) if self.batch_first else y, _state(after)
+        return y.squeeze(1), _state([state.squeeze(1) for state in after])
 
     def step(self, input: Any, hx: Any = None) -> tuple[Any, Any]:
         """Output (B, H) and state after one step, of (B, F) and the state that the step before gave. Raises
@@ -300,52 +309,58 @@ def with_dropout(
 
 
 def with_resets(
-    call: Callable[[Any, Any], tuple[Any, Any]],
-    module: Any,
+    module: OverTime,
     x: torch.Tensor,
-    states: list[torch.Tensor],
+    states: Sequence[torch.Tensor],
     resets: torch.Tensor,
+    parameters: Sequence[torch.Tensor],
 ) -> tuple[torch.Tensor, list[torch.Tensor]]:
-    """Output and last states of `call`, which takes a pack and its first states, over sequences with resets.
+    """Output and last states of one pass over sequences with resets.
 
-    x       (B, T, F), or (T, B, F) without batch_first
-    states  before the first step, (num_layers D, B, H); without any they are zeros
-    resets  bool, of x's first two axes: the state before a marked step is zero. The reverse direction is cut
-            at the same place, between the step before and the marked one
+    x       (T, B, F)
+    states  before the first step, (num_layers D, B, H) each; without any they are zeros
+    resets  (T, B) bool
 
-    Raises ShapeError for resets of another shape or dtype.
+    One more step stands before each marked one, but for the first, whose gates make the state 0. Its
+    gradients are exact zeros.
     """
-    name = type(module).__name__
-    if not isinstance(resets, torch.Tensor) or resets.dtype != torch.bool or resets.shape != x.shape[:2]:
-        is_tensor = isinstance(resets, torch.Tensor)
-        given = f"{resets.dtype} of {tuple(resets.shape)}" if is_tensor else type(resets).__name__
-        raise ShapeError(f"{name} got resets of {given}: they must be torch.bool of {tuple(x.shape[:2])}")
-    if not module.batch_first:
-        x, resets = x.transpose(0, 1), resets.T
-    batch, steps = resets.shape
-    begins = resets.clone()
-    begins[:, 0] = True
-    starts = begins.flatten().nonzero()[:, 0]
-    ends = torch.cat([starts[1:], starts.new_tensor([batch * steps])])
-    lengths = ends - starts
+    steps, batch = resets.shape
+    mode, clearing = resetting_mode_of(module.mode)
+    hidden, directions = module.hidden_size, 2 if module.bidirectional else 1
+    cuts = resets.clone()
+    cuts[0] = False
+    before = cuts.cumsum(0)
+    lengths = steps + before[-1]
     longest = int(lengths.max())
-    places = starts[:, None] + torch.arange(longest, device=x.device)
-    values = x.flatten(0, 1)[places.clamp(max=batch * steps - 1)]
-    pack = pack_padded_sequence(values, lengths.cpu(), batch_first=True, enforce_sorted=False)
-    samples = starts // steps
-    first, last = starts % steps == 0, ends % steps == 0
-    if states:
-        goes_on = first & ~resets[samples, 0]
-        by_row = [last if module.bidirectional and row % 2 else goes_on for row in range(len(states[0]))]
-        carries = torch.stack(by_row)[..., None]
-        states = [torch.where(carries, state[:, samples], 0) for state in states]
-    output, after = call(pack, (states[0] if len(states) == 1 else tuple(states)) if states else None)
-    y, _ = pad_packed_sequence(output, batch_first=True)
-    number = begins.flatten().cumsum(0) - 1
-    offset = torch.arange(batch * steps, device=x.device) - starts[number]
-    y = y[number, offset].unflatten(0, (batch, steps))
-    ending = []
-    for state in after if isinstance(after, tuple) else (after,):
-        rows = [state[row, first if module.bidirectional and row % 2 else last] for row in range(len(state))]
-        ending.append(torch.stack(rows))
-    return (y if module.batch_first else y.transpose(0, 1)), ending
+    onward = torch.arange(steps, device=x.device)[:, None] + before
+    samples = torch.arange(batch, device=x.device)
+    each = len(parameters) // (module.num_layers * directions)
+    after: list[tuple[torch.Tensor, ...]] = []
+    for layer in range(module.num_layers):
+        outputs = []
+        for direction in range(directions):
+            row = layer * directions + direction
+            weight_ih, weight_hh, *rest = parameters[row * each : (row + 1) * each]
+            bias_ih = rest.pop(0) if module.bias else None
+            gates = torch.nn.functional.linear(x, weight_ih, bias_ih).flatten(0, 1)
+            more = len(clearing) * hidden - gates.shape[1]
+            if more:  # the gate that keeps states, or not
+                gates = torch.cat([gates, gates.new_ones(len(gates), more)], 1)
+            places = onward if direction == 0 else lengths - 1 - onward
+            places = (places * batch + samples).flatten()
+            clear = x.new_tensor(clearing).repeat_interleave(hidden)
+            spread = clear.expand(longest * batch, -1).index_copy(0, places, gates)
+            initial = [state[row] for state in states]
+            if direction == 0:
+                initial = [torch.where(resets[0, :, None], 0, state) for state in initial]
+            y, *last = run(
+                (mode, gates.shape[1], hidden, 1, module.bias, False, False),
+                spread.unflatten(0, (longest, batch)), lengths, [state[None] for state in initial],
+                [weight_hh, *rest],
+            )  # fmt: skip
+            outputs.append(y.flatten(0, 1).index_select(0, places).unflatten(0, (steps, batch)))
+            after.append(tuple(last))
+        x = outputs[0] if directions == 1 else torch.cat(outputs, -1)
+        if module.training and module.dropout and layer + 1 < module.num_layers:
+            x = torch.nn.functional.dropout(x, module.dropout)
+    return x, [torch.cat(each) for each in zip(*after, strict=True)]

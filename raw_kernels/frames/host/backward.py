@@ -9,6 +9,7 @@ from bppsa_cupy.raw_kernels.frames.host.samples import (
     earliest,
     ends_of_walks,
     give_states,
+    going,
     held_values,
     part_width,
     take_states,
@@ -65,13 +66,15 @@ def make_backward_lanes(form, full):
         for back in range(start, stop):
             s = last - back
             t = steps - 1 - s if reverse else s
+            # Blocks whose samples have all ended, as the last ones of a pack, hand on what they carry.
             if back > 0:
                 later = t - 1 if reverse else t + 1
+                moved = np.uint64(going(ends, later, LANES)) if later >= least else many
                 multiply_blocks(
                     packed, none, end - begin, sums_of_step * hidden, through,
-                    np.uint64((back - 1) & 1) * many * apart, L, apart, sums, zero, L, some, many,
+                    np.uint64((back - 1) & 1) * many * apart, L, apart, sums, zero, L, some, moved,
                 )  # fmt: skip
-                for number in range(many):
+                for number in range(moved):
                     i, u = number * whole + np.uint64(begin) * L, number * some
                     for _ in range(begin, end):
                         handed, made = load(carried, i), load(sums, u)
@@ -86,7 +89,13 @@ def make_backward_lanes(form, full):
             if s > 0:
                 former, shift = state, np.uint64((t + 1 if reverse else t - 1) * states) * plane
             now = np.uint64(back & 1) * many * apart
-            for number in range(many):
+            moved = np.uint64(going(ends, t, LANES)) if t >= least else many
+            for number in range(moved, many):
+                d = np.uint64(t * deltas) * plane + np.uint64(first) + number * L + np.uint64(begin) * B
+                for _ in range(begin, end):
+                    store_rows(delta, d, plane, load_rows(delta, d, plane, deltas, 0, count), count)
+                    d += B
+            for number in range(moved):
                 source = np.uint64(first) + number * L + np.uint64(begin) * B
                 o, y = np.uint64(t) * plane + source, np.uint64(t * states) * plane + source
                 e = shift + source
@@ -183,7 +192,7 @@ def make_backward_rows(form):
                         will_read(through, place, hidden, 1)
                 multiply_rows(
                     packed, width // LANES, sums_of_step, hidden, through, now, spacing, apart, taken, none,
-                    row, count, back & 1 == 1,
+                    row, going(ends, later, 1), back & 1 == 1,
                 )  # fmt: skip
                 for c in range(count):
                     if later < ends[c]:

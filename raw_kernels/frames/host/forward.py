@@ -8,6 +8,7 @@ from bppsa_cupy.raw_kernels.frames.host.samples import (
     earliest,
     ends_of_walks,
     give_states,
+    going,
     held_values,
     part_width,
     take_states,
@@ -62,11 +63,24 @@ def make_forward_lanes(form, full):
             t = steps - 1 - s if reverse else s
             now = np.uint64(s & 1) * many * apart
             later = many * apart - now
+            # Blocks whose samples have all ended, as the last ones of a pack, keep their states.
+            some = np.uint64(going(ends, t, LANES)) if t >= least else many
             multiply_blocks(
                 packed, bias, sums_of_step * (end - begin), hidden, held, now, L, apart, sums, none, L, width,
-                many,
+                some,
             )  # fmt: skip
-            for number in range(many):
+            for number in range(some, many):
+                source = np.uint64(first) + number * L + np.uint64(begin) * B
+                y, v = np.uint64(t * states) * plane + source, np.uint64(t * kept) * plane + source
+                i = now + number * apart + np.uint64(begin) * L
+                n = later + number * apart + np.uint64(begin) * L
+                for _ in range(begin, end):
+                    before = load_rows(held, i, block, states, ALL, None)
+                    store_rows(held, n, block, before, None)
+                    store_rows(state, y, plane, before, count)
+                    store_rows(values, v, plane, load_rows(values, v, plane, kept, 0, count), count)
+                    y, v, i, n = y + B, v + B, i + L, n + L
+            for number in range(some):
                 source = np.uint64(first) + number * L + np.uint64(begin) * B
                 x = np.uint64(t * gates) * plane + source
                 y, v = np.uint64(t * states) * plane + source, np.uint64(t * kept) * plane + source
@@ -126,6 +140,7 @@ def make_forward_rows(form):
             t = steps - 1 - s if reverse else s
             now = np.uint64(s & 1) * np.uint64(count) * sample
             later = np.uint64(count) * sample - now
+            some = going(ends, t, 1)
             for c in range(count):
                 # Other threads wrote what is read here, and have read what was where this one writes.
                 will_read(held, np.int64(now) + c * states * whole, hidden, 1)
@@ -139,7 +154,7 @@ def make_forward_rows(form):
                 will_write(values, (t * kept + number) * plane + source, length, batch)
             multiply_rows(
                 packed, summed // LANES, 1, hidden, held, now, np.uint64(0), sample, taken, np.uint64(sums),
-                np.uint64(summed), count, s & 1 == 1,
+                np.uint64(summed), some, s & 1 == 1,
             )  # fmt: skip
             for gate in range(gates):
                 place = (t * gates + gate) * plane + source

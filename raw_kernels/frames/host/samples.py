@@ -86,6 +86,18 @@ def earliest(ends):
 
 
 @compiled()
+def going(ends, t, width):
+    """Blocks of `width` samples up to the last of which a sample has not ended at time `t`."""
+    count = ends.size // width
+    while count > 0:
+        for sample in range((count - 1) * width, count * width):
+            if ends[sample] > t:
+                return count
+        count -= 1
+    return 0
+
+
+@compiled()
 def units_of_sets(rows, unit, numbers, hidden, sets):
     """Unit parameters (sets, numbers, hidden), each row in whole vectors where units are the lanes."""
     width = hidden if rows is None else whole_vectors(hidden)
