@@ -59,8 +59,9 @@ def _exactly(array: Any, dtype: np.dtype) -> tuple[Any, bool]:
     """`array` as `dtype`, and whether every value is what it was; NaN stays NaN."""
     with np.errstate(all="ignore"):
         converted = array.astype(dtype)
-        same = converted.astype(array.dtype) == array
-        if array.dtype.kind == "f" and dtype.kind == "f":
+        back = converted.real if converted.dtype.kind == "c" and array.dtype.kind != "c" else converted
+        same = back.astype(array.dtype) == array
+        if array.dtype.kind == "f" and dtype.kind in "fc":
             same |= array != array
         return converted, bool(same.all())
 

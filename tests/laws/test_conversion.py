@@ -71,6 +71,8 @@ def test_a_conversion_changes_no_value(values):
         warnings.simplefilter("ignore")
         with np.errstate(all="ignore"):
             exact = np.array_equal(array.astype("f4").astype("f8"), array, equal_nan=True)
+        warnings.simplefilter("error", np.exceptions.ComplexWarning)
+        assert conversion.of_dtype("a", "b", array, np.dtype("c16"), "c").dtype == "c16"
         try:
             converted = conversion.of_dtype("a", "b", array, np.dtype("f4"), "c")
         except bp.ShapeError:
