@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import pairwise
+from itertools import groupby, pairwise
 from typing import Any
 
 import numpy as np
 import scipy.sparse
-from scipy.sparse.linalg import LinearOperator, svds
+from scipy.sparse.linalg import LinearOperator, aslinearoperator, svds
 
 from bppsa_cupy.arguments import as_integer
 from bppsa_cupy.errors import ShapeError
@@ -21,7 +21,8 @@ def end_to_end(records: Sequence[JacobianRecord], *, sample: int = 0) -> LinearO
     Parameters
     ----------
     records : sequence of JacobianRecord
-        One per layer, in order, without recurrent layers and residual blocks.
+        Those of all layers in order. Residual blocks may be among them, recurrent layers not. Batch
+        normalisation has records in evaluation mode only.
     sample : int, default 0
         The sample of the batch.
 
@@ -33,20 +34,20 @@ def end_to_end(records: Sequence[JacobianRecord], *, sample: int = 0) -> LinearO
     Raises
     ------
     ShapeError
-        Where the records are no chain of layers.
+        Where the records are no chain of layers and blocks.
 
     Examples
     --------
     >>> operator = bp.end_to_end(net.transposed_jacobians())
     >>> largest = scipy.sparse.linalg.svds(operator, 10, return_singular_vectors=False)
     """
-    return _operator(_matrices("end_to_end", records, sample))
+    return _chain(_blocks("end_to_end", records, sample))
 
 
 def depth_singular_values(
     records: Sequence[JacobianRecord], *, count: int | None = None, sample: int = 0
 ) -> list[np.ndarray]:
-    """The singular values of the Jacobian of every layer's output with respect to the network's input.
+    """The singular values of the Jacobian of each layer's or residual block's output by the network's input.
 
     Parameters
     ----------
@@ -58,7 +59,8 @@ def depth_singular_values(
     Returns
     -------
     list of ndarray
-        Per layer the singular values, largest first. Their ratio ``s[0] / s[-1]`` is the condition number.
+        Per layer or block the singular values, largest first. Their ratio ``s[0] / s[-1]`` is the condition
+        number.
 
     Raises
     ------
@@ -71,57 +73,86 @@ def depth_singular_values(
     >>> conditions = [s[0] / s[-1] for s in spectra]
     """
     owner = "depth_singular_values"
-    matrices = _matrices(owner, records, sample)
+    blocks = _blocks(owner, records, sample)
     if count is None:
-        product, result = matrices[0].T.toarray().astype(np.float64), []
-        for number, matrix in enumerate(matrices):
-            product = matrix.T @ product if number else product
+        product, result = np.eye(blocks[0].shape[1]), []
+        for block in blocks:
+            product = block @ product
             result.append(np.linalg.svd(product, compute_uv=False))
         return result
     count = as_integer(owner, "count", count, 1)
-    least = min(min(matrix.shape) for matrix in matrices)
+    least = min(min(block.shape) for block in blocks)
     if count >= least:
         raise ShapeError(
             f"{owner} got count={count}: it must be below {least}, the smallest side of a product"
         )
-    prefixes = (_operator(matrices[: end + 1]) for end in range(len(matrices)))
+    prefixes = (_chain(blocks[: end + 1]) for end in range(len(blocks)))
     found = (svds(prefix, count, return_singular_vectors=False, rng=0) for prefix in prefixes)
     return [np.sort(values)[::-1] for values in found]
 
 
-def _matrices(owner: str, records: Any, sample: int) -> list[scipy.sparse.csr_array]:
-    """The transposed Jacobians of consecutive layers."""
-    for record in records:
-        if record.inner is not None or record.path:
+def _blocks(owner: str, records: Any, sample: int, depth: int = 0) -> list[LinearOperator]:
+    """The Jacobians of consecutive layers and residual blocks.
+
+    depth  position of the layer's number in `_place`: 0 in the network, 2 in a block, 4 in a block of a block
+    """
+    found: list[tuple[str, LinearOperator]] = []
+    for _, group in groupby(records, lambda record: _place(owner, record)[depth]):
+        members = list(group)
+        branches = [_place(owner, record)[depth + 1 : depth + 2] for record in members]
+        if not any(branches):
+            matrices = (record.to_scipy(sample).T.astype(np.float64) for record in members)
+            labels = (record.label for record in members)
+            found += zip(labels, map(aslinearoperator, matrices), strict=True)
+            continue
+        label, sides = members[0].label, []
+        for name in (["body"], ["shortcut"]):
+            inside = [one for one, branch in zip(members, branches, strict=True) if branch == name]
+            sides += [_chain(_blocks(owner, inside, sample, depth + 2))] if inside else []
+        if len(sides) < 2:
+            sides.append(aslinearoperator(scipy.sparse.eye_array(sides[0].shape[1])))
+        if sides[0].shape != sides[1].shape:
             raise ShapeError(
-                f"{owner} got {record.label!r}: pass layers that follow each other, without recurrent layers "
-                "and residual blocks"
+                f"{owner} got a residual block from {label!r} with branches {sides[0].shape} and "
+                f"{sides[1].shape}: pass all records of the block"
             )
-    for before, after in pairwise(records):
-        if before.pattern.shape[1] != after.pattern.shape[0]:
+        found.append((label, sides[0] + sides[1]))
+    for (before, first), (after, second) in pairwise(found):
+        if first.shape[0] != second.shape[1]:
             raise ShapeError(
-                f"{owner} got {before.label!r} with {before.pattern.shape[1]} outputs before "
-                f"{after.label!r} with {after.pattern.shape[0]} inputs: pass consecutive layers"
+                f"{owner} got {before!r} with {first.shape[0]} outputs before {after!r} with "
+                f"{second.shape[1]} inputs: pass consecutive layers"
             )
-    if not len(records):
+    if not found:
         raise ShapeError(f"{owner} got no records: pass those of net.transposed_jacobians()")
-    return [record.to_scipy(sample) for record in records]
+    return [operator for _, operator in found]
 
 
-def _operator(matrices: list[scipy.sparse.csr_array]) -> LinearOperator:
-    """The product of the transposes, the last one first."""
+def _place(owner: str, record: JacobianRecord) -> list[str]:
+    """The numbers of layers and names of branches that lead to a layer, such as ["3", "body", "0"]."""
+    place = [str(record.layer), *filter(None, record.path.split("."))]
+    if record.inner is not None or not {"body", "shortcut"}.issuperset(place[1::2]) or len(place) % 2 == 0:
+        raise ShapeError(
+            f"{owner} got {record.label!r}: pass layers and residual blocks of bp.Sequential, in order and "
+            "without recurrent layers"
+        )
+    return place
+
+
+def _chain(blocks: list[LinearOperator]) -> LinearOperator:
+    """The product of Jacobians, the last one first."""
 
     def forward(v: np.ndarray) -> np.ndarray:
-        for matrix in matrices:
-            v = matrix.T @ v
+        for block in blocks:
+            v = block @ v
         return v
 
     def backward(v: np.ndarray) -> np.ndarray:
-        for matrix in reversed(matrices):
-            v = matrix @ v
+        for block in reversed(blocks):
+            v = block.H @ v
         return v
 
-    shape = matrices[-1].shape[1], matrices[0].shape[0]
+    shape = blocks[-1].shape[0], blocks[0].shape[1]
     return LinearOperator(
         shape, matvec=forward, rmatvec=backward, matmat=forward, rmatmat=backward, dtype=np.float64
     )

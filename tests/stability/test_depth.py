@@ -21,15 +21,30 @@ def test_orthogonal_layers_have_singular_values_of_one():
         np.testing.assert_allclose(values, 1, rtol=1e-12)
 
 
-def test_products_along_depth_are_those_of_dense_matrices():
-    layers = [bp.Conv2d(1, 3, 3), bp.ReLU(), bp.MaxPool2d(2), bp.Flatten(), bp.Linear(12, 5)]
-    net = bp.Sequential(layers, (1, 6, 6), dtype="float64", device="host", seed=2)
-    net.forward(RNG.standard_normal((3, 1, 6, 6)))
-    records = net.transposed_jacobians()
-    product, expected = np.eye(36), []
-    for record in records:
-        product = record.to_scipy(2).toarray().T @ product
-        expected.append(np.linalg.svd(product, compute_uv=False))
+NETWORKS = {
+    "plain": lambda: [bp.Conv2d(1, 3, 3), bp.ReLU(), bp.MaxPool2d(2), bp.Flatten(), bp.Linear(12, 5)],
+    "residual": lambda: [
+        bp.Conv2d(1, 2, 3), bp.ReLU(),
+        bp.Residual([bp.Pad2d(1, "circular"), bp.Conv2d(2, 2, 3), bp.Residual([bp.Tanh()])]),
+        bp.Residual([bp.Conv2d(2, 4, 2, 2), bp.Tanh()], [bp.PadShortcut(4)]), bp.Flatten(), bp.Linear(16, 5),
+    ],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_products_along_depth_are_those_of_autograd(name):
+    torch = pytest.importorskip("torch")
+    from bppsa_cupy.tools.torch_modules import torch_network
+
+    net = bp.Sequential(NETWORKS[name](), (1, 6, 6), dtype="float64", device="host", seed=2)
+    x = RNG.standard_normal((3, 1, 6, 6))
+    net.forward(x)
+    records, model, expected = net.transposed_jacobians(), torch_network(net), []
+    for end, layer in enumerate(net.layers, 1):
+        if not isinstance(layer, bp.Flatten):
+            jacobian = torch.autograd.functional.jacobian(model[:end], torch.tensor(x[2:]))
+            product = jacobian.numpy().reshape(-1, 36)
+            expected.append(np.linalg.svd(product, compute_uv=False))
     operator = bp.end_to_end(records, sample=2)
     np.testing.assert_allclose(operator @ np.eye(36), product, atol=1e-12)
     np.testing.assert_allclose(operator.H @ np.eye(5), product.T, atol=1e-12)
@@ -40,10 +55,25 @@ def test_products_along_depth_are_those_of_dense_matrices():
         np.testing.assert_allclose(few, wanted[:3], rtol=1e-8)
 
 
+def test_a_circular_convolution_has_the_singular_values_of_its_fourier_transform():
+    """Sedghi, Gupta & Long 2019: those of a matrix (outputs, inputs) per frequency."""
+    side, channels = 4, 64
+    layers = [bp.Pad2d(1, "circular"), bp.Conv2d(channels, channels, 3, bias=False)]
+    net = bp.Sequential(layers, (channels, side, side), dtype="float64", device="host", seed=0)
+    net.forward(np.zeros((1, channels, side, side)))
+    kernel = np.fft.fft2(net.parameters["1.weight"], (side, side), axes=(2, 3))
+    expected = np.sort(np.linalg.svd(kernel.transpose(2, 3, 0, 1), compute_uv=False).ravel())[::-1]
+    _, found = bp.depth_singular_values(net.transposed_jacobians())
+    np.testing.assert_allclose(found, expected, atol=1e-12)
+
+
 def test_records_that_are_no_chain_are_refused():
     net = bp.Sequential([bp.RNN(2, 3)], (4, 2), dtype="float64", device="host")
     net.forward(np.ones((1, 4, 2)))
-    for records in (net.transposed_jacobians(), []):
+    other = bp.Sequential(NETWORKS["residual"](), (1, 6, 6), dtype="float64", device="host")
+    other.forward(np.ones((1, 1, 6, 6)))
+    blocks = list(other.transposed_jacobians())
+    for records in (net.transposed_jacobians(), [], blocks[:2] + blocks[-1:], blocks[-4:-2] + blocks[-1:]):
         with pytest.raises(bp.ShapeError, match="pass"):
             bp.end_to_end(records)
 
@@ -73,9 +103,11 @@ def test_flossing_moves_exponents_to_zero():
     torch.manual_seed(0)
     weight = torch.nn.Parameter(0.5 * torch.randn(8, 8, dtype=torch.float64) / 8**0.5)
     x, h0 = torch.randn(20, 8, dtype=torch.float64), torch.zeros(8, dtype=torch.float64)
-    optimizer, losses = torch.optim.Adam([weight], lr=0.02), []
+    step, optimizer, losses = lambda x, h: torch.tanh(weight @ h + x), torch.optim.Adam([weight], lr=0.02), []
+    alone = lyapunov_exponents(lambda h: step(x[0], h), None, h0, count=3, steps=9)
+    assert torch.equal(alone, lyapunov_exponents(step, x[:1].expand(9, 8), h0, count=3))
     for _ in range(12):
-        loss = lyapunov_exponents(lambda x, h: torch.tanh(weight @ h + x), x, h0, count=3).square().mean()
+        loss = lyapunov_exponents(step, x, h0, count=3).square().mean()
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
