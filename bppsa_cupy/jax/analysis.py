@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from bppsa_cupy import functional
+from bppsa_cupy.arguments import as_integer
 from bppsa_cupy.errors import PassError, ShapeError
 from bppsa_cupy.jax.layers import OverTime
 from bppsa_cupy.jax.parts import as_given, check_sequence, sequence_axis
@@ -18,12 +19,13 @@ from bppsa_cupy.records.records import JacobianRecords, step_records
 
 
 def jacobians(
-    function: OverTime | Callable[[Any, Any], Any],
+    function: OverTime | Callable[..., Any],
     given: Any,
     x: Any,
     state: Any = None,
     *,
     lengths: Any = None,
+    steps: int | None = None,
 ) -> JacobianRecords:
     """The transposed Jacobians of every step of a recurrent layer, `jacobians(layer, params, x)`, or of a
     recurrence of one's own, `jacobians(step, x, h0)`.
@@ -31,9 +33,11 @@ def jacobians(
     layer   one of bppsa_cupy.jax; params, x, state and lengths are those of its call. There is a record a
             step, inner layer and direction
     step    h_next = step(x_t, h), which JAX can trace; its Jacobians by h are taken by jax.vjp
-    x       of a step: (T, B, ...), or (T, ...) where h0 has no batch
+    x       of a step: (T, B, ...), or (T, ...) where h0 has no batch; None for a step without inputs,
+            h_next = step(h)
     h0      the state before the first step, (B, S), or (S,) without a batch, or a pytree of such arrays,
             which are one state, in the order of jax.tree.leaves; of one dtype, float32 or float64
+    steps   the number of steps without inputs
 
     Values lie on the host. Raises ShapeError for what does not fit, and PassError for a step that couples the
     samples.
@@ -45,7 +49,7 @@ def jacobians(
             f"jacobians got a {type(function).__name__}: it takes a layer of bppsa_cupy.jax with params and "
             "x, or a function step(x_t, h) with sequences and the first state"
         )
-    return _of_steps(function, given, x)
+    return _of_steps(function, given, x, steps)
 
 
 def _of_layer(function: OverTime, params: Any, x: Any, state: Any, lengths: Any) -> JacobianRecords:
@@ -67,9 +71,9 @@ def _of_layer(function: OverTime, params: Any, x: Any, state: Any, lengths: Any)
     )
 
 
-def _of_steps(step: Callable[[Any, Any], Any], x: Any, h0: Any) -> JacobianRecords:
+def _of_steps(step: Callable[..., Any], x: Any, h0: Any, steps: int | None) -> JacobianRecords:
     """Steps one after the other in one compiled scan, on a batch, as the caller would."""
-    x, h0 = jnp.asarray(x), jax.tree.map(jnp.asarray, h0)
+    h0 = jax.tree.map(jnp.asarray, h0)
     states, form = jax.tree.flatten(h0)
     kinds = {(state.ndim, str(state.dtype)) for state in states}
     if len(kinds) != 1 or not kinds <= {(n, d) for n in (1, 2) for d in ("float32", "float64")}:
@@ -80,6 +84,10 @@ def _of_steps(step: Callable[[Any, Any], Any], x: Any, h0: Any) -> JacobianRecor
         )
     batched = states[0].ndim == 2
     batch = states[0].shape[0] if batched else 1
+    is_autonomous = x is None
+    if is_autonomous:
+        x = np.zeros((as_integer("jacobians", "steps", steps, 1), batch), np.float32)
+    x = jnp.asarray(x)
     if not x.ndim or not len(x) or (batched and (x.ndim < 2 or x.shape[1] != batch)):
         takes = f"(T, {batch}, ...)" if batched else "(T, ...)"
         raise ShapeError(
@@ -93,7 +101,8 @@ def _of_steps(step: Callable[[Any, Any], Any], x: Any, h0: Any) -> JacobianRecor
     h = jnp.concatenate(states, -1)
 
     def flat_step(x_t: jax.Array, h: jax.Array) -> jax.Array:
-        after = step(x_t, jax.tree.unflatten(form, jnp.split(h, ends, -1)))
+        state = jax.tree.unflatten(form, jnp.split(h, ends, -1))
+        after = step(state) if is_autonomous else step(x_t, state)
         parts = jax.tree.leaves(after)
         if [jnp.shape(part) for part in parts] != [state.shape for state in states]:
             told, wanted = (", ".join(str(jnp.shape(a)) for a in arrays) for arrays in (parts, states))

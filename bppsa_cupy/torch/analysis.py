@@ -16,6 +16,7 @@ from torch.nn.utils import parametrize
 from torch.nn.utils.rnn import PackedSequence
 
 from bppsa_cupy import functional, layers
+from bppsa_cupy.arguments import as_integer
 from bppsa_cupy.csr import Pattern
 from bppsa_cupy.devices import Device
 from bppsa_cupy.errors import DeviceError, PassError, ShapeError
@@ -34,11 +35,12 @@ CELLS = (torch.nn.RNNCell, torch.nn.GRUCell, torch.nn.LSTMCell)
 
 
 def jacobians(
-    module: torch.nn.Module | Callable[[Any, Any], Any],
-    x: Any,
+    module: torch.nn.Module | Callable[..., Any],
+    x: Any = None,
     h0: Any = None,
     *,
     batch_first: bool = False,
+    steps: int | None = None,
 ) -> JacobianRecords:
     """The transposed Jacobians of every layer of a model at x, or of every step of one's own recurrence.
 
@@ -49,10 +51,12 @@ def jacobians(
             layers, and a layer of integers, has none.
             Or, with h0, a step of a recurrence: h_next = step(x_t, h), whose Jacobians by h autograd gives
     x       a batch, as the model takes it: axis 0 is the batch, of sequences axis 1 where a recurrent module
-            is not batch_first. For a step (T, B, ...), or (T, ...) where h0 has no batch
+            is not batch_first. For a step (T, B, ...), or (T, ...) where h0 has no batch;
+            None for a step without inputs, h_next = step(h)
     h0      for a step: the state before the first one, (B, S), (S,) without a batch, or a tuple of such
             tensors, which are one state, in order; float32 or float64. For a recurrent module its hx
     batch_first  whether a step's x is (B, T, ...)
+    steps   the number of steps without inputs
 
     Records are called by a layer's number in a Sequential, or its place among the model's own modules, and by
     its path there: `where(layer=0)`, `where(path="rnn")`. The path of a layer that is called again ends with
@@ -76,7 +80,7 @@ def jacobians(
             f"jacobians got {name_of(module)}, a step, without h0: it takes jacobians(step, x, h0) with "
             "the state before the first step"
         )
-    return jacobians_of_steps(module, x, h0, batch_first)
+    return jacobians_of_steps(module, x, h0, batch_first, steps)
 
 
 def _of_model(model: torch.nn.Module, given: tuple[Any, ...]) -> JacobianRecords:
@@ -393,10 +397,13 @@ def counterpart(module: Any) -> Counterpart | None:
 
 
 def jacobians_of_steps(
-    step: Callable[[Any, Any], Any], x: Any, h0: Any, batch_first: bool
+    step: Callable[..., Any], x: Any, h0: Any, batch_first: bool, steps: int | None
 ) -> JacobianRecords:
     """The records of every step of a recurrence, called as its caller would: in order, on a batch."""
     states = h0 if isinstance(h0, (tuple, list)) else (h0,)
+    is_autonomous = x is None
+    if is_autonomous:
+        x = torch.empty(as_integer("jacobians", "steps", steps, 1), *getattr(states[0], "shape", ())[:-1])
     if not isinstance(x, torch.Tensor) or not all(isinstance(state, torch.Tensor) for state in states):
         raise ShapeError(
             f"jacobians of a step got x of {type(x).__name__} and h0 of {type(h0).__name__}: it takes a "
@@ -434,7 +441,8 @@ def jacobians_of_steps(
 
     def call(x_t: torch.Tensor) -> tuple[torch.Tensor, ...]:
         h = tuple(state.clone() for state in before)  # a step may write into its arguments
-        return _checked_states(name, step(x_t.clone(), h if is_tuple else h[0]), states)
+        given = () if is_autonomous else (x_t.clone(),)
+        return _checked_states(name, step(*given, h if is_tuple else h[0]), states)
 
     with torch.inference_mode(False), torch.enable_grad():
         for t, x_t in enumerate(x.detach()):

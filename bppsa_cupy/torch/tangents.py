@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from bppsa_cupy.arguments import as_integer
 from bppsa_cupy.errors import ShapeError
 from bppsa_cupy.records.streaming import Flow
 from bppsa_cupy.torch import checks
@@ -102,7 +103,13 @@ class TorchFlow(Flow):
 
 
 def lyapunov_exponents(
-    step: Callable[..., Any], x: Any, h0: Any, *, count: int | None = None, every: int = 1
+    step: Callable[..., Any],
+    x: Any,
+    h0: Any,
+    *,
+    count: int | None = None,
+    every: int = 1,
+    steps: int | None = None,
 ) -> torch.Tensor:
     """The Lyapunov exponents of a step in PyTorch, differentiable by all that the step reads.
 
@@ -110,14 +117,16 @@ def lyapunov_exponents(
     ----------
     step : callable
         ``h_next = step(x_t, h)``.
-    x : tensor, (T, ...) or (T, B, ...)
-        The inputs of the steps.
+    x : tensor, (T, ...) or (T, B, ...), or None
+        The inputs of the steps. None calls the step as ``step(h)``.
     h0 : tensor or tuple of tensors, (S,) or (B, S)
         The first state.
     count : int, default S
         The number of exponents, from the largest.
     every : int, default 1
         Steps between two QR decompositions.
+    steps : int
+        The number of steps without inputs.
 
     Returns
     -------
@@ -138,9 +147,10 @@ def lyapunov_exponents(
 
     flow = TorchFlow(step, h0)
     flow.begin(first_tangent(flow, flow.size if count is None else count, None))
+    inputs = [None] * as_integer("lyapunov_exponents", "steps", steps, 1) if x is None else x
     total: Any = 0
-    for t, x_t in enumerate(x):
+    for t, x_t in enumerate(inputs):
         flow.push(x_t)
-        if (t + 1) % every == 0 or t + 1 == len(x):
+        if (t + 1) % every == 0 or t + 1 == len(inputs):
             total = total + flow.decompose().abs().log()
-    return (total / len(x)).movedim(0, -1)
+    return (total / len(inputs)).movedim(0, -1)

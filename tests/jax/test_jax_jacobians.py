@@ -52,6 +52,8 @@ def test_a_step_of_ones_own(batch) -> None:
             expected = jax.jacobian(lambda s, one=x_t[sample]: leaky(one, s))(h[sample])
             np.testing.assert_allclose(found[t, sample], expected.T, atol=1e-6)
         h = leaky(x_t, h)
+    alone = bj.jacobians(lambda h: leaky(x[0], h), None, h0, steps=2)
+    np.testing.assert_allclose(alone.dense(), bj.jacobians(leaky, x[[0, 0]], h0).dense(), atol=1e-6)
     assert bp.lyapunov_exponents(records).shape == (batch or 1, 3)
 
 

@@ -179,6 +179,8 @@ def test_a_step_of_ones_own(batch, dtype) -> None:
             expected = torch.autograd.functional.jacobian(lambda s, one=one: leaky(one, s), h[sample])
             np.testing.assert_allclose(records.dense()[t, sample], expected.T, atol=1e-6)
         h = leaky(x_t, h)
+    alone, twice = (lambda h: leaky(x[0], h)), ours.jacobians(leaky, x[[0, 0]], h0).dense()
+    np.testing.assert_array_equal(ours.jacobians(alone, None, h0, steps=2).dense(), twice)
 
 
 def test_states_that_are_tuples_and_cells_of_pytorch() -> None:
