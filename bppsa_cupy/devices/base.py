@@ -204,6 +204,11 @@ class Device(abc.ABC):
         """Whether launches on the current stream go into a graph, and are not made."""
         return False
 
+    @property
+    def side(self) -> Any:
+        """The second stream of the training step that is being captured; None elsewhere."""
+        return None
+
     def follow(self, stream: Any) -> Any:
         """Let the current stream wait for the work on `stream`, where it is another one; the current stream.
         None stands for no stream."""

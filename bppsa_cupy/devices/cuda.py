@@ -89,12 +89,18 @@ class CudaDevice(Device):
         self._recorded: list[Any] | None = None
         #: Memory for cuBLAS in the capture that is going on.
         self._workspace: Any = None
+        self._side: SideStream | None = None
 
     @property
     def capturing(self) -> bool:
         # The default stream cannot be captured. CUDA refuses the question while another stream is captured.
         stream = self.xp.cuda.get_current_stream()
         return stream.ptr != 0 and stream.is_capturing()
+
+    @property
+    def side(self) -> Any:
+        # Other threads may work outside of the capture.
+        return self._side if self._side is not None and self.capturing else None
 
     def follow(self, stream: Any) -> Any:
         current = self.xp.cuda.get_current_stream()
@@ -333,21 +339,26 @@ class CudaDevice(Device):
         """A pool for the memory of arrays that captures make. Graphs that never run at once may share one."""
         return self.xp.cuda.MemoryPool()
 
-    def capture(self, record: Callable[[], object], pool: Any = None) -> Replay:
+    def capture(self, record: Callable[[], object], pool: Any = None, whole_step: bool = False) -> Replay:
         """The graph of what `record` launches on the current stream, and on streams that wait for it; none of
         it is made, or counted. If that fails, no stream is left in a capture.
 
-        pool  of the memory of arrays that `record` makes; by default one of the graph's own
+        pool        of the memory of arrays that `record` makes; by default one of the graph's own
+        whole_step  whether `record` runs a forward pass and its backward pass, so that work of the latter may
+                    run beside the former on a second stream
         """
         cuda, pool = self.xp.cuda, self.new_pool() if pool is None else pool
         stream, before, outer = cuda.Stream(non_blocking=True), self.launched.copy(), self._recorded
         recorded: list[Any] = []
         self._recorded, self._workspace = recorded, None
+        self._side = side = SideStream(cuda, recorded) if whole_step else None
         with stream, cuda.using_allocator(pool.malloc):
             # "Relaxed", CuPy's default: the pool may call cudaMalloc, and so may other threads.
             stream.begin_capture()
             try:
                 record()
+                if side is not None:
+                    side.join()
             except BaseException:
                 with suppress(cuda.runtime.CUDARuntimeError):  # of the capture that has not come to its end
                     stream.end_capture()
@@ -355,7 +366,7 @@ class CudaDevice(Device):
             else:
                 return Replay(stream.end_capture(), (pool, recorded, self._workspace), self.launched - before)
             finally:
-                self._recorded, self._workspace = outer, None
+                self._recorded, self._workspace, self._side = outer, None, None
                 self.launched.clear()
                 self.launched.update(before)
 
@@ -536,6 +547,37 @@ class Replay:
         self._graph.launch(stream=device.xp.cuda.get_current_stream())
         for name, count in self._launched.items():  # Counter.update takes thrice as long
             device.launched[name] += count
+
+
+class SideStream:
+    """The second stream of a training step that is being captured.
+
+    held  a list of what lives as long as the graph
+    """
+
+    def __init__(self, cuda: Any, held: list[Any]) -> None:
+        self._cuda, self._held = cuda, held
+        self._stream, self._forked = cuda.Stream(non_blocking=True), False
+        held.append(self._stream)
+
+    def fork(self, launch: Launch) -> None:
+        """Launch on this stream, after the work of the current stream so far."""
+        self._wait(self._stream, self._cuda.get_current_stream())
+        self._forked = True
+        with self._stream:
+            launch()
+
+    def join(self) -> None:
+        """Let the current stream wait for the work of this one."""
+        if self._forked:
+            self._wait(self._cuda.get_current_stream(), self._stream)
+            self._forked = False
+
+    def _wait(self, later: Any, earlier: Any) -> None:
+        event = self._cuda.Event(disable_timing=True)
+        event.record(earlier)
+        later.wait_event(event)
+        self._held.append(event)
 
 
 class _Graph:

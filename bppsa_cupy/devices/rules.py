@@ -31,6 +31,10 @@ GPU_CHUNKS, GPU_LEAST_STEPS, GPU_MOST_STATE, GPU_MOST_ELEMENTS = 200, 10_000, 12
 #: steps, which balances walks against the serial carry.
 GPU_THREADS, GPU_LEAST_CHUNK = 132 * 1024, 16
 
+#: A captured step on a GPU reduces chunks beside the forward pass, in so many launches at most, of so
+#: many steps at least: each launch loads the weights again.
+GPU_SEGMENTS, GPU_SEGMENT_STEPS = 8, 1024
+
 #: Terms from which cuBLAS pays for its launches on a GPU, per launch of a convolution's products ("vjp"
 #: kernels are quicker), and of a product over a sequence.
 GPU_CONVOLUTION = {"forward": 1 << 23, "weight": 1 << 23, "vjp": 1 << 25}
@@ -59,6 +63,12 @@ def backward_by_chunks(steps: int, walks: int, state: int) -> bool:
     """Whether a backward pass over time goes by chunks on a GPU; on the host passes over time are serial,
     since products of Jacobians cost H times a walk and a batch fills the threads."""
     return steps >= GPU_LEAST_STEPS and state <= GPU_MOST_STATE and walks * state <= GPU_MOST_ELEMENTS
+
+
+def segment_length(steps: int, chunk: int) -> int:
+    """Steps per launch of a forward pass beside which a GPU reduces chunks of so many steps: whole chunks."""
+    launches = max(1, min(GPU_SEGMENTS, steps // GPU_SEGMENT_STEPS))
+    return math.ceil(math.ceil(steps / chunk) / launches) * chunk
 
 
 def scan_chunk(on_host: bool, workers: int, batch: int, steps: int, width: int, itemsize: int) -> int | None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import Any
 
 import numpy as np
 
@@ -111,8 +112,17 @@ class ChunkScan:
         self._entering, self._first = device.memory_of(entering), device.memory_of(self._entering_all[0])
         self._flag = device.zeros(1, np.int32)
         self._seen, self._look = device.mirror(self._flag)
-        self._again = again(self._flag)
+        self._again, self._device = again(self._flag), device
         self.reduce = bind_reduce(device, walk, gradient, chunk, skipped, *every)
+        #: What the reduction of parts of the steps takes, and where these begin; where it reads no gradient.
+        self._parts: Any = None
+        #: The second stream that has reduced the states of the latest forward pass.
+        self._side: Any = None
+        length = rules.segment_length(size.steps, chunk)
+        serves = not (affine or walk.reverse or device.capturing) and elsewhere is None
+        if serves and length < size.steps and device.shared_bytes is not None:
+            begins = device.asarray(np.arange(0, size.steps, length)[:, None])
+            self._parts = walk, chunk, every, length, begins, walk.lengths - begins
         self.scan = device.bind(
             KERNELS["chunk_scan"], *every, last, boundary, count + 1, *size.boundary_scalars, affine
         )
@@ -124,7 +134,9 @@ class ChunkScan:
 
     def __call__(self) -> None:
         self._flag[...] = 0
-        self.reduce()
+        if self._side is None or self._side is not self._device.side:
+            self.reduce()
+        self._side = None
         if self._receive is not None:
             self._receive()
         self.scan()
@@ -135,6 +147,35 @@ class ChunkScan:
         self.expand()
         self._entering[...] = self._first
         self._again()
+
+    def reduce_beside(self, forward: Any) -> bool:
+        """Run a forward pass in segments, each followed by its reduction on the second stream of a captured
+        step. Nothing runs where that does not serve, and the result is False.
+
+        Law: states and maps have the bits of one launch each.
+        """
+        device, side = self._device, self._device.side
+        if side is None or self._parts is None or not forward.is_launch:
+            return False
+        walk, chunk, (maps, exponents, offsets), length, begins, lengths = self._parts
+        side.join()  # an earlier reduction reads the states
+        device.xp.subtract(walk.lengths, begins, out=lengths)
+        for number, begin in enumerate(range(0, walk.size.steps, length)):
+            end = min(begin + length, walk.size.steps)
+            segment = replace(
+                walk, size=replace(walk.size, steps=end - begin), lengths=lengths[number],
+                initial=walk.before(begin), projected=walk.projected[begin:end], state=walk.state[begin:end],
+                gates=walk.gates[begin:end],
+            )  # fmt: skip
+            serial.forward_in_blocks(device, segment)()
+            so_far = replace(
+                walk, size=replace(walk.size, steps=end), state=walk.state[:end], gates=walk.gates[:end]
+            )
+            first = max(1, begin // chunk)
+            those = slice(first - 1, so_far.size.chunks(chunk) - 1)
+            side.fork(bind_reduce(device, so_far, None, chunk, first, maps[those], exponents[those], offsets))
+        self._side = side
+        return True
 
     @property
     def reran(self) -> str:

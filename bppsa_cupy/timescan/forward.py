@@ -29,6 +29,7 @@ from typing import NamedTuple
 import numpy as np
 
 from bppsa_cupy.devices import Array, Device, Launch
+from bppsa_cupy.devices.order import Bound
 from bppsa_cupy.raw_kernels import KERNELS
 from bppsa_cupy.timescan import serial
 from bppsa_cupy.timescan.chunked import bind_reduce
@@ -273,6 +274,11 @@ class TimeForward:
 
     def __call__(self) -> None:
         self._call()
+
+    @property
+    def is_launch(self) -> bool:
+        """Whether it is one launch of independent blocks."""
+        return isinstance(self._call, Bound)
 
     @property
     def iterates(self) -> bool:

@@ -277,9 +277,15 @@ class Stack:
         self._take_input(x, self.ends_early)
 
     def forward(self) -> None:
-        """Compute every state of every inner layer and direction."""
+        """Compute every state of every inner layer and direction. A captured training step reduces the chunks
+        of the backward pass meanwhile."""
+        beside: dict[Any, Any] = {}
+        if self.device.side is not None:
+            beside.update(zip(self._forwards, self._scans, strict=False))
         for launch in self._forward:
-            launch()
+            chunks = beside[launch].by_chunks if launch in beside else None
+            if chunks is None or not chunks.reduce_beside(launch):
+                launch()
 
     def kept(self) -> dict[str, Array]:
         """What the way back reads of the latest `forward`, by the names of `kept_shapes`."""
@@ -389,6 +395,8 @@ class Stack:
     def backward(self, method: str = "auto") -> None:
         """Compute every delta and the gradients by the initial states, by a method of net.backward."""
         self.bind_backward(method)
+        if self.device.side is not None:
+            self.device.side.join()
         for launch in self._backward:
             launch()
 

@@ -325,7 +325,9 @@ class _Graphs:
             passes = network.random_state["passes"]
             try:
                 with self.device.naming_memory:
-                    shape.graph = self.device.capture(partial(self._launch, shape), self._pool)
+                    shape.graph = self.device.capture(
+                        partial(self._launch, shape), self._pool, whole_step=True
+                    )
                 return
             except Exception as error:
                 shape.obstacle = f"the capture failed ({type(error).__name__}: {error})"

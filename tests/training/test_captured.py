@@ -9,7 +9,7 @@ import pytest
 from cupy_fixtures import no_device_is_kept, stub  # noqa: F401  fixtures
 
 import bppsa_cupy as bp
-from bppsa_cupy.devices import Device, get_device
+from bppsa_cupy.devices import Device, get_device, rules
 from bppsa_cupy.devices.cuda import CudaDevice
 
 Make = Callable[[Device | str], bp.Sequential]
@@ -78,6 +78,34 @@ def test_steps_on_graphs_are_those_of_the_host(
         assert steps[1].ran.startswith("one CUDA graph" if turn > 1 else "launch by launch: the first step")
         assert_same_parameters(*nets)
     assert nets[0].random_state == nets[1].random_state and optimizers[1].steps == 8
+
+
+@pytest.mark.parametrize("chunk_steps, length", [(3, 18), (8, 40)])
+def test_chunks_are_reduced_beside_the_forward_pass(
+    chunk_steps: int, length: int, cuda: CudaDevice, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Parameters have the bits of steps without a second stream, also where samples end early; the graph has
+    the launches of every segment."""
+    monkeypatch.setattr(rules, "GPU_CHUNKS", -(-length // chunk_steps))
+    monkeypatch.setattr(rules, "GPU_SEGMENT_STEPS", chunk_steps)
+    x, labels = rng.standard_normal((3, 3, length, 3)), rng.integers(0, 4, (3, 3))
+    found, counts = [], []
+    for segments in (1, 3):
+        monkeypatch.setattr(rules, "GPU_SEGMENTS", segments)
+        layers = [bp.GRU(3, 5, num_layers=2, outputs="last"), bp.Linear(5, 4)]
+        net = bp.Sequential(layers, (length, 3), dtype="float64", device=cuda, seed=1)
+        step = bp.CapturedStep(net, bp.SGD(net.parameters), method="blelloch")
+        for turn in range(3):
+            before = cuda.launched.copy()
+            step(x[turn], labels[turn], np.array([length, 2, length - 1]))
+        assert step.ran == "one CUDA graph"
+        counts.append(cuda.launched - before)
+        found.append(net.parameters.to_host())
+    for name, array in found[0].items():
+        np.testing.assert_array_equal(found[1][name], array, err_msg=name)
+    segments = -(-length // rules.segment_length(length, chunk_steps))
+    assert segments > 1 and counts[1]["gru_forward"] == counts[0]["gru_forward"] - 1 + segments
+    assert counts[1]["gru_reduce"] == counts[0]["gru_reduce"] - 1 + segments
 
 
 def test_a_gradient_that_is_not_finite_is_blocked(cuda: CudaDevice, rng: np.random.Generator) -> None:
