@@ -28,7 +28,7 @@ from bppsa_cupy.torch import checks
 from bppsa_cupy.torch.arrays import array_of, on_gpu_of, on_host
 from bppsa_cupy.torch.engine_layer import engine_layer_of
 from bppsa_cupy.torch.modules import OverTime
-from bppsa_cupy.torch.pruned import Pruned, mask_of
+from bppsa_cupy.torch.pruned import Pruned, mask_of, masked_weight
 
 #: Modules that do one step of a recurrence.
 CELLS = (torch.nn.RNNCell, torch.nn.GRUCell, torch.nn.LSTMCell)
@@ -388,7 +388,8 @@ def counterpart(module: Any) -> Counterpart | None:
         return None
     parameters = {name: getattr(module, name) for name in layer.parameter_shapes()}
     if mask is not None:
-        parameters["weight"] = torch.where(mask != 0, parameters["weight"], 0)
+        weight = masked_weight(module) if isinstance(module, Pruned) else parameters["weight"]
+        parameters["weight"] = torch.where(mask != 0, weight, 0)
     buffers = {name: getattr(module, name) for name in layer.initial_buffers()}
     return Counterpart(layer, parameters, buffers)
 

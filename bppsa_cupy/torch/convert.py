@@ -16,7 +16,15 @@ from bppsa_cupy.arguments import as_flag, as_instance, as_number, is_one_of
 from bppsa_cupy.errors import ShapeError
 from bppsa_cupy.torch.modules import GRU, LSTM, RNN, OverTime
 from bppsa_cupy.torch.pruned import Pruned
-from bppsa_cupy.torch.pruning import SPARSE, fill_up, find_pruned, thin_out, why_dense
+from bppsa_cupy.torch.pruning import (
+    SPARSE,
+    check_compact,
+    fill_up,
+    find_pruned,
+    make_compact,
+    thin_out,
+    why_dense,
+)
 from bppsa_cupy.torch.recurrence import Recurrence
 
 Model = TypeVar("Model", bound=torch.nn.Module)
@@ -53,44 +61,97 @@ class ModuleReport(NamedTuple):
 
 
 def convert(
-    model: Model, *, back: bool = False, sparse: str | float | None = None, wait: bool = False
+    model: Model,
+    *,
+    back: bool = False,
+    sparse: str | float | None = None,
+    mask_attribute: str | None = None,
+    compact: bool = False,
+    optimizer: torch.optim.Optimizer | None = None,
+    wait: bool = False,
 ) -> Model:
-    """Make every torch.nn.RNN, GRU and LSTM of a model one of bppsa_cupy.torch, or `back`; the model.
+    """Replace every torch.nn.RNN, GRU and LSTM of a model, in place, by its bppsa_cupy.torch counterpart.
 
-    sparse  None leaves all else as it is. "auto" also takes every Conv2d and Linear whose weights are pruned
-            so far that a fixed rule takes the list of what is kept; a share from 0 to 1
-            every one with at least that share of zeros. Pruned are the weights that `weight_mask` of
-            torch.nn.utils.prune masks, or without one those that are 0 now. Kept positions stay as they are,
-            but for a `weight_mask` that changes
-    wait    whether a first call waits until its kernels are compiled. By default another process compiles
-            them, and PyTorch's operator computes until then, so that the last bits of the first steps differ.
-            BPPSA_WAIT=1 and torch.use_deterministic_algorithms(True) wait too
+    Parameters
+    ----------
+    model : torch.nn.Module
+        Its modules stay the same objects, with their parameters, parametrizations, hooks, names and state
+        dicts, so an existing optimizer continues. Instances of a subclass are converted where the subclass
+        computes what the torch.nn class computes, and stay instances of the subclass.
+    back : bool, default False
+        Convert back to torch.nn instead (see `revert`).
+    sparse : None, "auto" or float
+        Which pruned Conv2d and Linear layers to convert. None converts no such layer, "auto" those for which
+        a fixed rule chooses the list of kept weights, a number from 0 to 1 those with at least that share of
+        zeros. Pruned weights are those that `weight_mask` of torch.nn.utils.prune masks, or without a mask
+        those that are 0 now. Kept positions are fixed, except that a changed `weight_mask` is followed.
+    mask_attribute : str, optional
+        Also convert subclasses of Conv2d and Linear that hold a mask of zeros and ones under this name and
+        compute with ``weight * mask``.
+    compact : bool, default False
+        Store only the kept values of the converted layers: the weight becomes an array (nnz,), and the
+        optimizer steps only these. State dicts hold the dense weight, whose masked values stay as
+        they are now. The mask is fixed, and torch.nn.utils.prune refuses such a layer. Convert before DDP.
+    optimizer : torch.optim.Optimizer, optional
+        The optimizer whose state `compact` (or `back`) converts too. An optimizer without state needs no
+        conversion.
+    wait : bool, default False
+        Wait at the first call until its kernels are compiled. By default another process compiles
+        them, and PyTorch's operator computes until then, so the last bits of the first steps differ.
+        BPPSA_WAIT=1 and torch.use_deterministic_algorithms(True) wait too.
 
-    Calls that PyTorch's operator computes faster, such as single steps, stay with it: docs/how-to/pytorch.md.
-    The modules stay the objects they are, with their parameters, parametrizations, hooks, names and state
-    dicts: an optimizer that knows the parameters goes on. Instances of a subclass are converted where it
-    computes what torch.nn's class computes, and stay instances of the subclass. The logger
-    "bppsa_cupy.torch" names what is converted, and what is not and why; `report` returns the same.
+    Returns
+    -------
+    torch.nn.Module
+        The model.
 
-    Raises ShapeError where the model has no such module at all, where a pruned weight is computed by a
-    parametrization, for masks of other values than 0 and 1, and for another `sparse`. Nothing is changed
-    then.
+    Raises
+    ------
+    ShapeError
+        If the model has no such module, a parametrization computes a pruned weight, a mask has values
+        other than 0 and 1, an argument is not accepted, or `compact` meets a weight that several modules
+        share or optimizer state of another shape. Nothing is changed then.
+
+    Notes
+    -----
+    Calls that PyTorch's operator computes faster, such as single steps, use that operator:
+    docs/how-to/pytorch.md. The logger "bppsa_cupy.torch" names what is converted, and what is not and why;
+    `report` returns the same.
+
+    Examples
+    --------
+    >>> import torch, bppsa_cupy.torch
+    >>> bppsa_cupy.torch.convert(torch.nn.GRU(3, 4))
+    bppsa_cupy.GRU(3, 4)
     """
     as_instance("convert", "model", model, torch.nn.Module, "a torch.nn.Module")
-    wait = as_flag("convert", "wait", wait)
-    masks = {} if sparse is None or back else find_pruned(model, _checked_share(sparse))
-    thin = [m for m in model.modules() if isinstance(m, Pruned)] if back else []
+    wait, compact = as_flag("convert", "wait", wait), as_flag("convert", "compact", compact)
+    if optimizer is not None:
+        as_instance("convert", "optimizer", optimizer, torch.optim.Optimizer, "a torch.optim.Optimizer")
+    if sparse is None and (compact or mask_attribute is not None):
+        raise ShapeError(
+            "compact and mask_attribute concern pruned layers: give sparse='auto' or a share too"
+        )
+    masks = {} if sparse is None or back else find_pruned(model, _checked_share(sparse), mask_attribute)
+    if compact:
+        check_compact(model, masks, optimizer)
     _check_kinds(model, back, sparse is not None)
-    for module in model.modules():
+    for module in list(model.modules()):
         if not back:
             _convert_module(module, wait)
         elif isinstance(module, OverTime):
             module.__dict__.pop("waits", None)
             module.__class__ = _torch_class(module)
+        elif isinstance(module, Pruned):
+            fill_up(module, optimizer)
+            module.__class__ = _torch_class(module)
     for module, mask in masks.items():
-        thin_out(module, mask)
-    for module in thin:
-        fill_up(module)
+        kind: Any = type(module)
+        is_subclass = kind not in SPARSE
+        module.__class__ = SPARSE.get(kind) or _converted_subclass(kind)
+        thin_out(module, mask, mask_attribute if is_subclass else None)
+        if compact:
+            make_compact(module, optimizer)
     if not back:
         _log(report(model) if sparse is not None else _of_recurrent(model))
     return model
@@ -138,10 +199,29 @@ def _convert_module(module: torch.nn.Module, wait: bool) -> None:
             module.waits = True
 
 
-def revert(model: Model) -> Model:
-    """`convert` back: every module of bppsa_cupy.torch becomes torch.nn's; the model. Weights outside of a
-    mask are 0 from then on."""
-    return convert(model, back=True)
+def revert(model: Model, optimizer: torch.optim.Optimizer | None = None) -> Model:
+    """Replace every bppsa_cupy.torch module of a model, in place, by its torch.nn counterpart.
+
+    Zeros that `convert` took for a mask are 0 again.
+
+    Parameters
+    ----------
+    model : torch.nn.Module
+    optimizer : torch.optim.Optimizer, optional
+        The optimizer of a model converted with `compact=True`: its state becomes dense too.
+
+    Returns
+    -------
+    torch.nn.Module
+        The model.
+
+    Examples
+    --------
+    >>> import torch, bppsa_cupy.torch
+    >>> bppsa_cupy.torch.revert(bppsa_cupy.torch.convert(torch.nn.GRU(3, 4)))
+    GRU(3, 4)
+    """
+    return convert(model, back=True, optimizer=optimizer)
 
 
 def report(model: torch.nn.Module) -> list[ModuleReport]:
@@ -205,7 +285,7 @@ def _converted_class(kind: Any, parametrized: bool) -> Kind:
     return PAIRS.get(kind) or _converted_subclass(kind)
 
 
-def _torch_class(module: OverTime) -> Kind:
+def _torch_class(module: Any) -> Kind:
     """The class that a module of ours had; without one, as of a cell, its own."""
     kind = type(module)
     if is_parametrized(module):
@@ -224,12 +304,14 @@ def _with_properties(kind: Kind, base: Kind) -> Kind:
 
 @cache
 def _converted_subclass(kind: Any) -> Kind:
-    """A subclass of torch.nn's class, on ours."""
-    ours = next(ours for theirs, ours in PAIRS.items() if issubclass(kind, theirs))
+    """A subclass of torch.nn's class, on ours. The forward pass of a pruned layer is ours, whatever its
+    subclass defines."""
+    ours = next(ours for theirs, ours in {**PAIRS, **SPARSE}.items() if issubclass(kind, theirs))
+    bases = (ours, kind) if issubclass(ours, Pruned) else (kind, ours)
     names = ("__doc__", "__module__", "__qualname__")
     attributes = {name: getattr(kind, name) for name in names}
     attributes |= {"torch_class": kind, "__reduce_ex__": _reduce}
-    return type(kind.__name__, (kind, ours), attributes)
+    return type(kind.__name__, bases, attributes)
 
 
 def _reduce(module: Any, protocol: Any) -> Any:

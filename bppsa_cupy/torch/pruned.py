@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, MutableMapping
 from functools import cache, partial
 from typing import Any, NamedTuple
@@ -11,6 +12,7 @@ import numpy as np
 import torch
 
 from bppsa_cupy.devices import Array, Device
+from bppsa_cupy.errors import ShapeError
 from bppsa_cupy.functional import Saved
 from bppsa_cupy.functional import passes as functional
 from bppsa_cupy.functional.pool import Pool, pool_of
@@ -22,9 +24,10 @@ from bppsa_cupy.torch.checks import DTYPES
 from bppsa_cupy.torch.graphs import hide_from_dynamo, is_proxy, is_recorded, record_call
 from bppsa_cupy.torch.passes import pass_of, ticket_of
 
-#: The name of the buffer with the kept positions of a module whose zeros were taken for a mask; no state dict
-#: has it.
-KEPT = "weight_kept"
+#: Buffers that no state dict has. KEPT: the mask of a module whose zeros were taken for one, bool. INDEX: the
+#: places (nnz,) int64 of a compact module's kept weights in the flattened weight. MASKED: a dense weight with
+#: its masked values, None where they are 0.
+KEPT, INDEX, MASKED = "weight_kept", "weight_index", "weight_masked"
 
 
 class ByList(NamedTuple):
@@ -39,20 +42,61 @@ class ByList(NamedTuple):
 
 
 class Pruned(torch.nn.Module):
-    """The forward pass of modules whose weights a mask thins out: `weight_mask` of torch.nn.utils.prune, or
-    the positions that were no zeros when the module was converted.
+    """The forward pass of modules whose weights a mask thins out: `weight_mask` of torch.nn.utils.prune, the
+    module's mask attribute, or the positions that were no zeros when the module was converted.
 
-    It goes by the list of kept weights where a fixed rule takes it for the input, and else by
-    PyTorch: so for other dtypes than float32 and float64, under torch.autocast, and inside of torch.compile
+    It uses the list of kept weights where a fixed rule chooses the list for the input, and else PyTorch's
+    operator: so for other dtypes than float32 and float64, under torch.autocast, and inside of torch.compile
     and torch.func. Weights outside of the mask are absent, whatever they are, and their gradients 0.
+
+    The weight of a compact module is the array (nnz,) of its kept values. State dicts hold the dense weight.
     """
 
     bias: Any
 
     def __getattr__(self, name: str) -> Any:
         if name == "weight" and "weight_orig" in self._parameters:
-            return self.weight_mask.to(self.weight_orig.dtype) * self.weight_orig
+            return masked_weight(self)
         return super().__getattr__(name)
+
+    @property
+    def is_compact(self) -> bool:
+        """Whether the weight is the array of the kept values."""
+        return INDEX in self._buffers
+
+    def register_parameter(self, name: str, param: Any) -> None:
+        if self.is_compact and name in ("weight", "weight_orig") and param is not None and param.dim() > 1:
+            raise ShapeError(f"{name} of a compact layer has one axis: use bppsa_cupy.torch.revert first")
+        super().register_parameter(name, param)
+
+    def _save_to_state_dict(self, destination: Any, prefix: str, keep_vars: bool) -> None:
+        super()._save_to_state_dict(destination, prefix, keep_vars)
+        if self.is_compact:
+            name = weight_name(self)
+            values: Any = self._parameters[name]
+            dense = spread(self, values, self._buffers[MASKED])
+            destination[prefix + name] = dense if keep_vars else dense.detach()
+
+    def _load_from_state_dict(self, state_dict: Any, prefix: str, metadata: Any, *lists: Any) -> None:
+        name, mask, buffers = prefix + weight_name(self), mask_of(self), dict[str, Any](self._buffers)
+        dense = state_dict.get(name)
+        if self.is_compact and isinstance(dense, torch.Tensor) and dense.shape == self.dense_shape:
+            loaded = state_dict.get(prefix + mask_name(self))
+            if loaded is not None and not torch.equal((loaded != 0).to(mask.device), mask != 0):
+                lists[-1].append(
+                    f"{prefix}{mask_name(self)} differs from the mask of the compact layer: use "
+                    "bppsa_cupy.torch.revert before loading another mask"
+                )
+                return
+            if buffers[MASKED] is not None:
+                buffers[MASKED].copy_(dense)
+            state_dict[name] = dense.reshape(-1)[buffers[INDEX].to(dense.device)]
+        super()._load_from_state_dict(state_dict, prefix, metadata, *lists)
+
+    @property
+    def dense_shape(self) -> tuple[int, ...]:
+        """The dense weight's shape."""
+        raise NotImplementedError
 
     def _layer(self, mask: np.ndarray) -> Weighted:
         """The engine's layer. Raises ShapeError where it has none."""
@@ -71,18 +115,19 @@ class Pruned(torch.nn.Module):
         """PyTorch's output."""
         if is_proxy(input):
             return record_call(self, input)
-        weight = self._parameters.get("weight_orig", self._parameters.get("weight"))
-        mask = mask_of(self)
+        weight, bias = self._parameters.get(weight_name(self)), self.bias
+        mask = self._buffers.get(INDEX)
+        if mask is None:
+            mask = mask_of(self)
         if weight is None or mask is None:
-            return self._dense(input, self.weight, self.bias)
-        bias = self.bias
+            return self._dense(input, self.weight, bias)
         if not is_taken(input, weight, bias) or not self._fits(input):
-            return self._dense(input, torch.where(mask != 0, weight, 0), bias)
+            return self._dense(input, masked_weight(self), bias)
         x = input.unsqueeze(0) if input.dim() == self._samples else input
         by_list = _by_list(self, mask)
         if not by_list.layer.kept(tuple(x.shape[1:]), "host" if x.is_cpu else "cuda"):
-            return self._dense(input, torch.where(mask != 0, weight, 0), bias)
-        y: torch.Tensor = ByListPass.apply(self._dense, by_list, mask, x, weight, bias)
+            return self._dense(input, masked_weight(self), bias)
+        y: torch.Tensor = ByListPass.apply(self, by_list, mask, x, weight, bias)
         return y.squeeze(0) if x is not input else y
 
     def _fits(self, x: torch.Tensor) -> bool:
@@ -94,6 +139,11 @@ class PrunedConv2d(Pruned, torch.nn.Conv2d):
     """torch.nn.Conv2d, with its arguments and parameters, by kept weights where `convert` found a mask."""
 
     _samples = 3
+    torch_class = torch.nn.Conv2d
+
+    @property
+    def dense_shape(self) -> tuple[int, ...]:
+        return (self.out_channels, self.in_channels // self.groups, *self.kernel_size)
 
     def _layer(self, mask: np.ndarray) -> Conv2d:
         names = "in_channels", "out_channels", "kernel_size", "stride", "padding", "dilation", "groups"
@@ -117,6 +167,11 @@ class PrunedLinear(Pruned, torch.nn.Linear):
     """torch.nn.Linear, with its arguments and parameters, by kept weights where `convert` found a mask."""
 
     _samples = 1
+    torch_class = torch.nn.Linear
+
+    @property
+    def dense_shape(self) -> tuple[int, ...]:
+        return (self.out_features, self.in_features)
 
     def _layer(self, mask: np.ndarray) -> Linear:
         return Linear(self.in_features, self.out_features, self.bias is not None, mask=mask)
@@ -128,10 +183,39 @@ class PrunedLinear(Pruned, torch.nn.Linear):
         return x.dim() > 0 and x.numel() > 0 and x.shape[-1] == self.in_features
 
 
-def mask_of(module: torch.nn.Module) -> torch.Tensor | None:
-    """The mask of a module's weight, of torch.nn.utils.prune or of `convert`; None without one."""
-    found = module._buffers.get("weight_mask")
-    return module._buffers.get(KEPT) if found is None else found
+def mask_name(module: torch.nn.Module) -> str:
+    """The name of the mask of a module's weight: the attribute that `convert` was called with, or that of
+    torch.nn.utils.prune."""
+    return vars(module).get("mask_attribute") or "weight_mask"
+
+
+def mask_of(module: torch.nn.Module) -> Any:
+    """The mask of a module's weight, a tensor of the dense weight's shape; None without one."""
+    name = mask_name(module)
+    mask = module._buffers.get(name) if name == "weight_mask" else getattr(module, name)
+    return module._buffers.get(KEPT) if mask is None else mask
+
+
+def weight_name(module: torch.nn.Module) -> str:
+    """The name of the parameter that holds the weight."""
+    return "weight_orig" if "weight_orig" in module._parameters else "weight"
+
+
+def spread(module: Pruned, values: torch.Tensor, base: torch.Tensor | None = None) -> torch.Tensor:
+    """The dense array of a compact module's values (nnz,), where others are those of `base`, or 0."""
+    index: Any = module._buffers[INDEX]
+    flat = values.new_zeros(math.prod(module.dense_shape)) if base is None else base.reshape(-1)
+    return flat.index_copy(0, index, values).reshape(module.dense_shape)
+
+
+def masked_weight(module: Any) -> torch.Tensor:
+    """The dense weight with zeros where it is masked, which autograd follows."""
+    weight = module._parameters[weight_name(module)]
+    return _masked(module, weight, mask_of(module))
+
+
+def _masked(module: Any, weight: torch.Tensor, mask: Any) -> torch.Tensor:
+    return spread(module, weight) if INDEX in module._buffers else torch.where(mask != 0, weight, 0)
 
 
 def is_taken(x: Any, weight: torch.Tensor, bias: Any) -> bool:
@@ -162,20 +246,26 @@ _layers: MutableMapping[torch.nn.Module, Known] = WeakKeyDictionary()
 
 
 def _by_list(module: Pruned, mask: torch.Tensor) -> ByList:
-    """The engine's layer, made anew where the mask or the module's arguments have changed."""
+    """The engine's layer, made again where the mask (of a compact module its index) or the module's arguments
+    have changed."""
     key = (mask.data_ptr(), mask._version, mask.device, module.bias is None, module.extra_repr())
     digest, known = _digest(module, mask), _layers.get(module)
     if known is None or known.mask is not mask or known.key != key or digest not in (None, known.digest):
-        layer = module._layer(mask.detach().cpu().numpy() != 0)
-        index = mask.detach().reshape(-1).nonzero().reshape(-1)
+        index = mask.detach()
+        if not module.is_compact:
+            index = index.reshape(-1).nonzero().reshape(-1)
+        bits = np.zeros(math.prod(module.dense_shape), bool)
+        bits[index.cpu().numpy()] = True
+        layer = module._layer(bits.reshape(module.dense_shape))
         known = _layers[module] = Known(mask, key, digest, ByList(layer, pool_of(layer), index))
     return known.by_list
 
 
 def _digest(module: Pruned, mask: torch.Tensor) -> bytes | None:
-    """The products of a weight_mask's rows with random numbers, which tell what is written into
+    """The products of a mask's rows with random numbers, which tell what is written into
     `weight_mask.data`: that changes no version. None where it is not computed."""
-    if "weight_mask" not in module._buffers or (mask.is_cuda and torch.cuda.is_current_stream_capturing()):
+    is_frozen = KEPT in module._buffers or module.is_compact
+    if is_frozen or (mask.is_cuda and torch.cuda.is_current_stream_capturing()):
         return None
     rows = mask.detach().flatten(1)
     rows = rows if rows.dtype in DTYPES else rows.float()
@@ -195,10 +285,10 @@ class ByListPass(torch.autograd.Function):
 
     @staticmethod
     @hide_from_dynamo
-    def forward(ctx: Any, dense: Any, by_list: ByList, mask: Any, x: Any, weight: Any, bias: Any) -> Any:
+    def forward(ctx: Any, module: Any, by_list: ByList, mask: Any, x: Any, weight: Any, bias: Any) -> Any:
         y, saved = _forward(by_list, x, weight, bias)
         ctx.save_for_backward(ticket_of(saved), mask, x, weight, bias)
-        ctx.dense, ctx.by_list = dense, by_list
+        ctx.module, ctx.by_list = module, by_list
         return y
 
     @staticmethod
@@ -207,7 +297,7 @@ class ByListPass(torch.autograd.Function):
         ticket, mask, x, weight, bias = ctx.saved_tensors
         wanted = ctx.needs_input_grad[3:]
         if torch.is_grad_enabled() or is_batched(gradient):
-            return None, None, None, *_dense_gradients(ctx.dense, mask, (x, weight, bias), wanted, gradient)
+            return None, None, None, *_dense_gradients(ctx.module, mask, (x, weight, bias), wanted, gradient)
         saved = pass_of(ticket)
         if saved is None:
             _, saved = _forward(ctx.by_list, x, weight, bias)
@@ -215,12 +305,12 @@ class ByListPass(torch.autograd.Function):
 
 
 def _dense_gradients(
-    dense: Callable[..., torch.Tensor], mask: Any, tensors: Any, wanted: Any, gradient: Any
+    module: Pruned, mask: Any, tensors: Any, wanted: Any, gradient: Any
 ) -> list[torch.Tensor | None]:
     """The gradients by PyTorch's operations, which have derivatives of their own."""
     with torch.enable_grad():
         x, weight, bias = tensors
-        y = dense(x, torch.where(mask != 0, weight, 0), bias)
+        y = module._dense(x, _masked(module, weight, mask), bias)
         asked = [tensor for tensor, want in zip(tensors, wanted, strict=True) if want]
         found = iter(torch.autograd.grad(y, asked, gradient, create_graph=torch.is_grad_enabled()))
     return [next(found) if want else None for want in wanted]
@@ -245,7 +335,7 @@ def _forward_on(
     given, weight = array_of(x), weight.contiguous()
     place = device.queue, given.dtype.char
     if place not in pool.gradients:
-        sizes = {"weight": (kept.numel(),), "bias": (weight.shape[0],)}
+        sizes = {"weight": (kept.numel(),), "bias": layer.weight_shape[:1]}
         pool.gradients[place] = {
             name: device.empty(sizes[name], given.dtype) for name in layer.parameter_shapes()
         }
@@ -269,8 +359,8 @@ def _backward(
     else:
         with on_gpu_of(gradient) as device:
             by_input, own = _backward_on(device, torch.from_dlpack, saved, gradient, wanted)
-    by_weight = None
-    if wanted[1]:
+    by_weight = own["weight"] if wanted[1] else None
+    if wanted[1] and weight.dim() > 1:
         by_weight = torch.zeros(weight.numel(), dtype=weight.dtype, device=weight.device)
         by_weight[by_list.kept] = own["weight"]
         by_weight = by_weight.reshape(weight.shape)

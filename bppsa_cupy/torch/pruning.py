@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
@@ -10,7 +12,17 @@ from torch.nn.utils.prune import BasePruningMethod
 
 from bppsa_cupy.devices import rules
 from bppsa_cupy.errors import ShapeError
-from bppsa_cupy.torch.pruned import KEPT, Pruned, PrunedConv2d, PrunedLinear
+from bppsa_cupy.torch.pruned import (
+    INDEX,
+    KEPT,
+    MASKED,
+    Pruned,
+    PrunedConv2d,
+    PrunedLinear,
+    mask_of,
+    spread,
+    weight_name,
+)
 
 #: torch.nn's modules, and those that take their places where they are pruned.
 SPARSE: dict[type[torch.nn.Module], type[Pruned]] = {
@@ -19,9 +31,12 @@ SPARSE: dict[type[torch.nn.Module], type[Pruned]] = {
 }
 
 
-def find_pruned(model: torch.nn.Module, share: float | None) -> dict[torch.nn.Module, torch.Tensor | None]:
+def find_pruned(
+    model: torch.nn.Module, share: float | None, attribute: str | None
+) -> dict[torch.nn.Module, torch.Tensor | None]:
     """The modules with at least this share of zeros, or with None those that a fixed rule takes by
-    lists; each with the mask that follows from its zeros, or None where it has a `weight_mask`.
+    lists; each with the mask that follows from its zeros, or None where it has a `weight_mask`, or a mask
+    under the name `attribute`.
 
     Raises ShapeError for a weight that is computed by something else than a mask, and for a mask of other
     values than 0 and 1, naming the module and the cure.
@@ -40,9 +55,22 @@ def find_pruned(model: torch.nn.Module, share: float | None) -> dict[torch.nn.Mo
                     "torch.nn.utils.parametrize.remove_parametrizations(module, 'weight') first"
                 )
             continue
-        if type(module) is not kind or getattr(module, "padding_mode", "zeros") != "zeros":
+        has_mask = attribute is not None and isinstance(getattr(module, attribute, None), torch.Tensor)
+        if type(module) is not kind and not has_mask:
+            continue
+        if getattr(module, "padding_mode", "zeros") != "zeros":
             continue
         mask = module._buffers.get("weight_mask")
+        if attribute is not None and has_mask:
+            mask = getattr(module, attribute)
+            if mask.shape != weight.shape or mask.requires_grad or not ((mask == 0) | (mask == 1)).all():
+                raise ShapeError(
+                    f"{told} has a {attribute} that is no mask of its weight: mask_attribute needs a tensor "
+                    "of zeros and ones of the weight's shape that is not trained"
+                )
+            if _is_sparse(kind, mask != 0, share):
+                found[module] = None
+            continue
         if mask is not None and "weight_orig" in module._parameters:
             if not ((mask == 0) | (mask == 1)).all():
                 raise ShapeError(
@@ -107,9 +135,32 @@ class DeferredMask(BasePruningMethod):
         self.method.remove(module)
 
 
-def thin_out(module: torch.nn.Module, mask: torch.Tensor | None) -> None:
-    """Let a module go by its mask, or by this one, (weight's shape) bool."""
-    module.__class__ = next(ours for theirs, ours in SPARSE.items() if type(module) is theirs)
+class FrozenMask(BasePruningMethod):
+    """The hook of a compact module, by which torch.nn.utils.prune is refused before it changes anything."""
+
+    PRUNING_TYPE = "unstructured"
+
+    def __init__(self, method: Any) -> None:
+        self.method = method
+
+    @property
+    def _tensor_name(self) -> str:  # type: ignore[override]
+        raise ShapeError(
+            "the mask of a compact layer cannot change: call "
+            "bppsa_cupy.torch.revert(model, optimizer=optimizer), prune, and convert again"
+        )
+
+    def __call__(self, module: torch.nn.Module, inputs: Any) -> None:
+        pass
+
+    def compute_mask(self, t: torch.Tensor, default_mask: torch.Tensor) -> torch.Tensor:
+        raise NotImplementedError
+
+
+def thin_out(module: torch.nn.Module, mask: torch.Tensor | None, attribute: str | None) -> None:
+    """Let a module that has become Pruned compute with its mask, or with this one, (weight's shape) bool."""
+    if attribute is not None:
+        module.mask_attribute = attribute  # type: ignore[assignment]
     if mask is not None:
         module.register_buffer(KEPT, mask, persistent=False)
     hooks: Any = module._forward_pre_hooks
@@ -119,17 +170,82 @@ def thin_out(module: torch.nn.Module, mask: torch.Tensor | None) -> None:
             vars(module).pop("weight", None)
 
 
-def fill_up(module: Pruned) -> None:
-    """Let a module be torch.nn's again."""
+def check_compact(model: torch.nn.Module, modules: Iterable[torch.nn.Module], optimizer: Any) -> None:
+    """Raise ShapeError for a weight that several modules share, and for optimizer state that is not of its
+    weight's shape."""
+    users = Counter(id(p) for module in model.modules() for p in module._parameters.values())
+    for module in modules:
+        weight: Any = module._parameters[weight_name(module)]
+        if users[id(weight)] > 1:
+            raise ShapeError(
+                f"several modules share the weight of {type(module).__name__} {tuple(weight.shape)}: convert "
+                "without compact=True"
+            )
+        for key, value in _state_of(optimizer, weight).items():
+            if isinstance(value, torch.Tensor) and value.dim() and value.shape != weight.shape:
+                raise ShapeError(
+                    f"the optimizer's {key} has shape {tuple(value.shape)}, the weight "
+                    f"{tuple(weight.shape)}: compact=True needs an optimizer that steps each value by "
+                    "itself, such as SGD or Adam"
+                )
+
+
+def make_compact(module: torch.nn.Module, optimizer: Any) -> None:
+    """Let the weight of a module, its gradient and its optimizer state be the kept values alone."""
+    weight: Any = module._parameters[weight_name(module)]
+    index = (mask_of(module) != 0).reshape(-1).nonzero().reshape(-1)
+    masked = weight.detach().clone() if KEPT not in module._buffers else None
+    _change(weight, optimizer, lambda values: values.reshape(-1)[index])
+    module.register_buffer(INDEX, index, persistent=False)
+    module.register_buffer(MASKED, masked, persistent=False)
     hooks: Any = module._forward_pre_hooks
+    for key, hook in hooks.items():
+        if isinstance(hook, DeferredMask):
+            hooks[key] = FrozenMask(hook)
+            return
+    module.register_forward_pre_hook(FrozenMask(None))
+
+
+def fill_up(module: Pruned, optimizer: Any) -> None:
+    """Give a module that is about to be torch.nn's again its dense weight and its hooks."""
+    hooks: Any = module._forward_pre_hooks
+    if module.is_compact:
+        name = weight_name(module)
+        weight: Any = module._parameters[name]
+        dense = spread(module, weight.detach(), module._buffers[MASKED])
+        _change(weight, optimizer, lambda values: spread(module, values))
+        weight.data = dense
+        for buffer in (INDEX, MASKED):
+            delattr(module, buffer)
+        (key,) = (key for key, hook in hooks.items() if isinstance(hook, FrozenMask))
+        hooks[key] = hooks[key].method
+        if hooks[key] is None:
+            del hooks[key]
     for key, hook in hooks.items():
         if isinstance(hook, DeferredMask):
             hooks[key] = hook.method
             hook.method(module, None)
-    module.__class__ = next(theirs for theirs, ours in SPARSE.items() if type(module) is ours)  # type: ignore[assignment]
-    mask = module._buffers.pop(KEPT, None)
+    vars(module).pop("mask_attribute", None)
+    mask = module._buffers.get(KEPT)
     if mask is not None:
-        module._non_persistent_buffers_set.discard(KEPT)
-        weight: Any = module.weight
+        delattr(module, KEPT)
         with torch.no_grad():
-            weight.masked_fill_(~mask, 0)
+            module.weight.masked_fill_(~mask, 0)
+
+
+def _state_of(optimizer: Any, weight: torch.Tensor) -> dict[str, Any]:
+    return optimizer.state.get(weight, {}) if optimizer is not None else {}
+
+
+def _change(weight: Any, optimizer: Any, change: Callable[[torch.Tensor], torch.Tensor]) -> None:
+    """Replace the values of a parameter, of its gradient and of its optimizer state; it stays the object."""
+    shape, gradient, state = weight.shape, weight.grad, _state_of(optimizer, weight)
+    for key, value in state.items():
+        if isinstance(value, torch.Tensor) and value.shape == shape:
+            state[key] = change(value)
+    values, weight.grad = change(weight.detach()), None
+    # Another dtype makes a graph that is still alive let go of the parameter, and of its shape.
+    weight.data = values.new_empty(0, dtype=torch.bfloat16)
+    weight.data = values
+    if gradient is not None:
+        weight.grad = change(gradient)

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import copy
+import os
 import pickle
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -25,8 +28,23 @@ def model(seed: int = 0) -> torch.nn.Sequential:
     ).double()
 
 
+class MaskedConv2d(torch.nn.Conv2d):
+    def forward(self, input: torch.Tensor) -> torch.Tensor:
+        return self._conv_forward(input, self.weight * self.mask, self.bias)
+
+
+class MaskedLinear(torch.nn.Linear):
+    def forward(self, input: torch.Tensor) -> torch.Tensor:
+        return torch.nn.functional.linear(input, self.weight * self.mask, self.bias)
+
+
 def thinned(by: str) -> torch.nn.Sequential:
     made = model()
+    if by == "attribute":
+        for index in (0, 2, 4):
+            made[index].__class__ = MaskedLinear if index == 4 else MaskedConv2d
+            made[index].register_buffer("mask", (torch.rand_like(made[index].weight) < 0.08).float())
+        return made
     for index in (0, 2, 4):
         prune.random_unstructured(made[index], "weight", 0.92)
         if by == "zeros":
@@ -68,6 +86,126 @@ def test_results_state_dict_and_optimizer_are_pytorchs(by: str, batch: int) -> N
     for single in (theirs, net):  # without a batch
         single[3] = torch.nn.Flatten(0)
     torch.testing.assert_close(net(x[0]), theirs(x[0]), rtol=1e-12, atol=1e-12)
+
+
+COMPACT = {"sparse": "auto", "compact": True}
+OPTIMIZERS = {
+    "sgd": lambda p: torch.optim.SGD(p, 1e-2, momentum=0.9),
+    "adam": lambda p: torch.optim.Adam(p, 1e-2, amsgrad=True),
+}
+
+
+def train(net: torch.nn.Module, optimizer: torch.optim.Optimizer, steps: int) -> list[float]:
+    losses, draw = [], torch.Generator().manual_seed(steps)
+    for _ in range(steps):
+        optimizer.zero_grad()
+        loss = net(torch.randn(3, 2, 8, 8, dtype=torch.float64, generator=draw)).square().sum()
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    return losses
+
+
+@pytest.mark.parametrize("make", OPTIMIZERS.values(), ids=OPTIMIZERS)
+@pytest.mark.parametrize("by", ["prune", "attribute"])
+def test_compact_training_is_pytorchs(by: str, make) -> None:
+    theirs, net = thinned(by), thinned(by)
+    a, b = make(theirs.parameters()), make(net.parameters())
+    parameters, kinds = list(net.parameters()), [type(m) for m in net]
+    train(theirs, a, 3), train(net, b, 3)
+    alive = net(torch.ones(1, 2, 8, 8, dtype=torch.float64))
+    ours.convert(net, **COMPACT, mask_attribute="mask", optimizer=b)
+    weights = [net[k]._parameters[pruned.weight_name(net[k])] for k in (0, 2, 4)]
+    for weight, mask in zip(weights, masks_of(net).values(), strict=True):
+        assert weight.shape == weight.grad.shape == (int(mask.sum()),)
+    assert not by == "attribute" or isinstance(net[4], MaskedLinear)
+    np.testing.assert_allclose(train(net, b, 20), train(theirs, a, 20), rtol=1e-10)
+    others = [copy.deepcopy(net), pickle.loads(pickle.dumps(net))]
+    assert train(others[0], make(others[0].parameters()), 2) == train(
+        others[1], make(others[1].parameters()), 2
+    )
+    assert ours.revert(net, optimizer=b) is net and [type(m) for m in net] == kinds
+    assert all(p is q for p, q in zip(net.parameters(), parameters, strict=True)) and alive.isfinite().all()
+    np.testing.assert_allclose(train(net, b, 5), train(theirs, a, 5), rtol=1e-10)
+    for key, value in theirs.state_dict().items():
+        torch.testing.assert_close(net.state_dict()[key], value, rtol=1e-10, atol=1e-10)
+    assert len(list(net.buffers())) == 3 and prune.is_pruned(net) == (by == "prune")
+
+
+@pytest.mark.parametrize("by", ["zeros", "prune", "attribute"])
+def test_compact_state_dicts_are_dense(by: str) -> None:
+    theirs, net = thinned(by), ours.convert(thinned(by), **COMPACT, mask_attribute="mask")
+    x = torch.randn(2, 2, 8, 8, dtype=torch.float64)
+    if by != "zeros":  # other values, under the same mask
+        with torch.no_grad():
+            for parameter in theirs.parameters():
+                parameter.add_(1)
+    assert str(net.load_state_dict(theirs.state_dict())) == "<All keys matched successfully>"
+    state = net.state_dict()
+    assert state.keys() == theirs.state_dict().keys()
+    assert all(torch.equal(state[key], value) for key, value in theirs.state_dict().items())
+    expected, found = results(theirs, x), results(net, x)
+    torch.testing.assert_close(found[:2], expected[:2], rtol=1e-12, atol=1e-12)
+    masks = {mask.shape: mask for mask in masks_of(net).values()}
+    for got, dense in zip(found[2:], expected[2:], strict=True):
+        torch.testing.assert_close(
+            got, dense[masks[dense.shape]] if dense.dim() > 1 else dense, rtol=1e-12, atol=1e-12
+        )
+    layer, given = net[4], torch.randn(2, 96, dtype=torch.float64, requires_grad=True)
+    assert torch.autograd.gradgradcheck(
+        lambda x, w: torch.func.functional_call(layer, {pruned.weight_name(layer): w}, (x,)).sin(),
+        (given, layer._parameters[pruned.weight_name(layer)]),
+    )
+    torch.testing.assert_close(torch.func.vmap(layer)(given), layer(given))
+    if by == "prune":
+        state["4.weight_mask"] = 1 - state["4.weight_mask"]
+        with pytest.raises(RuntimeError, match="revert"):
+            net.load_state_dict(state)
+
+
+def test_a_compact_layer_refuses_other_masks_and_what_it_cannot_convert() -> None:
+    net = ours.convert(thinned("prune"), **COMPACT)
+    before = net.state_dict()
+    for change in (
+        lambda: prune.remove(net[0], "weight"),
+        lambda: prune.random_unstructured(net[0], "weight", 0.5),
+        lambda: prune.identity(net[4], "bias"),
+    ):
+        with pytest.raises(ValueError, match="revert"):
+            change()
+    assert all(torch.equal(value, before[key]) for key, value in net.state_dict().items())
+    for arguments in ({"compact": True}, {"sparse": "auto", "mask_attribute": "weight"}):
+        with pytest.raises(ValueError):
+            ours.convert(thinned("attribute"), **arguments)
+    shared = thinned("zeros")
+    shared.append(torch.nn.Linear(96, 5).double()).append(shared[4])
+    shared[5].weight = shared[4].weight
+    with pytest.raises(ValueError, match="share"):
+        ours.convert(shared, **COMPACT)
+    factored = thinned("prune")
+    optimizer = torch.optim.Adafactor(factored.parameters())
+    train(factored, optimizer, 1)
+    with pytest.raises(ValueError, match="row_var"):
+        ours.convert(factored, **COMPACT, optimizer=optimizer)
+    assert type(factored[0]) is torch.nn.Conv2d
+
+
+def test_a_compact_model_trains_on_in_another_process(tmp_path) -> None:
+    net = ours.convert(thinned("prune"), **COMPACT)
+    optimizer = OPTIMIZERS["adam"](net.parameters())
+    train(net, optimizer, 2)
+    torch.save((net, net.state_dict(), optimizer.state_dict()), tmp_path / "net.pt")
+    script = (
+        "import torch, sys\nsys.path.insert(0, sys.argv[1])\nimport test_torch_pruned as t\n"
+        "net, state, steps = torch.load(sys.argv[2], weights_only=False)\n"
+        "other = t.ours.convert(t.thinned('prune'), **t.COMPACT)\nother.load_state_dict(state)\n"
+        "for one in (net, other):\n"
+        "    optimizer = t.OPTIMIZERS['adam'](one.parameters())\n"
+        "    optimizer.load_state_dict(t.copy.deepcopy(steps))\n    print(t.train(one, optimizer, 3))\n"
+    )
+    call = [sys.executable, "-c", script, os.path.dirname(__file__), str(tmp_path / "net.pt")]
+    lines = subprocess.run(call, capture_output=True, text=True, check=True).stdout.splitlines()
+    assert lines == [str(train(net, optimizer, 3))] * 2
 
 
 def test_fifty_steps_of_an_optimizer_leave_zeros_where_they_are() -> None:
