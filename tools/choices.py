@@ -8,7 +8,7 @@ MODELS = (
 )  # fmt: skip
 CELLS = ("rnn", "rnn_tanh", "rnn_relu", "gru", "lstm", "ctrnn", "mgu", "ugrnn", "peephole_lstm")
 OUTPUTS = ("all", "last")
-FORWARD_METHODS = ("auto", "serial", "newton", "quasi-newton", "chunked")
+FORWARD_METHODS = ("auto", "serial", "newton", "chunked")
 SCHEDULES = ("linear", "blelloch", "hybrid")
 METHODS = ("auto", "bp", *SCHEDULES)
 PIPELINES = ("none", "stale", "gpipe", "1f1b", "pipedream", "stale-1f1b")

@@ -20,12 +20,15 @@ from bppsa_cupy.system.optional import need
 need("bppsa_cupy.jax", "jax", "JAX", (0, 6, 2))  # whose buffer_callback it takes
 
 from bppsa_cupy.jax.analysis import jacobians  # noqa: E402
-from bppsa_cupy.jax.layers import GRU, LSTM, RNN, CellLayer  # noqa: E402
-from bppsa_cupy.jax.linear_layers import (  # noqa: E402
+from bppsa_cupy.jax.layers import (  # noqa: E402
+    GRU,
     LRU,
+    LSTM,
     QRNN,
     RGLRU,
+    RNN,
     SRU,
+    CellLayer,
     DiagonalSSM,
     LinearCellLayer,
     MinGRU,

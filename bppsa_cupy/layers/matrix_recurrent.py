@@ -128,7 +128,7 @@ class MatrixRecurrent(Recurrent):
         Number of groups of h = H / heads units that only see each other. Each gate's W_hh is block-diagonal,
         and weight_hh_l0 (G H, h) stores the blocks.
     **options
-        Further arguments of `Recurrent`. `forward_method` is "serial", "newton", "quasi-newton" or "auto".
+        Further arguments of `Recurrent`. `forward_method` is "serial", "newton" or "auto".
 
     Raises
     ------
@@ -140,7 +140,7 @@ class MatrixRecurrent(Recurrent):
     Parameters and gate order are those of PyTorch.
 
     "newton" computes all steps at once by a damped Newton iteration, and serially if that does not converge.
-    "quasi-newton" uses only the diagonals of the Jacobian products. "auto" is "serial" on the host.
+    "auto" is "serial" on the host.
 
     Examples
     --------
@@ -152,7 +152,7 @@ class MatrixRecurrent(Recurrent):
     context = MatrixContext
     #: Whether the input is multiplied by W_ih; else it is the projected input.
     projects = True
-    forward_methods: tuple[str, ...] = ("auto", "serial", "newton", "quasi-newton")
+    forward_methods: tuple[str, ...] = ("auto", "serial", "newton")
 
     def __init__(
         self, input_size: int, hidden_size: int, *arguments: Any, heads: int = 1, **options: Any

@@ -9,7 +9,7 @@ from heapq import heappop, heappush
 import numpy as np
 
 from bppsa_cupy.plan.partition import RankSchedule, place
-from bppsa_cupy.plan.schedule import BEGIN, KIND, LEVEL, SPLIT, Schedule, Segment, with_input_gradient
+from bppsa_cupy.plan.schedule import BEGIN, LEVEL, SPLIT, Schedule, Segment, with_input_gradient
 from bppsa_cupy.plan.sizes import ChainSizes
 
 #: Offsets are multiples of this many values, so that every segment starts on its own 256 bytes in float32.
@@ -66,13 +66,6 @@ def rank_memory_plan(
     last = np.where(received | np.isin(codes, sends), schedule.depth, last)
     held = np.isin(codes, np.concatenate([used, sends, receives, start]))
     return _place_segments(sizes, (segments[held], first[held], last[held]), batch_size, itemsize)
-
-
-def vector_sizes(sizes: ChainSizes, schedule: Schedule, batch_size: int) -> dict[Segment, int]:
-    """Values of the injected vector of every element and every product of an affine scan."""
-    products = schedule.out[schedule.table[:, KIND] > 0].tolist()
-    segments = [(k, k + 1) for k in range(1, schedule.n + 1)] + [(begin, end) for begin, end in products]
-    return {segment: sizes.chain.length(segment[1]) * batch_size for segment in segments}
 
 
 def _live(schedule: Schedule) -> Live:
@@ -135,9 +128,6 @@ class Budget:
     itemsize        bytes of a value
     workers         how many share the steps
     memory          bytes for values, patterns and maps of one schedule; None for any number
-    input_gradient  whether the gradient by the chain's input is computed too
-    indices         whether patterns and maps take memory, which a host holds anyway
-    affine          whether there are injected vectors
     owners          the rank of each element a_1, …, a_n, of `workers` ranks: each step runs where its last
                     element is, and bytes are those of the rank that takes most; None where workers share all
     """
@@ -146,27 +136,21 @@ class Budget:
     itemsize: int
     workers: int = 1
     memory: int | None = None
-    input_gradient: bool = True
-    indices: bool = True
-    affine: bool = False
     owners: tuple[int, ...] | None = None
 
     def bytes(self, sizes: ChainSizes, schedule: Schedule) -> int:
-        """Bytes that `schedule` takes: values, with `indices` patterns and maps, with `affine` vectors."""
-        if self.input_gradient:
-            schedule = with_input_gradient(schedule)
-        if self.owners is not None:
-            placement = place(schedule, self.owners, self.workers)
-            taken = []
-            for rank in range(self.workers):
-                part = replace(schedule, table=schedule.table[placement.steps_of(rank)])
-                layout = rank_memory_plan(sizes, placement, rank, self.batch_size, self.itemsize)
-                taken.append(layout.total_bytes + (sizes.index_bytes(part) if self.indices else 0))
-            return max(taken)
-        total = memory_plan(sizes, schedule, self.batch_size, self.itemsize).total_bytes
-        if self.affine:
-            total += sum(vector_sizes(sizes, schedule, self.batch_size).values()) * self.itemsize
-        return total + (sizes.index_bytes(schedule) if self.indices else 0)
+        """Bytes that `schedule` takes with the gradient by the chain's input: values, patterns and maps."""
+        schedule = with_input_gradient(schedule)
+        if self.owners is None:
+            values = memory_plan(sizes, schedule, self.batch_size, self.itemsize).total_bytes
+            return values + sizes.index_bytes(schedule)
+        placement = place(schedule, self.owners, self.workers)
+        taken = []
+        for rank in range(self.workers):
+            part = replace(schedule, table=schedule.table[placement.steps_of(rank)])
+            layout = rank_memory_plan(sizes, placement, rank, self.batch_size, self.itemsize)
+            taken.append(layout.total_bytes + sizes.index_bytes(part))
+        return max(taken)
 
     def fits(self, needed: int) -> bool:
         """Whether there is as much memory."""

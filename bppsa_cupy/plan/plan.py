@@ -186,9 +186,8 @@ def build_plan(
     budgets = [
         budget if partition is None else replace(budget, owners=chain.owners(partition)) for chain in chains
     ]
-    made = {name: _make_schedules(name, sizes, asked, budgets) for name in names}
-    if "hybrid" in names and vjps and partition is None:
-        made["hybrid"] = list(map(_with_vjps, sizes, made["hybrid"], budgets))
+    vjps = vjps and partition is None
+    made = {name: _make_schedules(name, sizes, asked, budgets, vjps and name == "hybrid") for name in names}
     needed = {name: sum(map(Budget.bytes, budgets, sizes, made[name])) for name in names}
     left_out = {name: amount for name, amount in needed.items() if not budget.fits(amount)}
     reasons = {
@@ -272,32 +271,12 @@ def _candidates(name: str, n: int, levels: int | None, workers: int) -> list[Sch
 
 
 def _make_schedules(
-    name: str, sizes: Sequence[ChainSizes], levels: int | None, budgets: Sequence[Budget]
+    name: str, sizes: Sequence[ChainSizes], levels: int | None, budgets: Sequence[Budget], vjps: bool
 ) -> list[Schedule]:
-    """The schedule called `name` of each chain, by its budget.
-
-    A chosen one has the memory that is left once the schedules before it and the serial scans after it
-    are in.
-    """
-    every = [
-        _candidates(name, len(own.chain), levels, budget.workers)
-        for own, budget in zip(sizes, budgets, strict=True)
-    ]
-    if all(len(candidates) == 1 for candidates in every):
-        return [candidates[0] for candidates in every]
-    made: list[Schedule] = []
-    serial = [budget.bytes(own, linear(len(own.chain))) for own, budget in zip(sizes, budgets, strict=True)]
-    spent = sum(serial)
-    for own, candidates, budget, least in zip(sizes, every, budgets, serial, strict=True):
-        spent -= least
-        left = None if budget.memory is None else budget.memory - spent
-        made.append(shortest(own, candidates, replace(budget, memory=left)))
-        spent += budget.bytes(own, made[-1])
+    """The schedule called `name` of each chain, by its budget."""
+    made = []
+    for own, budget in zip(sizes, budgets, strict=True):
+        candidates = _candidates(name, len(own.chain), levels, budget.workers)
+        one = candidates[0] if len(candidates) == 1 else shortest(own, candidates, budget)
+        made.append(with_vjps(own.chain, one) if vjps else one)
     return made
-
-
-def _with_vjps(sizes: ChainSizes, schedule: Schedule, budget: Budget) -> Schedule:
-    """The schedule with VJPs, or as it is where they take more memory and there is a limit."""
-    crossed = with_vjps(sizes.chain, schedule)
-    takes_more = budget.bytes(sizes, crossed) > budget.bytes(sizes, schedule)
-    return schedule if budget.memory is not None and takes_more else crossed

@@ -57,16 +57,10 @@ def on_host(given: Any) -> Any:
 
 
 class IndexMaps:
-    """Device copies of integer arrays, one a host array and width; the host arrays are kept alive.
-
-    copies  whether the device's memory is not the host's
-    bytes   the device's memory that the copies have taken
-    """
+    """Device copies of integer arrays, one a host array and width; the host arrays are kept alive."""
 
     def __init__(self, device: Device) -> None:
         self.device = device
-        self.copies = device.xp is not np
-        self.bytes = 0
         self._copies: dict[tuple[int, int], tuple[np.ndarray, Array]] = {}
 
     def upload(self, *arrays: np.ndarray) -> list[Array]:
@@ -79,7 +73,6 @@ class IndexMaps:
         if key not in self._copies:
             widened = array.astype(np.int32 if width == 4 else np.int64, copy=False)
             self._copies[key] = array, self.device.upload_index(widened)
-            self.bytes += widened.nbytes if self.copies else 0
         return self._copies[key][1]
 
 

@@ -10,17 +10,8 @@ from itertools import accumulate, groupby
 import numpy as np
 
 from bppsa_cupy.devices import Array, Device, Launch
-from bppsa_cupy.errors import DeviceError, PlanError
-from bppsa_cupy.plan import (
-    Budget,
-    ChainPlan,
-    MemoryPlan,
-    Schedule,
-    Segment,
-    Step,
-    memory_plan,
-    vector_sizes,
-)
+from bppsa_cupy.errors import PlanError
+from bppsa_cupy.plan import ChainPlan, MemoryPlan, Schedule, Segment, Step, memory_plan
 from bppsa_cupy.scan.launches import IndexMaps, Matrix, bind_product, bind_spmv
 
 #: Batch sizes whose bound launches, on CUDA a graph each, are kept; the one that was met first goes first.
@@ -42,8 +33,7 @@ class NumericScan:
     affine  whether `injection(k, batch)` is added after element k: v(k + 1) = a_k v(k) + e_k
 
     Law: all memory is taken in the constructor and at the first run of each batch size; later runs
-    allocate nothing and look at no pattern. Raises DeviceError, before anything is taken, where the
-    device has too little memory for values, patterns and maps.
+    allocate nothing and look at no pattern. Raises DeviceError where the device has too little memory.
     """
 
     def __init__(
@@ -61,7 +51,6 @@ class NumericScan:
         self.capacity, self.affine = capacity, affine
         self.maps = maps or IndexMaps(device)
         self.memory = self._memory_plan(capacity)
-        self._check_memory()
         self._arena = device.empty((self.memory.total_bytes // self.dtype.itemsize,), self.dtype)
         injected = self._affine_sizes() if affine else {}
         self._affine_arena = device.empty((sum(injected.values()),), self.dtype)
@@ -123,30 +112,16 @@ class NumericScan:
             del self._runs[next(iter(self._runs))]
         self._runs[batch] = run
 
-    def _check_memory(self) -> None:
-        """Raise DeviceError where the device has too little for the whole scan."""
-        budget = Budget(
-            self.capacity,
-            self.dtype.itemsize,
-            input_gradient=self.schedule.computes_input_gradient,
-            indices=self.maps.copies,
-            affine=self.affine,
-        )
-        needed, free = budget.bytes(self.chain_plan.sizes, self.schedule), self.device.free_memory()
-        if needed > free + self.maps.bytes:
-            raise DeviceError(
-                f"schedule {self.schedule.label} takes {needed} bytes for a batch of {self.capacity}, and "
-                f"{self.device.name} has {free} bytes free: plan fewer levels or a smaller batch size"
-            )
-
     # ---- views of the arena ----
 
     def _memory_plan(self, batch: int) -> MemoryPlan:
         return memory_plan(self.chain_plan.sizes, self.schedule, batch, self.dtype.itemsize)
 
     def _affine_sizes(self) -> dict[Segment, int]:
-        """Values of the injected vector of every matrix, by segment."""
-        return vector_sizes(self.chain_plan.sizes, self.schedule, self.capacity)
+        """Values of the injected vector of every element and every product, by segment."""
+        products = [step.out for step in self.schedule.steps if step.kind == "mm"]
+        segments = [*((k, k + 1) for k in range(1, self.schedule.n + 1)), *products]
+        return {segment: self.chain_plan.chain.length(segment[1]) * self.capacity for segment in segments}
 
     def _check_batch(self, batch: int) -> None:
         if batch > self.capacity:

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import cached_property
-from typing import Protocol
+from typing import Any
 
 import numpy as np
 
 from bppsa_cupy.devices import Array, Device, Launch
-from bppsa_cupy.errors import DeviceError
 from bppsa_cupy.plan import (
     ChainPlan,
     MemoryPlan,
@@ -27,25 +26,6 @@ from bppsa_cupy.scan.numeric import NumericScan
 FIRST_TAG = 2
 
 
-class Message(Protocol):
-    """A message under way."""
-
-    def wait(self) -> None:
-        """Return when its array may be used again."""
-
-
-class Ranks(Protocol):
-    """What a scan needs of the ranks: `distributed.Group` is one."""
-
-    rank: int
-    size: int
-
-    def isend(self, array: Array, target: int, tag: int = 0) -> Message: ...
-    def post(self, array: Array, source: int, tag: int = 0) -> Message: ...
-    def progress(self) -> None: ...
-    def agree(self, **values: object) -> None: ...
-
-
 class RankScan(NumericScan):
     """One rank's part of one schedule over one planned chain, for batches up to `capacity`.
 
@@ -53,7 +33,7 @@ class RankScan(NumericScan):
     into `element(k, batch)`; where `has_gradient`, the gradient into `vector(1, batch)`; call `run(batch)`;
     read `vector(k, batch)` for every own k, and for n + 1, the input gradient, on the owner of a_n.
 
-    group   the ranks; every one of them makes this scan, and runs it as often
+    group   a `distributed.Group`; every rank makes this scan, and runs it as often
     owners  (n,) the rank of a_1, …, a_n: contiguous parts
 
     Law: the bits are those of `NumericScan` by the same schedule. Receives are posted before the first step,
@@ -63,7 +43,7 @@ class RankScan(NumericScan):
 
     def __init__(
         self,
-        group: Ranks,
+        group: Any,
         owners: Sequence[int] | np.ndarray,
         device: Device,
         dtype: np.dtype,
@@ -111,15 +91,6 @@ class RankScan(NumericScan):
         return rank_memory_plan(
             self.chain_plan.sizes, self.placement, self.group.rank, batch, self.dtype.itemsize
         )
-
-    def _check_memory(self) -> None:
-        needed, free = self.memory.total_bytes, self.device.free_memory()
-        if needed > free:
-            raise DeviceError(
-                f"{self.schedule.label} takes {needed} bytes on rank {self.group.rank} of {self.group.size}, "
-                f"{self.device.name} has {free} bytes free: give more ranks, a smaller batch size, or "
-                "another schedule"
-            )
 
     # ---- messages ----
 

@@ -1,29 +1,20 @@
 """Files that are written whole or not at all.
 
-A temporary file of NAME is called .NAME.HOST.PROCESS.TOKEN.part. The next writer of NAME removes those whose
-process on this host has ended, and any whose last write is `ABANDONED` seconds old.
+A temporary file of NAME is called .NAME.TOKEN.part; that of a killed writer stays.
 """
 
 from __future__ import annotations
 
 import errno
 import os
-import platform
-import re
 import secrets
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from hashlib import sha256
 from pathlib import Path
 
 from bppsa_cupy.errors import BppsaError, reason_of
 
 _NO_SPACE = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
-#: Seconds after its last write from which on a temporary file of another machine has no writer.
-ABANDONED = 86_400
-#: This machine, in the names of temporary files.
-_HOST = sha256(platform.node().encode()).hexdigest()[:8]
 
 
 @contextmanager
@@ -31,16 +22,14 @@ def whole_file(path: str | os.PathLike[str], *, error: type[BppsaError] = BppsaE
     """An empty temporary file in the folder of `path`, for the block to write to.
 
     When the block ends without an exception, that file is flushed to the disk and renamed over `path`; a
-    link is followed. After any exception it is gone, and an older file at `path` is as it was. Temporary
-    files of killed writers of `path` are removed.
+    link is followed. After any exception it is gone, and an older file at `path` is as it was.
     Raises `error` where the file cannot be written (no space, no such folder, no permission).
     """
     target = _target(path, error)
     # At most 100 bytes of the name, so that the temporary name is not too long for the folder.
-    stem = f".{os.fsencode(target.name)[:100].decode(errors='ignore')}.{_HOST}."
-    temporary = target.with_name(f"{stem}{os.getpid()}.{secrets.token_hex(4)}.part")
+    stem = os.fsencode(target.name)[:100].decode(errors="ignore")
+    temporary = target.with_name(f".{stem}.{secrets.token_hex(8)}.part")
     try:
-        _remove_abandoned(target.parent, stem)
         temporary.touch(exist_ok=False)
         yield temporary
         _sync(temporary)
@@ -95,26 +84,3 @@ def _sync(path: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
-
-
-def _remove_abandoned(folder: Path, stem: str) -> None:
-    """Remove the temporary files of a name whose writers were killed."""
-    name = re.compile(re.escape(stem.removesuffix(f"{_HOST}.")) + r"([0-9a-f]{8})\.(\d+)\.[0-9a-f]{8}\.part")
-    with suppress(OSError), os.scandir(folder) as entries:
-        for entry in entries:
-            found = name.fullmatch(entry.name)
-            if found and entry.is_file(follow_symlinks=False):
-                with suppress(OSError):
-                    is_old = time.time() - entry.stat().st_mtime > ABANDONED
-                    if is_old or (found[1] == _HOST and not _is_alive(int(found[2]))):
-                        os.unlink(entry.path)
-
-
-def _is_alive(process: int) -> bool:
-    try:
-        os.kill(process, 0)
-    except ProcessLookupError:
-        return False
-    except (OSError, OverflowError):  # of another user, or no process number
-        pass
-    return True

@@ -62,7 +62,6 @@ class ChunkedForward:
     `final`.
 
     chunk     steps per chunk; at least 1
-    diagonal  quasi-Newton: only the diagonal of each chunk's product is used
 
     Law: the states are the serial pass's to the bit, of an affine step up to rounding. Where the iteration
     does not converge, boundaries do not settle, or values leave the range, the serial pass is run. `report`
@@ -71,10 +70,10 @@ class ChunkedForward:
 
     report: ForwardReport
 
-    def __init__(self, device: Device, walk: Walk, chunk: int, *, diagonal: bool = False) -> None:
+    def __init__(self, device: Device, walk: Walk, chunk: int) -> None:
         self._device, self._walk = device, walk
         self._chunk, self._chunks = chunk, walk.size.chunks(chunk)
-        self._diagonal, self._affine = diagonal, walk.size.cell.affine
+        self._affine = walk.size.cell.affine
         self._tolerance = TOLERANCE * float(np.finfo(walk.state.dtype).eps)
         self._serial = serial.forward(device, walk)
         if self._chunks > 1:
@@ -144,8 +143,7 @@ class ChunkedForward:
             again = "" if converged else "; a state was not finite: run serially"
             return f"chunked, {chunks} chunks of {self._chunk}{again}"
         end = "converged" if converged else "did not converge: run serially"
-        name = "quasi-newton" if self._diagonal else "newton"
-        return f"{name} over {chunks} chunks: {end}, {iterations} iterations"
+        return f"newton over {chunks} chunks: {end}, {iterations} iterations"
 
     def _correct_once(self) -> tuple[bool, int]:
         """Walk the chunks of an affine step from zeros, and again from the true states; whether these are
@@ -161,7 +159,6 @@ class ChunkedForward:
 
     def _iterate(self) -> tuple[bool, int]:
         """Newton's iteration: whether it gave the serial pass's states, and its steps."""
-        xp = self._device.xp
         starts, ends = self._begin()
         damping, least = 1.0, float("inf")
         for iteration in count(1):
@@ -174,9 +171,7 @@ class ChunkedForward:
                 break
             damping = 1.0 if mismatch < least else 0.5 if damping == 1.0 else 0.0
             least = min(least, mismatch)
-            if self._diagonal:
-                self._maps *= xp.eye(self._maps.shape[-1], dtype=self._maps.dtype)
-            if self._diagonal or damping != 1.0:
+            if damping != 1.0:
                 self._corrections[damping]()
             self._advance()
         return False, iteration
@@ -269,7 +264,7 @@ class TimeForward:
         chunk, self._reason = choose_forward(device, walk.size, method)
         self._chunked: ChunkedForward | None = None
         if chunk:
-            self._chunked = ChunkedForward(device, walk, chunk, diagonal=method == "quasi-newton")
+            self._chunked = ChunkedForward(device, walk, chunk)
         self._call = self._chunked or serial.forward(device, walk)
 
     def __call__(self) -> None:
@@ -295,7 +290,7 @@ class TimeForward:
 def choose_forward(device: Device, size: WalkSize, method: str = "auto") -> tuple[int, str]:
     """The chunk length of a forward pass by chunks, and why; 0 for the serial pass.
 
-    method  "serial", "newton", "quasi-newton", of an affine cell "chunked", or "auto": serial on the host;
+    method  "serial", "newton", of an affine cell "chunked", or "auto": serial on the host;
             on a GPU the quickest of the serial pass and "newton", or "chunked", as measured
     """
 

@@ -213,7 +213,7 @@ class Stack:
 
     buffers      those of `stack_shapes`, and `lengths` (B,) int64, where each sample ends
     parameters, gradients  by PyTorch's names ("weight_ih_l0")
-    forward_method  of the passes over time: "auto", "serial", "newton" or "quasi-newton"
+    forward_method  of the passes over time: "auto", "serial" or "newton"
     layers       the directions of each inner layer; `directions` has all of them, in PyTorch's order
     ends_early   whether a sample may end before the last step; set with `lengths`
     initial_states, boundaries  (S, B), one per direction: the states before the first step, and the gradients

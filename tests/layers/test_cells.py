@@ -31,7 +31,7 @@ QUICK = ("turning", "partly")
 def test_passes_are_those_of_autograd(names: tuple[str, ...], data: st.DataObject) -> None:
     name = data.draw(st.sampled_from(names))
     heads = 1 if name in UNITS else data.draw(st.integers(1, 3))
-    scanned = "chunked" if name in AFFINE else data.draw(st.sampled_from(["newton", "quasi-newton"]))
+    scanned = "chunked" if name in AFFINE else "newton"
     layer = CELLS[name](
         3, heads * data.draw(st.integers(1, 5)), data.draw(st.integers(1, 2)),
         bidirectional=data.draw(st.booleans()), outputs=data.draw(st.sampled_from(["all", "last"])),

@@ -5,8 +5,8 @@ import pytest
 
 import bppsa_cupy as bp
 from bppsa_cupy.models import build_model
-from bppsa_cupy.pipeline.memory import stage_memory
 from bppsa_cupy.pipeline.schedules import SCHEDULES
+from bppsa_cupy.tools.plans.pipeline import stage_memory
 
 MIB = 2**20
 

@@ -8,7 +8,7 @@ from counting import CountingDevice
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from marks import some
-from plan_cases import plan_of, small_network
+from plan_cases import small_network
 from scan_cases import METHODS, random_chain, reference
 
 import bppsa_cupy as bp
@@ -182,30 +182,6 @@ def test_outputs_that_bypass_the_caches(dtype, rng, batch):
 
 
 # ---- memory ----
-
-
-def full_network_scan(free, name, capacity=64, copies=False, input_gradient=True, affine=False):
-    device = CountingDevice(free)
-    plan = plan_of(small_network(), batch_size=capacity)
-    schedule = plan.schedule(0, name)
-    maps = IndexMaps(device)
-    maps.copies = copies
-    whole = with_input_gradient(schedule) if input_gradient else schedule
-    return NumericScan(device, np.dtype(np.float32), plan.chains[0], whole, capacity, maps, affine)
-
-
-@pytest.mark.parametrize("copies, affine", [(False, False), (True, False), (False, True)])
-@pytest.mark.parametrize("input_gradient", [False, True])
-def test_memory_is_checked_before_a_byte_is_taken(copies, affine, input_gradient):
-    options = {"copies": copies, "affine": affine, "input_gradient": input_gradient}
-    scan = full_network_scan(2**40, "blelloch", **options)
-    budget = Budget(64, 4, input_gradient=input_gradient, indices=copies, affine=affine)
-    needed = budget.bytes(scan.chain_plan.sizes, scan.schedule)
-    assert full_network_scan(needed, "blelloch", **options)
-    with pytest.raises(
-        bp.DeviceError, match=f"takes {needed} bytes for a batch of 64.*{needed - 1} bytes free"
-    ):
-        full_network_scan(needed - 1, "blelloch", **options)
 
 
 def test_a_plan_for_scans_is_held_to_its_limit_and_to_three_quarters_of_what_is_free():

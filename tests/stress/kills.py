@@ -194,7 +194,7 @@ def refresh(source: Path, folder: Path) -> None:
 
 
 def list_names(folder: Path) -> set[str]:
-    return {name for name in os.listdir(folder) if name != "__pycache__"}
+    return {name for name in os.listdir(folder) if name != "__pycache__" and not name.endswith(".part")}
 
 
 def stop(

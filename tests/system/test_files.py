@@ -162,59 +162,11 @@ def test_files_that_are_refused(tmp_path):
                 raise failure
 
 
-# ---- killed writers ----
-
-#: Writes half of a file, says so, and waits.
-WRITER = """
-import sys
-from bppsa_cupy.system.files import whole_file
-with whole_file(sys.argv[1]) as file:
-    file.write_text("half")
-    print(file.name, flush=True)
-    sys.stdin.read()
-"""
-
-
-@contextlib.contextmanager
-def writer(path):
-    """A process that is writing `path`, and the name of its temporary file."""
-    command = [sys.executable, "-c", WRITER, str(path)]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
-        yield process, process.stdout.readline().strip()
+# ---- several writers ----
 
 
 def names(folder):
     return sorted(os.listdir(folder))
-
-
-def test_the_next_writer_of_a_name_removes_what_a_killed_one_left(tmp_path):
-    with writer(tmp_path / "a.h5") as (process, name):
-        process.send_signal(signal.SIGKILL)
-    assert names(tmp_path) == [name]
-    boot = ".".join(name.split(".")[-4:-2])
-    others = [
-        *(f".ab.h5.{boot}.0123abcd.part", f".a.h5.{boot}.0123abcd.part.h5", f"a.h5.{boot}.0123abcd.part"),
-        *(f".axh5.{boot}.0123abcd.part", ".a.h5.part", ".a.h5.0123abcd.part", f".a.h5.{boot}.mine.part"),
-    ]
-    for other in others:
-        (tmp_path / other).write_text("")
-    (tmp_path / f".a.h5.{boot}.0123abcd.part").mkdir()
-    (tmp_path / f".a.h5.{boot}.01234567.part").symlink_to(tmp_path / others[0])
-    kept = names(tmp_path)
-    kept.remove(name)
-    write(tmp_path / "a.h5")
-    assert names(tmp_path) == sorted([*kept, "a.h5"])
-
-
-def test_a_live_writer_keeps_its_file(tmp_path):
-    path = tmp_path / "a.txt"
-    with writer(path) as (process, name):
-        write_text(path, "second")
-        assert names(tmp_path) == [name, "a.txt"]
-        process.communicate("")
-        assert process.returncode == 0
-    assert path.read_text(encoding="utf-8") == "half"
-    assert names(tmp_path) == ["a.txt"]
 
 
 def test_writers_of_one_name_never_disturb_each_other(tmp_path):

@@ -121,21 +121,18 @@ def test_random_walks_are_the_serial_pass(cell, index):
     chunk=st.sampled_from([1, 4, 7]),
     ragged=st.booleans(),
     reverse=st.booleans(),
-    diagonal=st.booleans(),
 )
 @example(
     sizes=[1.0, 1.144441900797323], radius=1.144441900797323, dtype="float32", steps=150, chunk=1,
-    ragged=False, reverse=False, diagonal=False,
+    ragged=False, reverse=False,
 )  # fmt: skip
-def test_samples_of_any_size_are_the_serial_pass(
-    cell, sizes, radius, dtype, steps, chunk, ragged, reverse, diagonal
-):
+def test_samples_of_any_size_are_the_serial_pass(cell, sizes, radius, dtype, steps, chunk, ragged, reverse):
     host = get_device("host")
     walk = make_walk(
         host, CELLS[cell], steps, 5, 2, radius=radius, dtype=dtype, ragged=ragged, reverse=reverse,
         forward=False,
     )  # fmt: skip
-    assert_is_serial(Drawn(cell, scaled(walk, sizes), chunk, diagonal))
+    assert_is_serial(Drawn(cell, scaled(walk, sizes), chunk))
 
 
 @pytest.mark.parametrize("cell", IN_FLOAT32)

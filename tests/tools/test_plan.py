@@ -11,8 +11,8 @@ from plan_cases import edited, general_chains, plan_of, small_network
 import bppsa_cupy as bp
 from bppsa_cupy.models import build_model
 from bppsa_cupy.pipeline import SCHEDULES as PIPELINES
-from bppsa_cupy.pipeline.memory import stage_memory
 from bppsa_cupy.plan import Plan
+from bppsa_cupy.tools.plans.pipeline import stage_memory
 
 pytestmark = pytest.mark.usefixtures("folder")
 main = command("bppsa-plan")
