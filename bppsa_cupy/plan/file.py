@@ -127,33 +127,13 @@ def read_plan(path: str | os.PathLike[str]) -> dict[str, Any]:
 def read_chain(group: h5py.Group, patterns: Mapping[str, Pattern]) -> Chain:
     """The chain in a group. Raises PlanError naming what is broken."""
     with naming(group.file.filename, f"chain {group.name.rpartition('/')[2]}"):
-        matrices = []
-        for k, item in enumerate(read_json(group, "matrices", list)):
-            kinds = [type(item.get(name)) for name in ("pattern", "shared")] if isinstance(item, dict) else []
-            if kinds != [str, bool]:
-                raise PlanError(f"matrix {k} lacks a pattern or whether it is shared")
-            if item["pattern"] not in patterns:
-                raise PlanError(f"pattern {item['pattern'][:12]} of matrix {k} is missing")
-            terms = item.get("vjp_multiply_adds")
-            if terms is not None and (type(terms) is not int or terms < 0):
-                raise PlanError(f"matrix {k} has {terms!r} VJP multiply-adds: it takes an integer from 0 on")
-            matrices.append((patterns[item["pattern"]], item["shared"], terms))
-        elements, names = integers(group, "elements"), read_json(group, "names", list)
-        if len(names) != elements.size or not all(isinstance(name, str) for name in names):
-            raise PlanError(f"{elements.size} elements have {len(names)} names: each takes one, a text")
-        if elements.min(initial=0) < 0 or elements.max(initial=-1) >= len(matrices):
-            raise PlanError(
-                f"elements are matrices {elements.min()} to {elements.max()}: there are 0 to "
-                f"{len(matrices) - 1}"
-            )
-        # Plans of before there were ranks have no items.
-        items = integers(group, "items") if "items" in group else np.zeros_like(elements)
-        if items.size != elements.size or items.min(initial=0) < 0:
-            raise PlanError(
-                f"{elements.size} elements have items {items.tolist()}: each takes one, from 0 on"
-            )
-        every = zip(names, (matrices[k] for k in elements.tolist()), items.tolist(), strict=True)
-        return Chain(tuple(Element(name, m[0], m[1], m[2], item) for name, m, item in every))
+        matrices = [
+            (patterns[item["pattern"]], bool(item["shared"]), item["vjp_multiply_adds"])
+            for item in read_json(group, "matrices", list)
+        ]
+        elements, items = integers(group, "elements"), integers(group, "items")
+        every = zip(read_json(group, "names", list), elements.tolist(), items.tolist(), strict=True)
+        return Chain(tuple(Element(name, *matrices[k], item) for name, k, item in every))
 
 
 def read_schedules(group: h5py.Group, name: str) -> list[Schedule]:

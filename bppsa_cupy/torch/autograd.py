@@ -333,22 +333,3 @@ def _back(ctx: Any, gradients: Any) -> Any:
 
 
 over_time.register_autograd(_back, setup_context=_keep)
-
-
-def _keep_gradients(ctx: Any, inputs: Any, output: Any) -> None:
-    _, lengths, x, states, parameters, by_output, by_states, ctx.text = inputs
-    ctx.save_for_backward(lengths, x, *states, *parameters, by_output, *by_states)
-    ctx.counts = len(states), len(parameters)
-
-
-def _back_from_gradients(ctx: Any, gradients: Any) -> Any:
-    lengths, *tensors = ctx.saved_tensors
-    states, parameters = ctx.counts
-    needed = [tensor.requires_grad for tensor in tensors]
-    engine = engine_layer_named(ctx.text)
-    found = list(second_derivatives(engine, ALL, states, lengths, tensors, needed, gradients))
-    first, last = 1 + states, 1 + states + parameters
-    return (None, None, found[0], found[1:first], found[first:last], found[last], found[last + 1 :], None)
-
-
-back_through_time.register_autograd(_back_from_gradients, setup_context=_keep_gradients)
