@@ -133,7 +133,7 @@ def read_chain(group: h5py.Group, patterns: Mapping[str, Pattern]) -> Chain:
         ]
         elements, items = integers(group, "elements"), integers(group, "items")
         every = zip(read_json(group, "names", list), elements.tolist(), items.tolist(), strict=True)
-        return Chain(tuple(Element(name, *matrices[k], item) for name, k, item in every))
+        return Chain(tuple(Element(name, *matrices[int(k)], item) for name, k, item in every))
 
 
 def read_schedules(group: h5py.Group, name: str) -> list[Schedule]:

@@ -269,8 +269,8 @@ def _input(array: np.ndarray, dtype: Any) -> np.ndarray:
 def check_product(product: Product) -> None:
     """Raise PlanError where kind, sizes or maps of a product from a file do not fit the three patterns.
 
-    Every index a kernel follows is in range afterwards. Time grows with the maps, not with the work of making
-    them.
+    Every index a kernel follows is in range afterwards, and a list of terms is the right one. Time grows with
+    the maps, not with the work of making them.
     """
     a, b, c, maps = product.a, product.b, product.pattern, product.maps
     _require(product.kind in MAPS, f"kind {product.kind!r} is unknown")
@@ -295,6 +295,16 @@ def check_product(product: Product) -> None:
             _require(positions.size == total, f"{name} has {positions.size} values, not {total}")
             inside = positions.min(initial=0) >= 0 and positions.max(initial=-1) < end
             _require(inside, f"{name} holds positions outside 0 to {end - 1}")
+        wrong = wrong_terms(product)
+        _require(not wrong, f"{wrong} of its {total} terms are not those of its factors")
+
+
+def wrong_terms(product: Product) -> int:
+    """How many terms of a list, whose positions are in range, are not those of its factors."""
+    a, b, c = product.a, product.b, product.pattern
+    arrays = (a.indptr, a.indices, b.indptr, b.indices, c.indptr, c.indices, *product.maps.values())
+    dtype = np.result_type(*arrays)
+    return int(loops.wrong_terms(*(_input(array, dtype) for array in arrays)))
 
 
 def _check_structure(product: Product, terms: np.ndarray, row_multiply_adds: np.ndarray) -> None:

@@ -179,16 +179,3 @@ def test_a_schedule_asked_for_that_does_not_fit_is_refused():
     name, least = min(amounts.items(), key=lambda item: item[1])
     with pytest.raises(PlanError, match=f"schedule {name} takes {least} bytes"):
         plan_of(small_network(), levels=2, memory_limit=least - 1)
-
-
-def test_automatic_levels_take_all_that_the_limit_leaves():
-    """Each chain has what the ones before it and the serial scans after it leave."""
-    chains = small_network(), random_chain(9, 1), small_network()
-    options = {"workers": 64, "schedules": ["hybrid"]}
-    free = plan_of(*chains, **options)
-    limit = free.bytes("hybrid")
-    bound = plan_of(*chains, **options, memory_limit=limit)
-    assert plan_of(*chains, **options, memory_limit=limit - 1).bytes("hybrid") < limit
-    for index in range(len(chains)):
-        assert bound.schedule(index, "hybrid") == free.schedule(index, "hybrid")
-    assert free.schedule(1, "hybrid").levels

@@ -195,6 +195,7 @@ BROKEN = [
     (lambda: with_map("a_position", lambda array: array[:3]), "not 4"),
     (lambda: with_map("b_position", put(0, 4)), "0 to 3"),
     (lambda: with_map("a_position", put(0, -1)), "0 to 2"),
+    (lambda: with_map("a_position", put(0, 1)), "1 of its 4 terms"),
 ]
 
 
