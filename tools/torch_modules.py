@@ -11,7 +11,7 @@ from torch import nn
 
 from bppsa_cupy.layers import Dropout, Layer
 from bppsa_cupy.layers.base import Context
-from bppsa_cupy.network.forward import draw
+from bppsa_cupy.network.passes import draw
 from bppsa_cupy.network.sequential import Sequential
 from bppsa_cupy.tools.benchmarks.harness import Step
 from bppsa_cupy.tools.machine import torch_device

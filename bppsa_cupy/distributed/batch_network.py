@@ -17,9 +17,15 @@ from bppsa_cupy.distributed.group import Group, Handle
 from bppsa_cupy.distributed.shared import SharedChoices, SharedSequential, agree_on
 from bppsa_cupy.errors import DistributedError, PassError
 from bppsa_cupy.network.architecture import Architecture
-from bppsa_cupy.network.backward import BackwardReport, checked_gradient
-from bppsa_cupy.network.forward import begin
-from bppsa_cupy.network.passes import Pass, Walker, current_pass, own_pass
+from bppsa_cupy.network.passes import (
+    BackwardReport,
+    Pass,
+    Walker,
+    begin,
+    checked_gradient,
+    current_pass,
+    own_pass,
+)
 from bppsa_cupy.network.sequential import Sequential
 from bppsa_cupy.plan import Plan
 from bppsa_cupy.records.records import JacobianRecords

@@ -18,11 +18,9 @@ from bppsa_cupy.distributed.time_network import TimeSequential
 from bppsa_cupy.errors import DistributedError, PlanError
 from bppsa_cupy.layers import Context
 from bppsa_cupy.layers.stack import backward_input_first
-from bppsa_cupy.network.architecture import Architecture
-from bppsa_cupy.network.forward import through
-from bppsa_cupy.network.passes import Pass
+from bppsa_cupy.network.architecture import Architecture, Run
+from bppsa_cupy.network.passes import Pass, through
 from bppsa_cupy.network.run_scans import RunScans
-from bppsa_cupy.network.sections import Run
 from bppsa_cupy.network.sequential import Sequential
 from bppsa_cupy.plan import Partition, Plan, Schedule
 from bppsa_cupy.scan.ranks import RankScan

@@ -9,9 +9,8 @@ import numpy as np
 
 from bppsa_cupy.devices import Array
 from bppsa_cupy.distributed.group import Group
-from bppsa_cupy.network.buffers import BufferSet
 from bppsa_cupy.network.layout import ALIGNMENT, lay_out
-from bppsa_cupy.network.parameters import ParameterSet
+from bppsa_cupy.network.parameters import BufferSet, ParameterSet
 from bppsa_cupy.plan import Partition
 
 Shapes = Mapping[str, tuple[int, ...]]

@@ -10,8 +10,7 @@ import numpy as np
 
 from bppsa_cupy.distributed.group import Group
 from bppsa_cupy.errors import DistributedError
-from bppsa_cupy.network.buffers import BufferSet
-from bppsa_cupy.network.parameters import ParameterSet
+from bppsa_cupy.network.parameters import BufferSet, ParameterSet
 from bppsa_cupy.network.sequential import Sequential
 from bppsa_cupy.network.state import load_state
 
@@ -97,13 +96,6 @@ class SharedSequential(Sequential):
 
     def on_any_rank(self, flag: bool) -> bool:
         return self.group.any(flag)
-
-    def _part(self, layers: range) -> Sequential:
-        raise DistributedError(
-            f"net[{layers.start}:{layers.stop}] was asked for of a network over ranks: load its "
-            "state_dict() into "
-            "a Sequential, and take the part of that"
-        )
 
     def __reduce__(self) -> tuple[Any, ...]:
         raise DistributedError(

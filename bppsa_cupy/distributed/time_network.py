@@ -25,12 +25,9 @@ from bppsa_cupy.layers import (
 from bppsa_cupy.layers.elementwise import Elementwise
 from bppsa_cupy.layers.matrix_recurrent import MatrixContext
 from bppsa_cupy.network.architecture import Architecture
-from bppsa_cupy.network.backward import by_vjp
-from bppsa_cupy.network.buffers import BufferSet
-from bppsa_cupy.network.forward import through
 from bppsa_cupy.network.layout import lay_out
-from bppsa_cupy.network.parameters import ParameterSet
-from bppsa_cupy.network.passes import Pass
+from bppsa_cupy.network.parameters import BufferSet, ParameterSet
+from bppsa_cupy.network.passes import Pass, through
 from bppsa_cupy.network.sequential import Sequential
 from bppsa_cupy.timescan import Stack, WalkSize, serial
 from bppsa_cupy.timescan.chunked import RERAN, WAYS, ChunkScan, Elsewhere
@@ -114,13 +111,14 @@ class TimeSequential(SharedSequential):
     def _go_back(self, current: Pass, gradient: Array, method: str, input_gradient: bool) -> Array | None:
         """Layers after the steps on every rank, those over steps each rank its own; then the sums."""
         layers, per_step, result = range(len(current.layers)), self.per_step, None
-        whole = by_vjp(current, gradient, layers[per_step.stop :], input_gradient)
+        go_back, by_outputs = current.architecture.backward, current.output_gradients
+        whole = go_back(current.layers, gradient, input_gradient, by_outputs, layers[per_step.stop :])
         ranges = self.ranges(current.input.shape[1])
         assert whole is not None, "the layers over steps are trained"
         if ranges is not None:
             over_steps = len(current.architecture.shapes[per_step.stop]) == 2
             own = self.device.xp.ascontiguousarray(whole[:, ranges.own]) if over_steps else whole
-            result = by_vjp(current, own, per_step, input_gradient)
+            result = go_back(current.layers, own, input_gradient, by_outputs, per_step)
         # The gradients of layers over steps, which come first, are summed over the ranks.
         shapes = self.architecture.parameter_shapes()
         ours = {n: shape for n, shape in shapes.items() if int(n.partition(".")[0]) in per_step}

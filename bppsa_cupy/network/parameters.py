@@ -1,19 +1,16 @@
-"""Named arrays laid end to end: a network's parameters, and their gradients."""
+"""Named arrays laid end to end: a network's parameters, their gradients, and its buffers."""
 
 from __future__ import annotations
 
-import weakref
 from collections.abc import Iterator, Mapping
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 
 from bppsa_cupy.devices import Array, Device
 from bppsa_cupy.errors import CheckpointError, ShapeError
 from bppsa_cupy.layers.arguments import as_bits, hold
-from bppsa_cupy.network.layout import Layout
-
-T = TypeVar("T")
+from bppsa_cupy.network.layout import Layout, lay_out
 
 
 class ParameterSet(Mapping[str, Array]):
@@ -49,8 +46,7 @@ class ParameterSet(Mapping[str, Array]):
     def __init__(self, device: Device, dtype: np.dtype, shapes: Mapping[str, tuple[int, ...]]) -> None:
         self.device, self.dtype = device, dtype
         self.masks: Mapping[str, Array] = {}
-        self._version = [0]
-        self._parts: list[tuple[weakref.ref[ParameterSet], Mapping[str, str]]] = []
+        self.version = 0
         layout = Layout(device, dtype, shapes, {})
         self._use(layout, device.zeros((layout.size,), dtype))
 
@@ -99,11 +95,7 @@ class ParameterSet(Mapping[str, Array]):
 
     def changed(self) -> None:
         """Note that the values have changed."""
-        self._version[0] += 1
-
-    @property
-    def version(self) -> int:
-        return self._version[0]
+        self.version += 1
 
     def to_host(self) -> dict[str, np.ndarray]:
         """Dense copies on the host, by name."""
@@ -118,9 +110,6 @@ class ParameterSet(Mapping[str, Array]):
         if not layout.is_equal(self.layout):
             self._use(layout, layout.compress(self.layout.expand(self.flat)))
         self.masks = {name: as_bits(self.device, mask, self.dtype) for name, mask in masks.items()}
-        for reference, names in self._parts:
-            if (part := reference()) is not None:
-                part._view(self, names)
 
     def apply_masks(self, flat: Array = None) -> None:
         """Set to 0 what the masks prune in an array laid out as `flat`, by default in `flat`."""
@@ -128,30 +117,67 @@ class ParameterSet(Mapping[str, Array]):
             if name not in self.layout.kept:
                 hold(self.arrays[name] if flat is None else self.layout.view(flat, name), mask)
 
-    # ---- parts, and ranks ----
-
-    def part(self, names: Mapping[str, str]) -> ParameterSet:
-        """The arrays that follow each other under `names`' values, by `names`' keys: views of this set."""
-        part = ParameterSet(self.device, self.dtype, {})
-        part._version = self._version
-        part._view(self, names)
-        self._parts = [pair for pair in self._parts if pair[0]() is not None] + [(weakref.ref(part), names)]
-        return part
-
-    def _view(self, whole: ParameterSet, names: Mapping[str, str]) -> None:
-        """Be a part of another set."""
-
-        def renamed(of: Mapping[str, T]) -> dict[str, T]:
-            return {name: of[theirs] for name, theirs in names.items() if theirs in of}
-
-        layout = Layout(self.device, self.dtype, renamed(whole.layout.shapes), renamed(whole.layout.kept))
-        self._use(layout, whole.flat[whole.layout.part_of(list(names.values()))])
-        self.masks = renamed(whole.masks)
-
     @property
     def ranks(self) -> Any:
         """What shares the arrays among ranks (`distributed.parameters`); None in one process."""
         return None
+
+
+class BufferSet(Mapping[str, Array]):
+    """A dict of name -> array of what layers hold beside their parameters: no gradient, no optimizer.
+
+    Forward passes, `assign` and `restore` change the values. Integers are int64, all other arrays have the
+    network's dtype.
+    """
+
+    def __init__(self, device: Device, dtype: np.dtype, initial: Mapping[str, np.ndarray]) -> None:
+        self.device, self.dtype = device, dtype
+        kinds = {n: np.dtype(np.int64) if v.dtype.kind == "i" else dtype for n, v in initial.items()}
+        sizes = {name: (value.size * kinds[name].itemsize,) for name, value in initial.items()}
+        spans, end = lay_out(np.dtype(np.uint8), sizes)
+        # The bytes of all arrays: one copy saves them.
+        self._all: Array = device.empty((end,), np.uint8)
+        self._saved: Array = None
+        self._arrays = {}
+        for name, value in initial.items():
+            array = self._all[spans[name][0]].view(kinds[name]).reshape(value.shape)
+            array[...] = device.asarray(value, dtype=kinds[name])
+            self._arrays[name] = array
+
+    def __getitem__(self, name: str) -> Array:
+        return self._arrays[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._arrays)
+
+    def __len__(self) -> int:
+        return len(self._arrays)
+
+    def converted(self, arrays: Mapping[str, Any]) -> dict[str, Array]:
+        """`arrays` as `assign` takes them. Raises ShapeError naming both shapes."""
+        wanted = {name: (array.shape, array.dtype) for name, array in self.items()}
+        return converted(self.device, arrays, wanted)
+
+    def assign(self, arrays: Mapping[str, Array]) -> None:
+        """Set the values from arrays that `converted` returned."""
+        for name, array in arrays.items():
+            self[name][...] = array
+
+    def keep(self) -> None:
+        """Save a copy of the values, in place of the last copy."""
+        if self:
+            if self._saved is None:
+                self._saved = self.device.empty(self._all.shape, self._all.dtype)
+            self._saved[...] = self._all
+
+    def restore(self) -> None:
+        """Set the values to the saved copy."""
+        if self:
+            self._all[...] = self._saved
+
+    def to_host(self) -> dict[str, np.ndarray]:
+        """Copies on the host, by name."""
+        return {name: np.array(self.device.to_host(array)) for name, array in self.items()}
 
 
 def converted(

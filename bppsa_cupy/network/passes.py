@@ -1,20 +1,26 @@
-"""One forward pass of a network: what its backward pass needs."""
+"""One forward pass of a network: how it begins, what its backward pass needs, and what that one ran."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from bppsa_cupy.conversion import of_dtype, of_list
 from bppsa_cupy.devices import Array, Device
-from bppsa_cupy.errors import PassError
-from bppsa_cupy.layers import Context, Layer
+from bppsa_cupy.errors import PassError, ShapeError
+from bppsa_cupy.layers import Context, Layer, Recurrent
 from bppsa_cupy.layers.recurrent import RecurrentContext
 from bppsa_cupy.layers.residual import ResidualContext, walk
 from bppsa_cupy.network.architecture import Architecture
 from bppsa_cupy.network.parameters import ParameterSet
+from bppsa_cupy.plan import SCHEDULES
+from bppsa_cupy.timescan.lengths import take_lengths
+
+METHODS = ("auto", "bp", *SCHEDULES)
 
 
 @dataclass
@@ -128,6 +134,43 @@ class Walker(NamedTuple):
         return (f"{self.place} {type(self.layer).__name__} {way}" for way in ways)
 
 
+@dataclass(frozen=True)
+class BackwardReport:
+    """What a backward pass ran.
+
+    Attributes
+    ----------
+    method : str
+        "bp", "linear", "blelloch" or "hybrid".
+    requested : str
+        The method that was asked for.
+    reason : str
+        Why this method ran.
+    schedules : tuple of str
+        One per run of layers, such as "hybrid of 2 levels: 7 mv and 3 mm in 6 levels"; empty for "bp".
+    launches : dict of str to int
+        Kernel launches by name.
+    device : str
+        Name of the device.
+    backward_ways : tuple of str
+        Method and reason per inner recurrent layer and direction, such as "0 RNN l0: chunked, 300 chunks of
+        100 (measured on cuda)".
+    """
+
+    method: str
+    requested: str
+    reason: str
+    schedules: tuple[str, ...]
+    launches: dict[str, int]
+    device: str
+    backward_ways: tuple[str, ...] = ()
+
+    @property
+    def launched(self) -> int:
+        """The number of kernel launches."""
+        return sum(self.launches.values())
+
+
 def own_pass(given: Pass, parameters: ParameterSet) -> Pass:
     """`given`, which must be a pass of the network of these parameters. Raises PassError."""
     if not isinstance(given, Pass):
@@ -155,3 +198,115 @@ def current_pass(given: Pass | None, parameters: ParameterSet, caller: str, *, s
             f"{parameters.version}: run net.forward(x) again before {caller}"
         )
     return given
+
+
+def checked_gradient(current: Pass, given: Any) -> Array:
+    """The gradient by the output, on the device. Raises ShapeError."""
+    array, expected = current.parameters.device.asarray(given), current.output.shape
+    if array.shape != expected or array.dtype != current.parameters.dtype:
+        raise ShapeError(
+            f"backward got a gradient of {array.dtype} and shape {tuple(array.shape)}: the output is "
+            f"{current.dtype} of shape {tuple(expected)}"
+        )
+    return array
+
+
+def begin(current: Pass, x: Any, lengths: Any, states: Any, keep: bool) -> Array:
+    """Take a batch into a pass; it is on the device then. Arguments and errors are those of
+    `Sequential.forward`."""
+    architecture = current.architecture
+    given = take_input("the network", current.device, current.dtype, x, architecture.check_input)
+    current.parameters.apply_masks()
+    current.output, current.keeps = None, keep  # no output until the pass has come to its end
+    for ctx in current.layers:
+        ctx.keeps = keep
+    current.input, current.version = given, current.parameters.version
+    current.forget_gradients()
+    set_sequences(current, lengths, states)
+    return given
+
+
+def take_input(
+    owner: str,
+    device: Device,
+    dtype: np.dtype,
+    x: Any,
+    check: Callable[[tuple[int, ...]], object],
+) -> Array:
+    """A batch on the device, of the network's dtype. A list, and an array of another dtype, are converted
+    where nothing is lost, the latter with a warning the first time.
+
+    check  raises ShapeError unless a batch may have a shape
+
+    Raises ShapeError where a value would change.
+    """
+    given = device.asarray(of_list(x, dtype))
+    check(given.shape)
+    if given.dtype == dtype:
+        return given
+    return of_dtype(owner, "input", given, dtype, f"convert the input, as x.astype({dtype.name!r})")
+
+
+def through(current: Pass, x: Array, layers: range, training: bool, random_state: Mapping[str, int]) -> Array:
+    """The output of `layers`, one after another, for `x`, the input of the first; fills their contexts."""
+    architecture = current.architecture
+    return architecture.forward(current.layers, x, training, partial(draw, random_state), layers)
+
+
+def draw(random_state: Mapping[str, int], index: int) -> tuple[int, int, int]:
+    """What the random numbers of layer `index` follow from: `Context.draw`."""
+    return random_state["key"], index, random_state["passes"]
+
+
+# ---- sequences: where samples end, and states of recurrent layers ----
+
+
+def set_sequences(current: Pass, lengths: Any, states: Any) -> None:
+    """Hand lengths and initial states to the recurrent layers of a pass. Raises ShapeError."""
+    taken = None
+    if lengths is not None:
+        if not any(layer.is_recurrent() for layer in current.architecture.layers):
+            raise ShapeError("lengths were given and no layer of the network is recurrent: leave them out")
+        taken = take_lengths(current.device, lengths, current.batch, current.input.shape[1])
+    initial = checked_states(current, states, "the initial state")
+    for ctx in current.layers:
+        ctx.lengths = taken
+    for index, ctx in current.recurrent.items():
+        ctx.initial, ctx.final_gradient = initial.get(index), None
+
+
+def checked_states(current: Pass, given: Any, what: str) -> dict[int, tuple[Array, ...]]:
+    """What was given of a state, by the layer's index, as arrays on the device."""
+    if given is None:
+        return {}
+    checked, recurrent = {}, current.architecture.recurrent
+    for index, state in _by_layer(recurrent, given, what).items():
+        if not hasattr(index, "__index__"):
+            raise ShapeError(
+                f"{what} was given for {index!r}: layers go by their index, an integer, as in {{0: h}}"
+            )
+        if index not in recurrent:
+            layers = current.architecture.layers
+            layer = layers[index] if 0 <= index < len(layers) else None
+            raise ShapeError(
+                f"{what} was given for layer {index}, which is {layer!r}: recurrent layers alone have one"
+            )
+        checked[index] = recurrent[index].check_states(
+            state, current.batch, current.dtype, current.device.asarray, what
+        )
+    return checked
+
+
+def _by_layer(recurrent: Mapping[int, Recurrent], given: Any, what: str) -> Mapping[int, Any]:
+    """`given` by the layer's index; a state on its own is that of the only recurrent layer."""
+    if isinstance(given, Mapping):
+        return given
+    if len(recurrent) == 1:
+        return dict.fromkeys(recurrent, given)
+    if not recurrent:
+        raise ShapeError(f"{what} was given and no layer of the network is recurrent: leave it out")
+    keys = ", ".join(f"{index}: ..." for index in recurrent)
+    raise ShapeError(
+        f"{what} was given as one {type(given).__name__} for {len(recurrent)} recurrent layers: give it by "
+        f"the layer's index, {{{keys}}}"
+    )

@@ -9,9 +9,8 @@ from types import MappingProxyType
 import numpy as np
 
 from bppsa_cupy.devices import Array, Device
-from bppsa_cupy.network.architecture import Architecture
+from bppsa_cupy.network.architecture import Architecture, Run
 from bppsa_cupy.network.passes import Pass
-from bppsa_cupy.network.sections import Run
 from bppsa_cupy.plan import Plan, Schedule, with_input_gradient
 from bppsa_cupy.scan.launches import IndexMaps
 from bppsa_cupy.scan.numeric import NumericScan

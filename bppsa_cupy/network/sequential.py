@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, TypeVar, overload
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -15,14 +15,21 @@ from bppsa_cupy.layers import Context, Layer
 from bppsa_cupy.layers.layer_records import layer_records
 from bppsa_cupy.layers.recurrent import RecurrentContext
 from bppsa_cupy.layers.residual import ResidualContext
-from bppsa_cupy.network.architecture import Architecture
-from bppsa_cupy.network.backward import METHODS, BackwardReport, checked_gradient
-from bppsa_cupy.network.buffers import BufferSet
-from bppsa_cupy.network.forward import begin, checked_states, draw, through
-from bppsa_cupy.network.parameters import ParameterSet, real_dtype
-from bppsa_cupy.network.passes import Pass, current_pass, own_pass
+from bppsa_cupy.network.architecture import Architecture, Run, Section
+from bppsa_cupy.network.parameters import BufferSet, ParameterSet, real_dtype
+from bppsa_cupy.network.passes import (
+    METHODS,
+    BackwardReport,
+    Pass,
+    begin,
+    checked_gradient,
+    checked_states,
+    current_pass,
+    draw,
+    own_pass,
+    through,
+)
 from bppsa_cupy.network.run_scans import RunScans
-from bppsa_cupy.network.sections import Run, Section
 from bppsa_cupy.network.state import in_order, load_state, matched, state_of, without_masks
 from bppsa_cupy.network.summary import Summary, summarize
 from bppsa_cupy.plan import Budget, Chain, Partition, Plan, build_plan
@@ -88,9 +95,6 @@ class Sequential:
     #: Whether pruned weights are stored by their kept values where layers compute with lists of them.
     _stores_kept = True
 
-    #: Of a view, net[:3]: the network, the layers there, and the network's architecture that these are of.
-    _whole: tuple[Sequential, range, Architecture] | None = None
-
     def __init__(
         self,
         layers: Sequence[Layer],
@@ -129,9 +133,6 @@ class Sequential:
     @property
     def architecture(self) -> Architecture:
         """The layers with their masks, shapes and Jacobians, in the present mode."""
-        if self._whole is not None and self._whole[0]._architecture is not self._whole[2]:
-            self._whole = (*self._whole[:2], self._whole[0]._architecture)
-            self._architecture = self._whole[2].part(self._whole[1])
         return self._architecture.in_mode(self.training)
 
     @property
@@ -221,69 +222,17 @@ class Sequential:
         self.training = False
         return self
 
-    # ---- layers, and parts ----
-
-    @overload
-    def __getitem__(self, index: int) -> Layer: ...
-
-    @overload
-    def __getitem__(self, index: slice) -> Sequential: ...
-
-    def __getitem__(self, index: int | slice) -> Layer | Sequential:
-        """Return layer `index`, or a view of consecutive layers, such as net[:3].
-
-        Parameters
-        ----------
-        index : int or slice
-            A slice must have step 1.
-
-        Returns
-        -------
-        Layer or Sequential
-
-        Raises
-        ------
-        ShapeError
-            If the layers of a slice are not consecutive.
-
-        Notes
-        -----
-        A view shares parameters, gradients, buffers, masks and random state with the network. It has its own
-        passes, plan and mode. Its layers count from 0: `net[3:]` calls layer 3 "0". A copy or pickle of a
-        view is an independent network.
+    def __getitem__(self, index: Any) -> Any:
+        """Return layer `index`, or a tuple of the layers of a slice.
 
         Examples
         --------
         >>> import bppsa_cupy as bp
         >>> net = bp.Sequential([bp.Linear(4, 3), bp.Tanh()], input_shape=(4,), device="host")
-        >>> net[0], net[1:].input_shape
-        (Linear(in_features=4, out_features=3, bias=True), (3,))
+        >>> net[0], net[1:]
+        (Linear(in_features=4, out_features=3, bias=True), (Tanh(),))
         """
-        if isinstance(index, slice):
-            return self._part(_consecutive(index, len(self)))
         return self.layers[index]
-
-    def _part(self, layers: range) -> Sequential:
-        """A view of these layers."""
-        if self._whole is not None:
-            net, outer, _ = self._whole
-            return net._part(outer[layers.start : layers.stop])
-        part = Sequential.__new__(Sequential)
-        part._whole = self, layers, self._architecture
-        part._architecture = self._architecture.part(layers)
-        part.dtype, part.device, part.training = self.dtype, self.device, self.training
-
-        def names(of: Iterable[str]) -> dict[str, str]:
-            """The names here by those in the view."""
-            split = (name.partition(".") for name in of)
-            return {f"{index}.{rest}": f"{int(index) + layers.start}.{rest}" for index, _, rest in split}
-
-        shapes = names(part._architecture.parameter_shapes())
-        part.parameters, part.gradients = self.parameters.part(shapes), self.gradients.part(shapes)
-        part.buffers = self.buffers.part(names(part._architecture.initial_buffers()))
-        part.random_state = self.random_state
-        part.last_pass, part.last_backward = None, None
-        return part
 
     def __iter__(self) -> Iterator[Layer]:
         return iter(self.layers)
@@ -344,12 +293,6 @@ class Sequential:
 
     def _with_masks(self, masks: Mapping[str, Any]) -> Architecture:
         """The architecture with these masks in place of its own. Raises ShapeError."""
-        if self._whole is not None:
-            first, stop = self._whole[1].start, self._whole[1].stop
-            raise ShapeError(
-                f"masks of {', '.join(masks) or 'nothing'} were given to net[{first}:{stop}], a part of a "
-                "network: set them, or prune, on the whole network, whose parameters these are"
-            )
         return self._architecture.with_masks(masks)
 
     def described_with_masks(self, masks: Mapping[str, Any]) -> dict[str, Any]:
@@ -802,21 +745,6 @@ def _rebuild(
     network.training, network.random_state = training, random_state
     network.load_state_dict(parameters)
     return network
-
-
-def _consecutive(index: slice, count: int) -> range:
-    """The layers of a slice, of `count` there are. Raises ShapeError where they do not follow each other."""
-    for name in ("start", "stop", "step"):
-        if getattr(index, name) is not None:
-            as_integer("net[…]", name, getattr(index, name))
-    chosen = range(count)[index]
-    if chosen.step != 1:
-        shown = ":".join("" if at is None else str(at) for at in (index.start, index.stop, index.step))
-        raise ShapeError(
-            f"net[{shown}] takes layers {list(chosen)} of {count}: a part of a network is of layers "
-            "that follow each other, as net[:3]"
-        )
-    return chosen
 
 
 def _section_records(

@@ -10,8 +10,7 @@ import numpy as np
 
 from bppsa_cupy.errors import CheckpointError
 from bppsa_cupy.network.architecture import Architecture
-from bppsa_cupy.network.buffers import BufferSet
-from bppsa_cupy.network.parameters import ParameterSet, check_mapping
+from bppsa_cupy.network.parameters import BufferSet, ParameterSet, check_mapping
 
 
 def state_of(

@@ -9,8 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from bppsa_cupy.layers import Recurrent
-from bppsa_cupy.network.architecture import Architecture
-from bppsa_cupy.network.sections import Section
+from bppsa_cupy.network.architecture import Architecture, Section
 from bppsa_cupy.system.units import counted, in_bytes
 
 HEAD = "layer", "output", "parameters", "Jacobian nnz", "bytes"

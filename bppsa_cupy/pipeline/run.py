@@ -13,8 +13,7 @@ from bppsa_cupy.distributed.parameters import RankBuffers, RankParameters
 from bppsa_cupy.distributed.shared import SharedSequential
 from bppsa_cupy.errors import BppsaError, DistributedError
 from bppsa_cupy.layers import Context
-from bppsa_cupy.network.forward import take_input
-from bppsa_cupy.network.passes import Pass
+from bppsa_cupy.network.passes import Pass, take_input
 from bppsa_cupy.network.sequential import Sequential
 from bppsa_cupy.pipeline.execution import Run, StagePart, TraceRow
 from bppsa_cupy.pipeline.placement import Placement

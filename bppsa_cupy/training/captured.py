@@ -20,10 +20,8 @@ from bppsa_cupy.distributed import BatchSequential
 from bppsa_cupy.errors import BppsaError, DeviceError
 from bppsa_cupy.layers.residual import walk
 from bppsa_cupy.layers.weighted import Weighted
-from bppsa_cupy.network.backward import METHODS
-from bppsa_cupy.network.forward import take_input
 from bppsa_cupy.network.layout import lay_out
-from bppsa_cupy.network.passes import Pass
+from bppsa_cupy.network.passes import METHODS, Pass, take_input
 from bppsa_cupy.network.sequential import Sequential
 from bppsa_cupy.timescan.lengths import check_lengths
 from bppsa_cupy.training.clipping import check_max_norm, clip_grad_norm

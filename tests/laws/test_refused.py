@@ -303,8 +303,6 @@ REFUSED = {
         (lambda: bp.balanced_ppv(3, 1), "int"),
         (lambda: bp.Pipeline(3, ()), "int"),
         (lambda: bp.Pipeline(NET, (), group=3), "int", "Group"),
-        (lambda: bp.Adam(NET.parameters, groups=1j), "complex"),
-        (lambda: bp.SGD(NET.parameters, groups=None), "NoneType"),
         (lambda: build_model(10**30), "int", "name of a model"),
         (lambda: build_model("lenet5", 28), "input_shape", "int"),
         (lambda: build_model("lenet5", classes="x"), "classes='x'"),

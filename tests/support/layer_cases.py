@@ -15,7 +15,7 @@ import bppsa_cupy as bp
 from bppsa_cupy.devices import Device
 from bppsa_cupy.layers import Context, Layer, Shape
 from bppsa_cupy.layers.arguments import as_bits
-from bppsa_cupy.network.buffers import BufferSet
+from bppsa_cupy.network.parameters import BufferSet
 from bppsa_cupy.tools.torch_modules import PadShortcut as Padded
 from bppsa_cupy.tools.torch_modules import Residual as Block
 

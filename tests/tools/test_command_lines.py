@@ -14,7 +14,7 @@ from bppsa_cupy.layers.matrix_recurrent import MatrixRecurrent
 from bppsa_cupy.layers.recurrent import OUTPUTS
 from bppsa_cupy.models import MODELS
 from bppsa_cupy.models.sequences import CELLS
-from bppsa_cupy.network.backward import METHODS
+from bppsa_cupy.network.passes import METHODS
 from bppsa_cupy.network.prune import SCOPES
 from bppsa_cupy.pipeline import SCHEDULES as PIPELINES
 from bppsa_cupy.plan import SCHEDULES
