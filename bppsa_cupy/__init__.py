@@ -62,9 +62,8 @@ if TYPE_CHECKING:
     from bppsa_cupy.timescan.linear_scan import ScanGradients, linear_scan, linear_scan_backward
     from bppsa_cupy.tools.pictures.report import Report, report
     from bppsa_cupy.training.captured import CapturedStep
-    from bppsa_cupy.training.clipping import clip_grad_norm
     from bppsa_cupy.training.losses import cross_entropy, mse_loss
-    from bppsa_cupy.training.optimizers import SGD, Adam, AdamW
+    from bppsa_cupy.training.optimizers import SGD, Adam, AdamW, clip_grad_norm
     from bppsa_cupy.training.rebuild import load_network
     from bppsa_cupy.training.sparsity import GradualPruning, RigL
 
@@ -191,9 +190,8 @@ _NAMES = {
     "tools.pictures.report": ("Report", "report"),
     "timescan.linear_scan": ("ScanGradients", "linear_scan", "linear_scan_backward"),
     "training.captured": ("CapturedStep",),
-    "training.clipping": ("clip_grad_norm",),
     "training.losses": ("cross_entropy", "mse_loss"),
-    "training.optimizers": ("SGD", "Adam", "AdamW"),
+    "training.optimizers": ("SGD", "Adam", "AdamW", "clip_grad_norm"),
     "training.rebuild": ("load_network",),
     "training.sparsity": ("GradualPruning", "RigL"),
 }

@@ -86,15 +86,13 @@ extern "C" __global__ void sgd_step(
     const real* __restrict__ gradient,        // (count)
     real* __restrict__ parameter,             // (count) input and output
     real* __restrict__ velocity,              // (count) if moving else (0) input and output
-    const unsigned char* __restrict__ group,  // ((count + unit - 1) // unit): of each `unit` parameters
-    const double* __restrict__ settings,      // (5 * groups + 1): per group the rate, momentum, dampening, weight
-                                              // decay and whether the momentum is Nesterov's; then the factor
-                                              // of all rates. There is no momentum if not `moving`
-    size_type count, size_type unit, size_type groups, int moving)
+    const double* __restrict__ settings,      // (6): rate, momentum, dampening, weight decay, whether the momentum
+                                              // is Nesterov's, and the factor of the rate. There is no momentum if
+                                              // not `moving`
+    size_type count, int moving)
 {
-    const double pace = settings[5 * groups];
+    const double* own = settings;
     GRID_STRIDE(item, *blocked ? 0 : count) {
-        const double* own = settings + (groups == 1 ? 0 : 5 * group[item / unit]);
         const real momentum = real(own[1]);
         real step = gradient[item] + real(own[3]) * parameter[item];
         if (moving && own[1] != 0) {
@@ -102,7 +100,7 @@ extern "C" __global__ void sgd_step(
             velocity[item] = kept;
             step = own[4] != 0 ? step + momentum * kept : kept;
         }
-        parameter[item] -= real(own[0] * pace) * step;
+        parameter[item] -= real(own[0] * own[5]) * step;
     }
 }
 
@@ -119,34 +117,19 @@ extern "C" __global__ void adam_step(
     real* __restrict__ parameter,             // (count) input and output
     real* __restrict__ first,                 // (count) input and output, running mean of the gradient
     real* __restrict__ second,                // (count) input and output, running mean of its square
-    const unsigned char* __restrict__ group,  // ((count + unit - 1) // unit): of each `unit` parameters
-    const double* __restrict__ settings,      // (5 * groups + 1): per group the rate, beta 1, beta 2, epsilon and
-                                              // weight decay; then the factor of all rates
-    size_type count, size_type unit, size_type groups, int decoupled)
+    const double* __restrict__ settings,      // (6): rate, beta 1, beta 2, epsilon, weight decay, and the factor
+                                              // of the rate
+    size_type count, int decoupled)
 {
-    // What follows from a group's settings is kept until another group is met: powers are dear.
-    int known = -1;
+    const double* own = settings;
+    const double rate = own[0] * own[5], t = double(*steps);
+    const real keep = real(decoupled ? 1 - rate * own[4] : 1.0), decay = real(decoupled ? 0.0 : own[4]);
     // The running mean starts from its nearer end, as torch.lerp does: else rounding keeps an old, large mean.
-    bool from_gradient = false;
-    real keep = real(1), decay = real(0), share = real(0), keep2 = real(0), take2 = real(0);
-    real root_scale = real(1), epsilon = real(0), step = real(0);
+    const bool from_gradient = real(1 - own[1]) >= real(0.5);
+    const real share = from_gradient ? real(1 - own[1]) - real(1) : real(1 - own[1]);
+    const real keep2 = real(own[2]), take2 = real(1 - own[2]), epsilon = real(own[3]);
+    const real root_scale = real(sqrt(1 - pow(own[2], t))), step = real(rate / (1 - pow(own[1], t)));
     GRID_STRIDE(item, *blocked ? 0 : count) {
-        const int found = groups == 1 ? 0 : group[item / unit];
-        if (found != known) {
-            const double* own = settings + 5 * found;
-            const double rate = own[0] * settings[5 * groups], t = double(*steps);
-            keep = real(decoupled ? 1 - rate * own[4] : 1.0);
-            decay = real(decoupled ? 0.0 : own[4]);
-            share = real(1 - own[1]);
-            from_gradient = share >= real(0.5);
-            if (from_gradient) share -= real(1);
-            keep2 = real(own[2]);
-            take2 = real(1 - own[2]);
-            root_scale = real(sqrt(1 - pow(own[2], t)));
-            epsilon = real(own[3]);
-            step = real(rate / (1 - pow(own[1], t)));
-            known = found;
-        }
         real p = keep * parameter[item];
         real g = gradient[item] + decay * p;
         real m = (from_gradient ? g : first[item]) + (g - first[item]) * share;

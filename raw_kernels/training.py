@@ -4,7 +4,7 @@ import numpy as np
 
 from bppsa_cupy.raw_kernels.kernel import kernel, one_thread_per
 from bppsa_cupy.raw_kernels.twins.threads.spans import spans_of
-from bppsa_cupy.system.compiled import compiled, part
+from bppsa_cupy.system.compiled import compiled
 
 # ---- cross_entropy ----
 
@@ -65,23 +65,11 @@ def step_count(blocked, steps):
 # ---- sgd_step ----
 
 
-@part()
-def end_of_group(group, groups, unit, start, end):
-    """Where the parameters from `start` on end that are of its group, at most `end`; `group` has one number,
-    below `groups`, for each `unit` parameters."""
-    if groups == 1:
-        return end
-    own = group[start // unit]
-    place = start // unit + np.uint64(1)
-    while place * unit < end and group[place] == own:
-        place += np.uint64(1)
-    return min(place * unit, end)
-
-
+@spans_of
 @compiled()
-def _sgd_step_of_one_group(start, end, first_step, gradient, parameter, velocity, own, pace, moving):
+def _sgd_step_span(start, end, first_step, gradient, parameter, velocity, own, moving):
     real = parameter.dtype.type
-    decay, keep, take, rate = real(own[3]), real(own[1]), real(1 - own[2]), real(own[0] * pace)
+    decay, keep, take, rate = real(own[3]), real(own[1]), real(1 - own[2]), real(own[0] * own[5])
     moves, nesterov = moving and own[1] != 0, own[4] != 0
     for item in range(start, end):
         step = gradient[item] + decay * parameter[item]
@@ -92,39 +80,22 @@ def _sgd_step_of_one_group(start, end, first_step, gradient, parameter, velocity
         parameter[item] -= rate * step
 
 
-@spans_of
-@compiled()
-def _sgd_step_span(
-    start, end, first_step, gradient, parameter, velocity, group, settings, groups, unit, pace, moving
-):
-    while start < end:
-        own = np.uint64(5) * np.uint64(group[start // unit])
-        stop = end_of_group(group, groups, unit, start, end)
-        _sgd_step_of_one_group(
-            start, stop, first_step, gradient, parameter, velocity, settings[own : own + np.uint64(5)],
-            pace, moving,
-        )  # fmt: skip
-        start = stop
-
-
 @kernel(lambda s: one_thread_per(s["count"]))
 @compiled()
-def sgd_step(
-    blocked, steps, gradient, parameter, velocity, group, settings,
-    count, unit, groups, moving,
-):  # fmt: skip
+def sgd_step(blocked, steps, gradient, parameter, velocity, settings, count, moving):
     if not blocked[0]:
-        arrays, pace = (gradient, parameter, velocity, group, settings), settings[5 * groups]
-        _sgd_step_span(count, count, (steps[0] == 1, *arrays, groups, np.uint64(unit), pace, moving != 0))
+        arguments = steps[0] == 1, gradient, parameter, velocity, settings, moving != 0
+        _sgd_step_span(count, count, arguments)
 
 
 # ---- adam_step ----
 
 
+@spans_of
 @compiled()
-def _adam_step_of_one_group(start, end, t, gradient, parameter, first, second, own, pace, decoupled):
+def _adam_step_span(start, end, t, gradient, parameter, first, second, own, decoupled):
     real = parameter.dtype.type
-    rate, correction1, correction2 = own[0] * pace, 1 - own[1] ** t, 1 - own[2] ** t
+    rate, correction1, correction2 = own[0] * own[5], 1 - own[1] ** t, 1 - own[2] ** t
     keep, decay = real(1 - rate * own[4] if decoupled else 1.0), real(0.0 if decoupled else own[4])
     take1, keep2, take2 = real(1 - own[1]), real(own[2]), real(1 - own[2])
     # The running mean starts from its nearer end, as torch.lerp does: else rounding keeps an old, large mean.
@@ -141,29 +112,9 @@ def _adam_step_of_one_group(start, end, t, gradient, parameter, first, second, o
         parameter[item] = p - step * m / (np.sqrt(v) / scale + tiny)
 
 
-@spans_of
-@compiled()
-def _adam_step_span(
-    start, end, t, gradient, parameter, first, second, group, settings, groups, unit, pace, decoupled
-):
-    while start < end:
-        own = np.uint64(5) * np.uint64(group[start // unit])
-        stop = end_of_group(group, groups, unit, start, end)
-        _adam_step_of_one_group(
-            start, stop, t, gradient, parameter, first, second, settings[own : own + np.uint64(5)],
-            pace, decoupled,
-        )  # fmt: skip
-        start = stop
-
-
 @kernel(lambda s: one_thread_per(s["count"]))
 @compiled()
-def adam_step(
-    blocked, steps, gradient, parameter, first, second, group, settings,
-    count, unit, groups, decoupled,
-):  # fmt: skip
+def adam_step(blocked, steps, gradient, parameter, first, second, settings, count, decoupled):
     if not blocked[0]:
-        arrays, pace = (gradient, parameter, first, second, group, settings), settings[5 * groups]
-        _adam_step_span(
-            count, count, (np.float64(steps[0]), *arrays, groups, np.uint64(unit), pace, decoupled != 0)
-        )
+        arguments = np.float64(steps[0]), gradient, parameter, first, second, settings, decoupled != 0
+        _adam_step_span(count, count, arguments)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import sys
 from pathlib import Path
-from typing import Any
 
 from bppsa_cupy.tools import cli
 from bppsa_cupy.tools.choices import AUGMENTATIONS, METHODS, OPTIMIZERS, PIPELINES, RANKS, TRANSPORTS
@@ -68,11 +67,6 @@ def _add_update(parser: argparse.ArgumentParser) -> None:
     update.add_argument(
         "--weight-decay", type=float, metavar="W", help="Weight decay. Default: 0; 0.01 with adamw."
     )
-    update.add_argument(
-        "--layer-lr", type=layer_rate, action="append", metavar="LAYERS:RATE",
-        help="Learning rate of some layers or parameters, as 0,3.bias:0.001. Repeat it for others. Default: "
-        "that of --lr.",
-    )  # fmt: skip
     update.add_argument(
         "--lr-schedule", metavar="SCHEDULE",
         help="Schedule of the learning rate: step:EPOCHS:GAMMA, half:EPOCHS, inv:GAMMA:POWER, "
@@ -157,15 +151,6 @@ def _add_pipeline(parser: argparse.ArgumentParser) -> None:
         "--non-pipelined-after", type=cli.positive, metavar="N",
         help="Continue without the pipeline after N steps (hybrid training). Default: never.",
     )  # fmt: skip
-
-
-def layer_rate(text: str) -> dict[str, Any]:
-    """The argument type of a group of parameters with a learning rate: "0,3.bias:0.001"."""
-    places, _, rate = text.rpartition(":")
-    try:
-        return {"params": [place.strip() for place in places.split(",")], "lr": float(rate)}
-    except ValueError:
-        raise argparse.ArgumentTypeError(f"{text!r} is no LAYERS:RATE: give it as 0,3.bias:0.001") from None
 
 
 def main(argv: list[str] | None = None) -> int:

@@ -20,8 +20,7 @@ from bppsa_cupy.tools.models import make_network, placed, set_masks
 from bppsa_cupy.tools.pictures.picture_file import check_picture, picture
 from bppsa_cupy.training.checkpoint import Checkpoint, load_checkpoint
 from bppsa_cupy.training.loop import check_dataset, train
-from bppsa_cupy.training.optimizer import Optimizer
-from bppsa_cupy.training.optimizers import SGD, Adam, AdamW
+from bppsa_cupy.training.optimizers import SGD, Adam, AdamW, Optimizer
 from bppsa_cupy.training.rebuild import network_of
 from bppsa_cupy.training.settings import Settings
 from bppsa_cupy.training.sparsity import GradualPruning, RigL, Sparsity, sparsity_of
@@ -199,9 +198,6 @@ def _optimizer(
     if str(stored.get("name", "")).lower() == kind:
         known, values = OPTIMIZERS[kind].hyperparameters, stored.get("hyperparameters", {})
         options.update((name, value) for name, value in values.items() if name in known)
-        options["groups"] = stored.get("groups", [])
-    if arguments.layer_lr is not None:
-        options["groups"] = arguments.layer_lr
     given = cli.given(arguments, *DEFAULTS["sgd"])
     for name in given:
         if name not in options:

@@ -20,7 +20,7 @@ from bppsa_cupy.pipeline.placement import Placement
 from bppsa_cupy.pipeline.schedules import SCHEDULES, check_schedule, make_schedule
 from bppsa_cupy.pipeline.stage import Stage
 from bppsa_cupy.timescan.lengths import take_lengths
-from bppsa_cupy.training.optimizer import Optimizer
+from bppsa_cupy.training.optimizers import Optimizer
 from bppsa_cupy.training.settings import Settings
 from bppsa_cupy.training.steps import Row, Work
 

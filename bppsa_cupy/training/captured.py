@@ -24,9 +24,8 @@ from bppsa_cupy.network.layout import lay_out
 from bppsa_cupy.network.passes import METHODS, Pass, take_input
 from bppsa_cupy.network.sequential import Sequential
 from bppsa_cupy.timescan.lengths import check_lengths
-from bppsa_cupy.training.clipping import check_max_norm, clip_grad_norm
 from bppsa_cupy.training.losses import check_smoothing, checked_targets, cross_entropy, mean_cross_entropy
-from bppsa_cupy.training.optimizer import Optimizer
+from bppsa_cupy.training.optimizers import Optimizer, check_max_norm, clip_grad_norm
 
 #: Input shapes whose graphs stay, and pinned blocks per shape, which steps use in turn.
 MOST_SHAPES, BLOCKS = 8, 2
@@ -271,8 +270,6 @@ class _Graphs:
             lengths = np.asarray(lengths)
             check_lengths(lengths, len(x), x.shape[1])
         numbers = optimizer.checked_numbers()
-        if len(numbers) != len(optimizer.numbers):
-            optimizer.set_numbers(numbers)
         # What all graphs were captured for.
         fixed = network.architecture, network.plan_in_use, network.gradients.flat, *optimizer.bound_arrays()
         if len(fixed) != len(self._fixed) or not all(map(operator.is_, fixed, self._fixed)):

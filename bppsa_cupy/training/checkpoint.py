@@ -17,7 +17,7 @@ from bppsa_cupy.errors import BppsaError, CheckpointError
 from bppsa_cupy.network.sequential import Sequential
 from bppsa_cupy.plan.compare import differences
 from bppsa_cupy.system.hdf5 import attribute, create, open_file, read_array, write_array
-from bppsa_cupy.training.optimizer import Optimizer
+from bppsa_cupy.training.optimizers import Optimizer
 from bppsa_cupy.training.settings import Settings
 
 FORMAT, VERSION = "bppsa-checkpoint", 1

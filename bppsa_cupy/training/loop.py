@@ -27,7 +27,7 @@ from bppsa_cupy.system.files import check_writable, write_failure, write_text
 from bppsa_cupy.system.memory import check_thread_room
 from bppsa_cupy.training.checkpoint import restore_from, save_checkpoint, snapshot
 from bppsa_cupy.training.losses import cross_entropy
-from bppsa_cupy.training.optimizer import Optimizer
+from bppsa_cupy.training.optimizers import Optimizer
 from bppsa_cupy.training.settings import Settings
 from bppsa_cupy.training.sparsity import check_sparsity
 from bppsa_cupy.training.steps import History, Row, Runner, Serial, Work, not_finite

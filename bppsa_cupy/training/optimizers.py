@@ -1,18 +1,371 @@
-"""Optimizers: PyTorch's names, defaults and mathematics."""
+"""Optimizers with PyTorch's names, defaults and mathematics, whose update is one kernel; and clipping."""
 
 from __future__ import annotations
 
+import abc
 import math
-from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar
+import operator
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, ClassVar, NamedTuple
 
-from bppsa_cupy.arguments import as_flag, as_number
-from bppsa_cupy.devices import Array
-from bppsa_cupy.errors import BppsaError
+import numpy as np
+
+from bppsa_cupy.arguments import as_flag, as_instance, as_integer, as_number, as_plain_array
+from bppsa_cupy.devices import Array, Launch
+from bppsa_cupy.errors import BppsaError, CheckpointError
+from bppsa_cupy.network.layout import ALIGNMENT, Layout
 from bppsa_cupy.network.parameters import ParameterSet
 from bppsa_cupy.raw_kernels import KERNELS
 from bppsa_cupy.raw_kernels.kernel import Kernel
-from bppsa_cupy.training.optimizer import Optimizer
+
+#: A power of two that float32 has, as has what the least factor is in parts of it.
+TINY = 2.0**-64
+
+
+class Progress(NamedTuple):
+    """The state of updates on the device.
+
+    Attributes
+    ----------
+    flag : array of int32, (1,)
+        Whether the last update was skipped because a gradient was not finite.
+    steps : array of int64, (1,)
+        The number of updates.
+    """
+
+    flag: Array
+    steps: Array
+
+
+class Optimizer(abc.ABC):
+    """Base class of optimizers, which update a network's parameters in place.
+
+    Parameters
+    ----------
+    parameters : ParameterSet
+        net.parameters.
+
+    Attributes
+    ----------
+    table : array
+        The numbers that the kernel reads on the device: the hyper-parameters, then `lr_factor`.
+    numbers : list of float
+        The values of `table`.
+    lr_factor : float
+        Factor of every learning rate, set by schedules; not in `state_dict`.
+
+    Raises
+    ------
+    BppsaError
+        If a value is out of range.
+
+    Notes
+    -----
+    A step with NaN or infinite gradients changes nothing: a flag on the device skips it without a wait.
+    Masked weights stay 0. A subclass sets its hyper-parameters as attributes before it calls this `__init__`.
+    Attributes may change between steps.
+    """
+
+    hyperparameters: tuple[str, ...]
+    lr: float
+
+    def __init__(self, parameters: ParameterSet) -> None:
+        if not isinstance(parameters, ParameterSet):
+            raise BppsaError(
+                f"{type(self).__name__} got {type(parameters).__name__}: it takes a network's parameters, "
+                "net.parameters"
+            )
+        self.parameters, self.lr_factor = parameters, 1.0
+        self._common = operator.attrgetter(*self.hyperparameters)
+        #: Hyper-parameters that passed the check, and their numbers.
+        self._checked: tuple[Any, list[float]] = (None, [])
+        self._bound: tuple[tuple[Any, ...], tuple[Launch, ...]] | None = None
+        self.numbers = self.checked_numbers()
+        self.table = parameters.device.asarray(np.array(self.numbers))
+        self._whole = Progress(*(parameters.device.zeros((1,), kind) for kind in (np.int32, np.int64)))
+        self._parts: dict[tuple[int, int], Progress] = {}
+        self._state: dict[str, Array] = {}
+        self._layout = parameters.layout
+        self._add_arrays()
+        self._masks: Mapping[str, Array] | None = parameters.masks
+        #: Gradients that passed the check, and their layout then.
+        self._fitting: tuple[ParameterSet, Layout] | None = None
+
+    def step(self, gradients: ParameterSet, part: slice | None = None) -> None:
+        """Update the parameters once.
+
+        Parameters
+        ----------
+        gradients : ParameterSet
+            net.gradients.
+        part : slice, optional
+            The part of `flat` to update, from the start of one array to the start of another. Pipelines use
+            it, since their stages are at different steps. `settle` ends such updates.
+
+        Raises
+        ------
+        DeviceError
+            If the device has too little memory.
+        """
+        parameters = self.parameters
+        fitting = self._fitting
+        if fitting is None or fitting[0] is not gradients or fitting[1] is not gradients.layout:
+            self._check_gradients(gradients)
+        numbers = self.checked_numbers()
+        with parameters.device.naming_memory:
+            self._fit_layout()
+            self._add_arrays()
+            progress, ranks = self._progress(part), parameters.ranks
+            self.set_numbers(numbers)
+            check, count, update = self._launches(gradients, progress, part)
+            self._mask_state()
+            progress.flag[...] = 0
+            check()
+            if ranks is not None and part is None:
+                ranks.set_where_any(progress.flag)
+            count()
+            update()
+        parameters.changed()
+
+    def set_numbers(self, numbers: list[float]) -> None:
+        """Write these numbers, of `checked_numbers`, to the table on the device."""
+        if numbers != self.numbers:
+            self.table[...] = self.parameters.device.asarray(np.array(numbers))
+            self.numbers = numbers
+
+    def _launches(
+        self, gradients: ParameterSet, progress: Progress, part: slice | None
+    ) -> tuple[Launch, ...]:
+        """The check for NaN, the count of the step and the update. Those of the whole are bound once."""
+        device, parameters = self.parameters.device, self.parameters
+        kernel, arrays, flag = self._kernel()
+        fixed: tuple[Any, ...] = ()
+        if part is None:
+            fixed = gradients.flat, parameters.flat, self.table, kernel, flag, *arrays
+            if self._bound is not None and len(fixed) == len(self._bound[0]):
+                if all(map(operator.is_, fixed, self._bound[0])):
+                    return self._bound[1]
+        own = slice(0, parameters.layout.size) if part is None else part
+        values, updated = gradients.flat[own], parameters.flat[own]
+        if part is not None:
+            arrays = [array[part] for array in arrays]
+        launches = (
+            device.bind(KERNELS["finite_check"], values, progress.flag, values.size),
+            device.bind(KERNELS["step_count"], progress.flag, progress.steps),
+            device.bind(
+                kernel, progress.flag, progress.steps, values, updated, *arrays, self.table, values.size,
+                flag,
+            ),
+        )  # fmt: skip
+        if fixed:
+            self._bound = fixed, launches
+        return launches
+
+    def _check_gradients(self, gradients: Any) -> None:
+        own, name = self.parameters, type(self).__name__
+        if not isinstance(gradients, ParameterSet) or not own.layout.is_equal(gradients.layout):
+            held = gradients if isinstance(gradients, ParameterSet) else type(gradients).__name__
+            raise BppsaError(
+                f"{name} got gradients of {held}: it takes those of its parameters, {own}, by the same names "
+                "and shapes: pass net.gradients of the same network"
+            )
+        self._fitting = gradients, gradients.layout
+
+    def checked_numbers(self) -> list[float]:
+        """Return the the hyper-parameters, then `lr_factor`. Settings that changed are checked."""
+        common, (checked, numbers), factor = self._common(self), self._checked, self.lr_factor
+        if common == checked and type(factor) is float and 0 <= factor < math.inf:
+            return [*numbers[:-1], factor]
+        settings = self._settings()
+        self._check(**settings)
+        _check_not_negative(type(self).__name__, lr_factor=factor)
+        values = (value for setting in settings.values() for value in np.ravel(setting))
+        made = [*map(float, values), float(factor)]
+        self._checked = common, made
+        return made
+
+    def _mask_state(self) -> None:
+        """Set the state to 0 where masks that are newer prune the parameters."""
+        if self._masks is not self.parameters.masks:
+            for array in self._state.values():
+                self.parameters.apply_masks(array)
+            self._masks = self.parameters.masks
+
+    def _fit_layout(self) -> None:
+        """Lay the state out as the parameters are now, which follows from the masks."""
+        old, new = self._layout, self.parameters.layout
+        if new is old:
+            return
+        self._fitting = None
+        self._state = {name: new.compress(old.expand(array)) for name, array in self._state.items()}
+        self._layout = new
+
+    def _add_arrays(self) -> None:
+        """Begin with zeros what state arrays the hyper-parameters ask for and there are none of yet."""
+        for name in self._arrays():
+            if name not in self._state:
+                flat = self.parameters.flat
+                self._state[name] = self.parameters.device.zeros(flat.shape, flat.dtype)
+
+    def bound_arrays(self) -> tuple[Array, ...]:
+        """The arrays that a step uses besides parameters and gradients."""
+        self._fit_layout()
+        self._add_arrays()
+        return self.table, *self._state.values()
+
+    def _settings(self) -> dict[str, Any]:
+        """The hyper-parameters by name."""
+        return {name: getattr(self, name) for name in self.hyperparameters}
+
+    def _progress(self, part: slice | None) -> Progress:
+        """Of the whole, or of a part, which begins where the whole is."""
+        if part is None:
+            return self._whole
+        who = type(self).__name__
+        as_instance(who, "part", part, slice, "a slice of `flat`, or None", error=BppsaError)
+        key = part.start, part.stop
+        if part.step is not None or not self.parameters.layout.ends_arrays(*key):
+            raise BppsaError(
+                f"{who} got part={part!r}: it takes a slice from the start of one array in "
+                "net.parameters.flat to the start of another, or its end"
+            )
+        if key not in self._parts:
+            self._parts[key] = Progress(self._whole.flag.copy(), self._whole.steps.copy())
+        return self._parts[key]
+
+    def settle(self) -> None:
+        """End updates by parts, after all parts have made the same steps."""
+        for part in self._parts.values():
+            self._whole.steps[...] = part.steps
+        self._parts.clear()
+
+    @property
+    def flag(self) -> Array:
+        """(1,) int32 on the device: whether the last step was skipped."""
+        return self._whole.flag
+
+    @property
+    def blocked(self) -> bool:
+        """Whether the last step was skipped because a gradient was not finite; reading it waits."""
+        return bool(self.fetch_blocked()()[0])
+
+    def fetch_blocked(self, part: slice | None = None) -> Callable[[], np.ndarray]:
+        """Start copying the flag of the last step to the host; the returned function waits for it."""
+        return self.parameters.device.fetch(self._progress(part).flag)
+
+    @property
+    def steps(self) -> int:
+        """The number of updates. Reading it waits for them."""
+        return int(self.parameters.device.to_host(self._whole.steps)[0])
+
+    @property
+    def arrays(self) -> Mapping[str, Array]:
+        """The optimizer's state by name, in the layout of the parameters."""
+        return self._state
+
+    @abc.abstractmethod
+    def _kernel(self) -> tuple[Kernel, Sequence[Array], bool]:
+        """The step's kernel, the state arrays and the flag that it takes."""
+
+    @abc.abstractmethod
+    def _arrays(self) -> tuple[str, ...]:
+        """The names of the state arrays that the present hyper-parameters take; they begin with zeros."""
+
+    @abc.abstractmethod
+    def _check(self, **own: Any) -> None:
+        """Raise BppsaError unless these hyper-parameters fit."""
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return name, hyper-parameters, steps and state arrays (host copies)."""
+        self._fit_layout()
+        device, ranks = self.parameters.device, self.parameters.ranks
+        arrays = {
+            name: np.array(device.to_host(array)) if ranks is None else ranks.gathered(array)
+            for name, array in self._state.items()
+        }
+        return {
+            "name": type(self).__name__,
+            "hyperparameters": self._settings(),
+            "steps": self.steps,
+            "arrays": {name: self._layout.expand(array) for name, array in arrays.items()},
+        }
+
+    def check_state_dict(self, state: Any) -> None:
+        """Raise CheckpointError, naming what differs, unless `load_state_dict` accepts `state`."""
+        own, given = type(self).__name__, state if isinstance(state, Mapping) else {}
+        kinds = {"name": str, "hyperparameters": Mapping, "steps": int, "arrays": Mapping}
+        if missing := [name for name, kind in kinds.items() if not isinstance(given.get(name), kind)]:
+            raise CheckpointError(
+                f"the checkpoint lacks its optimizer's {', '.join(missing)}: give one that training wrote"
+            )
+        as_integer("the checkpoint", "steps", state["steps"], 0, error=CheckpointError)
+        values, arrays = state["hyperparameters"], state["arrays"]
+        if state["name"] != own or set(values) != set(self.hyperparameters):
+            raise CheckpointError(
+                f"the checkpoint's optimizer is {state['name']} with {', '.join(map(str, values))}, this one "
+                f"is {own} with {', '.join(self.hyperparameters)}: make the same one"
+            )
+        try:
+            self._check(**values)
+        except BppsaError as error:
+            raise CheckpointError(f"the checkpoint's optimizer cannot be continued: {error}") from error
+        if set(arrays) != set(self._state):
+            raise CheckpointError(
+                f"the checkpoint's {own} keeps {', '.join(map(str, arrays)) or 'no array'}, this one "
+                f"{', '.join(self._state) or 'no array'}: give it the same hyper-parameters"
+            )
+        for name, value in arrays.items():
+            array, flat = (
+                as_plain_array("the checkpoint", name, value, error=CheckpointError),
+                self._state[name],
+            )
+            if self._stored(array).shape != flat.shape or array.dtype.kind == "c":
+                raise CheckpointError(
+                    f"the checkpoint's {name} holds {array.dtype} of shape {array.shape}, the network "
+                    f"{flat.dtype} of shape {flat.shape}"
+                )
+
+    def _stored(self, array: np.ndarray) -> np.ndarray:
+        """What this process holds of an array of a state dict; the array itself where its size is another."""
+        ranks, layout = self.parameters.ranks, self.parameters.layout
+        if layout.kept and array.shape == (layout.dense_size,):
+            array = layout.compress(array)
+        return array if ranks is None else ranks.own_part(array)
+
+    def differing_hyperparameters(self, state: dict[str, Any]) -> dict[str, tuple[Any, Any]]:
+        """Return the hyper-parameters that `state` would change, with both values."""
+        pairs = {name: (value, getattr(self, name)) for name, value in state["hyperparameters"].items()}
+        return {name: pair for name, pair in pairs.items() if not np.array_equal(*pair)}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Set the state and hyper-parameters from `state_dict()`.
+
+        Parameters
+        ----------
+        state : dict
+            From `state_dict()` of an optimizer of the same class and network.
+
+        Raises
+        ------
+        CheckpointError
+            If the state belongs to another optimizer. Nothing is set.
+        DeviceError
+            If the device has too little memory. Nothing is set.
+        """
+        self._fit_layout()
+        self.check_state_dict(state)
+        device, dtype = self.parameters.device, self.parameters.dtype
+        arrays = {
+            name: device.asarray(self._stored(np.asarray(array)), dtype)
+            for name, array in state["arrays"].items()
+        }
+        for name, array in arrays.items():
+            self._state[name][...] = array
+        self._masks = None
+        for name, value in state["hyperparameters"].items():
+            setattr(self, name, value)
+        self._parts.clear()
+        self._whole.steps[...] = int(state["steps"])
 
 
 class SGD(Optimizer):
@@ -28,14 +381,11 @@ class SGD(Optimizer):
         As in PyTorch.
     nesterov : bool, default: False
         Whether to use Nesterov momentum.
-    groups : sequence of dict, default: ()
-        Parameters with hyper-parameters of their own, such as {"params": ["4", "6.bias"], "lr": 0.1}. A layer
-        index stands for all parameters of that layer.
 
     Raises
     ------
     BppsaError
-        If a value is out of range, or a group names an unknown parameter.
+        If a value is out of range.
 
     Notes
     -----
@@ -63,15 +413,14 @@ class SGD(Optimizer):
         dampening: float = 0.0,
         weight_decay: float = 0.0,
         nesterov: bool = False,
-        groups: Sequence[Mapping[str, Any]] = (),
     ) -> None:
         self.lr, self.momentum, self.dampening = lr, momentum, dampening
         self.weight_decay, self.nesterov = weight_decay, nesterov
-        super().__init__(parameters, groups)
+        super().__init__(parameters)
         self._none = parameters.device.empty((0,), parameters.dtype)
 
     def _arrays(self) -> tuple[str, ...]:
-        return ("velocity",) if any(own["momentum"] for own in self._settings()) else ()
+        return ("velocity",) if self.momentum else ()
 
     def _check(self, **own: Any) -> None:
         nesterov = as_flag("SGD", "nesterov", own["nesterov"], error=BppsaError)
@@ -85,9 +434,6 @@ class SGD(Optimizer):
     def _kernel(self) -> tuple[Kernel, Sequence[Array], bool]:
         velocity = self._state.get("velocity", self._none)
         return KERNELS["sgd_step"], [velocity], bool(self._state)
-
-    def _row(self, own: dict[str, Any]) -> tuple[float, ...]:
-        return tuple(float(own[name]) for name in self.hyperparameters)
 
 
 class Adam(Optimizer):
@@ -105,19 +451,17 @@ class Adam(Optimizer):
         Added to the denominator.
     weight_decay : float, default: 0.0
         Factor of the parameters that is added to the gradient.
-    groups : sequence of dict, default: ()
-        Parameters with hyper-parameters of their own: see `SGD`.
 
     Raises
     ------
     BppsaError
-        If a value is out of range, or a group names an unknown parameter.
+        If a value is out of range.
 
     Examples
     --------
     >>> import numpy as np, bppsa_cupy as bp
     >>> net = bp.Sequential([bp.Linear(4, 3)], input_shape=(4,), device="host")
-    >>> optimizer = bp.Adam(net.parameters, lr=0.01, groups=[{"params": ["0.bias"], "lr": 0.1}])
+    >>> optimizer = bp.Adam(net.parameters, lr=0.01)
     >>> loss, gradient = bp.cross_entropy(net.forward(np.ones((2, 4), np.float32)), [0, 1])
     >>> net.backward(gradient)
     >>> optimizer.step(net.gradients)
@@ -136,10 +480,9 @@ class Adam(Optimizer):
         betas: tuple[float, float] = (0.9, 0.999),
         eps: float = 1e-8,
         weight_decay: float = 0.0,
-        groups: Sequence[Mapping[str, Any]] = (),
     ) -> None:
         self.lr, self.betas, self.eps, self.weight_decay = lr, betas, eps, weight_decay
-        super().__init__(parameters, groups)
+        super().__init__(parameters)
 
     def _arrays(self) -> tuple[str, ...]:
         return "first", "second"
@@ -155,9 +498,6 @@ class Adam(Optimizer):
     def _kernel(self) -> tuple[Kernel, Sequence[Array], bool]:
         return KERNELS["adam_step"], (self._state["first"], self._state["second"]), self.decoupled
 
-    def _row(self, own: dict[str, Any]) -> tuple[float, ...]:
-        return tuple(map(float, (own["lr"], *own["betas"], own["eps"], own["weight_decay"])))
-
 
 class AdamW(Adam):
     """Adam with decoupled weight decay (Loshchilov and Hutter 2019).
@@ -168,7 +508,7 @@ class AdamW(Adam):
     ----------
     parameters : ParameterSet
         net.parameters.
-    lr, betas, eps, groups
+    lr, betas, eps
         As in `Adam`.
     weight_decay : float, default: 0.01
         Factor of the decay.
@@ -176,7 +516,7 @@ class AdamW(Adam):
     Raises
     ------
     BppsaError
-        If a value is out of range, or a group names an unknown parameter.
+        If a value is out of range.
 
     Examples
     --------
@@ -195,12 +535,81 @@ class AdamW(Adam):
         betas: tuple[float, float] = (0.9, 0.999),
         eps: float = 1e-8,
         weight_decay: float = 1e-2,
-        groups: Sequence[Mapping[str, Any]] = (),
     ) -> None:
-        super().__init__(parameters, lr, betas, eps, weight_decay, groups)
+        super().__init__(parameters, lr, betas, eps, weight_decay)
 
 
 def _check_not_negative(owner: str, **values: Any) -> None:
     for name, value in values.items():
         takes = "a finite number of at least 0"
         as_number(owner, name, value, lambda v: 0 <= v < math.inf, takes, error=BppsaError)
+
+
+def clip_grad_norm(gradients: ParameterSet, max_norm: float) -> Array:
+    """Scale all gradients in place so that their common 2-norm is at most `max_norm`.
+
+    Parameters
+    ----------
+    gradients : ParameterSet
+        net.gradients.
+    max_norm : float
+        Above 0.
+
+    Returns
+    -------
+    array, ()
+        The norm before, float64, on the device.
+
+    Raises
+    ------
+    BppsaError
+        If `max_norm` is not above 0.
+    DeviceError
+        If the device has too little memory. Nothing is scaled.
+
+    Notes
+    -----
+    The factor is min(1, max_norm / (norm + 1e-6)), as in PyTorch. NaN or infinity makes all gradients NaN, so
+    that the optimizer skips the step. Ranks get the same bits as one process.
+
+    Examples
+    --------
+    >>> import numpy as np, bppsa_cupy as bp
+    >>> net = bp.Sequential([bp.Linear(2, 1, bias=False)], (2,), dtype="float64", device="host")
+    >>> net.gradients["0.weight"] = np.array([[3.0, 4.0]])
+    >>> float(bp.clip_grad_norm(net.gradients, 1.0))
+    5.0
+    >>> net.gradients["0.weight"].round(4).tolist()
+    [[0.6, 0.8]]
+    """
+    takes = "a network's gradients, net.gradients"
+    as_instance("clip_grad_norm", "gradients", gradients, ParameterSet, takes, error=BppsaError)
+    max_norm = check_max_norm(max_norm)
+    ranks, flat, device = gradients.ranks, gradients.flat, gradients.device
+    xp = device.xp
+    with np.errstate(invalid="ignore"), device.naming_memory:
+        largest = xp.abs(flat).max() if flat.size else xp.zeros((), flat.dtype)
+        if ranks is not None:
+            largest = ranks.of_all_ranks(largest).max()
+        scale = largest + (largest == 0)
+        # By unit and then over units: in an order that does not depend on which rank holds what.
+        sums = xp.square(flat / scale).astype(np.float64)
+        for _ in range((ALIGNMENT // flat.itemsize).bit_length() - 1):
+            sums = sums[::2] + sums[1::2]
+        if ranks is not None:
+            sums = ranks.units_of_all_ranks(sums)
+        norm = xp.sqrt(sums.sum()) * scale.astype(np.float64)
+        factor = xp.minimum(max_norm / (norm + 1e-6), 1.0)
+        if xp is not np:
+            # CuPy takes a denormal factor for 0: a power of two, which rounds nothing, goes first.
+            power = xp.where(factor < TINY, TINY, 1.0)
+            flat *= power.astype(flat.dtype)
+            factor = factor / power
+        flat *= factor.astype(flat.dtype)
+    return norm
+
+
+def check_max_norm(max_norm: Any) -> float:
+    """Return `max_norm` as a float. Raises BppsaError unless it is above 0."""
+    takes = "a number above 0"
+    return as_number("clip_grad_norm", "max_norm", max_norm, lambda norm: norm > 0, takes, error=BppsaError)

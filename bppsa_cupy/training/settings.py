@@ -12,8 +12,8 @@ from bppsa_cupy.data.batching import check_augmentation
 from bppsa_cupy.errors import BppsaError
 from bppsa_cupy.network import METHODS
 from bppsa_cupy.network.sequential import Sequential
-from bppsa_cupy.training.clipping import check_max_norm
 from bppsa_cupy.training.losses import check_smoothing
+from bppsa_cupy.training.optimizers import check_max_norm
 from bppsa_cupy.training.schedules import RateSchedule
 from bppsa_cupy.training.sparsity import Sparsity, check_kind, to_recipe
 

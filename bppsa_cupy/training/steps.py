@@ -15,7 +15,7 @@ from bppsa_cupy.errors import NonFiniteError
 from bppsa_cupy.network.sequential import Sequential
 from bppsa_cupy.training.captured import CapturedStep, StepResult
 from bppsa_cupy.training.losses import cross_entropy
-from bppsa_cupy.training.optimizer import Optimizer
+from bppsa_cupy.training.optimizers import Optimizer
 from bppsa_cupy.training.schedules import RateSchedule
 from bppsa_cupy.training.settings import Settings
 from bppsa_cupy.training.sparsity import MaskChanges, kept_share

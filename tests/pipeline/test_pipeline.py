@@ -175,11 +175,10 @@ def test_on_every_device(device, schedule):
 
     dataset = data(8, (1, 4, 4))
     options = {"ppv": (2, 3), "schedule": schedule}
-    groups = [{"params": [0], "lr": 0.01}]
     states = []
     for where in (device, "host"):
         net = make(where)
-        optimizer = bp.SGD(net.parameters, lr=0.1, momentum=0.9, groups=groups)
+        optimizer = bp.SGD(net.parameters, lr=0.1, momentum=0.9)
         train(bp.Pipeline(net, **options), dataset, optimizer, Settings(batch_size=3, epochs=2))
         states.append(net.state_dict())
     for name, array in states[0].items():

@@ -160,16 +160,16 @@ def counted(rng: np.random.Generator) -> Iterator[Case]:
 
 @cases_of("sgd_step", "adam_step")
 def update(rng: np.random.Generator) -> Iterator[Case]:
-    for count, blocked, groups, decoupled, steps in (
-        (0, 0, 1, 0, 3), (1, 0, 1, 1, 1), (33, 0, 3, 0, 1), (300, 0, 3, 1, 3), (300, 0, 1, 0, 2),
-        (33, 1, 1, 0, 3),
+    rows = np.array([[0.1, 0.9, 0.25, 1e-8, 0.01], [0.2, 0.0, 0.5, 0.1, 0.0], [0.3, 0.8, 0.999, 0, 1.0]])
+    for count, blocked, row, decoupled, steps in (
+        (0, 0, 0, 0, 3), (1, 0, 0, 1, 1), (33, 0, 1, 0, 1), (300, 0, 2, 1, 3), (300, 0, 0, 0, 2),
+        (33, 1, 0, 0, 3),
     ):  # fmt: skip
-        rows = np.array([[0.1, 0.9, 0.25, 1e-8, 0.01], [0.2, 0.0, 0.5, 0.1, 0.0], [0.3, 0.8, 0.999, 0, 1.0]])
         arrays = {
             "blocked": np.array([blocked]), "second": rng.random(count), "steps": np.array([steps]),
-            "group": rng.integers(0, groups, -(-count // 8)), "settings": np.append(rows[:groups], 0.5),
+            "settings": np.append(rows[row], 0.5),
         }  # fmt: skip
-        yield case(arrays, count=count, unit=8, groups=groups, moving=count != 33, decoupled=decoupled)
+        yield case(arrays, count=count, moving=count != 33, decoupled=decoupled)
 
 
 # ---- convolution and pooling ----

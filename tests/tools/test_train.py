@@ -56,9 +56,7 @@ def again(*arguments):
 
 
 def test_resuming_uses_the_recipe_of_the_checkpoint(capsys):
-    recipe = (
-        "--lr-schedule warmup:3,cosine:10 --label-smoothing 0.1 --optimizer adamw --layer-lr 0:0.5".split()
-    )
+    recipe = "--lr-schedule warmup:3,cosine:10 --label-smoothing 0.1 --optimizer adamw".split()
     assert train("--epochs", 2, "--log", "whole.jsonl", *recipe) == 0
     assert train("--epochs", 2, "--iterations", 3, "--checkpoint", "c.h5", "--log", "log.jsonl", *recipe) == 0
     assert resume("--log", "log.jsonl") == 0
@@ -67,7 +65,7 @@ def test_resuming_uses_the_recipe_of_the_checkpoint(capsys):
 
 
 @pytest.mark.parametrize("arguments", [
-    ("--lr", 7), ("--momentum", 0), ("--optimizer", "adam"), ("--batch-size", 4), ("--layer-lr", "0:0.5"),
+    ("--lr", 7), ("--momentum", 0), ("--optimizer", "adam"), ("--batch-size", 4),
     ("--label-smoothing", 0.2), ("--lr-schedule", "half:1"), ("--data", "other.npz"),
 ])  # fmt: skip
 def test_other_settings_are_refused(checkpoint, capsys, arguments):
@@ -110,7 +108,7 @@ def test_a_checkpoint_alone_goes_on_and_is_written(folder, capsys, monkeypatch):
 @pytest.mark.parametrize("arguments", [
     "--plan plan.h5 --method linear --batch-size 9", "--plan plan.h5 --method blelloch", "--method blelloch",
     "--checkpoint none/c.h5", "--plot none/p.png", "--plot p.txt", "--optimizer adam --momentum 0.5",
-    "--lr nan", "--lr-schedule fast", "--augment crop-flip", "--label-smoothing 2", "--layer-lr 77:0.1",
+    "--lr nan", "--lr-schedule fast", "--augment crop-flip", "--label-smoothing 2",
     "--clip 0", "--prune-scope global", "--from none.h5", "--prune-to .8", "--prune-every 5",
     "--rigl-fraction .2", "--rigl-until-step 9", "--prune .9 --prune-to .8 --prune-until-step 9",
     "--prune .2 --rigl-until-step 9 --prune-to .8 --prune-until-step 9",

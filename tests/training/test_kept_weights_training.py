@@ -55,12 +55,9 @@ def take_step(net, optimizer, x, labels, clip=None):
 def test_fifty_steps_are_those_of_the_dense_network_with_masks(case):
     net, theirs, masks = pair()
     kind, options = case.split()[0], OPTIMIZERS[case]
-    groups = [{"params": "5", "lr": 0.02}]
-    ours = getattr(bp, kind)(net.parameters, groups=groups, **options)
+    ours = getattr(bp, kind)(net.parameters, **options)
     weights = dict(theirs.named_parameters())
-    rest = [value for name, value in weights.items() if not name.startswith("5.")]
-    own = [value for name, value in weights.items() if name.startswith("5.")]
-    rival = getattr(torch.optim, kind)([{"params": rest}, {"params": own, "lr": 0.02}], **options)
+    rival = getattr(torch.optim, kind)(weights.values(), **options)
     for step in range(50):
         x, labels = batch(step)
         take_step(net, ours, x, labels, clip=0.8)
@@ -77,7 +74,7 @@ def test_fifty_steps_are_those_of_the_dense_network_with_masks(case):
         if step == 25:  # a state of kept weights alone goes through one of all, as files have it
             state = copy.deepcopy(ours.state_dict())
             assert all(array.size > 4 * net.parameters.flat.size for array in state["arrays"].values())
-            ours = getattr(bp, kind)(net.parameters, groups=groups, **options)
+            ours = getattr(bp, kind)(net.parameters, **options)
             ours.load_state_dict(state)
         if step == 30:  # masks that keep other weights: what comes back begins anew
             old = net.masks["0.weight"]

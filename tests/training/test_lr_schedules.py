@@ -68,22 +68,16 @@ def test_factors_are_pytorchs(text):
 
 
 def test_training_is_pytorchs(dataset):
-    """With groups, smoothing and a schedule: PyTorch's AdamW on the same batches."""
+    """With smoothing and a schedule: PyTorch's AdamW on the same batches."""
     net = make()
-    optimizer = bp.AdamW(net.parameters, lr=0.05, groups=[{"params": 4, "lr": 0.01, "weight_decay": 0.0}])
+    optimizer = bp.AdamW(net.parameters, lr=0.05)
     settings = Settings(epochs=3, batch_size=16, lr_schedule="warmup:3,cosine", label_smoothing=0.1)
     nn = torch.nn
     theirs = nn.Sequential(
         nn.Conv2d(1, 3, 3), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(12, 3)
     ).double()
     theirs.load_state_dict({name: torch.tensor(array) for name, array in net.state_dict().items()})
-    reference = torch.optim.AdamW(
-        [
-            {"params": theirs[0].parameters()},
-            {"params": theirs[4].parameters(), "lr": 0.01, "weight_decay": 0.0},
-        ],
-        lr=0.05,
-    )
+    reference = torch.optim.AdamW(theirs.parameters(), lr=0.05)
     scheduler = behind(3, warm(3), cosine)(reference, 12)
     history = train(net, dataset, optimizer, settings)
     assert history.rows[0]["lr"] == pytest.approx(0.05 / 3) and history.rows[3]["lr"] == 0.05

@@ -7,14 +7,13 @@ import bppsa_cupy as bp
 from bppsa_cupy.devices import get_device
 
 SHAPES = {"0.weight": (40,), "1.weight": (70,)}
-GROUPS = [{"params": ["1.weight"], "lr": 0.3}]
 
 
 def made(rng, **options):
     """SGD with momentum over two arrays, after a step; and the slices of `flat` of these."""
     device = get_device("host")
     parameters, gradients = filled(device, "float64", rng, SHAPES), filled(device, "float64", rng, SHAPES)
-    optimizer = bp.SGD(parameters, **{"lr": 0.1, "momentum": 0.9, "groups": GROUPS, **options})
+    optimizer = bp.SGD(parameters, **{"lr": 0.1, "momentum": 0.9, **options})
     optimizer.step(gradients)
     cut = parameters["0.weight"].size + -parameters["0.weight"].size % 8
     return optimizer, gradients, (slice(0, cut), slice(cut, parameters.flat.size))

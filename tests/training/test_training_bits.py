@@ -24,7 +24,6 @@ OPTIMIZERS = {
     "sgd": (bp.SGD, {"lr": 0.1, "momentum": 0.9, "nesterov": True, "weight_decay": 1e-3}),
     "adamw": (bp.AdamW, {"lr": 0.02}),
 }
-GROUPS = [{"params": ["0"], "lr": 0.05}, {"params": ["2.body.1"], "weight_decay": 0.0}]
 
 
 def dataset():
@@ -61,7 +60,7 @@ def run(kind, stops, file):
     for stop in [*stops, None]:
         make, options = OPTIMIZERS[kind]
         net = network(seed=0 if resume is None else 99)
-        optimizer = make(net.parameters, groups=GROUPS, **options)
+        optimizer = make(net.parameters, **options)
         part = replace(SETTINGS, iterations=stop, checkpoint=file)
         rows += train(net, dataset(), optimizer, part, resume).rows
         resume = file

@@ -25,7 +25,7 @@ OTHER = Dataset("made", (3,), 4, Split(np.ones((4, 3), "float32"), np.array([0, 
 
 
 def optimizer(net=NET):
-    made = bp.SGD(net.parameters, lr=0.1, momentum=0.9, groups=[{"params": "1", "lr": 0.01}])
+    made = bp.SGD(net.parameters, lr=0.1, momentum=0.9)
     net.backward(np.ones_like(net.forward(np.ones((1, *net.input_shape), "float32"))), "bp")
     made.step(net.gradients)
     return made
@@ -36,10 +36,6 @@ def stepped(**changes):
     for name, value in changes.items():
         setattr(made, name, value)
     made.step(NET.gradients)
-
-
-def groups(*given):
-    bp.SGD(NET.parameters, groups=given)
 
 
 def run(trained=NET, dataset=DATA, made=None, settings=None, resume=None):
@@ -76,10 +72,6 @@ REFUSED = [
     (lambda: stepped(lr_factor=np.nan), bp.BppsaError, "lr_factor=nan", "at least 0"),
     (lambda: optimizer().step(network(5, 2).gradients), bp.BppsaError, "gradients", "same names"),
     (lambda: optimizer().step(NET.gradients, slice(1, 16)), bp.BppsaError, "slice(1, 16", "start of one"),
-    (lambda: groups({"params": "7"}), bp.BppsaError, "'7'", "0.weight, 0.bias"),
-    (lambda: groups({"params": 0}, {"params": "0.bias"}), bp.BppsaError, "0.bias", "groups 0 and 1"),
-    (lambda: groups({"params": 0, "rate": 1}), bp.BppsaError, "'rate'", "lr, momentum"),
-    (lambda: groups(*[{"params": 0}] * 256), bp.BppsaError, "256", "255"),
     (lambda: Settings(epochs=1.5), bp.BppsaError, "epochs=1.5", "integer"),
     (lambda: Settings(method="bppsa"), bp.BppsaError, "'bppsa'", "auto, bp"),
     (lambda: Settings(checkpoint=3), bp.BppsaError, "checkpoint=3", "path"),
@@ -110,7 +102,6 @@ CHANGES = [
     (lambda c: c.optimizer.update(name="Adam"), "Adam"),
     (lambda c: c.optimizer["hyperparameters"].update(lr="x"), "lr='x'"),
     (lambda c: c.optimizer["hyperparameters"].update(lr=0.5), "lr 0.5"),
-    (lambda c: c.optimizer.update(groups=[{"params": "9"}]), "'9'"),
     (lambda c: c.optimizer["arrays"].clear(), "velocity"),
     (lambda c: c.optimizer["arrays"].update(velocity="x"), "velocity"),
     (lambda c: c.random_state.update(seed=5), "seed 5"),

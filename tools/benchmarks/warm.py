@@ -15,9 +15,8 @@ from bppsa_cupy.network.sequential import Sequential
 from bppsa_cupy.system.compilation import kept_in
 from bppsa_cupy.system.units import counted
 from bppsa_cupy.tools.benchmarks.harness import Row
-from bppsa_cupy.training.clipping import clip_grad_norm
 from bppsa_cupy.training.losses import cross_entropy
-from bppsa_cupy.training.optimizers import SGD, Adam, AdamW
+from bppsa_cupy.training.optimizers import SGD, Adam, AdamW, clip_grad_norm
 
 #: Steps of a sequence, and samples of the batches that are run: one, and as many as fill vectors.
 STEPS, BATCHES = 6, (1, 16)
