@@ -42,15 +42,12 @@ class StepJacobians(NamedTuple):
         The pattern of each Jacobian.
     values : array, (T, nnz, B)
         Entries by time.
-    gradient_norms : array, (T,), or None
-        Norms of the gradients by the states after each step, on the host. None without a backward pass.
     """
 
     name: str
     direction: str
     pattern: Pattern
     values: Array
-    gradient_norms: np.ndarray | None
 
 
 class OverTime(Protocol):
@@ -370,15 +367,13 @@ class Layer(abc.ABC):
         self.parameter_gradients(ctx, gradient)
         return self.vjp(ctx, gradient) if want_input else None
 
-    def step_jacobians(self, ctx: Any, gradient: Array | None) -> Iterable[StepJacobians]:
+    def step_jacobians(self, ctx: Any) -> Iterable[StepJacobians]:
         """Yield the transposed Jacobians of a recurrent layer's steps, per inner layer and direction.
 
         Parameters
         ----------
         ctx : Context
             The layer's part of the pass.
-        gradient : array or None
-            The gradient by the output, of the last backward pass.
         """
         return ()
 

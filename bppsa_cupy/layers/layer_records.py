@@ -44,14 +44,11 @@ def layer_records(
     geometry, device = layer.describe(shape), ctx.device
     place: dict[str, Any] = {"geometry": geometry, "path": path}
     lengths = None if ctx.lengths is None else np.array(device.to_host(ctx.lengths))
-    for chain in layer.step_jacobians(ctx, gradient):
-        norms = chain.gradient_norms
+    for chain in layer.step_jacobians(ctx):
         for step, data in enumerate(chain.values):
-            norm = None if norms is None else float(norms[step])
             yield JacobianRecord(
-                index, chain.name, chain.pattern, data, step, chain.direction,
-                gradient_norm=norm, lengths=lengths, **place,
-            )  # fmt: skip
+                index, chain.name, chain.pattern, data, step, chain.direction, lengths=lengths, **place
+            )
     if operator is None:
         return
     nnz = operator.pattern.nnz

@@ -508,19 +508,14 @@ class LinearRecurrent(Recurrent):
     def factors(self, ctx: LinearContext, walk: Direction) -> Array:
         """The factors that `terms` returned in the latest pass."""
 
-    def step_jacobians(self, ctx: LinearContext, gradient: Array | None) -> Iterator[StepJacobians]:
+    def step_jacobians(self, ctx: LinearContext) -> Iterator[StepJacobians]:
         xp, pattern, (batch, steps) = ctx.device.xp, self.step_pattern, ctx.rows
         for walk in self.walks():
             factor = xp.broadcast_to(self.factors(ctx, walk), (batch, steps, self.reals)).transpose(1, 2, 0)
             after = None if ctx.lengths is None else xp.arange(steps)[:, None] >= ctx.lengths[None, :]
             values = self._entries(ctx, factor, after)
-            norms = None
-            if ctx.went_back and gradient is not None:
-                by_term = ctx.buffer(f"by_term_{walk.name}", (batch, steps, self.reals))
-                squares = (by_term.astype(np.float64) ** 2).sum(axis=(0, 2))
-                norms = np.sqrt(ctx.device.to_host(squares))
             way = "backward" if walk.reverse else "forward"
-            yield StepJacobians(f"{type(self).__name__} l{walk.layer}", way, pattern, values, norms)
+            yield StepJacobians(f"{type(self).__name__} l{walk.layer}", way, pattern, values)
 
     def _entries(self, ctx: LinearContext, factor: Array, after: Array | None) -> Array:
         """The entries (T, nnz, B) of the transposed Jacobians by factors (T, R, B); the identity where a step

@@ -24,9 +24,7 @@ from bppsa_cupy.timescan import (
     check_shared,
     choose_forward,
     kept_shapes,
-    output_gradients,
     stack_shapes,
-    state_gradients,
     suffix,
 )
 
@@ -95,24 +93,6 @@ def set_states(arrays: Iterable[Array], given: tuple[Array, ...] | None) -> None
         H = given[0].shape[2]
         for component, values in enumerate(given):
             array[component * H : (component + 1) * H].T[...] = values[number]
-
-
-def state_buffers(ctx: RecurrentContext, name: str, arrays: list[Array], H: int) -> tuple[Array, ...]:
-    """Buffers of the pass for arrays (S, B), one per direction, in PyTorch's layout."""
-    states, batch = arrays[0].shape
-    return tuple(ctx.buffer(f"{name}_{place}", (len(arrays), batch, H)) for place in range(states // H))
-
-
-def get_states(buffers: tuple[Array, ...], arrays: list[Array], H: int) -> None:
-    """Fill `state_buffers` from the arrays."""
-    for component, buffer in enumerate(buffers):
-        for number, array in enumerate(arrays):
-            buffer[number] = array[component * H : (component + 1) * H].T
-
-
-def as_given(buffers: tuple[Array, ...]) -> Any:
-    """States as PyTorch's layers give them: h, or (h, c)."""
-    return buffers[0] if len(buffers) == 1 else buffers
 
 
 class MatrixRecurrent(Recurrent):
@@ -214,11 +194,11 @@ class MatrixRecurrent(Recurrent):
         length = steps if ctx.keeps else self._steps_at_once(ctx, batch, steps)
         if length < steps:
             stack = self._forward_in_parts(ctx, x, length)
-            y, states = self._output(ctx, x), self._state_buffers(ctx, "states", stack)
+            y, states = self._output(ctx, x), self._state_buffers(ctx, "states", batch)
             self._put_last(stack, y, states)
         else:
             stack = self._enter(ctx, x)
-            y, states = self._output(ctx, x), self._state_buffers(ctx, "states", stack)
+            y, states = self._output(ctx, x), self._state_buffers(ctx, "states", batch)
 
             def run() -> None:
                 set_states(stack.initial_states, ctx.initial)
@@ -229,7 +209,7 @@ class MatrixRecurrent(Recurrent):
 
             self._repeat(stack, "forward", (y, *states, *(ctx.initial or ())), run)
         ctx.went_back = False
-        ctx.saved.update(input=x, output=y, states=as_given(states))
+        ctx.saved.update(input=x, output=y, states=states if len(states) > 1 else states[0])
         ctx.saved.pop("state_gradients", None)
         return y
 
@@ -259,13 +239,25 @@ class MatrixRecurrent(Recurrent):
     def _put_last(self, stack: Stack, y: Array, states: tuple[Array, ...]) -> None:
         """Write the final states, and the output where it is that of the last step."""
         H = self.hidden_size
-        get_states(states, stack.final_states, H)
+        self._get_states(states, stack.final_states)
         if self.outputs != "all":
             for number, last in enumerate(stack.final_states[-self.directions :]):
                 y[:, number * H : (number + 1) * H] = last[:H].T
 
-    def _state_buffers(self, ctx: MatrixContext, name: str, stack: Stack) -> tuple[Array, ...]:
-        return state_buffers(ctx, name, stack.final_states, self.hidden_size)
+    def _state_buffers(self, ctx: MatrixContext, name: str, batch: int) -> tuple[Array, ...]:
+        """Buffers of states in PyTorch's layout: h, of an LSTM h and c."""
+        buffers: tuple[Array, ...] = ()
+        for place in range(self.cell.states):
+            shape = self.num_layers * self.directions, batch, self.hidden_size
+            buffers = *buffers, ctx.buffer(f"{name}_{place}", shape)
+        return buffers
+
+    def _get_states(self, buffers: tuple[Array, ...], arrays: list[Array]) -> None:
+        """Fill such buffers from arrays (S, B), one per direction."""
+        H = self.hidden_size
+        for component, buffer in enumerate(buffers):
+            for number, array in enumerate(arrays):
+                buffer[number] = array[component * H : (component + 1) * H].T
 
     @staticmethod
     def _repeat(stack: Stack, name: str, arrays: tuple[Array, ...], run: Launch) -> None:
@@ -312,11 +304,11 @@ class MatrixRecurrent(Recurrent):
     def backward(self, ctx: MatrixContext, gradient: Array, want_input: bool) -> Array | None:
         """Run the backward pass over time, then compute the gradients by parameters and input."""
         stack = self._go_back(ctx, gradient)
-        self._weight_gradients(ctx, stack)
+        self._repeat(stack, "by weights", (), stack.weight_gradients)
         return self._input_gradient(ctx, stack) if want_input else None
 
     def parameter_gradients(self, ctx: MatrixContext, gradient: Array) -> None:
-        self._weight_gradients(ctx, self._go_back(ctx, gradient))
+        self.backward(ctx, gradient, False)
 
     def vjp(self, ctx: MatrixContext, gradient: Array) -> Array:
         return self._input_gradient(ctx, self._go_back(ctx, gradient))
@@ -325,7 +317,9 @@ class MatrixRecurrent(Recurrent):
         """The stack, gone back through time from the gradient by the output."""
         assert ctx.stack is not None
         stack, H = ctx.stack, self.hidden_size
-        states = self._state_buffers(ctx, "state_gradients", stack) if ctx.want_states else ()
+        states: tuple[Array, ...] = ()
+        if ctx.want_states:
+            states = self._state_buffers(ctx, "state_gradients", len(gradient))
         ctx.went_back = False
 
         def run() -> None:
@@ -337,8 +331,7 @@ class MatrixRecurrent(Recurrent):
                     by_output = last[:H].T
                     by_output += gradient[:, number * H : (number + 1) * H]
             stack.backward(ctx.method)
-            if states:
-                get_states(states, stack.state_gradients, H)
+            self._get_states(states, stack.state_gradients)
 
         arrays = (gradient, *states, *(ctx.final_gradient or ()))
         try:
@@ -349,36 +342,26 @@ class MatrixRecurrent(Recurrent):
             self._repeat(stack, f"backward {ctx.method}", arrays, run)
         ctx.went_back = True
         if states:
-            ctx.saved["state_gradients"] = as_given(states)
+            ctx.saved["state_gradients"] = states if len(states) > 1 else states[0]
         return stack
-
-    def _weight_gradients(self, ctx: MatrixContext, stack: Stack) -> None:
-        self._repeat(stack, "by weights", (), stack.weight_gradients)
 
     def _input_gradient(self, ctx: MatrixContext, stack: Stack) -> Array:
         result = ctx.buffer("input_gradient", ctx.saved["input"].shape)
         self._repeat(stack, "by input", (result,), lambda: stack.input_gradient(result))
         return result
 
-    def step_jacobians(self, ctx: MatrixContext, gradient: Array | None) -> Iterator[StepJacobians]:
+    def step_jacobians(self, ctx: MatrixContext) -> Iterator[StepJacobians]:
         assert ctx.stack is not None
         device, stack = ctx.device, ctx.stack
         jacobian = CellJacobian(self.cell, self.hidden_size, self.heads)
         pattern = jacobian.pattern
         for number, layer in enumerate(stack.layers):
-            by_outputs = None
-            if ctx.went_back and gradient is not None:
-                by_outputs = output_gradients(stack, number, gradient)
-            for place, direction in enumerate(layer):
-                walk, norms = direction.walk, None
+            for direction in layer:
+                walk = direction.walk
                 values = device.empty((walk.size.steps, pattern.nnz, walk.size.batch), ctx.dtype)
                 jacobian.fill(device, walk, values)
-                if by_outputs is not None:
-                    by_states = state_gradients(device, direction, by_outputs[place], pattern, values)
-                    squares = (by_states.astype(np.float64) ** 2).sum(axis=(1, 2))
-                    norms = np.sqrt(device.to_host(squares))
                 way = "backward" if walk.reverse else "forward"
-                yield StepJacobians(f"{type(self).__name__} l{number}", way, pattern, values, norms)
+                yield StepJacobians(f"{type(self).__name__} l{number}", way, pattern, values)
 
     # ---- buffers ----
 

@@ -92,13 +92,12 @@ class Weighted(Layer):
 
     def _pass(self, ctx: Context, given: Array, result: Array, way: str) -> None:
         """Write the output, or the gradient by the input, by kept weights or by all."""
-        kept, by_all = (
-            self._lists(ctx.input_shape),
-            self.dense_forward if way == "forward" else self.dense_vjp,
-        )
-        if kept is None:
+        by_all = self.dense_forward if way == "forward" else self.dense_vjp
+        if self.mask is None:
             ctx.repeat(way, (given, result, *ctx.parameters.values()), partial(by_all, ctx, given, result))
-        elif kept.is_quicker(ctx.device.name):
+            return
+        kept = _lists_of(self, self.convolution(ctx.input_shape), self.mask)
+        if kept.is_quicker(ctx.device.name):
             kept.go(ctx, self.samples(given), self.samples(result), way)
         else:
             with np.errstate(invalid="ignore"):
@@ -116,11 +115,11 @@ class Weighted(Layer):
         return kept is not None and not kept.is_quicker(ctx.device.name)
 
     def parameter_gradients(self, ctx: Context, gradient: Array) -> None:
-        kept = self._lists(ctx.input_shape)
-        if kept is None:
+        if self.mask is None:
             arrays = gradient, ctx.saved["input"], *ctx.gradients.values()
             ctx.repeat("by weights", arrays, partial(self.dense_parameter_gradients, ctx, gradient))
             return
+        kept = _lists_of(self, self.convolution(ctx.input_shape), self.mask)
         if not kept.is_quicker(ctx.device.name):
             with np.errstate(invalid="ignore"):
                 self.dense_parameter_gradients(ctx, gradient)

@@ -628,8 +628,8 @@ class Sequential:
         -------
         JacobianRecords
             One record per layer. Recurrent layers have one per inner layer, direction and step.
-            `gradient_norm` is the norm of the gradient by that output or state in the last backward pass,
-            None before one.
+            `gradient_norm` is the norm of the gradient by that layer's output in the last backward pass,
+            None before one and for recurrent layers.
 
         Raises
         ------

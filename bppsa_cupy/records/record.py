@@ -30,8 +30,8 @@ class JacobianRecord:
     step           the time step of a recurrent layer, else 0
     direction      "forward", or "backward" for the second half of a bidirectional layer
     geometry       what the pattern follows from (the layer's arguments, its input's shape), as JSON holds it
-    gradient_norm  2-norm over the batch of the loss's gradient by the layer's output, or by the state after
-                   this step of a recurrent layer; None where there was no backward pass
+    gradient_norm  2-norm over the batch of the loss's gradient by the layer's output; None where there was no
+                   backward pass, and of a recurrent layer's steps
     path           where inside that layer, e.g. "body.0"; "" for the layer itself
     sample         the one sample that `data` (nnz,) belongs to; None otherwise
     lengths        (B,) integers on the host, the number of steps of each sample in a recurrent layer: later

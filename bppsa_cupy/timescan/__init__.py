@@ -5,9 +5,7 @@ from bppsa_cupy.timescan.serial import check_shared
 from bppsa_cupy.timescan.stack import (
     Stack,
     kept_shapes,
-    output_gradients,
     stack_shapes,
-    state_gradients,
     suffix,
 )
 from bppsa_cupy.timescan.walk import StackSize, Walk, WalkSize

@@ -162,11 +162,9 @@ def test_records_are_diagonal_and_are_the_derivatives_of_states(name: str) -> No
     net = bp.Sequential([layer], input_shape=(5, layer.input_size), dtype="float64", device="host")
     rng = np.random.default_rng(0)
     x, first = rng.standard_normal((2, 5, layer.input_size)), rng.standard_normal((directions, 2, 4))
-    y = net.forward(x, states=first, lengths=np.array([5, 3]))
-    net.backward(np.ones_like(y))
+    net.forward(x, states=first, lengths=np.array([5, 3]))
     records = list(net.transposed_jacobians())
     assert len(records) == 5 * directions and all(record.pattern.nnz == 4 for record in records)
-    assert all(np.isfinite(record.gradient_norm) for record in records)
     # The product over a direction is the derivative of its last state by its first one.
     moved = np.array(first)
     moved[:, :, 1] += 1e-6

@@ -54,10 +54,9 @@ def step_of(cell: bp.Cell) -> Callable[..., list[torch.Tensor]]:
 
 def walk(
     cell: bp.Cell, values: dict[str, torch.Tensor], suffix: str, x: torch.Tensor, lengths: torch.Tensor,
-    state: Sequence[torch.Tensor], heads: int = 1, reverse: bool = False, kept: Any = None,
+    state: Sequence[torch.Tensor], heads: int = 1, reverse: bool = False,
 ) -> tuple[torch.Tensor, list[torch.Tensor]]:  # fmt: skip
-    """Every step's h, (B, T, H), and the last states, by PyTorch; `kept` takes the states of each step, whose
-    gradients are retained."""
+    """Every step's h, (B, T, H), and the last states, by PyTorch."""
     hidden, step, outputs = state[0].shape[1], step_of(cell), [state[0]] * x.shape[1]
     own = [values[f"{name}{suffix}"] for name in cell.parameters]
     weight = in_blocks(values[f"weight_hh{suffix}"], heads) if cell.recurrent else None
@@ -66,10 +65,6 @@ def walk(
         sums = () if weight is None else (state[0] @ weight.T + values[f"bias_hh{suffix}"]).split(hidden, 1)
         new, inside = step(*spaces(cell, gates.split(hidden, 1), sums, state, own)), (t < lengths)[:, None]
         state = [torch.where(inside, after, before) for after, before in zip(new, state, strict=True)]
-        if kept is not None:
-            kept[t] = state
-            for part in state:
-                part.retain_grad()
         outputs[t] = torch.where(inside, state[0], torch.zeros_like(state[0]))
     return torch.stack(outputs, 1), list(state)
 

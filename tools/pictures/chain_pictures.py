@@ -39,7 +39,7 @@ def draw_spectrum(axes: Any, chain: StepChain, lengths: np.ndarray) -> None:
 
 def picture_norms(chains: Sequence[JacobianRecords], path: Path) -> None:
     """Norms of gradients by the states of all steps: of the one that grows most on its way back from the end
-    of each sample, and of the loss's where the records have them."""
+    of each sample."""
     with _panels(chains, path) as panels:
         for (axes,), chain, lengths in panels:
             draw_norms(axes, chain, lengths)
@@ -59,7 +59,6 @@ def draw_norms(axes: Any, chain: StepChain, lengths: np.ndarray) -> None:
         middle = middle_of(logs.T)
         label = "median of the samples" if chain.batch > 1 else "the sample"
         axes.plot(times, middle, marker=marker, color="C0", label=label)
-    _draw_loss(axes, chain, times)
     _draw_limits(axes, times[0])
     _decades(axes)
     axes.xaxis.get_major_locator().set_params(integer=True)
@@ -67,17 +66,6 @@ def draw_norms(axes: Any, chain: StepChain, lengths: np.ndarray) -> None:
     axes.set(xlabel="time step $t$", ylabel="norm of the gradient by s$_t$")
     axes.set_title(f"{chain.label}: ‖∂s/∂s$_t$‖, s after {end}", fontsize=10)
     axes.legend(fontsize=8)
-
-
-def _draw_loss(axes: Any, chain: StepChain, times: np.ndarray) -> None:
-    """The norms that the records have of the loss's gradient."""
-    norms = [record.gradient_norm for record in chain.records]
-    if None in norms:
-        return
-    with np.errstate(divide="ignore"):
-        logs = np.log10(np.array(norms, np.float64))
-    logs[np.isneginf(logs)] = np.nan
-    axes.plot(times, logs, "--", color="C3", linewidth=1.2, label="the loss's, over the batch")
 
 
 def _draw_limits(axes: Any, first: int) -> None:
