@@ -4,7 +4,7 @@ from __future__ import annotations
 
 MODELS = (
     "lenet5", "vgg11", "vgg16", "alexnet", "resnet20", "resnet56", "resnet110", "resnet224", "resnet362",
-    "rnn", "gru", "lstm", "cell", "mingru",
+    "rnn", "gru", "lstm", "cell",
 )  # fmt: skip
 CELLS = ("rnn", "rnn_tanh", "rnn_relu", "gru", "lstm", "ctrnn", "mgu", "ugrnn", "peephole_lstm")
 OUTPUTS = ("all", "last")

@@ -1,4 +1,4 @@
-"""Models of sequences: a recurrent layer and a linear one on its output, and stacks of minGRUs."""
+"""Models of sequences: a recurrent layer and a linear one on its output."""
 
 from __future__ import annotations
 
@@ -6,27 +6,21 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from bppsa_cupy.arguments import as_instance, as_integer, is_one_of
+from bppsa_cupy.arguments import as_instance
 from bppsa_cupy.cells import Cell
 from bppsa_cupy.errors import CellError, ShapeError
 from bppsa_cupy.layers import (
     CTRNN,
-    GELU,
     GRU,
     LSTM,
     MGU,
     RNN,
     UGRNN,
     CellLayer,
-    Layer,
     Linear,
-    MinGRU,
     PeepholeLSTM,
     Recurrent,
-    Residual,
-    RMSNorm,
 )
-from bppsa_cupy.layers.recurrent import OUTPUTS
 from bppsa_cupy.models.factories import call_factory, load_factory
 from bppsa_cupy.network import Sequential
 
@@ -114,56 +108,3 @@ rnn = partial(of_cell, "rnn")
 gru = partial(of_cell, "gru")
 #: An LSTM (Hochreiter and Schmidhuber 1997) instead of the paper's GRU.
 lstm = partial(of_cell, "lstm")
-
-#: Features of a block's inner layer for each of its own.
-WIDER = 4
-
-
-def mingru(
-    input_shape: tuple[int, ...] | None = None,
-    classes: int | None = None,
-    hidden_size: int = 64,
-    num_layers: int = 2,
-    outputs: str = "last",
-    forward_method: str = "auto",
-    **options: Any,
-) -> Sequential:
-    """Residual blocks of minGRU and two linear layers (Feng et al. 2024, appendix C).
-
-    Each block has RMSNorm and minGRU, then RMSNorm, Linear, GELU and Linear. Linear layers stand at both
-    ends.
-
-    Parameters
-    ----------
-    input_shape : tuple of int
-        (T, F).
-    classes : int
-        Number of outputs.
-    hidden_size : int, default: 64
-        Features of each block.
-    num_layers : int, default: 2
-        Number of blocks.
-    outputs : {"last", "all"}, default: "last"
-        "all" gives scores at every step, (T, classes).
-    forward_method : str, default: "auto"
-        As in `bp.MinGRU`.
-    **options
-        Further arguments of Sequential.
-    """
-    shape = (1000, 1) if input_shape is None else input_shape
-    if len(shape) != 2:
-        raise ShapeError(f"mingru got input {shape}: it takes sequences (T, F)")
-    if not is_one_of(outputs, OUTPUTS):
-        raise ShapeError(f"mingru got outputs={outputs!r}: it takes {' or '.join(map(repr, OUTPUTS))}")
-    blocks = as_integer("mingru", "num_layers", num_layers, 1)
-    first: list[Layer] = [Linear(shape[1], hidden_size)]
-    inner: list[Layer] = []
-    for _ in range(blocks):
-        walk = MinGRU(hidden_size, hidden_size, forward_method=forward_method)
-        wide = Linear(hidden_size, WIDER * hidden_size), GELU(), Linear(WIDER * hidden_size, hidden_size)
-        inner += [Residual([RMSNorm(hidden_size), walk]), Residual([RMSNorm(hidden_size), *wide])]
-    last: list[Layer] = [RMSNorm(hidden_size)]
-    if outputs == "last":
-        last.append(MinGRU(hidden_size, hidden_size, outputs="last", forward_method=forward_method))
-    scores = Linear(hidden_size, 10 if classes is None else classes)
-    return Sequential([*first, *inner, *last, scores], input_shape=shape, **options)
