@@ -690,7 +690,7 @@ class Sequential:
             names also work: `torch.nn.LSTM(…).state_dict()`.
         by_order : bool, default: False
             Pair layers by position, for modules with other names. Within a layer, arrays are paired by their
-            last names or by shape.
+            last names or by position.
 
         Raises
         ------

@@ -78,66 +78,24 @@ def matched(architecture: Architecture, arrays: Mapping[str, Any]) -> Mapping[st
 
 
 def in_order(architecture: Architecture, arrays: Mapping[str, Any]) -> dict[str, Any]:
-    """Arrays of any names by the network's, layer after layer; see `_within_layers` for the order in a layer.
-    Raises CheckpointError, naming both sides, where their number or a shape differs."""
-    check_mapping(arrays)
-    shapes = {
-        **architecture.parameter_shapes(),
-        **{name: value.shape for name, value in architecture.initial_buffers().items()},
-    }
-    names = architecture.state_names
-    theirs = _within_layers(arrays, {name: shapes[name] for name in names})
-    for their, ours in zip(theirs, names, strict=False):
-        shape = _shape(arrays[their])
-        if shape != shapes[ours]:
-            raise CheckpointError(
-                f"{their!r} has shape {shape}, and {ours!r}, which stands in its place, {shapes[ours]}: by "
-                "order, every shape must be equal"
-            )
-    if len(theirs) != len(names):
-        more = theirs[len(names) :] or list(names[len(theirs) :])
-        side = "state dict" if len(theirs) > len(names) else "network"
-        raise CheckpointError(
-            f"the state dict holds {len(theirs)} arrays and the network {len(names)}: {more[0]!r}, first of "
-            f"the rest, is in the {side} alone"
-        )
-    return {ours: arrays[their] for ours, their in zip(names, theirs, strict=True)}
+    """Arrays of any names by the network's, layer after layer. Raises CheckpointError where their number
+    differs.
 
-
-def _within_layers(arrays: Mapping[str, Any], shapes: Mapping[str, tuple[int, ...]]) -> list[str]:
-    """The names of a state dict, those of each layer in the order of the network's names.
-
-    torch.nn.utils.prune moves a weight behind the bias of its layer. Arrays of one layer are paired by their
-    last names if these are equal, else by shape. A layer that does not fit keeps its order.
+    Inside a layer, arrays are paired by their last names if these are equal, else by order:
+    torch.nn.utils.prune moves a weight behind its bias.
     """
-    theirs, begin = list(arrays), 0
-    for _, layer in groupby(shapes, _layer_of):
-        ours = list(layer)
-        end = begin + len(ours)
-        waiting = theirs[begin:end]
-        by_name = {_last_name(name): name for name in waiting}
-        paired: list[str] = []
-        if len(set(map(_layer_of, waiting))) == 1:
-            if by_name.keys() == set(map(_last_name, ours)):
-                paired = [by_name[_last_name(name)] for name in ours]
-            else:
-                for name in ours:
-                    fitting = [their for their in waiting if _shape(arrays[their]) == shapes[name]]
-                    paired += fitting[:1]
-                    waiting = [their for their in waiting if their not in fitting[:1]]
-        if len(paired) == len(ours):
-            theirs[begin:end] = paired
-        begin = end
-    return theirs
-
-
-def _layer_of(name: Any) -> str:
-    return str(name).rpartition(".")[0]
-
-
-def _last_name(name: Any) -> str:
-    return str(name).rpartition(".")[2]
-
-
-def _shape(array: Any) -> tuple[int, ...]:
-    return tuple(getattr(array, "shape", np.shape(array)))
+    check_mapping(arrays)
+    names, theirs = architecture.state_names, list(arrays)
+    if len(theirs) != len(names):
+        raise CheckpointError(
+            f"the state dict holds {len(theirs)} arrays and the network {len(names)}: by_order needs equal "
+            "numbers"
+        )
+    result: dict[str, Any] = {}
+    for _, layer in groupby(names, lambda name: name.rpartition(".")[0]):
+        ours = {name.rpartition(".")[2]: name for name in layer}
+        part = theirs[len(result) : len(result) + len(ours)]
+        by_name = {str(name).rpartition(".")[2]: name for name in part}
+        pairs = by_name if by_name.keys() == ours.keys() else dict(zip(ours, part, strict=True))
+        result |= {name: arrays[pairs[last]] for last, name in ours.items()}
+    return result

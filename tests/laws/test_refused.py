@@ -342,7 +342,7 @@ REFUSED = {
         (lambda: NET.backward(OUTPUT, of=TWO), "ndarray"),
     ],
     bp.CheckpointError: [
-        (lambda: NET.load_state_dict({"a": 1.5, "b": "x"}, by_order=True), "'a'", "'0.weight'"),
+        (lambda: NET.load_state_dict({"a": 1.5}, by_order=True), "1 arrays", "2"),
     ],
     bp.JacobianFileError: [
         (lambda: bp.save_jacobians("x" * 5000, []), "too long"),

@@ -56,29 +56,6 @@ def test_pruned_models_load_by_order(name, make):
             np.testing.assert_allclose(net.forward(x.numpy()), model(x).numpy(), rtol=1e-4, atol=1e-5)
 
 
-class Renamed(nn.Module):
-    """A layer whose arrays have other names than PyTorch's, the bias first."""
-
-    def __init__(self, inputs, outputs):
-        super().__init__()
-        self.shift, self.matrix = (
-            nn.Parameter(torch.randn(outputs)),
-            nn.Parameter(torch.randn(outputs, inputs)),
-        )
-
-
-def test_arrays_of_a_layer_pair_by_shape_and_layers_by_order():
-    torch.manual_seed(0)
-    model = nn.Sequential(Renamed(3, 3), Renamed(3, 2))
-    net = bp.Sequential([bp.Linear(3, 3), bp.ReLU(), bp.Linear(3, 2)], (3,), device="host")
-    net.load_state_dict(model.state_dict(), by_order=True)
-    for ours, theirs in (("0", model[0]), ("2", model[1])):
-        np.testing.assert_array_equal(net.parameters[f"{ours}.weight"], theirs.matrix.detach())
-        np.testing.assert_array_equal(net.parameters[f"{ours}.bias"], theirs.shift.detach())
-    with pytest.raises(bp.CheckpointError):
-        net.load_state_dict(nn.Sequential(Renamed(3, 2), Renamed(3, 3)).state_dict(), by_order=True)
-
-
 @pytest.mark.parametrize("nested", [False, True])
 def test_plan_build_from_a_pruned_checkpoint_of_pytorch(tmp_path, nested):
     model = pruned(lambda: ResNet(20), "pruned")
