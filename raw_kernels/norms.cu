@@ -1,4 +1,4 @@
-// Batch normalisation and root-mean-square normalisation.
+// Batch normalisation.
 
 #include "prelude.cuh"
 
@@ -136,84 +136,5 @@ extern "C" __global__ void batch_norm_weight_gradient(
             weight_gradient[channel] = products * inverse_std[channel];
             bias_gradient[channel] = sum;
         }
-    }
-}
-
-// ---- rms_norm_forward ----
-
-#include "block_sum.cuh"
-
-// Rows divided by the root of their mean square (Zhang and Sennrich 2019), times a weight. One block a row: thread t
-// takes every 128th value from t on, then the block adds its partial sums pairwise. Wants 128 threads a block.
-
-#define THREADS 128
-
-extern "C" __global__ void rms_norm_forward(
-    const real* __restrict__ input,   // (rows, width)
-    const real* __restrict__ weight,  // (width) if scaled else (0)
-    real* __restrict__ output,        // (rows, width) output only
-    real* __restrict__ inverse,       // (rows) output only, 1 / sqrt(mean square + eps)
-    size_type rows, size_type width, double eps, int scaled)
-{
-    __shared__ real partial[THREADS];
-    for (size_type row = blockIdx.x; row < rows; row += gridDim.x) {
-        const real* const x = input + row * width;
-        real squares = real(0);
-        for (size_type k = threadIdx.x; k < width; k += THREADS) squares += x[k] * x[k];
-        const real scale = real(1) / sqrt(block_sum(squares, partial) / real(width) + real(eps));
-        for (size_type k = threadIdx.x; k < width; k += THREADS)
-            output[row * width + k] = x[k] * scale * (scaled ? weight[k] : real(1));
-        if (threadIdx.x == 0) inverse[row] = scale;
-    }
-}
-
-// ---- rms_norm_vjp ----
-
-#include "block_sum.cuh"
-
-// The gradient by rows that were divided by the root of their mean square: of g = weight times the gradient by the
-// output, r (g - x r² mean(g x)), r being the inverse root. One block a row, as the forward pass has it.
-
-#define THREADS 128
-
-extern "C" __global__ void rms_norm_vjp(
-    const real* __restrict__ gradient,  // (rows, width)
-    const real* __restrict__ input,     // (rows, width)
-    const real* __restrict__ weight,    // (width) if scaled else (0)
-    const real* __restrict__ inverse,   // (rows)
-    real* __restrict__ result,          // (rows, width) output only
-    size_type rows, size_type width, int scaled)
-{
-    __shared__ real partial[THREADS];
-    for (size_type row = blockIdx.x; row < rows; row += gridDim.x) {
-        const real* const x = input + row * width;
-        const real* const g = gradient + row * width;
-        real sum = real(0);
-        for (size_type k = threadIdx.x; k < width; k += THREADS)
-            sum += x[k] * g[k] * (scaled ? weight[k] : real(1));
-        const real scale = inverse[row];
-        const real shared = block_sum(sum, partial) / real(width) * scale * scale;
-        for (size_type k = threadIdx.x; k < width; k += THREADS)
-            result[row * width + k] = scale * (g[k] * (scaled ? weight[k] : real(1)) - x[k] * shared);
-    }
-}
-
-// ---- rms_norm_fill ----
-
-// Values of the transposed Jacobian of rows divided by the root of their mean square, in CSR order: a dense block a
-// row, by input and then output element, w_j (r [i = j] - x_i x_j r³ / width). A thread a value.
-extern "C" __global__ void rms_norm_fill(
-    const real* __restrict__ input,    // (batch, rows, width)
-    const real* __restrict__ weight,   // (width) if scaled else (0)
-    const real* __restrict__ inverse,  // (batch, rows)
-    real* __restrict__ values,         // (rows, width, width, batch) output only
-    size_type rows, size_type width, size_type batch, int scaled)
-{
-    GRID_STRIDE(item, rows * width * width * batch) {
-        const size_type b = item % batch, j = item / batch % width, i = item / batch / width % width;
-        const size_type row = item / batch / width / width, place = b * rows + row;
-        const real r = inverse[place], scale = scaled ? weight[j] : real(1);
-        const real product = input[place * width + i] * input[place * width + j] * (r * r * r / real(width));
-        values[item] = scale * ((i == j ? r : real(0)) - product);
     }
 }

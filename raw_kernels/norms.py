@@ -1,13 +1,12 @@
-"""Batch normalisation and root-mean-square normalisation."""
+"""Batch normalisation."""
 
 import numpy as np
-from numba import prange
 
 from bppsa_cupy.raw_kernels.kernel import kernel, one_thread_per
 from bppsa_cupy.raw_kernels.twins.scans.batched import one_block_per
 from bppsa_cupy.raw_kernels.twins.simd.planes import channel_products, channel_squares, channel_sum
 from bppsa_cupy.raw_kernels.twins.threads.spans import spans_of
-from bppsa_cupy.system.compiled import compiled, part
+from bppsa_cupy.system.compiled import compiled
 
 # ---- batch_norm_statistics ----
 
@@ -136,76 +135,3 @@ def batch_norm_weight_gradient(
         input, gradient, mean, inverse_std, weight_gradient, bias_gradient, batch, channels, positions
     )  # fmt: skip
     _weight_gradient_channels(batch * channels * positions, channels, arguments)
-
-
-# ---- rms_norm_forward ----
-
-#: Threads of a block, which share a row; the .cu text counts on it.
-ROW_THREADS = 128
-
-
-@spans_of
-@part()
-def _rms_norm_forward_rows(start, end, input, weight, output, inverse, width, eps, scaled):
-    one = input.dtype.type(1)
-    for row in range(np.int64(start), np.int64(end)):
-        squares = input.dtype.type(0)
-        for k in range(row * width, (row + 1) * width):
-            squares += input[k] * input[k]
-        scale = one / np.sqrt(squares / input.dtype.type(width) + input.dtype.type(eps))
-        inverse[row] = scale
-        for k in range(width):
-            place = row * width + k
-            output[place] = input[place] * scale * (weight[k] if scaled else one)
-
-
-@kernel(lambda s: one_block_per(s["rows"], ROW_THREADS))
-@compiled()
-def rms_norm_forward(input, weight, output, inverse, rows, width, eps, scaled):
-    _rms_norm_forward_rows(rows * width, rows, (input, weight, output, inverse, width, eps, scaled))
-
-
-# ---- rms_norm_vjp ----
-
-
-@spans_of
-@part()
-def _rms_norm_vjp_rows(start, end, gradient, input, weight, inverse, result, width, scaled):
-    one = input.dtype.type(1)
-    for row in range(np.int64(start), np.int64(end)):
-        total = input.dtype.type(0)
-        for k in range(width):
-            place = row * width + k
-            total += input[place] * gradient[place] * (weight[k] if scaled else one)
-        scale = inverse[row]
-        shared = total / input.dtype.type(width) * scale * scale
-        for k in range(width):
-            place = row * width + k
-            own = gradient[place] * (weight[k] if scaled else one)
-            result[place] = scale * (own - input[place] * shared)
-
-
-@kernel(lambda s: one_block_per(s["rows"], ROW_THREADS))
-@compiled()
-def rms_norm_vjp(gradient, input, weight, inverse, result, rows, width, scaled):
-    _rms_norm_vjp_rows(rows * width, rows, (gradient, input, weight, inverse, result, width, scaled))
-
-
-# ---- rms_norm_fill ----
-
-
-@kernel(lambda s: one_thread_per(s["rows"] * s["width"] ** 2 * s["batch"]))
-@compiled(parallel=True)
-def rms_norm_fill(input, weight, inverse, values, rows, width, batch, scaled):
-    one = input.dtype.type(1)
-    for block in prange(rows * width):
-        row, i = block // width, block % width
-        for j in range(width):
-            scale = weight[j] if scaled else one
-            for b in range(batch):
-                place = b * rows + row
-                r = inverse[place]
-                shared = r * r * r / input.dtype.type(width)
-                product = input[place * width + i] * input[place * width + j] * shared
-                own = r if i == j else input.dtype.type(0)
-                values[(block * width + j) * batch + b] = scale * (own - product)

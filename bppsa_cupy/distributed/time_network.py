@@ -20,7 +20,6 @@ from bppsa_cupy.layers import (
     LinearRecurrent,
     MatrixRecurrent,
     Residual,
-    RMSNorm,
 )
 from bppsa_cupy.layers.elementwise import Elementwise
 from bppsa_cupy.layers.matrix_recurrent import MatrixContext
@@ -43,7 +42,7 @@ HOST_STEP, HOST_RATE = 1e-8, 3.8e9
 #: On a GPU: seconds per step of a walk and of a reduction, and chunks per rank that run at once.
 GPU_STEP, GPU_REDUCE_STEP, GPU_CHUNKS = 1.5e-6, 3e-6, 64
 #: Layers that work at each step on its own, beside recurrent ones; but Dropout, which draws for all steps.
-PER_STEP = (Linear, Elementwise, RMSNorm)
+PER_STEP = (Linear, Elementwise)
 
 
 class TimeSequential(SharedSequential):
@@ -175,7 +174,7 @@ def _per_step(architecture: Architecture) -> range:
     for index, (layer, shape) in enumerate(zip(architecture.layers, architecture.shapes[1:], strict=True)):
         if not _goes_by_steps(layer):
             raise DistributedError(
-                f"layer {index}, {layer!r}, cannot be split over time: recurrent layers, Linear, RMSNorm, "
+                f"layer {index}, {layer!r}, cannot be split over time: recurrent layers, Linear, "
                 "elementwise layers but Dropout, and residual blocks of them whose recurrent layers are "
                 "linear ones can, up to a last state"
             )

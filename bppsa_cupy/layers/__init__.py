@@ -31,7 +31,7 @@ from bppsa_cupy.layers.elementwise import (
 from bppsa_cupy.layers.gated_recurrent import QRNN, RGLRU, SRU, GatedRecurrent, MinGRU, MinLSTM
 from bppsa_cupy.layers.linear_recurrent import LinearRecurrent
 from bppsa_cupy.layers.matrix_recurrent import MatrixRecurrent
-from bppsa_cupy.layers.norms import BatchNorm1d, BatchNorm2d, RMSNorm
+from bppsa_cupy.layers.norms import BatchNorm1d, BatchNorm2d
 from bppsa_cupy.layers.pools import AvgPool2d, MaxPool2d
 from bppsa_cupy.layers.recurrent import Recurrent
 from bppsa_cupy.layers.residual import Residual
@@ -43,7 +43,7 @@ __all__ = [
     "AvgPool2d", "BatchNorm1d", "BatchNorm2d", "CellLayer", "Context",
     "Conv2d", "DiagonalSSM", "Dropout", "Flatten", "GatedRecurrent",
     "Layer", "LeakyReLU", "Linear", "LinearCellLayer", "LinearRecurrent", "MatrixRecurrent", "MaxPool2d",
-    "MinGRU", "MinLSTM", "Pad2d", "PadShortcut", "PeepholeLSTM", "RMSNorm", "ReLU", "Recurrent", "Residual",
+    "MinGRU", "MinLSTM", "Pad2d", "PadShortcut", "PeepholeLSTM", "ReLU", "Recurrent", "Residual",
     "Shape", "SiLU", "Sigmoid", "Softplus", "Tanh",
 ]  # fmt: skip
 

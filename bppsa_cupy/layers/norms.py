@@ -1,4 +1,4 @@
-"""Layers that normalise: BatchNorm1d, BatchNorm2d and RMSNorm."""
+"""Batch normalisation: BatchNorm1d and BatchNorm2d."""
 
 from __future__ import annotations
 
@@ -8,11 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from bppsa_cupy.arguments import as_flag, as_integer, as_list, as_positive, as_probability
+from bppsa_cupy.arguments import as_flag, as_integer, as_positive, as_probability
 from bppsa_cupy.devices import Array
 from bppsa_cupy.errors import ShapeError
 from bppsa_cupy.jacobians.diagonal import BatchNormJacobian
-from bppsa_cupy.jacobians.rms_norm import RMSNormJacobian
 from bppsa_cupy.layers.arguments import check_images
 from bppsa_cupy.layers.base import Context, Layer, Shape
 from bppsa_cupy.raw_kernels.norms import (
@@ -20,8 +19,6 @@ from bppsa_cupy.raw_kernels.norms import (
     batch_norm_statistics,
     batch_norm_vjp,
     batch_norm_weight_gradient,
-    rms_norm_forward,
-    rms_norm_vjp,
 )
 
 
@@ -240,105 +237,3 @@ class BatchNorm2d(BatchNorm):
 
     def check_shape(self, input_shape: Shape) -> None:
         check_images(self.name, input_shape, self.num_features)
-
-
-class RMSNorm(Layer):
-    """Root mean square normalization (Zhang and Sennrich 2019): y = x / sqrt(mean(x²) + eps) times a weight.
-
-    Parameters
-    ----------
-    normalized_shape : int or tuple of int
-        Sizes of the last axes, over which the mean is taken.
-    eps : float, optional
-        Default: the machine epsilon of the dtype.
-    elementwise_affine : bool, default: True
-        Whether to learn a weight of `normalized_shape`, which begins at 1.
-
-    Raises
-    ------
-    ShapeError
-        If an argument or the input does not fit.
-
-    Examples
-    --------
-    >>> import bppsa_cupy as bp
-    >>> net = bp.Sequential([bp.RMSNorm(2)], (2,), dtype="float64", device="host")
-    >>> net.forward([[3, 4]]).round(4).tolist()
-    [[0.8485, 1.1314]]
-    """
-
-    backward_reads = ("input",)
-
-    def __init__(
-        self, normalized_shape: Any, eps: float | None = None, elementwise_affine: bool = True
-    ) -> None:
-        sizes = [normalized_shape] if hasattr(normalized_shape, "__index__") else normalized_shape
-        takes = "a size, or a list of sizes"
-        given = as_list("RMSNorm", "normalized_shape", sizes, takes)
-        self.normalized_shape = tuple(as_integer("RMSNorm", "normalized_shape", size, 1) for size in given)
-        if not self.normalized_shape:
-            raise ShapeError("RMSNorm got normalized_shape=[]: it takes a size, or a list of sizes")
-        self.eps = None if eps is None else as_positive("RMSNorm", "eps", eps)
-        self.elementwise_affine = as_flag("RMSNorm", "elementwise_affine", elementwise_affine)
-
-    def config(self) -> dict[str, Any]:
-        return {
-            "normalized_shape": list(self.normalized_shape),
-            "eps": self.eps,
-            "elementwise_affine": self.elementwise_affine,
-        }
-
-    @property
-    def width(self) -> int:
-        """The number of values that are normalized together."""
-        return math.prod(self.normalized_shape)
-
-    def output_shape(self, input_shape: Shape) -> Shape:
-        if tuple(input_shape[-len(self.normalized_shape) :]) != self.normalized_shape:
-            raise ShapeError(
-                f"RMSNorm({list(self.normalized_shape)}) got input {input_shape}: its last sizes must be "
-                f"{self.normalized_shape}"
-            )
-        return input_shape
-
-    def parameter_shapes(self) -> dict[str, Shape]:
-        return {"weight": self.normalized_shape} if self.elementwise_affine else {}
-
-    def initialize(self, generator: np.random.Generator) -> dict[str, np.ndarray]:
-        return {name: np.ones(shape) for name, shape in self.parameter_shapes().items()}
-
-    def jacobian(self, input_shape: Shape) -> RMSNormJacobian:
-        return RMSNormJacobian(self.width, math.prod(input_shape) // self.width)
-
-    def vjp_multiply_adds(self, input_shape: Shape) -> int:
-        return 4 * math.prod(input_shape)
-
-    def forward(self, ctx: Context, x: Array) -> Array:
-        x, rows = ctx.device.xp.ascontiguousarray(x), x.size // self.width
-        y, inverse = ctx.buffer("output", x.shape), ctx.buffer("inverse", (rows,))
-        eps = float(np.finfo(ctx.dtype).eps) if self.eps is None else self.eps
-        ctx.device.launch(
-            rms_norm_forward, x, self._weight(ctx, inverse), y, inverse, rows, self.width, eps,
-            self.elementwise_affine,
-        )  # fmt: skip
-        ctx.saved.update(input=x, output=y, inverse=inverse)
-        return y
-
-    def _weight(self, ctx: Context, like: Array) -> Array:
-        """The weight, or nothing."""
-        return ctx.parameters["weight"].reshape(-1) if self.elementwise_affine else like[:0]
-
-    def vjp(self, ctx: Context, gradient: Array) -> Array:
-        result, inverse = ctx.buffer("input_gradient", gradient.shape), ctx.saved["inverse"]
-        ctx.device.launch(
-            rms_norm_vjp, gradient, ctx.saved["input"], self._weight(ctx, inverse), inverse, result,
-            inverse.size, self.width, self.elementwise_affine,
-        )  # fmt: skip
-        return result
-
-    def parameter_gradients(self, ctx: Context, gradient: Array) -> None:
-        if self.elementwise_affine:
-            xp, inverse = ctx.device.xp, ctx.saved["inverse"]
-            rows = ctx.saved["input"].reshape(-1, self.width) * inverse[:, None]
-            rows *= gradient.reshape(-1, self.width)
-            xp.sum(rows, axis=0, out=ctx.gradients["weight"].reshape(-1))

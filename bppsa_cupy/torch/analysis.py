@@ -322,12 +322,11 @@ def _dense_record(
 
 # ---- the engine's layers of modules ----
 
-#: Layers whose name and arguments are those of a module of torch.nn, beside the recurrent ones, and RMSNorm,
-#: which has another eps by default.
+#: Layers whose name and arguments are those of a module of torch.nn, beside the recurrent ones.
 SAME = tuple(
     kind
     for name, kind in layers.LAYERS.items()
-    if hasattr(torch.nn, name) and not issubclass(kind, (layers.RMSNorm, layers.Recurrent))
+    if hasattr(torch.nn, name) and not issubclass(kind, layers.Recurrent)
 )
 MADE: dict[type[torch.nn.Module], Callable[..., Layer]] = {
     getattr(torch.nn, kind.__name__): kind for kind in SAME

@@ -129,20 +129,6 @@ def classification(rng: np.random.Generator) -> Iterator[Case]:
             yield case(arrays, rows=rows, classes=classes, smoothing=smoothing)
 
 
-@cases_of("rms_norm_forward", "rms_norm_vjp")
-def root_mean_square(rng: np.random.Generator) -> Iterator[Case]:
-    for (rows, width), scaled in itertools.product(((0, 3), (1, 1), (3, 7), (2, 130), (85, 9)), (0, 1)):
-        yield case({"inverse": rng.uniform(0.5, 2, rows)}, rows=rows, width=width, eps=1e-3, scaled=scaled)
-
-
-@cases_of("rms_norm_fill")
-def root_mean_square_jacobian(rng: np.random.Generator) -> Iterator[Case]:
-    sizes = (0, 3, 2), (1, 1, 1), (3, 7, 2), (2, 9, 17)
-    for (rows, width, batch), scaled in itertools.product(sizes, (0, 1)):
-        inverse = rng.uniform(0.5, 2, rows * batch)
-        yield case({"inverse": inverse}, rows=rows, width=width, batch=batch, scaled=scaled)
-
-
 @cases_of("finite_check")
 def finite(rng: np.random.Generator) -> Iterator[Case]:
     for count, bad in itertools.product((0, 1, 300), (None, np.nan, -np.inf)):

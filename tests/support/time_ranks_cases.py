@@ -132,9 +132,9 @@ def case_linear_recurrences_both_ways_and_in_blocks(group: Group) -> None:
         return network([bp.MinGRU(3, 4, bidirectional=True, num_layers=2), bp.Linear(8, 2)], 3)
 
     def blocks():
-        inner = bp.Residual([bp.RMSNorm(4), bp.MinLSTM(4, 4)])
-        outer = bp.Residual([bp.RMSNorm(4), bp.Linear(4, 8), bp.GELU(), bp.Linear(8, 4)])
-        return network([bp.Linear(3, 4), inner, outer, bp.RMSNorm(4), bp.Linear(4, 2)], 3)
+        inner = bp.Residual([bp.Tanh(), bp.MinLSTM(4, 4)])
+        outer = bp.Residual([bp.Tanh(), bp.Linear(4, 8), bp.GELU(), bp.Linear(8, 4)])
+        return network([bp.Linear(3, 4), inner, outer, bp.Tanh(), bp.Linear(4, 2)], 3)
 
     for make in (both, blocks):
         check(group, make, rng.standard_normal((2, 19, 3)), ("bp", "blelloch"), None, False)
