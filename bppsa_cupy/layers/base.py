@@ -19,18 +19,6 @@ from bppsa_cupy.jacobians.base import TransposedJacobian
 Shape = tuple[int, ...]
 
 
-@dataclass
-class Scratch:
-    """Buffers shared by the backward passes of one layer's passes, by name."""
-
-    arrays: dict[str, Array] = field(default_factory=dict)
-    _inside: dict[str, Scratch] = field(default_factory=dict)
-
-    def inside(self, place: str) -> Scratch:
-        """The buffers of the layer at `place` inside this layer."""
-        return self._inside.setdefault(place, Scratch())
-
-
 class StepJacobians(NamedTuple):
     """Transposed Jacobians of all steps of one inner layer and direction.
 
@@ -130,7 +118,7 @@ class Context:
     saved: dict[str, Any] = field(default_factory=dict)
     placed: dict[str, Array] = field(default_factory=dict, repr=False)
     _buffers: dict[str, Array] = field(default_factory=dict, repr=False)
-    _scratch: Scratch | None = field(default=None, repr=False)
+    _scratch: dict[str, Array] | None = field(default=None, repr=False)
     _graphs: Graphs = field(default_factory=dict, repr=False)
 
     def repeat(self, name: str, arrays: tuple[Array, ...], run: Launch) -> None:
@@ -162,15 +150,15 @@ class Context:
         size = math.prod(shape)
         buffers = self._buffers
         if self._scratch is not None and name not in buffers:
-            buffers = self._scratch.arrays
+            buffers = self._scratch
         flat = buffers.get(name)
         if flat is None or flat.size < size or flat.dtype != wanted:
             flat = buffers[name] = self.device.empty(size, wanted)
             self._graphs.clear()
         return flat[:size].reshape(shape)
 
-    def lend(self, scratch: Scratch | None) -> None:
-        """Take missing buffers from `scratch`, until None is lent."""
+    def lend(self, scratch: dict[str, Array] | None) -> None:
+        """Take missing buffers from `scratch`, which passes of one layer share, until None is lent."""
         self._scratch = scratch
 
     def let_go(self) -> None:

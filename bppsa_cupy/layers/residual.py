@@ -13,7 +13,7 @@ import numpy as np
 from bppsa_cupy.arguments import as_list
 from bppsa_cupy.devices import Array
 from bppsa_cupy.errors import ShapeError
-from bppsa_cupy.layers.base import Context, Layer, Scratch, Shape
+from bppsa_cupy.layers.base import Context, Layer, Shape
 from bppsa_cupy.layers.stack import LayerStack, by_name, with_masks
 
 #: The two branches, in the order of a state dict.
@@ -34,12 +34,6 @@ class ResidualContext(Context):
 
     inner: dict[str, list[Context]] = field(default_factory=dict, repr=False)
     by_outputs: dict[str, dict[int, Array]] = field(default_factory=dict, repr=False)
-
-    def lend(self, scratch: Scratch | None) -> None:
-        super().lend(scratch)
-        for branch, contexts in self.inner.items():
-            for index, ctx in enumerate(contexts):
-                ctx.lend(None if scratch is None else scratch.inside(f"{branch}.{index}"))
 
     def kept(self) -> Iterator[Array]:
         yield from super().kept()

@@ -13,7 +13,6 @@ import numpy as np
 from bppsa_cupy.devices import Array, Device, Launch
 from bppsa_cupy.errors import ShapeError
 from bppsa_cupy.layers import Context
-from bppsa_cupy.layers.base import Scratch
 from bppsa_cupy.layers.residual import inner_draw
 from bppsa_cupy.layers.stack import LayerStack, backward_input_first, forward_through
 from bppsa_cupy.pipeline.placement import Item, Placement
@@ -65,7 +64,7 @@ class Stage:
         self._wanted = [self.number > 0 or any(trained[:index]) for index in range(len(self.items))]
         self._any = self.number > 0 or any(trained)
         # Buffers of the backward passes, by item.
-        self._scratch = [Scratch() for _ in self.items]
+        self._scratch: list[dict[int, dict[str, Array]]] = [{} for _ in self.items]
 
     def new_pass(self) -> StagePass:
         """A pass that holds nothing yet."""
@@ -133,7 +132,7 @@ class Stage:
         """
         for contexts, scratch in zip(current.contexts, self._scratch, strict=True):
             for index, ctx in enumerate(contexts):
-                ctx.lend(scratch.inside(str(index)))
+                ctx.lend(scratch.setdefault(index, {}))
         gradient, *carried = given
         result: Array | None = gradient if self._any else None
         later: list[Launch] = []
