@@ -1,4 +1,13 @@
-"""A definition's form: its functions' texts, and the numbers that frames take of it.
+"""A cell's form: derivatives of its step, the functions' texts, and the numbers that frames read.
+
+Gradients follow by reverse accumulation over the step's expressions. Derivatives are expressed by the values
+of functions: s (1 - s) for a sigmoid s. The Jacobian of a step by the former states is, for the new states n
+and the rows W_g of W_hh,
+
+    J = (I - C)^-1 (D + the sum over gates of diag(U_g) W_g)
+
+where C holds what new states read of one another, D what they read of former ones directly, and U_g what
+they read of gate g's recurrent sum: all diagonal, so one number per unit each.
 
 The step of a linear cell reads no recurrent sum and is affine in one former state c: its new value is
 a c + b, with a and b of the projected inputs x and the unit parameters p. What is put out is that state, or
@@ -7,19 +16,224 @@ y of x, p and the new c. All derivatives are those of one elementwise function, 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
 
 import sympy
 
 from bppsa_cupy.cells.definition import Definition
-from bppsa_cupy.cells.derivation import Derivation, Symbols, Table, by_symbol, derive, reached
-from bppsa_cupy.cells.symbolic import Expression
+from bppsa_cupy.cells.symbolic import FUNCTIONS, Expression, in_functions, is_mask
 from bppsa_cupy.cells.trace import TracedStep, is_affine, trace
 from bppsa_cupy.cells.writing import function_text, functions_of
 from bppsa_cupy.errors import CellError
 from bppsa_cupy.raw_kernels.frames.form import CellForm, Functions
 from bppsa_cupy.raw_kernels.linear.form import LinearForm, LinearFunctions
+
+Symbols = tuple[sympy.Symbol, ...]
+Definitions = dict[sympy.Symbol, Expression]
+Table = dict[tuple[int, int], Expression]
+
+
+@dataclass(frozen=True)
+class Derivation:
+    """A cell's quantities as expressions of symbols.
+
+    definitions  symbol -> its expression in other symbols
+    after        the symbols of the new states; a state that another state contains is read by its symbol
+    gradients    the symbols of the gradients by the new states
+    kept         what the forward pass stores for the backward pass, by symbol
+    separate     gates whose recurrent sum has a gradient of its own
+    by_x, by_u, by_before, by_p  gradients: by every x; the separate gates' u; former states, but for what
+                 goes through W_hh; unit parameters
+    among        C: (new state, new state that it reads) -> coefficient
+    gates        U: (new state, which of the recurrent gates) -> coefficient
+    direct       D: (new state, former state) -> coefficient
+    """
+
+    traced: TracedStep
+    definitions: Definitions
+    after: Symbols
+    gradients: Symbols
+    kept: Definitions
+    separate: tuple[int, ...]
+    by_x: tuple[Expression, ...]
+    by_u: tuple[Expression, ...]
+    by_before: tuple[Expression, ...]
+    by_p: tuple[Expression, ...]
+    among: Table
+    gates: Table
+    direct: Table
+
+
+def derive(traced: TracedStep) -> Derivation:
+    """Gradients, coefficients and what the forward pass stores for them."""
+    definition, recurrent = traced.definition, traced.definition.recurrent_gates
+    steps, sums = _by_sums(traced)
+    summed = {gate: sympy.Symbol(f"a.{definition.gates[gate]}", real=True) for gate in sums}
+    after = _named("n", definition.states)
+    forward: Definitions = dict(zip(after, _with_states(after, steps), strict=True))
+    gradients = _named("g", definition.states)
+    backward: Definitions = {}
+    by = _accumulate(dict(zip(after, gradients, strict=True)), forward, backward, "by")
+    separate = tuple(gate for gate in recurrent if gate not in summed)
+    u_of = {**dict(zip(recurrent, traced.u, strict=True)), **summed}
+    by_x = [by.get(summed.get(gate, x), sympy.Integer(0)) for gate, x in enumerate(traced.x)]
+    by_others = [
+        [by.get(symbol, sympy.Integer(0)) for symbol in symbols]
+        for symbols in ([u_of[gate] for gate in separate], traced.before, traced.p)
+    ]
+    tables: tuple[Table, Table, Table] = ({}, {}, {})
+    for row, symbol in enumerate(after):
+        found = _accumulate({forward[symbol]: sympy.Integer(1)}, {}, backward, f"j{row}")
+        for table, symbols in zip(tables, (after, [u_of[g] for g in recurrent], traced.before), strict=True):
+            for place, other in enumerate(symbols):
+                if found.get(other, 0) != 0:
+                    table[row, place] = found[other]
+    # The backward pass has the new states, and what is stored.
+    states = {value: symbol for symbol, value in forward.items() if value.args}
+    wanted = [*by_x, *(one for group in by_others for one in group)]
+    wanted += [value for table in tables for value in table.values()]
+    varying = {*traced.x, *traced.u, *summed.values()}
+    stored = _stored((one.xreplace(states) for one in reached(wanted, backward)), varying)
+    kept = {sympy.Symbol(f"k.{place}", real=True): value for place, value in enumerate(stored)}
+    symbol_of = {value: symbol for symbol, value in kept.items()}
+
+    def known(value: Expression) -> Expression:
+        return value.xreplace(states).xreplace(symbol_of)
+
+    definitions = {**forward, **{symbol: known(value) for symbol, value in backward.items()}}
+    definitions |= {a: traced.x[gate] + traced.u[recurrent.index(gate)] for gate, a in summed.items()}
+    rest: list[Any] = [tuple(map(known, values)) for values in (by_x, *by_others)]
+    rest += [{place: known(value) for place, value in table.items()} for table in tables]
+    return Derivation(traced, definitions, after, gradients, kept, separate, *rest)
+
+
+def _named(letter: str, names: Iterable[str]) -> Symbols:
+    return tuple(sympy.Symbol(f"{letter}.{name}", real=True) for name in names)
+
+
+def _by_sums(traced: TracedStep) -> tuple[list[Expression], list[int]]:
+    """The new states, by a symbol of x + u for each gate of which they read nothing else; and these gates."""
+    steps, sums = [in_functions(step) for step in traced.after], []
+    for gate, u in zip(traced.definition.recurrent_gates, traced.u, strict=True):
+        x, total = traced.x[gate], sympy.Symbol(f"a.{traced.definition.gates[gate]}", real=True)
+        found = [step.xreplace({u: total - x}) for step in steps]
+        symbols = set().union(*(step.free_symbols for step in found))
+        if x not in symbols and total in symbols:
+            steps = found
+            sums.append(gate)
+    return steps, sums
+
+
+def _with_states(symbols: Symbols, steps: Sequence[Expression]) -> list[Expression]:
+    """The new states, each by the symbols of the others where it contains them."""
+    result = []
+    for place, step in enumerate(steps):
+        others = [
+            (other, symbol)
+            for number, (other, symbol) in enumerate(zip(steps, symbols, strict=True))
+            if other.args and (number < place or (number > place and other != step))
+        ]
+        for other, symbol in sorted(others, key=lambda pair: -sympy.count_ops(pair[0])):
+            step = symbol if step == other else by_symbol(step, other, symbol)
+        result.append(step)
+    return result
+
+
+def by_symbol(expression: Expression, part: Expression, symbol: sympy.Symbol) -> Expression:
+    """`expression` with `symbol` wherever `part` is in it, also among other terms or factors."""
+
+    def holds(other: Expression) -> bool:
+        return bool(part.args) and other.func == part.func and set(part.args) < set(other.args)
+
+    def replaced(other: Expression) -> Expression:
+        return other.func(symbol, *(one for one in other.args if one not in part.args))
+
+    found = expression.xreplace({part: symbol})
+    return found.replace(holds, replaced) if part.is_Add or part.is_Mul else found
+
+
+def _accumulate(
+    seeds: Mapping[Expression, Expression], forward: Definitions, backward: Definitions, label: str
+) -> dict[sympy.Symbol, Expression]:
+    """Gradients by all leaves from those by `seeds`. Symbols in `forward` stand for their expressions; sums
+    and products become symbols in `backward`, whose names begin with `label`."""
+    order: dict[Expression, None] = {}
+
+    def visit(node: Expression) -> None:
+        if node not in order:
+            for operand in [forward[node]] if node in forward else [one for one, _ in _partials(node)]:
+                visit(operand)
+            order[node] = None
+
+    for seed in seeds:
+        visit(seed)
+    terms: dict[Expression, list[Expression]] = {node: [seed] for node, seed in seeds.items()}
+    result = {}
+    for node in reversed(order):
+        total = sympy.Add(*terms.get(node, ()))
+        # What a branch masks stays together: 0 times an infinite derivative is NaN.
+        if total.args and not any(map(is_mask, sympy.Mul.make_args(total))):
+            symbol = sympy.Symbol(f"{label}.{len(backward):03}", real=True)
+            backward[symbol], total = total, symbol
+        result[node] = total
+        for operand, partial in [(forward[node], 1)] if node in forward else _partials(node):
+            terms.setdefault(operand, []).append(total * partial)
+    return {node: total for node, total in result.items() if node.is_Symbol}
+
+
+def _partials(node: Expression) -> Iterator[tuple[Expression, Expression]]:
+    """The operands of an expression that are not fixed, with the derivatives by them."""
+    if isinstance(node, sympy.Piecewise):
+        for place, (value, _) in enumerate(node.args):
+            if value.free_symbols:
+                chosen = ((int(n == place), one.cond) for n, one in enumerate(node.args))
+                yield value, sympy.Piecewise(*chosen)
+        return
+    for place, operand in enumerate(node.args):
+        if not operand.free_symbols:
+            continue
+        others = node.args[:place] + node.args[place + 1 :]
+        if node.is_Add or node.is_Mul:
+            yield operand, sympy.Integer(1) if node.is_Add else sympy.Mul(*others)
+        else:
+            x = sympy.Symbol("operand", real=True)
+            of_x = node.func(*node.args[:place], x, *node.args[place + 1 :])
+            yield operand, in_functions(sympy.diff(of_x, x)).xreplace({x: operand})
+
+
+def reached(wanted: Iterable[Expression], definitions: Definitions) -> list[Expression]:
+    """These expressions, and those of the symbols that they are made of."""
+    found: dict[Expression, None] = {}
+
+    def visit(expression: Expression) -> None:
+        if expression not in found:
+            found[expression] = None
+            for symbol in sorted(expression.free_symbols, key=str):
+                if symbol in definitions:
+                    visit(definitions[symbol])
+
+    for expression in wanted:
+        visit(expression)
+    return list(found)
+
+
+def _stored(expressions: Iterable[Expression], varying: set[sympy.Symbol]) -> list[Expression]:
+    """What the forward pass stores: the outermost functions of input and recurrent sums in these, and such
+    sums themselves where they are read outside of a function."""
+    found: dict[Expression, None] = {}
+
+    def visit(expression: Expression) -> None:
+        if expression in varying or (type(expression) in FUNCTIONS and expression.free_symbols & varying):
+            found[expression] = None
+        elif expression.free_symbols & varying:
+            for part in expression.args:
+                visit(part)
+
+    for expression in expressions:
+        visit(expression)
+    return list(found)
 
 
 def form_of(definition: Definition) -> CellForm:

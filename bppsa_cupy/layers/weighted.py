@@ -12,7 +12,6 @@ import abc
 import copy
 import math
 from collections.abc import Hashable, Mapping, MutableMapping
-from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -250,18 +249,9 @@ def _lists_of(owner: Hashable, geometry: Conv2dGeometry, mask: np.ndarray) -> Ke
     return lists[geometry]
 
 
-@dataclass(frozen=True, eq=False)
-class Taps:
-    """A list of weights by rows of outputs, as `sparse_convolve` reads it: int32 arrays."""
-
-    indptr: np.ndarray
-    channels: np.ndarray
-    downs: np.ndarray
-    rights: np.ndarray
-    which: np.ndarray
-
-    def arrays(self) -> tuple[np.ndarray, ...]:
-        return self.indptr, self.channels, self.downs, self.rights, self.which
+#: Weights by rows of outputs, as `sparse_convolve` reads them, int32: where each row begins, then of each
+#: weight its channel, shifts down and right, and its position among the kept ones.
+Taps = tuple[np.ndarray, ...]
 
 
 class KeptWeights:
@@ -316,7 +306,7 @@ class KeptWeights:
     def on(self, device: Device, way: str) -> tuple[Array, ...]:
         """The arrays of "forward", "back" or "index" on a device."""
         if (device, way) not in self._uploaded:
-            arrays = (self.index,) if way == "index" else getattr(self, way).arrays()
+            arrays = (self.index,) if way == "index" else getattr(self, way)
             upload = device.upload_index if way == "index" else device.asarray
             self._uploaded[device, way] = tuple(map(upload, arrays))
         return self._uploaded[device, way]
@@ -361,7 +351,7 @@ class KeptWeights:
 def _taps(rows: np.ndarray, count: int, *columns: np.ndarray) -> Taps:
     """The list of these columns, which are sorted by rows."""
     indptr = np.searchsorted(rows, np.arange(count + 1))
-    return Taps(*(np.ascontiguousarray(array, np.int32) for array in (indptr, *columns)))
+    return tuple(np.ascontiguousarray(array, np.int32) for array in (indptr, *columns))
 
 
 def _seen_from(tap: np.ndarray, padding: int, dilation: int, stride: int) -> tuple[np.ndarray, np.ndarray]:

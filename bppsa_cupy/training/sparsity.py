@@ -172,10 +172,6 @@ class MaskChanges:
         self.network, self.sparsity = network, sparsity
         self._given: dict[str, np.ndarray] = {}
 
-    def begin(self) -> None:
-        """Prune before the first step, if that is due."""
-        self.behind(0)
-
     def grows_at(self, step: int) -> bool:
         """Whether a step computes dense gradients and moves masks instead of an update."""
         return isinstance(self.sparsity, RigL) and self.sparsity.is_due(step)

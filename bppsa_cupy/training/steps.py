@@ -125,7 +125,7 @@ class Serial:
         pending: Callable[[], Row] | None = None
         changes = MaskChanges(network, settings.sparsity)
         if work.first == 1:
-            changes.begin()
+            changes.behind(0)
         for step, batch in enumerate(work.batches, work.first):
             if changes.grows_at(step):
                 if pending is not None:
