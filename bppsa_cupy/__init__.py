@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from bppsa_cupy.devices import set_precision
     from bppsa_cupy.distributed import Group, accumulate, distribute
     from bppsa_cupy.errors import (
+        ArgumentError,
         BppsaError,
         CellError,
         CheckpointError,
@@ -73,6 +74,7 @@ if TYPE_CHECKING:
         "SGD",
         "Adam",
         "AdamW",
+        "ArgumentError",
         "BppsaError",
         "CapturedStep",
         "Cell",
@@ -150,6 +152,7 @@ _NAMES = {
     "devices": ("set_precision",),
     "distributed": ("Group", "accumulate", "distribute"),
     "errors": (
+        "ArgumentError",
         "BppsaError",
         "CellError",
         "CheckpointError",

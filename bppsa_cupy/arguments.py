@@ -1,7 +1,7 @@
-"""Checking arguments: each is taken for what it is, or refused by name.
+"""Checks of arguments.
 
-Every function raises `error`, ShapeError by default, with a message that names `owner` (who was called), the
-argument, what was given and what it takes.
+Every function raises `error` with a message that names `owner` (the called function), the argument, its
+value and what to pass. By default `error` is ShapeError for sizes and arrays, and ArgumentError for others.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from bppsa_cupy.errors import BppsaError, DeviceError, ShapeError, reason_of
+from bppsa_cupy.errors import ArgumentError, BppsaError, DeviceError, ShapeError, reason_of
 
 T = TypeVar("T")
 
@@ -32,8 +32,7 @@ def as_integer(
     *,
     error: type[BppsaError] = ShapeError,
 ) -> int:
-    """`value`, an integer of Python or NumPy from `least` to `most`, as an int; True and False are none. A
-    bound that is None is no bound."""
+    """`value`, an integer from `least` to `most`, as an int; bools are refused. None is no bound."""
     if isinstance(value, (bool, np.bool_)) or not hasattr(value, "__index__"):
         number = None
     else:
@@ -45,24 +44,25 @@ def as_integer(
     if number is None or above or (least is not None and number < least):
         least_text = "" if least is None else f" of at least {least}"
         most_text = f" and at most {most}" if above else ""
-        raise error(f"{owner} got {name}={value!r}: it takes an integer{least_text}{most_text}")
+        raise error(f"{owner} got {name}={value!r}: pass an integer{least_text}{most_text}")
     return int(number)
 
 
 def is_one_of(value: Any, words: Iterable[str]) -> bool:
-    """Whether `value` is one of these words; an array, whose comparison gives another, is none."""
+    """Whether `value` is a string among these words."""
     return isinstance(value, str) and value in words
 
 
-def as_path(owner: str, name: str, value: Any, *, error: type[BppsaError] = ShapeError) -> Path:
-    """`value`, a text or what is a path of the system's (`os.PathLike`), as a Path, whether it exists
-    or not. Names that the system does not take are refused."""
+def as_path(owner: str, name: str, value: Any, *, error: type[BppsaError] = ArgumentError) -> Path:
+    """`value`, a string or `os.PathLike`, as a Path, whether the file exists or not."""
     try:
         path = Path(value)
         with suppress(FileNotFoundError, NotADirectoryError, PermissionError):
             path.lstat()
     except (TypeError, ValueError, OSError) as cause:
-        raise error(f"{owner} got {name}={value!r}: it takes a path ({reason_of(cause)})") from cause
+        raise error(
+            f"{owner} got {name}={value!r} is no valid path ({reason_of(cause)}): pass another one"
+        ) from cause
     return path
 
 
@@ -70,17 +70,17 @@ def as_pair(owner: str, name: str, value: Any, least: int) -> tuple[int, int]:
     """`value`, an integer of at least `least`, one in a list or tuple, or two, as a pair."""
     sides = tuple(value) if isinstance(value, (tuple, list)) else (value,)
     if len(sides) not in (1, 2) or not all(hasattr(side, "__index__") for side in sides):
-        raise ShapeError(f"{owner} got {name}={value!r}: it takes an integer or a pair of them")
+        raise ShapeError(f"{owner} got {name}={value!r}: pass an integer or a pair of integers")
     first, last = (as_integer(owner, name, side, least) for side in (sides[0], sides[-1]))
     return first, last
 
 
-def as_flag(owner: str, name: str, value: Any, *, error: type[BppsaError] = ShapeError) -> bool:
+def as_flag(owner: str, name: str, value: Any, *, error: type[BppsaError] = ArgumentError) -> bool:
     """`value`, True or False (or 1 or 0), as a bool."""
     if isinstance(value, bool):
         return value
     if not isinstance(value, (int, np.bool_, np.integer)) or value not in (0, 1):
-        raise error(f"{owner} got {name}={value!r}: it takes True or False")
+        raise error(f"{owner} got {name}={value!r}: pass True or False")
     return bool(value)
 
 
@@ -91,11 +91,11 @@ def as_number(
     fits: Callable[[float], bool],
     takes: str,
     *,
-    error: type[BppsaError] = ShapeError,
+    error: type[BppsaError] = ArgumentError,
 ) -> float:
-    """`value`, a real number of Python or NumPy that `fits`, as a float; True and False are none.
+    """`value`, a real number that `fits`, as a float; bools are refused.
 
-    takes  what the message says that fits, as "a number from 0 to 1"; NaN fits no comparison
+    `takes` describes the accepted values in the message, such as "a number from 0 to 1".
     """
     number = None
     if not isinstance(value, (bool, np.bool_)) and isinstance(value, Real):
@@ -104,7 +104,7 @@ def as_number(
         except OverflowError:  # an integer beyond the largest float
             pass
     if number is None or not fits(number):
-        raise error(f"{owner} got {name}={value!r}: it takes {takes}")
+        raise error(f"{owner} got {name}={value!r}: pass {takes}")
     return number
 
 
@@ -124,60 +124,62 @@ def as_probability(owner: str, name: str, value: Any) -> float:
 
 
 def as_integers(owner: str, name: str, value: Any, *, error: type[BppsaError] = ShapeError) -> np.ndarray:
-    """`value` as an array of the integer type it has; an empty one of any type counts as integers."""
+    """`value` as an array of its integer dtype; an empty array of any dtype counts as integers."""
     array = as_plain_array(owner, name, value, error=error)
     if array.dtype.kind not in "iu" and array.size:
-        raise error(f"{owner} got {name} of {array.dtype}: it takes integers")
+        raise error(f"{owner} got {name} of {array.dtype}: pass integers")
     return array if array.dtype.kind in "iu" else array.astype(np.int64)
 
 
 def as_plain_array(owner: str, name: str, value: Any, *, error: type[BppsaError] = ShapeError) -> np.ndarray:
-    """`value`, of NumPy, CuPy or what NumPy reads, as a NumPy array of numbers or bools (`check_plain`)."""
+    """`value` as a NumPy array of numbers or bools (`check_plain`)."""
     check_plain(owner, name, value, error=error)
     try:
         array = np.asarray(value.get() if hasattr(value, "__cuda_array_interface__") else value)
     except (AttributeError, RuntimeError, TypeError, ValueError) as cause:
-        raise error(f"{owner} got {name} that is no array ({cause}): it takes numbers") from cause
+        raise error(f"{owner} got {name} that cannot be read as an array ({cause}): pass numbers") from cause
     check_plain(owner, name, array, error=error)
     return array
 
 
 def check_plain(owner: str, name: str, array: Any, *, error: type[BppsaError] = ShapeError) -> None:
-    """Refuse a masked array, whose mask would be lost, and one of text, dates or objects, which a conversion
-    might read as numbers. What is no array of NumPy or CuPy is left to its conversion."""
+    """Refuse masked arrays, and arrays of text, dates or objects."""
     if isinstance(array, np.ma.MaskedArray):
-        raise error(f"{owner} got {name} as a masked array: it takes one without a mask, as array.filled(0)")
+        raise error(
+            f"{owner} got {name} as a masked array: pass an array without a mask, such as array.filled(0)"
+        )
     dtype = getattr(array, "dtype", None)
     if isinstance(dtype, np.dtype) and dtype.kind not in "biufc":
-        raise error(f"{owner} got {name} of {dtype}: it takes numbers")
+        raise error(f"{owner} got {name} of {dtype}: pass numbers")
 
 
 def as_output(
     owner: str, name: str, array: Any, xp: Any, shape: Iterable[int], dtype: Any, read: Iterable[Any] = ()
 ) -> Any:
-    """`array`, if results of this shape and dtype may be written there: an array of `xp`, C-contiguous,
-    writable, and apart from those that are `read`. Raises DeviceError for what is no array of `xp`."""
+    """`array`, if results of this shape and dtype can be written there, apart from arrays that are `read`.
+
+    Raises DeviceError unless it is an array of `xp`.
+    """
     library = xp.__name__.split(".")[0]
     as_instance(owner, name, array, xp.ndarray, f"a {library} array", error=DeviceError)
     check_plain(owner, name, array)
     if tuple(array.shape) != tuple(shape) or array.dtype != dtype:
         raise ShapeError(
-            f"{owner} got {name} of {array.dtype} and shape {tuple(array.shape)}: it takes {dtype} of shape "
+            f"{owner} got {name} of {array.dtype} and shape {tuple(array.shape)}: pass {dtype} of shape "
             f"{tuple(shape)}"
         )
     if not array.flags.c_contiguous or not getattr(array.flags, "writeable", True):
-        raise ShapeError(f"{owner} got {name} that is not C-contiguous or is read-only: give a new array")
+        raise ShapeError(f"{owner} got {name} that is not C-contiguous or is read-only: pass a new array")
     check_apart(owner, name, array, xp, read)
     return array
 
 
 def check_apart(owner: str, name: str, array: Any, xp: Any, others: Iterable[Any]) -> None:
-    """Refuse an array to write to that may share memory with another one; what is no array of `xp` shares
-    none."""
+    """Refuse an array to write to that may share memory with another array."""
     if isinstance(array, xp.ndarray) and any(
         isinstance(other, xp.ndarray) and xp.may_share_memory(array, other) for other in others
     ):
-        raise ShapeError(f"{owner} got {name} that overlaps another of its arrays: give a new array")
+        raise ShapeError(f"{owner} got {name} that overlaps another argument: pass a new array")
 
 
 def as_instance(
@@ -187,22 +189,21 @@ def as_instance(
     kind: type[T],
     takes: str,
     *,
-    error: type[BppsaError] = ShapeError,
+    error: type[BppsaError] = ArgumentError,
 ) -> T:
-    """`value`, an object of the class `kind`; `takes` is what the message says it is, as
-    "a Sequential"."""
+    """`value`, an object of the class `kind`, which messages describe as `takes`: "a Sequential"."""
     if not isinstance(value, kind):
-        raise error(f"{owner} got {name} of {type(value).__name__}: it takes {takes}")
+        raise error(f"{owner} got {name} of {type(value).__name__}: pass {takes}")
     return value
 
 
 def as_list(
-    owner: str, name: str, value: Any, takes: str, *, error: type[BppsaError] = ShapeError
+    owner: str, name: str, value: Any, takes: str, *, error: type[BppsaError] = ArgumentError
 ) -> list[Any]:
-    """The items of `value`, whatever holds them; text and what holds no items are refused."""
+    """The items of `value`; strings are refused."""
     try:
         if not isinstance(value, (str, bytes)):
             return list(value)
-    except TypeError:  # it holds no items, or is an array without an axis
+    except TypeError:  # no iterable, or an array without axes
         pass
-    raise error(f"{owner} got {name} of {type(value).__name__}: it takes {takes}")
+    raise error(f"{owner} got {name} of {type(value).__name__}: pass {takes}")

@@ -42,11 +42,7 @@ def of_dtype(owner: str, what: str, array: Any, dtype: np.dtype, cure: str) -> A
     if array.dtype == dtype:
         return array
     if array.dtype.kind not in "biuf" or not (converted := _exactly(array, dtype))[1]:
-        raise ShapeError(
-            f"{owner} takes {what} of {dtype} and got {array.dtype}, of which {dtype} cannot hold every "
-            "value: "
-            f"{cure}"
-        )
+        raise ShapeError(f"{owner} got {what} of {array.dtype} with values that {dtype} cannot hold: {cure}")
     say_once(
         f"{owner} {what} {array.dtype} {dtype}",
         f"{owner} converted {what} from {array.dtype} to {dtype}, which holds each value "
@@ -123,6 +119,4 @@ def check_array(array: Any, dtype: Any) -> None:
     lose an imaginary part."""
     check_plain("a device", "an array", array)
     if dtype is not None and array.dtype.kind == "c" and np.dtype(dtype).kind != "c":
-        raise ShapeError(
-            f"an array of {array.dtype} was given: it takes {np.dtype(dtype)}; give the real part"
-        )
+        raise ShapeError(f"got an array of {array.dtype}: pass {np.dtype(dtype)}, such as its real part")

@@ -7,10 +7,15 @@ LONGEST, LONGEST_REASON = 2000, 300
 
 
 class BppsaError(ValueError):
-    """Base of every error this package raises for a caller's mistake or a broken file.
+    """Base class of all errors of this package; a ValueError.
 
-    A message says what was given, which may be a file's text of any length: one of over LONGEST characters
-    lacks its middle.
+    Very long messages lose their middle.
+
+    Examples
+    --------
+    >>> import bppsa_cupy as bp
+    >>> issubclass(bp.ShapeError, bp.BppsaError), issubclass(bp.BppsaError, ValueError)
+    (True, True)
     """
 
     def __init__(self, message: str = "") -> None:
@@ -18,13 +23,13 @@ class BppsaError(ValueError):
 
 
 def reason_of(cause: BaseException) -> str:
-    """What another library's error says, in one line, or its class where it says nothing."""
+    """The message of another library's error in one line, or its class name."""
     own = cause.args[0] if isinstance(cause, KeyError) and cause.args else cause
     return _without_middle(" ".join(str(own).split()), LONGEST_REASON) or type(cause).__name__
 
 
 def _without_middle(text: str, most: int) -> str:
-    """`text`, in `most` characters: where it is longer, of its beginning and its end."""
+    """`text` in at most `most` characters, without its middle if it is longer."""
     if len(text) <= most:
         return text
     end = most // 3
@@ -33,9 +38,20 @@ def _without_middle(text: str, most: int) -> str:
 
 
 class ShapeError(BppsaError):
-    """An array or a layer does not have the shape or dtype that was asked for.
+    """A size, a shape or a dtype does not fit.
 
-    place  the layer that found it, as parameters are named: "3.body.1"; "" where it is no layer of a network
+    Attributes
+    ----------
+    place : str
+        The layer that raised the error, as in parameter names: "3.body.1"; "" outside of networks.
+
+    Examples
+    --------
+    >>> import bppsa_cupy as bp
+    >>> bp.Sequential([bp.Linear(4, 3)], input_shape=(5,))
+    Traceback (most recent call last):
+        ...
+    bppsa_cupy.errors.ShapeError: layer 0: Linear(4, 3) got input (5,): its last size must be 4
     """
 
     def __init__(self, message: str, place: str = "") -> None:
@@ -43,53 +59,175 @@ class ShapeError(BppsaError):
         self.message, self.place = _without_middle(message, LONGEST), place
 
     def at(self, place: str) -> ShapeError:
-        """The same error inside of `place`."""
+        """The same error inside `place`."""
         return ShapeError(self.message, f"{place}.{self.place}" if self.place else place)
 
 
+class ArgumentError(BppsaError):
+    """An argument that is neither a shape nor a dtype has a wrong value or type.
+
+    Examples
+    --------
+    >>> import bppsa_cupy as bp
+    >>> bp.RNN(3, 5, outputs="first")
+    Traceback (most recent call last):
+        ...
+    bppsa_cupy.errors.ArgumentError: RNN got outputs='first': pass 'all' or 'last'
+    """
+
+
 class CellError(BppsaError):
-    """A recurrent cell's definition cannot be used: a wrong name, a step that is not elementwise."""
+    """The definition of a recurrent cell cannot be used.
+
+    Examples
+    --------
+    >>> import bppsa_cupy as bp
+    >>> bp.Cell("leaky", gates=[], states=["h"], step=lambda x, u, s, p: s.h)
+    Traceback (most recent call last):
+        ...
+    bppsa_cupy.errors.CellError: cell 'leaky' has no gates: name at least one, gates=['h']
+    """
 
 
 class LabelError(BppsaError):
-    """A class label lies outside the classes of the network's output."""
+    """A class label is out of range, or every label is ignored.
+
+    Examples
+    --------
+    >>> import bppsa_cupy as bp
+    >>> bp.cross_entropy([[0.0, 0.0]], [2])
+    Traceback (most recent call last):
+        ...
+    bppsa_cupy.errors.LabelError: label 2 of sample 0 is out of range: pass labels from 0 to 1
+    """
 
 
 class PlanError(BppsaError):
-    """A plan cannot be made, read or run: damaged file, missing schedule, too little memory."""
+    """A plan cannot be made, read or used.
+
+    Examples
+    --------
+    >>> import bppsa_cupy as bp
+    >>> bp.Plan.load("missing.h5")
+    Traceback (most recent call last):
+        ...
+    bppsa_cupy.errors.PlanError: ...
+    """
 
 
 class PlanMismatchError(PlanError):
-    """The plan was made for another network; the message names the fields that differ."""
+    """A plan was made for another network. The message names what differs.
+
+    Examples
+    --------
+    >>> import bppsa_cupy as bp
+    >>> a, b = (bp.Sequential([bp.Linear(n, 2), bp.Tanh()], (n,), device="host") for n in (3, 4))
+    >>> b.use(a.plan())
+    Traceback (most recent call last):
+        ...
+    bppsa_cupy.errors.PlanMismatchError: ...
+    """
 
 
 class PassError(BppsaError):
-    """A backward pass was asked of no forward pass, or of one made with other parameters."""
+    """A backward pass has no forward pass, or one with other parameters.
+
+    Examples
+    --------
+    >>> import bppsa_cupy as bp
+    >>> bp.Sequential([bp.Tanh()], input_shape=(3,), device="host").backward([[1.0, 1.0, 1.0]])
+    Traceback (most recent call last):
+        ...
+    bppsa_cupy.errors.PassError: backward was called before forward: run net.forward(x) first
+    """
 
 
 class JacobianFileError(BppsaError):
-    """A Jacobian file is damaged, truncated or of another format."""
+    """A Jacobian file is missing, damaged or of another format.
+
+    Examples
+    --------
+    >>> import bppsa_cupy as bp
+    >>> bp.load_jacobians("missing.h5")
+    Traceback (most recent call last):
+        ...
+    bppsa_cupy.errors.JacobianFileError: ...
+    """
 
 
 class CheckpointError(BppsaError):
-    """A checkpoint is damaged, or belongs to another network, optimizer or dtype."""
+    """A checkpoint or state dict is damaged, or belongs to another network or optimizer.
+
+    Examples
+    --------
+    >>> import bppsa_cupy as bp
+    >>> bp.Sequential([bp.Linear(2, 2)], input_shape=(2,), device="host").load_state_dict({})
+    Traceback (most recent call last):
+        ...
+    bppsa_cupy.errors.CheckpointError: ...
+    """
 
 
 class PruneError(BppsaError):
-    """A network cannot be pruned, or not as it was asked for."""
+    """A network cannot be pruned, or not as requested.
+
+    Examples
+    --------
+    >>> import bppsa_cupy as bp
+    >>> bp.prune(bp.Sequential([bp.Tanh()], input_shape=(3,), device="host"), 0.9)
+    Traceback (most recent call last):
+        ...
+    bppsa_cupy.errors.PruneError: the network has no Conv2d or Linear layer to prune
+    """
 
 
 class DataError(BppsaError):
-    """A data set cannot be read: wrong size, wrong layout, missing file."""
+    """A data set cannot be read.
+
+    Examples
+    --------
+    >>> from bppsa_cupy.data import load
+    >>> load("missing.npz")
+    Traceback (most recent call last):
+        ...
+    bppsa_cupy.errors.DataError: ...
+    """
 
 
 class DeviceError(BppsaError):
-    """A device is missing, or has too little memory for what was asked."""
+    """A device is missing, or has too little memory.
+
+    Examples
+    --------
+    >>> import bppsa_cupy as bp
+    >>> bp.Sequential([bp.Tanh()], input_shape=(3,), device="tpu")
+    Traceback (most recent call last):
+        ...
+    bppsa_cupy.errors.DeviceError: device 'tpu' is unknown: pass 'auto', 'cuda' ...
+    """
 
 
 class DistributedError(BppsaError):
-    """Ranks cannot start or work together: MPI is missing, they differ, or a message does not fit."""
+    """Ranks cannot start or work together: MPI is missing, or arguments differ.
+
+    Examples
+    --------
+    >>> import bppsa_cupy as bp
+    >>> bp.distribute(None, None)
+    Traceback (most recent call last):
+        ...
+    bppsa_cupy.errors.DistributedError: ...
+    """
 
 
 class NonFiniteError(BppsaError):
-    """The loss or a gradient became NaN or infinite; the message names the step."""
+    """The loss or a gradient became NaN or infinite. The message names the step.
+
+    Examples
+    --------
+    >>> import bppsa_cupy as bp
+    >>> raise bp.NonFiniteError("the loss is nan at step 3: lower the learning rate")
+    Traceback (most recent call last):
+        ...
+    bppsa_cupy.errors.NonFiniteError: the loss is nan at step 3: lower the learning rate
+    """

@@ -87,7 +87,7 @@ class Cell:
             from bppsa_cupy.cells.form import form_of, linear_form
         except ModuleNotFoundError as error:
             raise CellError(
-                f"cell {name!r} is defined by its step, which takes SymPy: pip install sympy"
+                f"cell {name!r} needs SymPy, which is not installed: pip install sympy"
             ) from error
         self.definition = definition
         if not definition.recurrent_gates:
@@ -100,10 +100,7 @@ class Cell:
     def form(self) -> CellForm:
         """What kernels are made of. Raises CellError for a linear cell, which has `linear_form`."""
         if self.linear_form is not None:
-            raise CellError(
-                f"cell {self.name!r} is a linear one, of one state that goes on by a number: this takes "
-                "others; bp.CellLayer takes both"
-            )
+            raise CellError(f"cell {self.name!r} is linear and has no form: use its linear_form")
         return self._form
 
     @classmethod
@@ -126,7 +123,7 @@ class Cell:
             cell.definition, cell._form = DEFINITIONS[name], FORMS[name]
         else:
             known = ", ".join(DEFINITIONS)
-            raise CellError(f"there is no built-in cell {name!r}: it is one of {known}")
+            raise CellError(f"there is no built-in cell {name!r}: pass one of {known}")
         return cell
 
     @property
@@ -189,7 +186,7 @@ def _in_order(gates: tuple[str, ...], recurrent: Iterable[str] | None) -> tuple[
     named = names_of("recurrent", recurrent)
     for name in named:
         if not isinstance(name, str):
-            raise CellError(f"recurrent names {name!r}: it takes a list of names: recurrent=['h']")
+            raise CellError(f"recurrent contains {name!r}: pass a list of names, such as recurrent=['h']")
     own = tuple(gate for gate in gates if gate in named)
     unknown = tuple(name for name in named if name not in gates)
     return None if own == gates and not unknown else own + unknown

@@ -343,8 +343,8 @@ def linear_form(definition: Definition) -> LinearForm | None:
     carried = [place for place, symbol in enumerate(traced.before) if symbol in read]
     if not carried:
         raise CellError(
-            f"cell {definition.name!r} has no recurrent gates, and its step reads no former state: it has "
-            "nothing to carry from step to step"
+            f"cell {definition.name!r} has no recurrent gates, and its step reads no previous state: "
+            "read a state, such as s.h, or use a layer that is not recurrent"
         )
     place = carried[0]
     if len(carried) > 1 or len(states) - (place != 0) > 1:

@@ -60,8 +60,8 @@ def trace(definition: Definition) -> TracedStep:
         result = definition.step(*given)
     except (TypeError, AttributeError) as error:
         raise CellError(
-            f"cell {name!r}: its step does not take symbols ({error}); make it of SymPy's functions of "
-            "single x, u, s and p, such as sympy.tanh(x.h + u.h), and of Piecewise in place of `if`"
+            f"cell {name!r}: its step fails on symbols ({error}): use SymPy functions, such as "
+            "sympy.tanh(x.h + u.h), and Piecewise instead of `if`"
         ) from error
     after = tuple(plain(_expression(name, state, value)) for state, value in _by_state(definition, result))
     known = [tuple(symbols._symbols.values()) for symbols in given]
@@ -73,11 +73,14 @@ def trace(definition: Definition) -> TracedStep:
         taken = [known[0][place], *([sums[place]] if place in sums else [])]
         if not read & set(taken):
             none = f"neither {taken[0]} nor {taken[1]}" if len(taken) > 1 else f"no {taken[0]}"
-            raise CellError(f"cell {name!r}: its step reads {none}; take {gate!r} from its gates")
+            raise CellError(
+                f"cell {name!r}: its step reads {none}: read it, or remove {gate!r} from its gates"
+            )
     for parameter, symbol in zip(definition.parameters, known[3], strict=True):
         if symbol not in read:
             raise CellError(
-                f"cell {name!r}: its step does not read {symbol}; take {parameter!r} from its parameters"
+                f"cell {name!r}: its step does not read {symbol}: read it, or remove {parameter!r} from "
+                "parameters"
             )
     x, u, before, p = known
     return TracedStep(definition, x, u, before, p, after)
@@ -103,7 +106,7 @@ def _by_state(definition: Definition, result: object) -> list[tuple[str, object]
         unknown = [str(key) for key in result if key not in states]
         if missing or unknown:
             raise CellError(
-                f"cell {name!r} has states {', '.join(states)}, its step sets "
+                f"cell {name!r} has states {', '.join(states)}, but its step sets "
                 f"{', '.join(map(str, result)) or 'none'}: "
                 + (f"set {missing[0]!r} too" if missing else f"add {unknown[0]!r} to its states")
             )
@@ -111,8 +114,8 @@ def _by_state(definition: Definition, result: object) -> list[tuple[str, object]
     values = list(result) if isinstance(result, tuple | list) else [result]
     if len(values) != len(states):
         raise CellError(
-            f"cell {name!r} has {len(states)} states, {', '.join(states)}, its step gives {len(values)}: "
-            "return one new value for each, by name or in order"
+            f"cell {name!r} has {len(states)} states, {', '.join(states)}, but its step returns "
+            f"{len(values)}: return one new value per state, by name or in order"
         )
     return list(zip(states, values, strict=True))
 
@@ -121,9 +124,11 @@ def _expression(name: str, state: str, value: object) -> Expression:
     try:
         expression = sympy.sympify(value, strict=True)
     except (sympy.SympifyError, TypeError) as error:
-        raise CellError(f"cell {name!r}: its new {state} is {value!r}, no SymPy expression") from error
+        raise CellError(f"cell {name!r}: its new {state} is {value!r}: return a SymPy expression") from error
     if not isinstance(expression, sympy.Expr) or isinstance(expression, sympy.MatrixExpr):
-        raise CellError(f"cell {name!r}: its new {state} is {value}, it takes one number a unit")
+        raise CellError(
+            f"cell {name!r}: its new {state} is {value}: return an expression of one number per unit"
+        )
     return expression
 
 
@@ -132,21 +137,21 @@ def _check(name: str, state: str, expression: Expression, known: set[sympy.Symbo
     quoted = f"cell {name!r}: its new {state} = {expression}"
     unknown = sorted(map(str, expression.free_symbols - known))
     if unknown:
-        raise CellError(f"{quoted} holds {unknown[0]}, which is no x, u, s or p of the cell: name it there")
+        raise CellError(f"{quoted} contains {unknown[0]}, which is no x, u, s or p of the cell: declare it")
     for part in sympy.preorder_traversal(expression):
         if isinstance(part, sympy.Piecewise):
             if part.args[-1][1] != True:  # noqa: E712
                 raise CellError(
-                    f"{quoted} holds {part}, which is nothing where no condition holds: add (…, True)"
+                    f"{quoted} contains {part}, which has no value if no condition is true: add (…, True)"
                 )
         elif part.is_number if isinstance(part, sympy.Expr) else False:
             if not (part.is_real and part.is_finite):
-                raise CellError(f"{quoted} holds the number {part}: it takes finite real ones")
+                raise CellError(f"{quoted} contains the number {part}: use finite real numbers")
         elif not isinstance(part, _ELEMENTWISE):
             raise CellError(
-                f"{quoted} is not elementwise, or not in functions that kernels know: it holds {part}; it "
-                "takes + - * / **, tanh, sigmoid, exp, log, sqrt, sin, cos, sinh, cosh, Abs, sign, Max, Min "
-                "and Piecewise, of one unit's numbers"
+                f"{quoted} is not elementwise or not supported, because of {part}: use + - * / **, tanh, "
+                "sigmoid, exp, log, sqrt, sin, cos, sinh, cosh, Abs, sign, Max, Min "
+                "and Piecewise of one unit"
             )
 
 

@@ -91,8 +91,8 @@ def make_audio(
     """
     if normalization not in ("sample", "train") or not 0 <= test_fraction < 1:
         raise DataError(
-            f"normalization {normalization!r} and the test fraction {test_fraction} were asked for: it is "
-            "'sample' or 'train', and at least 0 and below 1"
+            f"got normalization={normalization!r} and test_fraction={test_fraction}: pass 'sample' or "
+            "'train', and a fraction of at least 0 and below 1"
         )
     check_writable(output, error=DataError)
     source = Source(path)
@@ -136,10 +136,10 @@ def _extract_all(
         where = f"{source.path}: {clip.name}"
         samples, rate = decode(source.read(clip.name), where)
         if rate != first_rate and mfcc.rate is None:
-            raise DataError(f"{where} has {rate} Hz, {first} has {first_rate}: give --rate to resample")
+            raise DataError(f"{where} has {rate} Hz, {first} has {first_rate}: pass --rate to resample")
         if samples.shape[1] != channels and not mfcc.mono:
             raise DataError(
-                f"{where} has {samples.shape[1]} channels, {first} has {channels}: give --mono to average "
+                f"{where} has {samples.shape[1]} channels, {first} has {channels}: pass --mono to average "
                 "them"
             )
         return features.extract(samples, rate, mfcc, where)
@@ -189,7 +189,7 @@ class Source:
             ) from cause
         self.names = sorted(name for name in found if _is_wav(PurePosixPath(name)))
         if not self.names:
-            raise DataError(f"{path} holds no WAV file: give a folder that does, or a zip archive of one")
+            raise DataError(f"{path} has no WAV file: pass a folder with WAV files, or a zip archive of one")
 
     def read(self, name: str) -> bytes:
         """The bytes of a file. Threads may call it at the same time."""
@@ -262,7 +262,9 @@ def find_clips(source: Source, pattern: str | None = None, test: str | None = No
     """
     by_name, for_test = (None if text is None else _compile(text) for text in (pattern, test))
     if by_name is not None and "label" not in by_name.groupindex:
-        raise DataError(f"the pattern {pattern!r} has no group 'label': write one, as '(?P<label>[0-9]+)_.*'")
+        raise DataError(
+            f"the pattern {pattern!r} has no group 'label': write one, such as '(?P<label>[0-9]+)_.*'"
+        )
     clips = []
     for name in source.names:
         path = PurePosixPath(name)
@@ -281,7 +283,7 @@ def find_clips(source: Source, pattern: str | None = None, test: str | None = No
     labels = sorted({clip.label for clip in clips})
     if len(labels) < 2:
         raise DataError(
-            f"{source.path} holds {len(clips)} clips of the class {labels[0]!r} alone: give two classes, or "
+            f"{source.path} has only the class {labels[0]!r}, in {len(clips)} clips: pass two classes, or "
             "--pattern"
         )
     return clips
@@ -291,7 +293,7 @@ def _compile(pattern: str) -> re.Pattern[str]:
     try:
         return re.compile(pattern)
     except re.error as cause:
-        raise DataError(f"{pattern!r} is no regular expression ({cause})") from cause
+        raise DataError(f"{pattern!r} is no regular expression ({cause}): correct it") from cause
 
 
 def split_clips(clips: list[Clip], fraction: float, seed: int) -> tuple[list[Clip], list[Clip]]:
@@ -309,5 +311,5 @@ def split_clips(clips: list[Clip], fraction: float, seed: int) -> tuple[list[Cli
         clips = [replace(clip, test=(clip.label, clip.recording) in chosen) for clip in clips]
     train, test = ([clip for clip in clips if clip.test == wanted] for wanted in (False, True))
     if not train:
-        raise DataError(f"all {len(test)} clips are for the test: give another --test or --test-fraction")
+        raise DataError(f"all {len(test)} clips are for the test: pass another --test or --test-fraction")
     return train, test

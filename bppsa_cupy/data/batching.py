@@ -44,7 +44,7 @@ class Batch(NamedTuple):
 
 def number_of_batches(split: Split, batch_size: int) -> int:
     """The number of batches in one epoch, including a smaller last batch."""
-    as_instance("batches", "split", split, Split, "a Split, as dataset.train", error=DataError)
+    as_instance("batches", "split", split, Split, "a Split, such as dataset.train", error=DataError)
     return -(-len(split) // as_integer("batches", "batch_size", batch_size, 1, error=DataError))
 
 
@@ -107,7 +107,7 @@ def batches(
     shuffle = as_flag("batches", "shuffle", shuffle, error=DataError)
     start = as_integer("batches", "start", start, 0, count, error=DataError)
     if not isinstance(dtype, (str, type, np.dtype)) or dtype not in (np.dtype("f4"), np.dtype("f8")):
-        raise DataError(f"batches got dtype={dtype!r}: it takes float32 or float64")
+        raise DataError(f"batches got dtype={dtype!r}: pass float32 or float64")
     changes = None if augment is None else Augmentation(augment, split, seed, epoch)
     order = np.random.default_rng((seed, epoch)).permutation(len(split)) if shuffle else None
     return _batches(split, batch_size, order, range(start, count), np.dtype(dtype), changes, samples)
@@ -165,7 +165,7 @@ class Augmentation:
         check_augmentation(name)
         shape = split.inputs.shape[1:]
         if len(shape) != 3:
-            raise DataError(f"{name} was asked for, and the samples are {shape}: it takes images (C, H, W)")
+            raise DataError(f"{name} needs images (C, H, W), and the samples are {shape}: omit augment")
         draws = np.random.default_rng((seed, epoch, _STREAM))
         self._corners = draws.integers(0, 2 * PADDING + 1, (len(split), 2))
         self._flipped = draws.integers(0, 2, len(split)).astype(bool)
@@ -185,4 +185,4 @@ class Augmentation:
 def check_augmentation(name: str) -> None:
     """Raise DataError if there is no augmentation of this name."""
     if not is_one_of(name, AUGMENTATIONS):
-        raise DataError(f"the augmentation {name!r} was asked for: there is {', '.join(AUGMENTATIONS)}")
+        raise DataError(f"the augmentation {name!r} is unknown: pass {', '.join(AUGMENTATIONS)}")

@@ -230,8 +230,8 @@ def make_dataset(raw: RawDataset, classes: int | None, normalize: bool) -> Datas
         if len(wrong):
             where = ", step ".join(map(str, wrong[0].tolist()))
             raise DataError(
-                f"{one.source} has label {one.labels[tuple(wrong[0])]} in record {where}: {classes} classes "
-                f"take 0 to {classes - 1}"
+                f"{one.source} has label {one.labels[tuple(wrong[0])]} in record {where}: use "
+                f"labels from 0 to {classes - 1}"
             )
     normalization = None
     if normalize and not raw.ready:
@@ -271,7 +271,7 @@ def _check(raw: Raw) -> np.ndarray:
     counted = counted_labels(labels, raw.lengths)
     if not counted.any(1).all():
         bad = int(counted.any(1).argmin())
-        raise DataError(f"{source} has no label in sample {bad}: each sample must have one at least")
+        raise DataError(f"{source} has no label in sample {bad}: give each sample at least one label")
     return counted
 
 
@@ -302,7 +302,7 @@ def counted_labels(labels: np.ndarray, lengths: Any = None, ignore_index: int = 
         return counted
     array = as_plain_array("cross_entropy", "lengths", lengths)
     if labels.ndim != 2:
-        raise ShapeError("lengths were given with one label a sample: they take labels (B, T), one a step")
+        raise ShapeError("got lengths with one label per sample: omit them, or pass labels (B, T)")
     batch, steps = labels.shape
     check_lengths(array, batch, steps)
     return counted & (np.arange(steps) < array[:, None])

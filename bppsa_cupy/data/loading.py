@@ -78,7 +78,7 @@ def load(
         return replace(made, source="digits")
     path = as_path("load", "source", source, error=DataError)
     if not path.exists():
-        raise DataError(f"data {str(source)!r} does not exist: it must be {_TAKES}")
+        raise DataError(f"data {str(source)!r} does not exist: pass {_TAKES}")
     try:
         raw = _read(path)
     except OSError as cause:
@@ -106,7 +106,7 @@ def _read(path: Path) -> RawDataset:
         )  # fmt: skip
     elif IDX_IMAGES.match(path.name):
         return read_idx(path)
-    raise DataError(f"{path} is of no known layout: data must be {_TAKES}")
+    raise DataError(f"{path} has an unknown layout: pass {_TAKES}")
 
 
 # ---- CIFAR-10: records of a label byte and 3 × 32 × 32 pixel bytes (Krizhevsky 2009) ----
@@ -166,7 +166,7 @@ def _read_idx_pair(images: Path) -> Raw:
     candidates = [images.with_name(stem + end) for end in (match[3] or "", "", ".gz")]
     labels = next((file for file in candidates if file.exists()), None)
     if labels is None:
-        raise DataError(f"{images} has no labels beside it: {candidates[0]} must be there")
+        raise DataError(f"{images} has no labels: add the file {candidates[0]}")
     return Raw(_read_idx_bytes(images, 3)[:, None], _read_idx_bytes(labels, 1), str(images))
 
 
@@ -175,7 +175,7 @@ def _read_idx_bytes(file: Path, axes: int) -> np.ndarray:
         with gzip.open(file, "rb") if file.suffix == ".gz" else open(file, "rb") as stream:
             content = stream.read()
     except (OSError, EOFError, zlib.error) as cause:
-        raise DataError(f"{file} cannot be read ({reason_of(cause)}): fetch it again") from cause
+        raise DataError(f"{file} cannot be read ({reason_of(cause)}): download it again") from cause
     header = 4 + 4 * axes
     magic = 0x800 + axes
     if len(content) < header or struct.unpack(">I", content[:4])[0] != magic:
@@ -250,8 +250,7 @@ def read_digits(seed: int) -> RawDataset:
         from sklearn.datasets import load_digits
     except ImportError as cause:
         raise DataError(
-            f"data 'digits' was asked for and scikit-learn cannot be imported ({cause}): "
-            "install the extra demo"
+            f"data 'digits' needs scikit-learn, which cannot be imported ({cause}): install the extra demo"
         ) from cause
     digits = load_digits()
     images = np.round(digits.images * (255 / 16)).astype(np.uint8)

@@ -67,7 +67,7 @@ def extract(samples: np.ndarray, rate: int, mfcc: Mfcc, source: str) -> np.ndarr
         rate = mfcc.rate
     if channels.shape[1] < mfcc.n_fft:
         raise DataError(
-            f"{source} has {channels.shape[1]} frames, one window takes {mfcc.n_fft}: give a smaller "
+            f"{source} has {channels.shape[1]} frames, but a window needs {mfcc.n_fft}: pass a smaller "
             "--n-fft, or remove it"
         )
     options = {name: getattr(mfcc, name) for name in ("n_mfcc", "n_fft", "hop_length", "n_mels")}
@@ -91,5 +91,5 @@ def import_audio(name: str) -> Any:
         return importlib.import_module(name)
     except (ImportError, OSError) as cause:
         raise DataError(
-            f"reading audio takes {name}, which cannot be imported ({cause}): install the extra audio"
+            f"reading audio needs {name}, which cannot be imported ({cause}): install the extra audio"
         ) from cause

@@ -11,7 +11,7 @@ from bppsa_cupy.conversion import say_once, without_gradient
 from bppsa_cupy.devices.base import Array, Device, Launch
 from bppsa_cupy.devices.cubins import TooOldError
 from bppsa_cupy.devices.host import HostDevice
-from bppsa_cupy.errors import DeviceError
+from bppsa_cupy.errors import ArgumentError, DeviceError
 
 
 def get_device(name: str | Device = "auto") -> Device:
@@ -28,15 +28,13 @@ def get_device(name: str | Device = "auto") -> Device:
             return _cuda()
         except DeviceError as error:
             if isinstance(error, TooOldError):
-                say_once("device auto", f"device 'auto' takes the host: {error}")
+                say_once("device auto", f"device 'auto' uses the host: {error}")
             return _host()
     if is_one_of(name, ["cuda", "gpu"]):
         return _cuda()
     if is_one_of(name, ["host", "cpu"]):
         return _host()
-    raise DeviceError(
-        f"device {name!r} was asked for: the devices are 'auto', 'cuda' (or 'gpu') and 'host' (or 'cpu')"
-    )
+    raise DeviceError(f"device {name!r} is unknown: pass 'auto', 'cuda' (or 'gpu') or 'host' (or 'cpu')")
 
 
 def device_of(array: Array) -> Device:
@@ -72,7 +70,7 @@ def set_precision(precision: str) -> None:
 
     Raises
     ------
-    DeviceError
+    ArgumentError
         If it is another word.
 
     Examples
@@ -84,5 +82,5 @@ def set_precision(precision: str) -> None:
     from bppsa_cupy.devices.cuda import CudaDevice
 
     if not is_one_of(precision, ["float32", "tf32"]):
-        raise DeviceError(f"set_precision got {precision!r}: it takes 'float32' or 'tf32'")
+        raise ArgumentError(f"set_precision got precision={precision!r}: pass 'float32' or 'tf32'")
     CudaDevice.precision = precision

@@ -354,8 +354,8 @@ class Device(abc.ABC):
         there = self.shared_bytes
         if there is not None and shape.shared_bytes > there:
             raise DeviceError(
-                f"{self.name}: a block of {kernel.name} takes {shape.shared_bytes} bytes of shared memory, "
-                f"{there} are there: take fewer hidden units, or float32 for float64, or device='host'"
+                f"{self.name}: a block of {kernel.name} needs {shape.shared_bytes} bytes of shared memory, "
+                f"the GPU has {there}: use fewer hidden units, float32 or device='host'"
             )
 
     @property
@@ -380,9 +380,7 @@ class Device(abc.ABC):
 
     def _check(self, kernel: Kernel, arguments: list[Any]) -> tuple[Variant, list[Any]]:
         if len(arguments) != len(kernel.parameters):
-            raise ShapeError(
-                f"{kernel.name} got {len(arguments)} arguments: it takes {len(kernel.parameters)}"
-            )
+            raise ShapeError(f"{kernel.name} got {len(arguments)} arguments: pass {len(kernel.parameters)}")
         taken = dict(DTYPES)
         for parameter, value in zip(kernel.parameters, arguments, strict=True):
             if parameter.role == "scalar":
@@ -392,7 +390,7 @@ class Device(abc.ABC):
             dtype, expected = value.dtype, taken[parameter.type]
             if dtype not in expected:
                 raise ShapeError(
-                    f"{kernel.name}: {parameter.name} is {dtype}: it takes {' or '.join(map(str, expected))}"
+                    f"{kernel.name}: {parameter.name} is {dtype}: pass {' or '.join(map(str, expected))}"
                 )
             taken[parameter.type] = (dtype,)
         real, index = taken["real"][0], taken["index"][0]
@@ -412,10 +410,10 @@ def _nothing(*arrays: Array) -> None:
 
 def too_little(device: Device, needed: int | None, found: BaseException | None = None) -> DeviceError:
     """The error that tells of `needed` bytes; where they are not known, what `found` says."""
-    what = f"an array of {needed} bytes was asked for"
+    what = f"an array needs {needed} bytes"
     if needed is None:
         assert found is not None
-        what = f"memory was asked for ({reason_of(found)})"
+        what = f"an allocation failed ({reason_of(found)})"
     return DeviceError(
         f"{device.name}: {what}, {device.free_memory()} are free: "
         "use a smaller batch, or fewer levels of the scan"

@@ -37,8 +37,8 @@ def check_architecture(architecture: str) -> None:
     if int(architecture) < LEAST_ARCHITECTURE:
         found, least = (f"{one[:-1]}.{one[-1]}" for one in (architecture, str(LEAST_ARCHITECTURE)))
         raise TooOldError(
-            f"the GPU has compute capability {found} (sm_{architecture}), the kernels are for {least} "
-            f"(sm_{LEAST_ARCHITECTURE}) and newer: take device='host'"
+            f"the GPU has compute capability {found} (sm_{architecture}), the kernels need {least} "
+            f"(sm_{LEAST_ARCHITECTURE}) or newer: use device='host'"
         )
 
 

@@ -38,13 +38,13 @@ def import_cupy() -> ModuleType:
         import cupy
     except ImportError as error:
         raise DeviceError(
-            f"device 'cuda' was asked for and CuPy cannot be imported ({error}): "
-            "install the extra cuda12x or cuda13x, or take device='host'"
+            f"device 'cuda' cannot be used because CuPy cannot be imported ({error}): "
+            "install the extra cuda12x or cuda13x, or use device='host'"
         ) from error
     if int(cupy.__version__.partition(".")[0]) < LEAST_CUPY:
         raise TooOldError(
-            f"device 'cuda' was asked for and CuPy is {cupy.__version__}: install CuPy {LEAST_CUPY} or newer "
-            "(the extra cuda12x or cuda13x), or take device='host'"
+            f"device 'cuda' cannot be used because CuPy is {cupy.__version__}: install CuPy {LEAST_CUPY} "
+            "or newer (the extra cuda12x or cuda13x), or use device='host'"
         )
     try:
         count = cupy.cuda.runtime.getDeviceCount()
@@ -52,11 +52,11 @@ def import_cupy() -> ModuleType:
         # Without a driver its version is 0, and the error the same.
         is_old = "InsufficientDriver" in str(error) and cupy.cuda.runtime.driverGetVersion() > 0
         raise (TooOldError if is_old else DeviceError)(
-            f"device 'cuda' was asked for and CuPy finds no GPU ({error}): "
-            f"{'install a newer driver, or ' * is_old}take device='host'"
+            f"device 'cuda' cannot be used because CuPy finds no GPU ({error}): "
+            f"{'install a newer driver, or ' * is_old}use device='host'"
         ) from error
     if count == 0:
-        raise DeviceError("device 'cuda' was asked for and CuPy finds 0 GPUs: take device='host'")
+        raise DeviceError("device 'cuda' cannot be used because CuPy finds 0 GPUs: use device='host'")
     check_architecture(cupy.cuda.Device().compute_capability)
     return cupy
 
@@ -162,7 +162,7 @@ class CudaDevice(Device):
 
     def fetch(self, array: Any) -> Callable[[], np.ndarray]:
         if self.capturing:
-            raise CaptureError("nothing can wait for a copy that a graph makes: fetch it after the launch")
+            raise CaptureError("a captured graph cannot fetch an array: fetch it after the launch")
         while self._copies and self._copies[0][0].done:
             self._copies.popleft()
         with self.naming_memory:

@@ -80,9 +80,8 @@ class HostDevice(Device):
     def check_process(self) -> None:
         if _forked_from_threads:
             raise DeviceError(
-                f"process {os.getpid()} was forked from one whose OpenMP threads had run kernels, and has "
-                "none of them: start it by multiprocessing's 'spawn' (of a DataLoader, "
-                "multiprocessing_context='spawn')"
+                f"process {os.getpid()} was forked after its parent had run kernels in OpenMP threads: "
+                "start it with multiprocessing's 'spawn' (in a DataLoader, multiprocessing_context='spawn')"
             )
 
     def asarray(self, array: Any, dtype: Any = None) -> np.ndarray:

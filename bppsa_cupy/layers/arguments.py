@@ -20,11 +20,11 @@ def as_mask(layer: str, mask: Any, shape: tuple[int, ...]) -> np.ndarray | None:
         return None
     given = as_plain_array(layer, "mask", mask)
     if given.shape != shape:
-        raise ShapeError(f"{layer} got a mask of shape {given.shape}: its weight has shape {shape}")
+        raise ShapeError(f"{layer} got a mask of shape {given.shape}: pass one of the weight's shape {shape}")
     wrong = np.argwhere(~np.isfinite(given))
     if wrong.size:
         place = tuple(wrong[0].tolist())
-        raise ShapeError(f"{layer} got a mask that is {given[place]} at {place}: it takes 0 or 1 a weight")
+        raise ShapeError(f"{layer} got a mask that is {given[place]} at {place}: pass 0 or 1 for each weight")
     array = np.array(given, dtype=bool)
     array.flags.writeable = False
     return array
@@ -33,9 +33,12 @@ def as_mask(layer: str, mask: Any, shape: tuple[int, ...]) -> np.ndarray | None:
 def check_images(layer: str, input_shape: tuple[int, ...], channels: int | None = None) -> None:
     """Raise ShapeError unless `input_shape` is (channels, height, width) of sizes at least 1."""
     if len(input_shape) != 3:
-        raise ShapeError(f"{layer} got input {input_shape}: it takes images (channels, height, width)")
+        raise ShapeError(f"{layer} got input {input_shape}: pass images (channels, height, width)")
     if channels is not None and input_shape[0] != channels:
-        raise ShapeError(f"{layer} got input {input_shape}: {input_shape[0]} channels, it takes {channels}")
+        raise ShapeError(
+            f"{layer} got input {input_shape}: {input_shape[0]} channels, but it has {channels} input "
+            "channels"
+        )
     if min(input_shape) < 1:
         raise ShapeError(f"{layer} got input {input_shape}: every size must be at least 1")
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from bppsa_cupy.arguments import as_instance, as_number, is_one_of
 from bppsa_cupy.cells import Cell
-from bppsa_cupy.errors import ShapeError
+from bppsa_cupy.errors import ArgumentError
 from bppsa_cupy.layers.base import Shape
 from bppsa_cupy.layers.gated_recurrent import GatedRecurrent
 from bppsa_cupy.layers.matrix_recurrent import MatrixRecurrent
@@ -60,7 +60,7 @@ class RNN(MatrixRecurrent):
     ) -> None:
         super().__init__(input_size, hidden_size, num_layers, *arguments, **options)
         if not is_one_of(nonlinearity, NONLINEARITIES):
-            raise ShapeError(f"RNN got nonlinearity={nonlinearity!r}: it takes 'tanh' or 'relu'")
+            raise ArgumentError(f"RNN got nonlinearity={nonlinearity!r}: pass 'tanh' or 'relu'")
         self.nonlinearity = nonlinearity
 
     @property
@@ -135,7 +135,7 @@ class LSTM(MatrixRecurrent):
         self, input_size: int, hidden_size: int, *arguments: Any, proj_size: int = 0, **options: Any
     ) -> None:
         super().__init__(input_size, hidden_size, *arguments, **options)
-        as_number("LSTM", "proj_size", proj_size, lambda size: size == 0, "0 alone")
+        as_number("LSTM", "proj_size", proj_size, lambda size: size == 0, "0")
 
     def config(self) -> dict[str, Any]:
         return {**super().config(), "proj_size": 0}
@@ -204,9 +204,9 @@ class CellLayer(_OfCell, MatrixRecurrent):
         super().__init__(input_size, hidden_size, *arguments, **options)
         if not self.cell.sums:
             if self.heads > 1:
-                raise ShapeError(
-                    f"{name} got heads={self.heads}, and its cell has no recurrent gates: without W_hh each "
-                    "unit sees itself alone; leave heads out"
+                raise ArgumentError(
+                    f"{name} got heads={self.heads}, but its cell has no recurrent gates and no W_hh: omit "
+                    "heads"
                 )
             self.heads = self.hidden_size
 
@@ -265,7 +265,7 @@ class LinearCellLayer(_OfCell, GatedRecurrent):
     ) -> None:
         self.definition = as_instance(type(self).__name__, "cell", cell, Cell, "a bp.Cell")
         if not cell.is_linear:
-            raise ShapeError(f"LinearCellLayer got {cell!r}, which is no linear cell: take bp.CellLayer")
+            raise ArgumentError(f"LinearCellLayer got {cell!r}, which is not linear: use bp.CellLayer")
         super().__init__(input_size, hidden_size, *arguments, **options)
 
     @property

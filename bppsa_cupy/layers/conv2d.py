@@ -15,7 +15,7 @@ from typing import Any
 from bppsa_cupy.arguments import as_flag, as_integer, as_pair, is_one_of
 from bppsa_cupy.devices import Array, rules
 from bppsa_cupy.devices.autotune import rounded
-from bppsa_cupy.errors import ShapeError
+from bppsa_cupy.errors import ArgumentError, ShapeError
 from bppsa_cupy.geometry import Conv2dGeometry, Pair
 from bppsa_cupy.jacobians.conv2d import Conv2dJacobian
 from bppsa_cupy.layers.arguments import as_mask, check_images
@@ -102,18 +102,22 @@ class Conv2d(Weighted):
         self.groups = as_integer(name, "groups", groups, 1)
         self.bias = as_flag(name, "bias", bias)
         if self.in_channels % self.groups or self.out_channels % self.groups:
-            raise ShapeError(
-                f"{name} got groups={groups}: it must divide {in_channels} input and {out_channels} "
+            raise ArgumentError(
+                f"{name} got groups={groups}: pass a divisor of {in_channels} input and {out_channels} "
                 "output channels"
             )
         if not is_one_of(padding_mode, ["zeros"]):
-            raise ShapeError(f"{name} got padding_mode={padding_mode!r}: it takes 'zeros'")
+            raise ArgumentError(f"{name} got padding_mode={padding_mode!r}: pass 'zeros'")
         self.padding: Pair | str
         if isinstance(padding, str):
             if padding not in ("same", "valid"):
-                raise ShapeError(f"{name} got padding={padding!r}: as a word it takes 'same' or 'valid'")
+                raise ArgumentError(
+                    f"{name} got padding={padding!r}: pass a number, a pair, 'same' or 'valid'"
+                )
             if padding == "same" and self.stride != (1, 1):
-                raise ShapeError(f"{name} got padding='same' and stride={stride}: 'same' takes stride 1")
+                raise ArgumentError(
+                    f"{name} got padding='same' and stride={stride}: use stride 1 with 'same'"
+                )
             self.padding = padding
         else:
             self.padding = as_pair(name, "padding", padding, 0)

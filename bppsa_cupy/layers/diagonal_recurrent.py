@@ -11,7 +11,7 @@ import numpy as np
 
 from bppsa_cupy.arguments import as_number
 from bppsa_cupy.devices import Array
-from bppsa_cupy.errors import ShapeError
+from bppsa_cupy.errors import ArgumentError
 from bppsa_cupy.layers.base import Shape
 from bppsa_cupy.layers.linear_recurrent import Direction, Library, LinearContext, LinearRecurrent
 
@@ -56,9 +56,9 @@ class DiagonalRecurrent(LinearRecurrent):
     def __init__(self, input_size: int, hidden_size: int, num_layers: int = 1, **options: Any) -> None:
         super().__init__(input_size, hidden_size, num_layers, False, **options)
         if self.num_layers > 1 and self.bidirectional:
-            raise ShapeError(
-                f"{type(self).__name__} got num_layers={num_layers} and bidirectional=True: two directions "
-                "have one inner layer; put several layers into a network"
+            raise ArgumentError(
+                f"{type(self).__name__} got num_layers={num_layers} and bidirectional=True: use one inner "
+                "layer, and several layers in a network"
             )
 
     @abc.abstractmethod
@@ -299,7 +299,7 @@ class LRU(DiagonalRecurrent):
             "LRU", "max_phase", max_phase, lambda p: 0 < p <= 2 * math.pi, "an angle in (0, 2 π]"
         )
         if self.r_max <= self.r_min:
-            raise ShapeError(f"LRU got r_min={r_min} and r_max={r_max}: it takes r_min below r_max")
+            raise ArgumentError(f"LRU got r_min={r_min} and r_max={r_max}: pass an r_min below r_max")
 
     def config(self) -> dict[str, Any]:
         ring = {"r_min": self.r_min, "r_max": self.r_max, "max_phase": self.max_phase}
@@ -376,8 +376,8 @@ class DiagonalSSM(DiagonalRecurrent):
         self.dt_min = as_number("DiagonalSSM", "dt_min", dt_min, lambda t: t > 0, "a step above 0")
         self.dt_max = as_number("DiagonalSSM", "dt_max", dt_max, lambda t: t > 0, "a step above 0")
         if self.dt_max < self.dt_min:
-            raise ShapeError(
-                f"DiagonalSSM got dt_min={dt_min} and dt_max={dt_max}: it takes dt_min up to dt_max"
+            raise ArgumentError(
+                f"DiagonalSSM got dt_min={dt_min} and dt_max={dt_max}: pass a dt_min of at most dt_max"
             )
 
     def config(self) -> dict[str, Any]:

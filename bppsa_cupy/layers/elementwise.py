@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from bppsa_cupy.arguments import as_finite, as_integer, as_probability, is_one_of
 from bppsa_cupy.devices import Array
-from bppsa_cupy.errors import ShapeError
+from bppsa_cupy.errors import ArgumentError, ShapeError
 from bppsa_cupy.jacobians.diagonal import ActivationJacobian, DiagonalJacobian, DropoutJacobian, ReLUJacobian
 from bppsa_cupy.layers.base import Context, Layer, Shape
 from bppsa_cupy.raw_kernels.elementwise import (
@@ -195,7 +195,7 @@ class GELU(Activation):
 
     def __init__(self, approximate: str = "none") -> None:
         if not is_one_of(approximate, FORMS):
-            raise ShapeError(f"GELU got approximate={approximate!r}: it takes 'none' or 'tanh'")
+            raise ArgumentError(f"GELU got approximate={approximate!r}: pass 'none' or 'tanh'")
         self.approximate = approximate
 
     def scalars(self) -> tuple[float, ...]:
@@ -250,7 +250,7 @@ class Softplus(Activation):
         self.beta = as_finite("Softplus", "beta", beta)
         self.threshold = as_finite("Softplus", "threshold", threshold)
         if self.beta == 0:
-            raise ShapeError("Softplus got beta=0: it is divided by, so it must not be 0")
+            raise ArgumentError("Softplus got beta=0: pass another number")
 
 
 class Tanh(Activation):
@@ -357,15 +357,15 @@ class Flatten(Layer):
         self.start_dim = as_integer("Flatten", "start_dim", start_dim)
         self.end_dim = as_integer("Flatten", "end_dim", end_dim)
         if self.start_dim == 0 or self.end_dim == 0:
-            raise ShapeError(f"{self!r} would join the batch, axis 0: start at 1")
+            raise ArgumentError(f"{self!r} would join the batch, axis 0: pass start_dim=1")
 
     def output_shape(self, input_shape: Shape) -> Shape:
         axes = len(input_shape) + 1
         start, end = (axis + axes if axis < 0 else axis for axis in (self.start_dim, self.end_dim))
         if not 1 <= start <= end < axes:
             raise ShapeError(
-                f"{self!r} got input {input_shape}: with the batch it has axes 0 to {axes - 1}, and the axes "
-                "joined must lie among 1 and up, in rising order"
+                f"{self!r} got input {input_shape}: with the batch it has axes 0 to {axes - 1}; pass axes "
+                "from 1 on, in rising order"
             )
         return (*input_shape[: start - 1], math.prod(input_shape[start - 1 : end]), *input_shape[end:])
 

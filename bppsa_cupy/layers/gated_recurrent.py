@@ -11,7 +11,7 @@ import numpy as np
 
 from bppsa_cupy.arguments import is_one_of
 from bppsa_cupy.devices import Array
-from bppsa_cupy.errors import ShapeError
+from bppsa_cupy.errors import ArgumentError
 from bppsa_cupy.layers.base import Shape
 from bppsa_cupy.layers.linear_recurrent import Direction, Library, LinearContext, LinearRecurrent
 from bppsa_cupy.raw_kernels.linear.form import LinearForm
@@ -234,7 +234,7 @@ class _Minimal(GatedRecurrent):
         super().__init__(input_size, hidden_size, *arguments, **options)
         if not is_one_of(candidate, CANDIDATES):
             takes = " or ".join(map(repr, CANDIDATES))
-            raise ShapeError(f"{type(self).__name__} got candidate={candidate!r}: it takes {takes}")
+            raise ArgumentError(f"{type(self).__name__} got candidate={candidate!r}: pass {takes}")
         self.candidate = candidate
 
     @property
@@ -402,9 +402,9 @@ class RGLRU(GatedRecurrent):
     def __init__(self, input_size: int, *, bias: bool = True, **options: Any) -> None:
         super().__init__(input_size, input_size, bias=bias, **options)
         if self.num_layers > 1 or self.bidirectional:
-            raise ShapeError(
-                f"RGLRU got num_layers={self.num_layers} and bidirectional={self.bidirectional}: it takes "
-                "one layer of one direction; put several in a network"
+            raise ArgumentError(
+                f"RGLRU got num_layers={self.num_layers} and bidirectional={self.bidirectional}: use one "
+                "layer and direction, and several layers in a network"
             )
 
     def config(self) -> dict[str, Any]:

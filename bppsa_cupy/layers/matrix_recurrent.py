@@ -12,7 +12,7 @@ import numpy as np
 from bppsa_cupy.arguments import as_integer
 from bppsa_cupy.csr import Pattern
 from bppsa_cupy.devices import Array, Launch, rules
-from bppsa_cupy.errors import DeviceError, ShapeError
+from bppsa_cupy.errors import ArgumentError, DeviceError
 from bppsa_cupy.jacobians.cell import CellJacobian
 from bppsa_cupy.layers.base import Shape, StepJacobians
 from bppsa_cupy.layers.recurrent import Recurrent, RecurrentContext
@@ -138,11 +138,11 @@ class MatrixRecurrent(Recurrent):
         self, input_size: int, hidden_size: int, *arguments: Any, heads: int = 1, **options: Any
     ) -> None:
         super().__init__(input_size, hidden_size, *arguments, **options)
-        self.heads = as_integer(type(self).__name__, "heads", heads, 1)
+        self.heads = as_integer(type(self).__name__, "heads", heads, 1, error=ArgumentError)
         if self.hidden_size % self.heads:
-            raise ShapeError(
-                f"{type(self).__name__} got heads={heads} and hidden_size={hidden_size}: heads must divide "
-                "the hidden units"
+            raise ArgumentError(
+                f"{type(self).__name__} got heads={heads} and hidden_size={hidden_size}: pass a divisor of "
+                "hidden_size"
             )
 
     @property

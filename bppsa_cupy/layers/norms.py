@@ -117,8 +117,8 @@ class BatchNorm(Layer):
         mean, inverse, scale = (self._per_channel(ctx, name) for name in ("mean", "inverse_std", "scale"))
         if coupled and x.size == self.num_features:
             raise ShapeError(
-                f"{self.name} got input of shape {tuple(x.shape)}, one value a channel: it takes more than "
-                "one where it normalises by the batch's own statistics, as in training"
+                f"{self.name} got input of shape {tuple(x.shape)}, one value per channel: use a larger "
+                "batch, or evaluation mode with running statistics"
             )
         if coupled:
             self._take_statistics(ctx, x, mean, inverse)
@@ -212,7 +212,7 @@ class BatchNorm1d(BatchNorm):
     def check_shape(self, input_shape: Shape) -> None:
         if len(input_shape) not in (1, 2) or input_shape[0] != self.num_features or None in input_shape:
             raise ShapeError(
-                f"{self.name} got input {input_shape}: it takes ({self.num_features},) or "
+                f"{self.name} got input {input_shape}: pass ({self.num_features},) or "
                 f"({self.num_features}, L)"
             )
 

@@ -44,8 +44,8 @@ class Pool2d(Layer):
         self.ceil_mode = as_flag(name, "ceil_mode", ceil_mode)
         if any(2 * p > k for p, k in zip(self.padding, self.kernel_size, strict=True)):
             raise ShapeError(
-                f"{name} got padding={self.padding} and kernel_size={self.kernel_size}: padding is at most "
-                "half of it"
+                f"{name} got padding={self.padding} and kernel_size={self.kernel_size}: pass a padding of "
+                "at most half the kernel"
             )
 
     def geometry(self, input_shape: Shape) -> Pool2dGeometry:
@@ -164,7 +164,7 @@ class AvgPool2d(Pool2d):
             self.divisor_override = as_integer(self.name, "divisor_override", divisor_override)
         if self.divisor_override == 0:
             raise ShapeError(
-                f"{self.name} got divisor_override=0: it must not be 0 (None for the window's size)"
+                f"{self.name} got divisor_override=0: pass another number, or None for the size of the window"
             )
 
     def jacobian(self, input_shape: Shape) -> AvgPool2dJacobian:

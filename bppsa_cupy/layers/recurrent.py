@@ -14,7 +14,7 @@ from bppsa_cupy.arguments import as_flag, as_integer, as_number, is_one_of
 from bppsa_cupy.conversion import of_dtype
 from bppsa_cupy.csr import Pattern
 from bppsa_cupy.devices import Array
-from bppsa_cupy.errors import DeviceError, ShapeError
+from bppsa_cupy.errors import ArgumentError, DeviceError, ShapeError
 from bppsa_cupy.layers.base import Context, Layer, Shape, uniform_fan_in
 
 
@@ -70,7 +70,7 @@ class RecurrentContext(Context):
         needed = self.missing_bytes(shapes)
         if needed and needed > (free := self.device.free_memory()):
             raise DeviceError(
-                f"{self.device.name}: a pass takes {needed} more bytes, {free} are free: use a smaller "
+                f"{self.device.name}: a pass needs {needed} more bytes, {free} are free: use a smaller "
                 "batch, or shorter sequences"
             )
         return {name: self.buffer(name, shape) for name, shape in shapes.items()}
@@ -153,16 +153,16 @@ class Recurrent(Layer):
         name = type(self).__name__
         self.input_size = as_integer(name, "input_size", input_size, 1)
         self.hidden_size = as_integer(name, "hidden_size", hidden_size, 1)
-        self.num_layers = as_integer(name, "num_layers", num_layers, 1)
+        self.num_layers = as_integer(name, "num_layers", num_layers, 1, error=ArgumentError)
         self.bias = as_flag(name, "bias", bias)
         self.batch_first = as_flag(name, "batch_first", batch_first)
         self.bidirectional = as_flag(name, "bidirectional", bidirectional)
-        self.dropout = as_number(name, "dropout", dropout, lambda p: p == 0, "0.0 alone")
+        self.dropout = as_number(name, "dropout", dropout, lambda p: p == 0, "0.0")
         if not is_one_of(outputs, OUTPUTS):
-            raise ShapeError(f"{name} got outputs={outputs!r}: it takes {' or '.join(map(repr, OUTPUTS))}")
+            raise ArgumentError(f"{name} got outputs={outputs!r}: pass {' or '.join(map(repr, OUTPUTS))}")
         if not is_one_of(forward_method, self.forward_methods):
             takes = ", ".join(map(repr, self.forward_methods))
-            raise ShapeError(f"{name} got forward_method={forward_method!r}: it takes {takes}")
+            raise ArgumentError(f"{name} got forward_method={forward_method!r}: pass {takes}")
         self.outputs, self.forward_method = outputs, forward_method
 
     @property
@@ -192,8 +192,8 @@ class Recurrent(Layer):
     def output_shape(self, input_shape: Shape) -> Shape:
         if len(input_shape) != 2 or input_shape[1] != self.input_size:
             raise ShapeError(
-                f"{type(self).__name__}({self.input_size}, {self.hidden_size}) got input {input_shape}: it "
-                f"takes sequences (T, {self.input_size})"
+                f"{type(self).__name__}({self.input_size}, {self.hidden_size}) got input {input_shape}: pass "
+                f"sequences (T, {self.input_size})"
             )
         if input_shape[0] == 0:
             raise ShapeError(f"{type(self).__name__} got input {input_shape}: T must be at least 1")
@@ -247,14 +247,14 @@ class Recurrent(Layer):
         components = tuple(given) if isinstance(given, (tuple, list)) else (given,)
         if len(components) != count:
             takes = "one array" if count == 1 else "a pair of arrays (h, c)"
-            raise ShapeError(f"{name} got {len(components)} arrays as {what}: it takes {takes}")
+            raise ShapeError(f"{name} got {len(components)} arrays as {what}: pass {takes}")
         arrays = tuple(map(convert, components))
         shape = (self.num_layers * self.directions, batch, self.hidden_size)
         for array in arrays:
             if tuple(array.shape) != shape:
                 raise ShapeError(
-                    f"{name} got {what} of {array.dtype} and shape {tuple(array.shape)}: it takes {dtype} of "
+                    f"{name} got {what} of {array.dtype} and shape {tuple(array.shape)}: pass {dtype} of "
                     f"shape {shape}, (num_layers * directions, B, hidden_size)"
                 )
-        cure = f"convert it, as h.astype({dtype.name!r})"
+        cure = f"convert it, such as h.astype({dtype.name!r})"
         return tuple(of_dtype(name, what, array, dtype, cure) for array in arrays)

@@ -84,7 +84,7 @@ class Residual(Layer):
 
     def __init__(self, body: Sequence[Layer], shortcut: Sequence[Layer] = ()) -> None:
         self.branches = {
-            name: tuple(as_list("Residual", name, layers, "a list of layers, as [bp.ReLU()]"))
+            name: tuple(as_list("Residual", name, layers, "a list of layers, such as [bp.ReLU()]"))
             for name, layers in zip(BRANCHES, (body, shortcut), strict=True)
         }
         self._stacks: dict[Shape, dict[str, LayerStack]] = {}
@@ -101,8 +101,8 @@ class Residual(Layer):
             outputs = [stack.output_shape for stack in found.values()]
             if outputs[0] != outputs[1]:
                 raise ShapeError(
-                    f"Residual got input {input_shape}: its body gives {outputs[0]} and its shortcut "
-                    f"{outputs[1]}; they must be equal, as with shortcut=[PadShortcut(channels, stride)]"
+                    f"Residual got input {input_shape}: its body returns {outputs[0]} and its shortcut "
+                    f"{outputs[1]}: make them equal, such as by shortcut=[PadShortcut(channels, stride)]"
                 )
             self._stacks[input_shape] = found
         return self._stacks[input_shape]

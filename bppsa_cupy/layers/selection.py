@@ -9,7 +9,7 @@ from typing import Any
 
 from bppsa_cupy.arguments import as_integer, is_one_of
 from bppsa_cupy.devices import Array
-from bppsa_cupy.errors import ShapeError
+from bppsa_cupy.errors import ArgumentError, ShapeError
 from bppsa_cupy.jacobians.selection import Piece, SelectionJacobian
 from bppsa_cupy.layers.arguments import check_images
 from bppsa_cupy.layers.base import Context, Layer, Shape
@@ -81,7 +81,7 @@ class Pad2d(Selection):
             raise ShapeError(f"Pad2d got padding={padding!r}: pass an integer or (left, right, top, bottom)")
         sides = [as_integer("Pad2d", "padding", side, 0) for side in sides]
         if not is_one_of(mode, MODES):
-            raise ShapeError(f"Pad2d got mode={mode!r}: pass 'zeros', 'circular' or 'reflect'")
+            raise ArgumentError(f"Pad2d got mode={mode!r}: pass 'zeros', 'circular' or 'reflect'")
         self.sides: list[int] = sides
         self.padding, self.mode = sides[0] if len(set(sides)) == 1 else sides, mode
 
@@ -155,7 +155,8 @@ class PadShortcut(Selection):
         check_images(repr(self), input_shape)
         if input_shape[0] > self.channels:
             raise ShapeError(
-                f"{self!r} got input {input_shape}: {input_shape[0]} channels, it pads to {self.channels}"
+                f"{self!r} got input {input_shape} of {input_shape[0]} channels: pass channels of at least "
+                f"{input_shape[0]}"
             )
         return (self.channels, *(-(-size // self.stride) for size in input_shape[1:]))
 

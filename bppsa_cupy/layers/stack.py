@@ -57,7 +57,7 @@ class LayerStack:
             except TypeError as error:
                 if None not in shapes[-1]:
                     raise
-                raise ShapeError(f"{layer!r} got {shapes[-1]}: it needs T to be given", str(index)) from error
+                raise ShapeError(f"{layer!r} got {shapes[-1]}: pass T in input_shape", str(index)) from error
         return tuple(shapes)
 
     @property
@@ -212,10 +212,8 @@ def by_name(of_layers: Iterable[Mapping[str, Value]]) -> dict[str, Value]:
 
 
 def _checked_layers(layers: Sequence[Layer]) -> tuple[Layer, ...]:
-    found = as_list("a network", "layers", layers, "a list of layers, as [bp.ReLU()]")
+    found = as_list("a network", "layers", layers, "a list of layers, such as [bp.ReLU()]")
     for index, layer in enumerate(found):
         if not isinstance(layer, Layer):
-            raise ShapeError(
-                f"{layer!r} is no layer: a network takes layer objects, as bp.ReLU()", str(index)
-            )
+            raise ShapeError(f"{layer!r} is no layer: pass layer objects, such as bp.ReLU()", str(index))
     return tuple(found)

@@ -65,11 +65,9 @@ def build_model(
     """
     if input_shape is not None:
         takes = "the sizes of a sample"
-        options["input_shape"] = tuple(
-            as_list("build_model", "input_shape", input_shape, takes, error=BppsaError)
-        )
+        options["input_shape"] = tuple(as_list("build_model", "input_shape", input_shape, takes))
     if classes is not None:
-        classes = as_integer("build_model", "classes", classes, 1, error=BppsaError)
+        classes = as_integer("build_model", "classes", classes, 1)
     factory = find_factory(spec)
     signature = inspect.signature(factory)
     if classes is not None and "classes" in signature.parameters:
@@ -78,11 +76,14 @@ def build_model(
         signature.bind(**options)
     except TypeError as error:
         raise BppsaError(
-            f"model {spec!r} {error}: a factory takes input_shape and Sequential's options, by keyword"
+            f"model {spec!r} {error}: write a factory with input_shape and the options of Sequential as "
+            "keywords"
         ) from error
     network = call_factory("model", spec, factory, **options)
     if not isinstance(network, Sequential):
-        raise BppsaError(f"model {spec!r} made a {type(network).__name__}: a factory returns a Sequential")
+        raise BppsaError(
+            f"model {spec!r} returned a {type(network).__name__}: return a Sequential from the factory"
+        )
     return network
 
 

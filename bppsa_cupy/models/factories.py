@@ -23,7 +23,7 @@ def load_factory(kind: str, spec: str, known: Iterable[str]) -> Callable[..., An
     )
     if not colon:
         raise BppsaError(
-            f"{kind} {spec!r} is none of {', '.join(known)}: give one of these, path/to/file.py:factory or "
+            f"{kind} {spec!r} is unknown: pass one of {', '.join(known)}, path/to/file.py:factory or "
             "module:factory"
         )
     try:
@@ -37,7 +37,7 @@ def load_factory(kind: str, spec: str, known: Iterable[str]) -> Callable[..., An
         raise BppsaError(f"{kind} {spec!r}: {module} has no function {name!r}")
     if not callable(factory):
         raise BppsaError(
-            f"{kind} {spec!r}: {name} of {module} is of {type(factory).__name__}, it takes a function that "
+            f"{kind} {spec!r}: {name} of {module} is a {type(factory).__name__}: pass a function that "
             f"returns the {kind}"
         )
     return factory

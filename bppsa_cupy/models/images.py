@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from bppsa_cupy.errors import ShapeError
+from bppsa_cupy.errors import ArgumentError, ShapeError
 from bppsa_cupy.layers import (
     AvgPool2d,
     BatchNorm2d,
@@ -145,9 +145,7 @@ def alexnet(
 
 def _check_images(name: str, input_shape: tuple[int, ...], side: int) -> None:
     if len(input_shape) != 3 or min(input_shape[1:]) < side:
-        raise ShapeError(
-            f"{name} got input {input_shape}: it takes (C, H, W) with H and W of at least {side}"
-        )
+        raise ShapeError(f"{name} got input {input_shape}: pass (C, H, W) with H and W of at least {side}")
 
 
 def _shape_after(layers: list[Layer], shape: tuple[int, ...]) -> tuple[int, ...]:
@@ -183,7 +181,7 @@ def resnet(
         Further arguments of Sequential.
     """
     if depth < 8 or depth % 6 != 2:
-        raise ShapeError(f"resnet got depth={depth}: it takes 6 n + 2, as 20, 56 or 110")
+        raise ArgumentError(f"resnet got depth={depth}: pass 6 n + 2, such as 20, 56 or 110")
     _check_images("resnet", input_shape, 1)
     before, height, width = input_shape
     layers: list[Layer] = [*_convolution(before, RESNET_CHANNELS[0], 1), ReLU()]

@@ -75,7 +75,7 @@ def of_cell(
     shape = default_shape if input_shape is None else input_shape
     if len(shape) != 2:
         name = cell.name if isinstance(cell, Cell) else cell
-        raise ShapeError(f"{name} got input {shape}: it takes sequences (T, F)")
+        raise ShapeError(f"{name} got input {shape}: pass sequences (T, F)")
     recurrent = layer(
         shape[1], hidden_size, num_layers, bidirectional=bidirectional, outputs=outputs,
         forward_method=forward_method, heads=heads,
@@ -88,7 +88,7 @@ def layer_of(cell: str | Cell | None) -> Callable[..., Recurrent]:
     """The layer class or factory of a cell, given as in `of_cell`. Raises BppsaError."""
     if cell is None:
         raise CellError(
-            "the model 'cell' got no cell: name it by cell, on command lines --cell, as one of "
+            "the model 'cell' got no cell: pass cell (--cell on command lines), one of "
             f"{', '.join(CELLS)}, path/to/file.py:factory or module:factory"
         )
     if isinstance(cell, str):
@@ -96,7 +96,9 @@ def layer_of(cell: str | Cell | None) -> Callable[..., Recurrent]:
             return CELLS[cell]
         made = call_factory("cell", cell, load_factory("cell", cell, CELLS))
         if not isinstance(made, Cell):
-            raise CellError(f"cell {cell!r} made a {type(made).__name__}: a factory returns a bp.Cell")
+            raise CellError(
+                f"cell {cell!r} returned a {type(made).__name__}: return a bp.Cell from the factory"
+            )
         cell = made
     takes = "a name or a bp.Cell"
     return partial(CellLayer, as_instance("the model 'cell'", "cell", cell, Cell, takes, error=CellError))

@@ -124,7 +124,7 @@ class Architecture(LayerStack):
             return
         sizes = ", ".join("T" if size is None else str(size) for size in self.input_shape)
         raise ShapeError(
-            f"the network got input of shape {tuple(shape)}: it takes (B, {sizes}) with B"
+            f"the network got input of shape {tuple(shape)}: pass (B, {sizes}) with B"
             f"{' and T' if None in self.input_shape else ''} of at least 1"
         )
 
@@ -212,7 +212,7 @@ class Architecture(LayerStack):
         unknown = [name for name in masks if name not in self.maskable]
         if unknown:
             raise ShapeError(
-                f"the network got a mask of {unknown[0]!r}: it takes masks of "
+                f"the network got a mask of {unknown[0]!r}: pass masks of "
                 f"{', '.join(self.maskable) or 'nothing'}"
             )
         return Architecture(self.layers_with_masks(masks), self.input_shape, self.training)
@@ -235,7 +235,7 @@ class Architecture(LayerStack):
         """Raise PlanMismatchError, naming what differs, unless `plan` was made for this architecture."""
         if not isinstance(plan, Plan):
             raise PlanError(
-                f"use got a {type(plan).__name__}: it takes a Plan, net.plan() or Plan.load(path)"
+                f"use got a {type(plan).__name__}: pass a Plan, from net.plan() or Plan.load(path)"
             )
         plan.check(self.describe_scans())
         planned = [", ".join(element.name for element in chain.chain.elements) for chain in plan.chains]
@@ -244,7 +244,7 @@ class Architecture(LayerStack):
             if theirs != ours:
                 raise PlanMismatchError(
                     f"the plan was made for other runs of layers: chain {position} is {theirs} in the plan, "
-                    f"{ours} in the network; build it again"
+                    f"{ours} in the network; build the plan again"
                 )
         for made, run in zip(plan.chains, self.runs, strict=True):
             for index, element in zip(run.elements, made.chain.elements, strict=True):
@@ -255,7 +255,8 @@ class Architecture(LayerStack):
                 if found != expected:
                     raise PlanMismatchError(
                         f"layer {self.label(index)} has the pattern {found.digest[:12]} with {found.nnz} "
-                        f"entries, {expected.digest[:12]} with {expected.nnz} in the plan; build it again"
+                        f"entries, {expected.digest[:12]} with {expected.nnz} in the plan; build the plan "
+                        "again"
                     )
 
 
@@ -266,6 +267,6 @@ def _checked_shape(input_shape: Sequence[int]) -> tuple[int, ...]:
         shape = [as_integer("a network", "a size", size, 1) for size in sizes[len(steps) :]]
     except (TypeError, ShapeError) as cause:
         raise ShapeError(
-            f"input_shape is {input_shape!r}: it takes sizes of at least 1, as (3, 32, 32)"
+            f"input_shape is {input_shape!r}: pass sizes of at least 1, such as (3, 32, 32)"
         ) from cause
     return (*steps, *shape)

@@ -188,11 +188,11 @@ def converted(
     result = {}
     for name, array in arrays.items():
         if name not in wanted:
-            raise CheckpointError(f"there is no array {name!r}: the network has {list(wanted)}")
+            raise CheckpointError(f"the network has no array {name!r}: pass some of {list(wanted)}")
         shape, dtype = wanted[name]
         result[name] = device.asarray(array, dtype=dtype)
         if result[name].shape != shape:
-            raise ShapeError(f"{name} has shape {shape}, got {tuple(result[name].shape)}")
+            raise ShapeError(f"got {name} of shape {tuple(result[name].shape)}: pass shape {shape}")
     return result
 
 
@@ -200,7 +200,7 @@ def check_mapping(arrays: Any) -> None:
     """Raise CheckpointError unless these are arrays by name."""
     if not isinstance(arrays, Mapping):
         raise CheckpointError(
-            f"the parameters got a {type(arrays).__name__}: they take arrays by name, as net.state_dict()"
+            f"load_state_dict got a {type(arrays).__name__}: pass arrays by name, such as net.state_dict()"
         )
 
 
@@ -211,5 +211,5 @@ def real_dtype(dtype: Any) -> np.dtype:
     except TypeError:
         found = None
     if found not in (np.float32, np.float64):
-        raise ShapeError(f"dtype {dtype!r} was asked for: a network is float32 or float64")
+        raise ShapeError(f"Sequential got dtype={dtype!r}: pass float32 or float64")
     return found

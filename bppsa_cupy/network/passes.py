@@ -11,7 +11,7 @@ import numpy as np
 
 from bppsa_cupy.conversion import of_dtype, of_list
 from bppsa_cupy.devices import Array, Device
-from bppsa_cupy.errors import PassError, ShapeError
+from bppsa_cupy.errors import ArgumentError, PassError, ShapeError
 from bppsa_cupy.layers import Context, Layer, Recurrent
 from bppsa_cupy.layers.recurrent import RecurrentContext
 from bppsa_cupy.layers.residual import ResidualContext, walk
@@ -174,9 +174,9 @@ class BackwardReport:
 def own_pass(given: Pass, parameters: ParameterSet) -> Pass:
     """`given`, which must be a pass of the network of these parameters. Raises PassError."""
     if not isinstance(given, Pass):
-        raise PassError(f"a {type(given).__name__} was given for a pass: it takes one, as net.last_pass")
+        raise PassError(f"got a {type(given).__name__} as a pass: pass a Pass, such as net.last_pass")
     if given.parameters is not parameters:
-        raise PassError("the pass belongs to another network: give one of this network's own")
+        raise PassError("the pass belongs to another network: use a pass of this network")
     return given
 
 
@@ -188,13 +188,14 @@ def current_pass(given: Pass | None, parameters: ParameterSet, caller: str, *, s
     own_pass(given, parameters)
     if given.output is None:
         raise PassError(
-            f"the pass was begun anew and did not come to its end: run net.forward(x) again before {caller}"
+            "the pass is incomplete, since its latest forward call failed: run net.forward(x) again "
+            f"before {caller}"
         )
     if not given.keeps:
-        raise PassError(f"the pass was made with keep=False: run net.forward(x) without it before {caller}")
+        raise PassError(f"the pass has keep=False: run net.forward(x) without keep=False before {caller}")
     if given.version != parameters.version and not stale:
         raise PassError(
-            f"the pass used version {given.version} of the parameters, they are at version "
+            f"the parameters have changed since the pass, from version {given.version} to "
             f"{parameters.version}: run net.forward(x) again before {caller}"
         )
     return given
@@ -205,8 +206,8 @@ def checked_gradient(current: Pass, given: Any) -> Array:
     array, expected = current.parameters.device.asarray(given), current.output.shape
     if array.shape != expected or array.dtype != current.parameters.dtype:
         raise ShapeError(
-            f"backward got a gradient of {array.dtype} and shape {tuple(array.shape)}: the output is "
-            f"{current.dtype} of shape {tuple(expected)}"
+            f"backward got a gradient of {array.dtype} and shape {tuple(array.shape)}: pass "
+            f"{current.dtype} of the output's shape {tuple(expected)}"
         )
     return array
 
@@ -266,7 +267,7 @@ def set_sequences(current: Pass, lengths: Any, states: Any) -> None:
     taken = None
     if lengths is not None:
         if not any(layer.is_recurrent() for layer in current.architecture.layers):
-            raise ShapeError("lengths were given and no layer of the network is recurrent: leave them out")
+            raise ArgumentError("forward got lengths, but no layer of the network is recurrent: omit them")
         taken = take_lengths(current.device, lengths, current.batch, current.input.shape[1])
     initial = checked_states(current, states, "the initial state")
     for ctx in current.layers:
@@ -282,14 +283,14 @@ def checked_states(current: Pass, given: Any, what: str) -> dict[int, tuple[Arra
     checked, recurrent = {}, current.architecture.recurrent
     for index, state in _by_layer(recurrent, given, what).items():
         if not hasattr(index, "__index__"):
-            raise ShapeError(
-                f"{what} was given for {index!r}: layers go by their index, an integer, as in {{0: h}}"
+            raise ArgumentError(
+                f"{what} has the key {index!r}: pass a dict by layer index, an integer, such as {{0: h}}"
             )
         if index not in recurrent:
             layers = current.architecture.layers
             layer = layers[index] if 0 <= index < len(layers) else None
-            raise ShapeError(
-                f"{what} was given for layer {index}, which is {layer!r}: recurrent layers alone have one"
+            raise ArgumentError(
+                f"{what} has an entry for layer {index}, {layer!r}: pass entries for recurrent layers only"
             )
         checked[index] = recurrent[index].check_states(
             state, current.batch, current.dtype, current.device.asarray, what
@@ -304,9 +305,9 @@ def _by_layer(recurrent: Mapping[int, Recurrent], given: Any, what: str) -> Mapp
     if len(recurrent) == 1:
         return dict.fromkeys(recurrent, given)
     if not recurrent:
-        raise ShapeError(f"{what} was given and no layer of the network is recurrent: leave it out")
+        raise ArgumentError(f"got {what}, but no layer of the network is recurrent: omit it")
     keys = ", ".join(f"{index}: ..." for index in recurrent)
-    raise ShapeError(
-        f"{what} was given as one {type(given).__name__} for {len(recurrent)} recurrent layers: give it by "
-        f"the layer's index, {{{keys}}}"
+    raise ArgumentError(
+        f"{what} is one {type(given).__name__} for {len(recurrent)} recurrent layers: pass a dict by layer "
+        f"index, {{{keys}}}"
     )

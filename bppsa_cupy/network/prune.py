@@ -12,7 +12,7 @@ from bppsa_cupy.errors import PruneError
 from bppsa_cupy.network.sequential import Sequential
 
 SCOPES = ("layer", "global")
-A_SHARE = "a number from 0 to 1, as 0.97"
+A_SHARE = "a number from 0 to 1, such as 0.97"
 
 
 def prune(network: Sequential, fraction: float, scope: str = "layer") -> dict[str, np.ndarray]:
@@ -55,11 +55,11 @@ def prune(network: Sequential, fraction: float, scope: str = "layer") -> dict[st
     as_instance("prune", "a network", network, Sequential, "a Sequential", error=PruneError)
     fraction = as_number("prune", "fraction", fraction, lambda f: 0 <= f <= 1, A_SHARE, error=PruneError)
     if not is_one_of(scope, SCOPES):
-        raise PruneError(f"prune got scope={scope!r}: it takes 'layer' or 'global'")
+        raise PruneError(f"prune got scope={scope!r}: pass 'layer' or 'global'")
     present = {name: network.masks.get(name) for name in network.architecture.maskable}
     magnitudes = {name: _magnitudes(network, name, mask) for name, mask in present.items()}
     if not present:
-        raise PruneError("the network has no Conv2d or Linear: there is nothing to prune")
+        raise PruneError("the network has no Conv2d or Linear layer to prune")
     if scope == "layer":
         kept = {name: _kept(values, fraction) for name, values in magnitudes.items()}
     else:
@@ -115,20 +115,22 @@ def regrow(network: Sequential, gradients: Mapping[str, Any], fraction: float) -
     """
     as_instance("regrow", "a network", network, Sequential, "a Sequential", error=PruneError)
     fraction = as_number("regrow", "fraction", fraction, lambda f: 0 <= f <= 1, A_SHARE, error=PruneError)
-    takes = "arrays by the weight's name"
+    takes = "arrays by weight name"
     as_instance("regrow", "gradients", gradients, Mapping, takes, error=PruneError)  # type: ignore[type-abstract]
     masks, host = network.masks, network.device.to_host
     changed = {}
     for name, mask in masks.items():
         if name not in gradients:
             raise PruneError(
-                f"regrow got no gradient by {name}: growth goes by the gradients by all weights, as after "
-                "net.set_masks({}), a pass and net.backward"
+                f"regrow needs the dense gradient of {name}, which is missing: call net.set_masks({{}}), run "
+                "net.forward and net.backward, then call regrow"
             )
         gradient = np.abs(np.asarray(host(gradients[name]), np.float32))
         if gradient.shape != mask.shape or not np.isfinite(gradient).all():
             found = f"of shape {gradient.shape}" if gradient.shape != mask.shape else "with NaN or infinity"
-            raise PruneError(f"regrow got a gradient {found} by {name} {mask.shape}: it takes a finite one")
+            raise PruneError(
+                f"regrow got a gradient {found} of {name} {mask.shape}: pass finite values of that shape"
+            )
         weights = np.abs(np.asarray(host(network.parameters[name]), np.float32)).ravel()
         kept = np.flatnonzero(mask)
         count = round(fraction * kept.size)
@@ -148,7 +150,7 @@ def _magnitudes(network: Sequential, name: str, mask: np.ndarray | None) -> np.n
     """|w| in float32, flat; -1 where masked. Raises PruneError for a weight that is not finite."""
     weights = np.asarray(network.device.to_host(network.parameters[name]))
     if not np.isfinite(weights).all():
-        raise PruneError(f"{name} holds NaN or infinity: it cannot be pruned by magnitude")
+        raise PruneError(f"{name} contains NaN or infinity: replace these values before pruning")
     values = np.abs(weights.astype(np.float32)).ravel()
     if mask is not None:
         values[~mask.ravel()] = -1

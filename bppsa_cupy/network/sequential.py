@@ -10,7 +10,7 @@ import numpy as np
 
 from bppsa_cupy.arguments import as_flag, as_instance, as_integer, is_one_of
 from bppsa_cupy.devices import Array, Device, get_device
-from bppsa_cupy.errors import PlanError, ShapeError
+from bppsa_cupy.errors import ArgumentError, PlanError, ShapeError
 from bppsa_cupy.layers import Context, Layer
 from bppsa_cupy.layers.layer_records import layer_records
 from bppsa_cupy.layers.recurrent import RecurrentContext
@@ -105,13 +105,13 @@ class Sequential:
     ) -> None:
         if isinstance(input_shape, Layer):
             raise ShapeError(
-                "Sequential got its layers one by one: it takes a list of them, as "
+                "Sequential got its layers as separate arguments: pass a list, "
                 f"Sequential([{layers!r}, {input_shape!r}], input_shape=(3, 32, 32))"
             )
         if input_shape is None:
             raise ShapeError(
-                "Sequential got no input_shape: it takes the shape of one sample, as (3, 32, 32) of images, "
-                "(T, F) of sequences"
+                "Sequential got no input_shape: pass the shape of one sample, such as (3, 32, 32) for "
+                "images or (T, F) for sequences"
             )
         self._architecture = Architecture(layers, input_shape)
         self.dtype = real_dtype(dtype)
@@ -123,7 +123,9 @@ class Sequential:
         self.buffers = BufferSet(self.device, self.dtype, self.architecture.initial_buffers())
         self.parameters = ParameterSet(self.device, self.dtype, shapes)
         self.gradients = ParameterSet(self.device, self.dtype, shapes)
-        generator = np.random.default_rng(as_integer("Sequential", "seed", seed, 0, None))
+        generator = np.random.default_rng(
+            as_integer("Sequential", "seed", seed, 0, None, error=ArgumentError)
+        )
         self.parameters.assign(self.architecture.initialize(generator))
         self._take_masks(self.architecture)
         self.random_state = {"key": int(generator.integers(2**63)), "passes": 0}
@@ -283,7 +285,7 @@ class Sequential:
         >>> int(np.count_nonzero(net.parameters["0.weight"]))
         2
         """
-        takes = "arrays by the weight's name"
+        takes = "arrays by weight name"
         as_instance("set_masks", "masks", masks, Mapping, takes)  # type: ignore[type-abstract]
         self._take_masks(self._with_masks(masks))
         if self._scans is not None:
@@ -469,7 +471,7 @@ class Sequential:
     ) -> Array | None:
         """`backward` through a pass that is checked, with its report."""
         if not is_one_of(method, METHODS):
-            raise PlanError(f"method {method!r} was asked for: the methods are {', '.join(METHODS)}")
+            raise ArgumentError(f"backward got method={method!r}: pass one of {', '.join(METHODS)}")
         gradient = checked_gradient(current, given)
         by_states = checked_states(current, state_gradients, "the gradient by the final state")
         requested, reason = method, "as asked for"
@@ -526,8 +528,8 @@ class Sequential:
         PlanError where there is something to scan and no plan."""
         if self._scans is None and len(run.elements) > 1:
             raise PlanError(
-                f"method {method!r} scans by a plan and none is in use: net.use(net.plan()), or "
-                "net.use(Plan.load(path)) with a file of bppsa-plan build"
+                f"method {method!r} needs a plan and none is in use: call net.use(net.plan()), or "
+                "net.use(Plan.load(path)) for a file of bppsa-plan build"
             )
         return self._scans
 

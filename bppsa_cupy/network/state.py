@@ -33,9 +33,9 @@ def load_state(
     unknown = [name for name in arrays if name not in names]
     if missing or unknown:
         raise CheckpointError(
-            f"the parameters and buffers do not fit: missing {missing or 'none'}, unknown "
-            f"{unknown or 'none'}; the network has {list(names)}, and takes them by their order too "
-            "(by_order=True)"
+            f"names differ: missing {missing or 'none'}, unknown "
+            f"{unknown or 'none'}; the network has {list(names)}. "
+            "With other names in the same order, pass by_order=True"
         )
     running = buffers.converted({name: arrays[name] for name in buffers})
     parameters.assign({name: arrays[name] for name in parameters})
@@ -52,9 +52,8 @@ def without_masks(arrays: Mapping[str, Any]) -> tuple[Mapping[str, Any], dict[st
     for name in names:
         if ".parametrizations." in f".{name}":
             raise CheckpointError(
-                f"the state dict holds {name!r}, which is not the weight but what it is computed from: call "
-                "torch.nn.utils.parametrize.remove_parametrizations on the module first; masks of "
-                "torch.nn.utils.prune are taken as they are"
+                f"the state dict holds {name!r}, a parametrization instead of a weight: call "
+                "torch.nn.utils.parametrize.remove_parametrizations on the module first"
             )
     pruned = [name.removesuffix("_orig") for name in names if name.endswith("_orig")]
     masks = {name: arrays[f"{name}_mask"] for name in pruned if f"{name}_mask" in arrays}

@@ -14,7 +14,7 @@ import numpy as np
 
 from bppsa_cupy.arguments import as_flag
 from bppsa_cupy.csr import Pattern
-from bppsa_cupy.errors import JacobianFileError, ShapeError, reason_of
+from bppsa_cupy.errors import ArgumentError, JacobianFileError, ShapeError, reason_of
 from bppsa_cupy.records.record import JacobianRecord
 from bppsa_cupy.records.records import JacobianRecords
 from bppsa_cupy.system.hdf5 import attribute, create, open_file, read_array, write_array
@@ -202,7 +202,7 @@ def _read(
             path=optional("path", str) or "",
             lengths=_read_lengths(group, lengths),
         )
-    except ShapeError as cause:
+    except (ArgumentError, ShapeError) as cause:
         raise JacobianFileError(f"{where} is damaged: {cause}") from cause
 
 

@@ -19,7 +19,7 @@ from bppsa_cupy import functional, layers
 from bppsa_cupy.arguments import as_integer
 from bppsa_cupy.csr import Pattern
 from bppsa_cupy.devices import Device
-from bppsa_cupy.errors import DeviceError, PassError, ShapeError
+from bppsa_cupy.errors import ArgumentError, DeviceError, PassError, ShapeError
 from bppsa_cupy.layers import Layer
 from bppsa_cupy.records.record import JacobianRecord
 from bppsa_cupy.records.records import JacobianRecords, step_records
@@ -383,7 +383,7 @@ def counterpart(module: Any) -> Counterpart | None:
         options["mask"] = mask.detach().cpu().numpy()
     try:
         layer = make(**options)
-    except ShapeError:
+    except (ArgumentError, ShapeError):
         return None
     parameters = {name: getattr(module, name) for name in layer.parameter_shapes()}
     if mask is not None:

@@ -17,7 +17,7 @@ from bppsa_cupy.data.dataset import counted_labels
 from bppsa_cupy.devices import Array, get_device
 from bppsa_cupy.devices.cuda import CudaDevice, Replay
 from bppsa_cupy.distributed import BatchSequential
-from bppsa_cupy.errors import BppsaError, DeviceError
+from bppsa_cupy.errors import ArgumentError, DeviceError
 from bppsa_cupy.layers.residual import walk
 from bppsa_cupy.layers.weighted import Weighted
 from bppsa_cupy.network.layout import lay_out
@@ -132,18 +132,16 @@ class CapturedStep:
         gradient_hook: Callable[[Sequential], None] | None = None,
     ) -> None:
         owner = type(self).__name__
-        as_instance(owner, "network", network, Sequential, "a Sequential", error=BppsaError)
-        takes = "an optimizer, as bp.SGD(network.parameters)"
-        as_instance(owner, "optimizer", optimizer, Optimizer, takes, error=BppsaError)  # type: ignore[type-abstract]
+        as_instance(owner, "network", network, Sequential, "a Sequential", error=ArgumentError)
+        takes = "an optimizer, such as bp.SGD(network.parameters)"
+        as_instance(owner, "optimizer", optimizer, Optimizer, takes, error=ArgumentError)  # type: ignore[type-abstract]
         if optimizer.parameters is not network.parameters:
-            raise BppsaError(
-                "the optimizer holds another network's parameters: make it of network.parameters"
-            )
+            raise ArgumentError("the optimizer updates another network: create it from network.parameters")
         if not is_one_of(method, METHODS):
-            raise BppsaError(f"method {method!r} was asked for: the methods are {', '.join(METHODS)}")
+            raise ArgumentError(f"CapturedStep got method={method!r}: pass one of {', '.join(METHODS)}")
         check_smoothing(label_smoothing)
         if label_smoothing and loss is not cross_entropy:
-            raise BppsaError("label_smoothing is for bp.cross_entropy: leave it out with another loss")
+            raise ArgumentError("label_smoothing needs bp.cross_entropy: omit it with another loss")
         self.network, self.optimizer, self.loss, self.method = network, optimizer, loss, method
         self.clip = None if clip is None else check_max_norm(clip)
         self.label_smoothing, self.gradient_hook = label_smoothing, gradient_hook

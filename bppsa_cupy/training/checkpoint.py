@@ -112,7 +112,8 @@ def load_checkpoint(path: str | os.PathLike[str]) -> Checkpoint:
         version = attribute(file, "format_version", int, CheckpointError)
         if (kind, version) != (FORMAT, VERSION):
             raise CheckpointError(
-                f"{path} has the format {kind!r}, version {version}: it must be {FORMAT!r}, version {VERSION}"
+                f"{path} has the format {kind!r}, version {version}: pass a file of format {FORMAT!r}, "
+                f"version {VERSION}"
             )
         values = {name: _from_json(file, name) for name in VALUES}
         arrays = {name: _arrays(file, name) for name in ("parameters", "masks", "optimizer")}
@@ -147,7 +148,7 @@ def _to_json(name: str, value: Any) -> str:
     try:
         return json.dumps(value, default=_plain)
     except (TypeError, ValueError) as cause:
-        raise CheckpointError(f"{name} cannot be written as JSON ({cause}): give plain values") from cause
+        raise CheckpointError(f"{name} cannot be written as JSON ({cause}): use plain values") from cause
 
 
 def _plain(value: Any) -> Any:
@@ -236,19 +237,19 @@ def restore(
     for name, (theirs, ours) in pairs.items():
         if theirs != ours:
             raise CheckpointError(
-                f"the checkpoint was trained with {name} {theirs} and {name} {ours} is asked for: resuming "
-                "goes on with the checkpoint's; give the same, or train anew"
+                f"the checkpoint was trained with {name} {theirs}, not {ours}: pass the same value, "
+                "or train from the start"
             )
     for name, array in checkpoint.parameters.items():
         if not np.isfinite(array).all():
             raise CheckpointError(
-                f"the checkpoint's {name} holds NaN or infinity: resume from an earlier one"
+                f"the checkpoint's {name} contains NaN or infinity: resume from an earlier checkpoint"
             )
     numbers = order.get("network", {})
     if not isinstance(numbers, dict) or not numbers.keys() <= network.random_state.keys():
         raise CheckpointError(
-            f"the checkpoint's random numbers follow from {numbers!r}, the network's from its "
-            f"{' and '.join(network.random_state)}: it is no checkpoint of training"
+            f"the checkpoint has the random state {numbers!r} without "
+            f"{' and '.join(network.random_state)}: pass a checkpoint of training"
         )
     for name, value in numbers.items():
         as_integer("the checkpoint", name, value, 0, error=CheckpointError)

@@ -20,7 +20,7 @@ from tqdm import tqdm
 from bppsa_cupy.arguments import as_instance, as_path
 from bppsa_cupy.data import Dataset, Split, batches, number_of_batches
 from bppsa_cupy.data.dataset import counted_labels
-from bppsa_cupy.errors import BppsaError, CheckpointError, DataError, NonFiniteError
+from bppsa_cupy.errors import ArgumentError, BppsaError, CheckpointError, DataError, NonFiniteError
 from bppsa_cupy.network.sequential import Sequential
 from bppsa_cupy.raw_kernels import KERNELS
 from bppsa_cupy.system.files import check_writable, write_failure, write_text
@@ -83,7 +83,7 @@ def train(
         ("settings", settings, Settings),
     ):  # fmt: skip
         takes = "a Sequential or a Pipeline" if kind is Runner else f"its {kind.__name__}"
-        as_instance("train", name, given, kind, takes, error=BppsaError)
+        as_instance("train", name, given, kind, takes)
     if resume is not None:
         resume = as_path("train", "resume", resume, error=CheckpointError)
         settings = replace(settings, checkpoint=settings.checkpoint or resume)
@@ -94,7 +94,7 @@ def train(
         alone = network if isinstance(runner, Serial) else runner
         check_sparsity(alone, settings.method, settings.sparsity)
     if optimizer.parameters is not network.parameters:
-        raise BppsaError("the optimizer holds another network's parameters: make it of network.parameters")
+        raise ArgumentError("the optimizer updates another network: create it from network.parameters")
     if settings.checkpoint is not None and network.writes:
         check_writable(settings.checkpoint, error=CheckpointError)
     step, good, wanted, ended = 0, resume, False, False
@@ -207,7 +207,7 @@ def _rows_up_to(path: Path, step: int) -> list[str]:
         except (ValueError, KeyError, TypeError) as cause:
             if number < len(lines):
                 raise DataError(
-                    f"line {number} of log {path} is no row with a step: give another --log"
+                    f"line {number} of log {path} is no row with a step: pass another --log"
                 ) from cause
     return kept
 
@@ -294,8 +294,8 @@ def check_dataset(network: Sequential, dataset: Dataset) -> None:
     """Raise DataError unless the network accepts the data."""
     if tuple(dataset.input_shape) != network.input_shape:
         raise DataError(
-            f"{dataset.name} holds inputs of shape {tuple(dataset.input_shape)}, the network takes "
-            f"{network.input_shape}: give --input-shape, or another data set"
+            f"{dataset.name} has inputs of shape {tuple(dataset.input_shape)}, the network has "
+            f"{network.input_shape}: pass --input-shape, or another data set"
         )
     wanted = (*dataset.input_shape[: int(dataset.per_step)], dataset.classes)
     if network.output_shape != wanted:

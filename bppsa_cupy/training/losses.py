@@ -12,7 +12,7 @@ from bppsa_cupy.arguments import as_instance, as_integer, as_number, as_plain_ar
 from bppsa_cupy.conversion import of_dtype
 from bppsa_cupy.data.dataset import IGNORED, counted_labels
 from bppsa_cupy.devices import Array, Device, device_of
-from bppsa_cupy.errors import BppsaError, LabelError, ShapeError
+from bppsa_cupy.errors import ArgumentError, LabelError, ShapeError
 from bppsa_cupy.raw_kernels import KERNELS
 
 
@@ -59,7 +59,7 @@ def cross_entropy(
         If shapes or dtypes do not fit.
     LabelError
         If a label is out of range, or all are ignored.
-    BppsaError
+    ArgumentError
         If `label_smoothing` is out of range.
 
     Examples
@@ -74,8 +74,7 @@ def cross_entropy(
     scores = device.asarray(scores)
     if scores.ndim not in (2, 3) or 0 in scores.shape:
         raise ShapeError(
-            f"cross_entropy got scores of shape {tuple(scores.shape)}: it takes (B, classes) or "
-            "(B, T, classes)"
+            f"cross_entropy got scores of shape {tuple(scores.shape)}: pass (B, classes) or (B, T, classes)"
         )
     *shape, classes = scores.shape
     targets, real = checked_targets(labels, tuple(shape), classes, lengths, ignore_index, counted is None)
@@ -100,12 +99,9 @@ def checked_targets(
     """
     array = as_plain_array("cross_entropy", "labels", labels)
     if array.shape != shape:
-        raise ShapeError(
-            f"labels are {array.dtype} of shape {array.shape}: a batch of {shape[0]} takes integers of "
-            f"shape {shape}"
-        )
+        raise ShapeError(f"labels are {array.dtype} of shape {array.shape}: pass integers of shape {shape}")
     if array.dtype.kind not in "iu":
-        cure = "give integers, as labels.astype(int)"
+        cure = "pass integers, such as labels.astype(int)"
         array = of_dtype("cross_entropy", "labels", array, np.dtype(np.int64), cure)
     ignored = as_integer("cross_entropy", "ignore_index", ignore_index)
     # A negative one is large without its sign.
@@ -117,13 +113,11 @@ def checked_targets(
     if len(wrong):
         sample = ", step ".join(map(str, wrong[0].tolist()))
         raise LabelError(
-            f"label {int(array[tuple(wrong[0])])} of sample {sample} is out of range: the network has "
-            f"{classes} classes, labels run from 0 to {classes - 1}"
+            f"label {int(array[tuple(wrong[0])])} of sample {sample} is out of range: "
+            f"pass labels from 0 to {classes - 1}"
         )
     if whole and not counted.any():
-        raise LabelError(
-            "every label is ignored, so the mean is over none: give at least one that is not ignore_index"
-        )
+        raise LabelError("every label is ignored: pass at least one label that is not ignore_index")
     return np.where(counted, array, -1).astype(np.int64), int(np.count_nonzero(counted))
 
 
@@ -190,14 +184,15 @@ def mse_loss(output: Array, target: Any, *, device: Device | None = None) -> tup
     device = _device(device, output)
     output = device.asarray(output)
     if output.dtype not in (np.float32, np.float64):
-        raise ShapeError(f"mse_loss got an output of {output.dtype}: it takes float32 or float64")
+        raise ShapeError(f"mse_loss got an output of {output.dtype}: pass float32 or float64")
     wanted = device.asarray(target, dtype=output.dtype)
     if wanted.shape != output.shape:
         raise ShapeError(
-            f"mse_loss got a target of shape {tuple(wanted.shape)}: the output has {tuple(output.shape)}"
+            f"mse_loss got a target of shape {tuple(wanted.shape)}: pass one of the output's shape "
+            f"{tuple(output.shape)}"
         )
     if not output.size:
-        raise ShapeError(f"mse_loss got an output of shape {tuple(output.shape)}: it has no element")
+        raise ShapeError(f"mse_loss got an output of shape {tuple(output.shape)}: pass at least one element")
     with device.naming_memory:
         difference = output - wanted
         return (difference * difference).mean(), difference * output.dtype.type(2 / output.size)
@@ -211,12 +206,12 @@ def _device(device: Device | None, scores: Any) -> Device:
 
 
 def check_smoothing(label_smoothing: Any) -> None:
-    """Raise BppsaError unless `label_smoothing` is from 0 to 1."""
+    """Raise ArgumentError unless `label_smoothing` is from 0 to 1."""
     if type(label_smoothing) is float and 0 <= label_smoothing <= 1:
         return
     takes = "a number from 0 to 1"
     as_number(
-        "cross_entropy", "label_smoothing", label_smoothing, lambda v: 0 <= v <= 1, takes, error=BppsaError
+        "cross_entropy", "label_smoothing", label_smoothing, lambda v: 0 <= v <= 1, takes, error=ArgumentError
     )
 
 

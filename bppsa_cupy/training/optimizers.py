@@ -12,7 +12,7 @@ import numpy as np
 
 from bppsa_cupy.arguments import as_flag, as_instance, as_integer, as_number, as_plain_array
 from bppsa_cupy.devices import Array, Launch
-from bppsa_cupy.errors import BppsaError, CheckpointError
+from bppsa_cupy.errors import ArgumentError, BppsaError, CheckpointError
 from bppsa_cupy.network.layout import ALIGNMENT, Layout
 from bppsa_cupy.network.parameters import ParameterSet
 from bppsa_cupy.raw_kernels import KERNELS
@@ -56,7 +56,7 @@ class Optimizer(abc.ABC):
 
     Raises
     ------
-    BppsaError
+    ArgumentError
         If a value is out of range.
 
     Notes
@@ -71,10 +71,7 @@ class Optimizer(abc.ABC):
 
     def __init__(self, parameters: ParameterSet) -> None:
         if not isinstance(parameters, ParameterSet):
-            raise BppsaError(
-                f"{type(self).__name__} got {type(parameters).__name__}: it takes a network's parameters, "
-                "net.parameters"
-            )
+            raise ArgumentError(f"{type(self).__name__} got {type(parameters).__name__}: pass net.parameters")
         self.parameters, self.lr_factor = parameters, 1.0
         self._common = operator.attrgetter(*self.hyperparameters)
         #: Hyper-parameters that passed the check, and their numbers.
@@ -165,9 +162,9 @@ class Optimizer(abc.ABC):
         own, name = self.parameters, type(self).__name__
         if not isinstance(gradients, ParameterSet) or not own.layout.is_equal(gradients.layout):
             held = gradients if isinstance(gradients, ParameterSet) else type(gradients).__name__
-            raise BppsaError(
-                f"{name} got gradients of {held}: it takes those of its parameters, {own}, by the same names "
-                "and shapes: pass net.gradients of the same network"
+            raise ArgumentError(
+                f"{name} got gradients of {held} for parameters of {own}: pass net.gradients of the "
+                "same network"
             )
         self._fitting = gradients, gradients.layout
 
@@ -222,12 +219,12 @@ class Optimizer(abc.ABC):
         if part is None:
             return self._whole
         who = type(self).__name__
-        as_instance(who, "part", part, slice, "a slice of `flat`, or None", error=BppsaError)
+        as_instance(who, "part", part, slice, "a slice of `flat`, or None", error=ArgumentError)
         key = part.start, part.stop
         if part.step is not None or not self.parameters.layout.ends_arrays(*key):
-            raise BppsaError(
-                f"{who} got part={part!r}: it takes a slice from the start of one array in "
-                "net.parameters.flat to the start of another, or its end"
+            raise ArgumentError(
+                f"{who} got part={part!r}: pass a slice of net.parameters.flat from the start "
+                "of an array to the start of another, or to the end"
             )
         if key not in self._parts:
             self._parts[key] = Progress(self._whole.flag.copy(), self._whole.steps.copy())
@@ -273,7 +270,7 @@ class Optimizer(abc.ABC):
 
     @abc.abstractmethod
     def _check(self, **own: Any) -> None:
-        """Raise BppsaError unless these hyper-parameters fit."""
+        """Raise ArgumentError unless these hyper-parameters fit."""
 
     def state_dict(self) -> dict[str, Any]:
         """Return name, hyper-parameters, steps and state arrays (host copies)."""
@@ -296,14 +293,14 @@ class Optimizer(abc.ABC):
         kinds = {"name": str, "hyperparameters": Mapping, "steps": int, "arrays": Mapping}
         if missing := [name for name, kind in kinds.items() if not isinstance(given.get(name), kind)]:
             raise CheckpointError(
-                f"the checkpoint lacks its optimizer's {', '.join(missing)}: give one that training wrote"
+                f"the optimizer state lacks {', '.join(missing)}: pass a checkpoint of training"
             )
         as_integer("the checkpoint", "steps", state["steps"], 0, error=CheckpointError)
         values, arrays = state["hyperparameters"], state["arrays"]
         if state["name"] != own or set(values) != set(self.hyperparameters):
             raise CheckpointError(
                 f"the checkpoint's optimizer is {state['name']} with {', '.join(map(str, values))}, this one "
-                f"is {own} with {', '.join(self.hyperparameters)}: make the same one"
+                f"is {own} with {', '.join(self.hyperparameters)}: create the same optimizer"
             )
         try:
             self._check(**values)
@@ -311,8 +308,8 @@ class Optimizer(abc.ABC):
             raise CheckpointError(f"the checkpoint's optimizer cannot be continued: {error}") from error
         if set(arrays) != set(self._state):
             raise CheckpointError(
-                f"the checkpoint's {own} keeps {', '.join(map(str, arrays)) or 'no array'}, this one "
-                f"{', '.join(self._state) or 'no array'}: give it the same hyper-parameters"
+                f"the checkpoint's {own} stores {', '.join(map(str, arrays)) or 'no array'}, this one "
+                f"{', '.join(self._state) or 'no array'}: use the same hyper-parameters"
             )
         for name, value in arrays.items():
             array, flat = (
@@ -321,7 +318,7 @@ class Optimizer(abc.ABC):
             )
             if self._stored(array).shape != flat.shape or array.dtype.kind == "c":
                 raise CheckpointError(
-                    f"the checkpoint's {name} holds {array.dtype} of shape {array.shape}, the network "
+                    f"the checkpoint's {name} is {array.dtype} of shape {array.shape}, but the network needs "
                     f"{flat.dtype} of shape {flat.shape}"
                 )
 
@@ -384,7 +381,7 @@ class SGD(Optimizer):
 
     Raises
     ------
-    BppsaError
+    ArgumentError
         If a value is out of range.
 
     Notes
@@ -423,12 +420,12 @@ class SGD(Optimizer):
         return ("velocity",) if self.momentum else ()
 
     def _check(self, **own: Any) -> None:
-        nesterov = as_flag("SGD", "nesterov", own["nesterov"], error=BppsaError)
+        nesterov = as_flag("SGD", "nesterov", own["nesterov"], error=ArgumentError)
         _check_not_negative("SGD", **{name: value for name, value in own.items() if name != "nesterov"})
         if nesterov and (own["momentum"] <= 0 or own["dampening"] != 0):
-            raise BppsaError(
+            raise ArgumentError(
                 f"SGD got nesterov=True with momentum={own['momentum']} and dampening={own['dampening']}: "
-                "Nesterov momentum needs a momentum above 0 and a dampening of 0"
+                "pass a momentum above 0 and a dampening of 0"
             )
 
     def _kernel(self) -> tuple[Kernel, Sequence[Array], bool]:
@@ -454,7 +451,7 @@ class Adam(Optimizer):
 
     Raises
     ------
-    BppsaError
+    ArgumentError
         If a value is out of range.
 
     Examples
@@ -488,12 +485,12 @@ class Adam(Optimizer):
         return "first", "second"
 
     def _check(self, **own: Any) -> None:
-        name, betas, takes = type(self).__name__, own.pop("betas"), "two, both at least 0 and below 1"
+        name, betas, takes = type(self).__name__, own.pop("betas"), "two numbers of at least 0 and below 1"
         _check_not_negative(name, **own)
         if not isinstance(betas, (tuple, list)) or len(betas) != 2:
-            raise BppsaError(f"{name} got betas={betas!r}: it takes {takes}")
+            raise ArgumentError(f"{name} got betas={betas!r}: pass {takes}")
         for beta in betas:
-            as_number(name, "betas", beta, lambda b: 0 <= b < 1, takes, error=BppsaError)
+            as_number(name, "betas", beta, lambda b: 0 <= b < 1, takes, error=ArgumentError)
 
     def _kernel(self) -> tuple[Kernel, Sequence[Array], bool]:
         return KERNELS["adam_step"], (self._state["first"], self._state["second"]), self.decoupled
@@ -515,7 +512,7 @@ class AdamW(Adam):
 
     Raises
     ------
-    BppsaError
+    ArgumentError
         If a value is out of range.
 
     Examples
@@ -542,7 +539,7 @@ class AdamW(Adam):
 def _check_not_negative(owner: str, **values: Any) -> None:
     for name, value in values.items():
         takes = "a finite number of at least 0"
-        as_number(owner, name, value, lambda v: 0 <= v < math.inf, takes, error=BppsaError)
+        as_number(owner, name, value, lambda v: 0 <= v < math.inf, takes, error=ArgumentError)
 
 
 def clip_grad_norm(gradients: ParameterSet, max_norm: float) -> Array:
@@ -562,7 +559,7 @@ def clip_grad_norm(gradients: ParameterSet, max_norm: float) -> Array:
 
     Raises
     ------
-    BppsaError
+    ArgumentError
         If `max_norm` is not above 0.
     DeviceError
         If the device has too little memory. Nothing is scaled.
@@ -583,7 +580,7 @@ def clip_grad_norm(gradients: ParameterSet, max_norm: float) -> Array:
     [[0.6, 0.8]]
     """
     takes = "a network's gradients, net.gradients"
-    as_instance("clip_grad_norm", "gradients", gradients, ParameterSet, takes, error=BppsaError)
+    as_instance("clip_grad_norm", "gradients", gradients, ParameterSet, takes, error=ArgumentError)
     max_norm = check_max_norm(max_norm)
     ranks, flat, device = gradients.ranks, gradients.flat, gradients.device
     xp = device.xp
@@ -610,6 +607,8 @@ def clip_grad_norm(gradients: ParameterSet, max_norm: float) -> Array:
 
 
 def check_max_norm(max_norm: Any) -> float:
-    """Return `max_norm` as a float. Raises BppsaError unless it is above 0."""
+    """Return `max_norm` as a float. Raises ArgumentError unless it is above 0."""
     takes = "a number above 0"
-    return as_number("clip_grad_norm", "max_norm", max_norm, lambda norm: norm > 0, takes, error=BppsaError)
+    return as_number(
+        "clip_grad_norm", "max_norm", max_norm, lambda norm: norm > 0, takes, error=ArgumentError
+    )

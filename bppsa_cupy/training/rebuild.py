@@ -61,7 +61,7 @@ def network_of(checkpoint: Checkpoint, device: str | Device = "auto") -> Sequent
         raise
     except (BppsaError, KeyError, TypeError, AttributeError) as cause:
         raise CheckpointError(
-            f"the checkpoint describes no network ({type(cause).__name__}: {cause}): give the model that it "
+            f"the checkpoint describes no network ({type(cause).__name__}: {cause}): pass the model that it "
             "was trained with"
         ) from cause
     checkpoint.check(network.describe(), network.dtype.name)
@@ -75,8 +75,8 @@ def _layer(description: Mapping[str, Any]) -> Layer:
     kind = LAYERS.get(description["type"])
     if kind is None:
         raise CheckpointError(
-            f"the checkpoint has a layer {description['type']}, which is none of this package's: give the "
-            "model that it was trained with"
+            f"the checkpoint has a layer {description['type']}, which is not part of this package: pass "
+            "the model that it was trained with"
         )
     options = {
         name: value

@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 
 from bppsa_cupy.arguments import as_instance
-from bppsa_cupy.errors import BppsaError
+from bppsa_cupy.errors import ArgumentError
 
 #: The numbers behind each name: integers of at least 1 in capitals, others finite and at least 0.
 FORMS = {
@@ -42,26 +42,26 @@ class RateSchedule:
 
     @classmethod
     def read(cls, text: str) -> RateSchedule:
-        """Parse a schedule, such as "warmup:500,cosine". Raises BppsaError naming an unknown part."""
-        as_instance("a schedule", "its text", text, str, FORM, error=BppsaError)
+        """Parse a schedule, such as "warmup:500,cosine". Raises ArgumentError naming an unknown part."""
+        as_instance("a schedule", "its text", text, str, FORM, error=ArgumentError)
         parts = tuple(_read_part(part.strip()) for part in text.split(","))
         names = [name for name, _ in parts]
         twice = next((name for name in names if names.count(name) > 1), None)
         if twice is not None:
-            raise BppsaError(f"the schedule {text!r} has {twice} twice: give it once")
+            raise ArgumentError(f"the schedule {text!r} has {twice} twice: pass it once")
         return cls(parts)
 
     def over(self, steps: int) -> RateSchedule:
         """Return this schedule for training of `steps` steps, which a cosine without STEPS needs.
 
-        Raises BppsaError if the warm-up leaves no steps to the cosine.
+        Raises ArgumentError if the warm-up leaves no steps to the cosine.
         """
         ends = {"cosine": (steps,)}
         parts = tuple((name, values or ends[name]) for name, values in self.parts)
         for name, values in parts:
             if name == "cosine" and values[0] <= self._warmup:
-                raise BppsaError(
-                    f"the warm-up takes {self._warmup} steps, the cosine ends at step {values[0]}: give a "
+                raise ArgumentError(
+                    f"the warm-up has {self._warmup} steps, but the cosine ends at step {values[0]}: use a "
                     "shorter warm-up, or train for more steps"
                 )
         return RateSchedule(parts)
@@ -73,13 +73,13 @@ class RateSchedule:
     def factor(self, step: int, per_epoch: int) -> float:
         """Return the factor of the rate after `step` steps, with `per_epoch` steps per epoch.
 
-        Raises BppsaError if it is beyond the range of floats.
+        Raises ArgumentError if it is beyond the range of floats.
         """
         try:
             return self._factor(step, per_epoch)
         except OverflowError as cause:
-            raise BppsaError(
-                f"the schedule {self} is beyond the range of floats at step {step + 1}: give a smaller GAMMA"
+            raise ArgumentError(
+                f"the schedule {self} is beyond the range of floats at step {step + 1}: pass a smaller GAMMA"
             ) from cause
 
     def _factor(self, step: int, per_epoch: int) -> float:
@@ -106,17 +106,17 @@ def _read_part(text: str) -> tuple[str, tuple[float, ...]]:
     name, *words = text.split(":")
     form = FORMS.get(name)
     if form is None or (len(words) != len(form) and not (name == "cosine" and not words)):
-        raise BppsaError(f"{text!r} is no schedule of the learning rate: give {FORM}")
+        raise ArgumentError(f"{text!r} is no learning-rate schedule: pass {FORM}")
     try:
         values = tuple(
             int(word) if kind.isupper() else float(word) for kind, word in zip(form, words, strict=False)
         )
     except ValueError as cause:
-        raise BppsaError(f"{text!r} is no schedule of the learning rate ({cause}): give {FORM}") from cause
+        raise ArgumentError(f"{text!r} is no learning-rate schedule ({cause}): pass {FORM}") from cause
     for kind, value in zip(form, values, strict=False):
         least = 1 if kind.isupper() else 0
         if not least <= value < math.inf:
-            raise BppsaError(
-                f"the schedule {text!r} has {kind.upper()} {value}: it must be finite, at least {least}"
+            raise ArgumentError(
+                f"the schedule {text!r} has {kind.upper()} {value}: pass a finite number of at least {least}"
             )
     return name, values

@@ -9,7 +9,7 @@ from typing import Any
 
 from bppsa_cupy.arguments import as_flag, as_integer, as_list, as_path, is_one_of
 from bppsa_cupy.data.batching import check_augmentation
-from bppsa_cupy.errors import BppsaError
+from bppsa_cupy.errors import ArgumentError
 from bppsa_cupy.network import METHODS
 from bppsa_cupy.network.sequential import Sequential
 from bppsa_cupy.training.losses import check_smoothing
@@ -61,7 +61,7 @@ class Settings:
 
     Raises
     ------
-    BppsaError
+    ArgumentError
         If a value is out of range.
     """
 
@@ -85,16 +85,16 @@ class Settings:
     def __post_init__(self) -> None:
         for name, least in (("epochs", 0), ("batch_size", 1), ("seed", 0), ("iterations", 0)):
             if name != "iterations" or self.iterations is not None:
-                as_integer("training", name, getattr(self, name), least, None, error=BppsaError)
+                as_integer("training", name, getattr(self, name), least, None, error=ArgumentError)
         if not is_one_of(self.method, METHODS):
-            raise BppsaError(f"method {self.method!r} was asked for: the methods are {', '.join(METHODS)}")
+            raise ArgumentError(f"training got method={self.method!r}: pass one of {', '.join(METHODS)}")
         for name in ("checkpoint", "log"):
             if (path := getattr(self, name)) is not None:
-                object.__setattr__(self, name, as_path("training", name, path, error=BppsaError))
-        as_flag("training", "progress", self.progress, error=BppsaError)
+                object.__setattr__(self, name, as_path("training", name, path, error=ArgumentError))
+        as_flag("training", "progress", self.progress, error=ArgumentError)
         if self.gradient_hook is not None and not callable(self.gradient_hook):
-            raise BppsaError(
-                f"training got gradient_hook={self.gradient_hook!r}: it takes a function of the network"
+            raise ArgumentError(
+                f"training got gradient_hook={self.gradient_hook!r}: pass a function of the network"
             )
         if self.clip is not None:
             check_max_norm(self.clip)
@@ -104,11 +104,11 @@ class Settings:
             check_augmentation(self.augment)
         check_smoothing(self.label_smoothing)
         check_kind(self.sparsity)
-        takes = "functions of (network, row), as [early_stop]"
-        callbacks = tuple(as_list("training", "callbacks", self.callbacks, takes, error=BppsaError))
+        takes = "functions of (network, row), such as [early_stop]"
+        callbacks = tuple(as_list("training", "callbacks", self.callbacks, takes, error=ArgumentError))
         for callback in callbacks:
             if not callable(callback):
-                raise BppsaError(f"training got {callback!r} among callbacks: it takes {takes}")
+                raise ArgumentError(f"training got {callback!r} among callbacks: pass {takes}")
         object.__setattr__(self, "callbacks", callbacks)
 
     def last_step(self, per_epoch: int) -> int:
@@ -119,7 +119,7 @@ class Settings:
     def schedule(self, per_epoch: int) -> RateSchedule | None:
         """The learning-rate schedule over all steps.
 
-        Raises BppsaError if there are too few steps, or a rate is beyond the range of floats.
+        Raises ArgumentError if there are too few steps, or a rate is beyond the range of floats.
         """
         if self.lr_schedule is None:
             return None

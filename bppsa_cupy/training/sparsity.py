@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from bppsa_cupy.arguments import as_integer, as_number, is_one_of
-from bppsa_cupy.errors import BppsaError, PruneError
+from bppsa_cupy.errors import ArgumentError, PruneError
 from bppsa_cupy.network.prune import A_SHARE, SCOPES, prune, regrow
 from bppsa_cupy.network.sequential import Sequential
 
@@ -63,11 +63,9 @@ class GradualPruning:
         for name, least in (("from_step", 0), ("every", 1), ("until_step", self.from_step)):
             as_integer("pruning", name, getattr(self, name), least, error=PruneError)
         if self.to < self.start:
-            raise PruneError(
-                f"pruning got to={self.to} and start={self.start}: what is pruned stays so, give a larger to"
-            )
+            raise PruneError(f"pruning got to={self.to} and start={self.start}: pass a to of at least start")
         if not is_one_of(self.scope, SCOPES):
-            raise PruneError(f"pruning got scope={self.scope!r}: it takes 'layer' or 'global'")
+            raise PruneError(f"pruning got scope={self.scope!r}: pass 'layer' or 'global'")
 
     def is_due(self, step: int) -> bool:
         """Whether masks change after step `step`; the first step is 1."""
@@ -144,17 +142,19 @@ def check_sparsity(network: Any, method: str, sparsity: Sparsity) -> None:
     told = "a pruning schedule" if isinstance(sparsity, GradualPruning) else "RigL"
     if type(network) is not Sequential:
         raise PruneError(
-            f"{told} changes masks in training, which a {type(network).__name__} does not: train a "
-            "Sequential, without ranks, micro-batches and pipeline"
+            f"{told} cannot change masks of a {type(network).__name__}: train a Sequential, without ranks, "
+            "micro-batches and pipeline"
         )
     if method not in ("auto", "bp"):
         raise PruneError(
-            f"{told} changes masks, and a plan is of fixed ones: give method 'bp' or 'auto', not {method!r}"
+            f"{told} changes masks, but method {method!r} needs a plan for fixed masks: pass 'bp' or 'auto'"
         )
     if network.plan_in_use is not None:
-        raise PruneError(f"{told} changes masks, and the plan in use is of fixed ones: train without a plan")
+        raise PruneError(
+            f"{told} changes masks, but the plan in use is for fixed masks: train without a plan"
+        )
     if isinstance(sparsity, RigL) and not network.masks:
-        raise PruneError("RigL moves what masks keep, and the network has none: bp.prune(net, 0.95) before")
+        raise PruneError("RigL needs a network with masks: call bp.prune(net, 0.95) before")
 
 
 def kept_share(network: Sequential) -> float:
@@ -216,9 +216,8 @@ def to_recipe(sparsity: Sparsity) -> dict[str, Any]:
 
 
 def check_kind(sparsity: Any) -> None:
-    """Raise BppsaError unless it is a GradualPruning, a RigL or None."""
+    """Raise ArgumentError unless it is a GradualPruning, a RigL or None."""
     if sparsity is not None and not isinstance(sparsity, GradualPruning | RigL):
-        raise BppsaError(
-            f"training got sparsity={sparsity!r}: it takes bp.GradualPruning(0.97, 1000), bp.RigL(1000) or "
-            "None"
+        raise ArgumentError(
+            f"training got sparsity={sparsity!r}: pass bp.GradualPruning(0.97, 1000), bp.RigL(1000) or None"
         )

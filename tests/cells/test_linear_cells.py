@@ -59,7 +59,7 @@ def test_cells_and_layers_are_copied_and_pickled() -> None:
 
 
 STEPS = {
-    "its step reads no former state": lambda x, u, s, p: {"h": x.o * p.q, "c": x.f + x.c},
+    "its step reads no previous state": lambda x, u, s, p: {"h": x.o * p.q, "c": x.f + x.c},
     "its recurrent gates are none": lambda x, u, s, p: {"h": x.o, "c": s.c * x.f + u.c * p.q},
 }
 
@@ -101,7 +101,7 @@ def test_gates_are_recurrent_by_name() -> None:
     assert pickle.loads(pickle.dumps(cell_of())).recurrent == ()
     shapes = bp.CellLayer(some, 3, 4).parameter_shapes()
     assert shapes["weight_hh_l0"] == (8, 4) and shapes["bias_hh_l0"] == (8,)
-    with pytest.raises(bp.CellError, match=r"has recurrent=\['q'\], and its gates are c, f, o: name some"):
+    with pytest.raises(bp.CellError, match=r"has recurrent=\['q'\], but its gates are c, f, o: name some"):
         cell_of(step, recurrent=["q"])
     with pytest.raises(bp.CellError, match=r"reads u\.c, but its recurrent gates are o"):
         cell_of(step, recurrent=["o"])

@@ -59,9 +59,7 @@ def test_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     install(monkeypatch, free=1000)
     device = CudaDevice()
     assert device.free_memory() == 1005  # the pool's own, too
-    with pytest.raises(
-        DeviceError, match=r"cuda: an array of 1600 bytes was asked for, 1005 are free: use a"
-    ):
+    with pytest.raises(DeviceError, match=r"cuda: an array needs 1600 bytes, 1005 are free: use a"):
         device.empty((20, 10), np.float64)
 
 

@@ -23,7 +23,7 @@ from bppsa_cupy.training.settings import Settings
 
 pytestmark = pytest.mark.long
 
-NAMED = r"^cuda: (an array of \d+ bytes|memory) was asked for.*, \d+ are free: use a smaller batch"
+NAMED = r"^cuda: (an array needs \d+ bytes|an allocation failed).*, \d+ are free: use a smaller batch"
 
 
 def images() -> list[bp.Layer]:

@@ -65,7 +65,7 @@ def test_transforms_and_habits() -> None:
         step = (function(params, x[0] + 1e-2)[0] - function(params, x[0] - 1e-2)[0]) / 2e-2
         np.testing.assert_allclose(tangent, step, atol=1e-3)
         assert function == bj.MinGRU(3, 4) != bj.MinGRU(3, 5) and len({function, bj.MinGRU(3, 4)}) == 1
-        with pytest.raises(bp.ShapeError, match="it takes float64 of shape"):
+        with pytest.raises(bp.ShapeError, match="pass float64 of shape"):
             function(params, x[0], jnp.zeros((1, 3, 4)))
 
 

@@ -54,7 +54,7 @@ def test_agrees_with_pytorch_over_passes_of_both_modes(shape, options, modes, ba
         try:
             theirs = reference(theirs_x)
         except ValueError:
-            with pytest.raises(bp.ShapeError, match="one value a channel"):
+            with pytest.raises(bp.ShapeError, match="one value per channel"):
                 net.forward(x)
             return
         ours = net.forward(x)

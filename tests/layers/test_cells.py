@@ -61,7 +61,7 @@ def test_ways_are_told_and_others_refused(name: str) -> None:
         assert saved.backward_ways[0].startswith("l0: serial" if back == "bp" else "l0: chunked")
     refused = "newton" if name in AFFINE else "chunked"
     for options, named in (({"forward_method": refused}, refused), ({"heads": 3}, "heads=3")):
-        with pytest.raises(bp.ShapeError, match=named):
+        with pytest.raises(bp.ArgumentError, match=named):
             bp.CellLayer(cell, 2, 3, **options)
 
 

@@ -171,5 +171,5 @@ def test_a_state_on_its_own_is_that_of_the_only_recurrent_layer(rng):
         np.testing.assert_array_equal(one.forward(x, states=state), expected)
         one.backward(np.ones_like(expected), state_gradients=state)
     two = bp.Sequential([bp.GRU(3, 4), bp.Tanh(), bp.GRU(4, 4)], (5, 3), device="host")
-    with pytest.raises(bp.ShapeError, match=r"2 recurrent .* \{0: ..., 2: ...\}"):
+    with pytest.raises(bp.ArgumentError, match=r"2 recurrent .* \{0: ..., 2: ...\}"):
         two.forward(x.astype("float32"), states=np.zeros((1, 2, 4), "float32"))

@@ -110,7 +110,7 @@ def test_a_model_of_the_users_own(tmp_path):
     )
     assert build_model(f"{file}:tiny", device="host").output_shape == (3,)
     assert build_model(f"{file}:tiny", input_shape=(5,), device="host").input_shape == (5,)
-    with pytest.raises(bp.BppsaError, match="a factory returns a Sequential"):
+    with pytest.raises(bp.BppsaError, match="return a Sequential from the factory"):
         build_model(f"{file}:wrong", device="host")
     with pytest.raises(bp.BppsaError, match="has no function 'absent'"):
         find_factory(f"{file}:absent")

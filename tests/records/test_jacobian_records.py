@@ -81,7 +81,12 @@ def test_chains_are_those_of_recurrent_layers(network):
     ({"steps": -1}, "at least 0"), ({"steps": slice(-2, None)}, "steps=-2"), ({"steps": "1"}, "number"),
 ])  # fmt: skip
 def test_what_is_not_there_is_refused(network, choice, there):
-    assert_refused(lambda: network.where(**choice), bp.ShapeError, *map(str, list(choice)[-1:]), there)
+    assert_refused(
+        lambda: network.where(**choice),
+        (bp.ArgumentError, bp.ShapeError),
+        *map(str, list(choice)[-1:]),
+        there,
+    )
 
 
 def test_one_sample(network):

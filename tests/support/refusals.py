@@ -7,7 +7,9 @@ from collections.abc import Callable
 import pytest
 
 
-def assert_refused(call: Callable[[], object], error: type[Exception], *named: str) -> None:
+def assert_refused(
+    call: Callable[[], object], error: type[Exception] | tuple[type[Exception], ...], *named: str
+) -> None:
     with pytest.raises(error) as raised:
         call()
     assert all(word in str(raised.value) for word in named), raised.value

@@ -75,10 +75,10 @@ def coupled(x: torch.Tensor) -> torch.Tensor:
 
 SUMMING = Calling(lambda x, layer: layer(x + 1, x, x)[0], nn.MultiheadAttention(3, 1))
 UNTRACKED = nn.BatchNorm1d(3, track_running_stats=False)
-SHAPE, PASS = bp.ShapeError, bp.PassError
+ARGUMENT, SHAPE, PASS = bp.ArgumentError, bp.ShapeError, bp.PassError
 REFUSED = [
-    (lambda: ours.LSTM(3, 4, proj_size=2), SHAPE, "proj_size=2", "0"),
-    (lambda: ours.CellLayer("gru", 3, 4), SHAPE, "str", "bp.Cell"),
+    (lambda: ours.LSTM(3, 4, proj_size=2), ARGUMENT, "proj_size=2", "0"),
+    (lambda: ours.CellLayer("gru", 3, 4), ARGUMENT, "str", "bp.Cell"),
     (lambda: ours.CellLayer(bp.Cell.built_in("mgu"), 3, 4, 2, dropout=1.5), SHAPE, "dropout=1.5", "0 to 1"),
     (lambda: gru(X.double()), SHAPE, "torch.float64", "torch.float32"),
     (lambda: gru(X, torch.zeros(1, 2, 4).double()), SHAPE, "hx", "torch.float64"),
@@ -100,7 +100,7 @@ REFUSED = [
     (lambda: gru(X.to("meta")), bp.DeviceError, "meta", "cpu"),
     (lambda: ours.convert(nn.Linear(3, 4)), SHAPE, "1 Linear", "LSTM"),
     (lambda: ours.revert(nn.Tanh()), SHAPE, "revert", "bppsa_cupy.torch.RNN"),
-    (lambda: ours.convert(nn.Linear(3, 4), sparse=1.5), SHAPE, "sparse=1.5", "1"),
+    (lambda: ours.convert(nn.Linear(3, 4), sparse=1.5), ARGUMENT, "sparse=1.5", "1"),
     (lambda: pruned_layer(half_mask), SHAPE, "0 (Linear)", "weight_mask"),
     (lambda: pruned_layer(normed), SHAPE, "weight", "remove_parametrizations"),
     (lambda: ours.recurrence(3), SHAPE, "int", "step"),
