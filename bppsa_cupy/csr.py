@@ -18,14 +18,34 @@ MOST = 2**59
 
 @dataclass(frozen=True, eq=False)
 class Pattern:
-    """The pattern of a CSR matrix: shape and positions of its stored entries.
+    """The pattern of a CSR matrix: its shape and the positions of its stored entries.
 
-    shape   (rows, columns)
-    indptr  (rows + 1,) int32 or int64, indptr[0] = 0, monotone, indptr[rows] = nnz
-    indices (nnz,) of indptr's dtype, strictly increasing inside a row, 0 <= index < columns
+    Parameters
+    ----------
+    shape : tuple of int
+        (rows, columns).
+    indptr : array of int, (rows + 1,)
+        Row i has the entries indptr[i] to indptr[i + 1].
+    indices : array of int, (nnz,)
+        Columns, strictly increasing inside a row.
 
-    The arrays are made read-only; patterns compare and hash by `digest`. Two patterns are equal
-    exactly when shape, indptr and indices are. Raises ShapeError where a rule above is broken.
+    Raises
+    ------
+    ShapeError
+        If the arrays are no such pattern.
+
+    Notes
+    -----
+    Arrays become read-only, of dtype int32, or int64 for large sizes. Patterns compare and hash by `digest`.
+
+    Examples
+    --------
+    >>> import bppsa_cupy as bp
+    >>> pattern = bp.Pattern((2, 3), [0, 1, 3], [2, 0, 1])
+    >>> pattern.nnz, pattern.to_scipy().toarray().tolist()
+    (3, [[0.0, 0.0, 1.0], [1.0, 1.0, 0.0]])
+    >>> pattern == bp.Pattern.from_scipy(pattern.to_scipy())
+    True
     """
 
     shape: tuple[int, int]
@@ -81,18 +101,18 @@ class Pattern:
 
     @property
     def nnz(self) -> int:
-        """Number of stored entries."""
+        """The number of stored entries."""
         return int(self.indices.size)
 
     @property
     def sparsity(self) -> float:
-        """Fraction of guaranteed zeros over all elements (paper, table 1); 0 for an empty matrix."""
+        """The share of elements that are not stored (paper, table 1); 0 for an empty matrix."""
         size = self.shape[0] * self.shape[1]
         return 1.0 - self.nnz / size if size else 0.0
 
     @cached_property
     def digest(self) -> str:
-        """SHA-256 of shape, indptr and indices; their width follows from the sizes (`index_dtype`)."""
+        """SHA-256 of shape, indptr and indices."""
         state = hashlib.sha256(f"csr {self.shape[0]} {self.shape[1]} ".encode())
         for array in (self.indptr, self.indices):
             state.update(array.astype(array.dtype.newbyteorder("<"), copy=False).data)
@@ -100,12 +120,12 @@ class Pattern:
 
     @cached_property
     def row_lengths(self) -> np.ndarray:
-        """(rows,) number of entries of each row."""
+        """The number of entries of each row, (rows,)."""
         return np.diff(self.indptr)
 
     @cached_property
     def is_diagonal(self) -> bool:
-        """Whether the matrix is square and its entries are exactly the whole diagonal."""
+        """Whether the matrix is square and exactly its diagonal is stored."""
         rows, columns = self.shape
         return (
             rows == columns == self.nnz
@@ -124,11 +144,21 @@ class Pattern:
         return self.nnz == self.shape[0] * self.shape[1]
 
     def rows(self) -> np.ndarray:
-        """(nnz,) the row of every entry."""
+        """The row of each entry, (nnz,)."""
         return np.repeat(np.arange(self.shape[0], dtype=self.indptr.dtype), self.row_lengths)
 
     def to_scipy(self, data: np.ndarray | None = None) -> scipy.sparse.csr_array:
-        """This pattern as a SciPy CSR array, with ones where `data` (nnz,) is not given."""
+        """Return a SciPy CSR array with this pattern.
+
+        Parameters
+        ----------
+        data : array, (nnz,), optional
+            The values. Default: ones.
+
+        Returns
+        -------
+        scipy.sparse.csr_array
+        """
         values = np.ones(self.nnz) if data is None else as_plain_array("a pattern", "data", data)
         if values.shape != (self.nnz,):
             raise ShapeError(f"a pattern got data of shape {values.shape}: it takes ({self.nnz},)")
@@ -136,7 +166,7 @@ class Pattern:
 
     @classmethod
     def from_scipy(cls, matrix: scipy.sparse.sparray) -> Pattern:
-        """The pattern of the stored entries of a SciPy sparse matrix, explicit zeros included."""
+        """Return the pattern of the stored entries of a SciPy sparse matrix, explicit zeros included."""
         if not scipy.sparse.issparse(matrix):
             raise ShapeError(
                 f"from_scipy got a matrix of {type(matrix).__name__}: it takes a sparse matrix of SciPy"
@@ -147,13 +177,13 @@ class Pattern:
 
     @classmethod
     def diagonal(cls, size: int) -> Pattern:
-        """The whole diagonal of a square matrix of `size` rows."""
+        """Return the pattern of a diagonal matrix of `size` rows."""
         size = as_integer("a pattern", "rows", size, 0, MOST)
         return cls((size, size), np.arange(size + 1), np.arange(size))
 
     @classmethod
     def dense(cls, rows: int, columns: int) -> Pattern:
-        """Every element of a matrix."""
+        """Return the pattern that stores every element."""
         rows, columns = (
             as_integer("a pattern", "rows", rows, 0),
             as_integer("a pattern", "columns", columns, 0),

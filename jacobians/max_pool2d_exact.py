@@ -12,14 +12,37 @@ from bppsa_cupy.geometry import Pool2dGeometry
 
 
 def exact_max_pool2d(geometry: Pool2dGeometry, pool_indices: np.ndarray) -> tuple[Pattern, np.ndarray]:
-    """The nonzeros of one sample's transposed Jacobian: pattern and data, a one each.
+    """Return the nonzeros of the transposed Jacobian of max-pooling for one sample.
 
-    pool_indices  (channels, *out_size) integers: the position of each window's maximum in its input
-                  plane, one sample of `saved["indices"]`
+    Parameters
+    ----------
+    geometry : Pool2dGeometry
+        From `MaxPool2d.geometry`. Windows must not overlap.
+    pool_indices : array of int, (channels, *out_size)
+        Position of each window's maximum in its input plane.
 
-    Raises ShapeError where windows overlap (stride below the window), as the paper's algorithms assume
-    that each input is the maximum of one window at most, or where `pool_indices` has another shape, or a
-    position outside the plane.
+    Returns
+    -------
+    pattern : Pattern
+        One entry per window.
+    data : array, (nnz,)
+        Ones.
+
+    Raises
+    ------
+    ShapeError
+        If windows overlap, or `pool_indices` has another shape or a position outside the plane.
+
+    Notes
+    -----
+    The paper's algorithms assume that each input is the maximum of at most one window.
+
+    Examples
+    --------
+    >>> import bppsa_cupy as bp
+    >>> pattern, data = bp.exact_max_pool2d(bp.MaxPool2d(2).geometry((1, 2, 2)), [[[3]]])
+    >>> pattern.shape, pattern.indptr.tolist(), data.tolist()
+    ((4, 1), [0, 0, 0, 0, 1], [1.0])
     """
     takes = "a Pool2dGeometry, as MaxPool2d(2).geometry(input_shape)"
     as_instance("exact_max_pool2d", "geometry", geometry, Pool2dGeometry, takes)

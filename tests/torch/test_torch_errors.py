@@ -77,7 +77,7 @@ SUMMING = Calling(lambda x, layer: layer(x + 1, x, x)[0], nn.MultiheadAttention(
 UNTRACKED = nn.BatchNorm1d(3, track_running_stats=False)
 ARGUMENT, SHAPE, PASS = bp.ArgumentError, bp.ShapeError, bp.PassError
 REFUSED = [
-    (lambda: ours.LSTM(3, 4, proj_size=2), ARGUMENT, "proj_size=2", "0"),
+    (lambda: ours.LSTM(3, 4, proj_size=2), SHAPE, "proj_size=2", "0"),
     (lambda: ours.CellLayer("gru", 3, 4), ARGUMENT, "str", "bp.Cell"),
     (lambda: ours.CellLayer(bp.Cell.built_in("mgu"), 3, 4, 2, dropout=1.5), SHAPE, "dropout=1.5", "0 to 1"),
     (lambda: gru(X.double()), SHAPE, "torch.float64", "torch.float32"),
