@@ -228,7 +228,8 @@ if not TYPE_CHECKING:  # which knows all names, and is to complain of others
         return value
 
     def __dir__() -> list[str]:
-        return sorted({*globals(), *__getattr__("__all__"), *_ROOMS, "__all__", "__version__"})
+        modules = (name for name in globals() if f"{__name__}.{name}" in sys.modules)
+        return sorted({*__getattr__("__all__"), *_ROOMS, *modules, "__all__", "__doc__", "__version__"})
 
 
 class _Package(ModuleType):

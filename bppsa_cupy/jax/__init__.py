@@ -18,6 +18,7 @@ computed again and no pass of the engine is alive between the two. The kernels r
 from bppsa_cupy.system.optional import need
 
 need("bppsa_cupy.jax", "jax", "JAX", (0, 6, 2))  # whose buffer_callback it takes
+del need
 
 from bppsa_cupy.jax.analysis import jacobians  # noqa: E402
 from bppsa_cupy.jax.layers import (  # noqa: E402

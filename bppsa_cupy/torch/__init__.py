@@ -12,6 +12,7 @@ which names the extra to install; nothing else in the package needs it.
 from bppsa_cupy.system.optional import need
 
 need("bppsa_cupy.torch", "torch", "PyTorch", (2, 4))  # whose torch.library registers what the modules take
+del need
 
 from bppsa_cupy.torch.analysis import jacobians  # noqa: E402
 from bppsa_cupy.torch.convert import ModuleReport, convert, converting, report, revert  # noqa: E402

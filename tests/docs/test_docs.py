@@ -1,6 +1,7 @@
-"""The code of README and of every page runs and prints what the page shows; links lead somewhere."""
+"""The code of README, of every page and docstring runs and prints what they show; links lead somewhere."""
 
 import contextlib
+import doctest
 import io
 import os
 import re
@@ -23,6 +24,13 @@ BLOCK = re.compile(r"^```(python|sh)\n(.*?)^```$(?:\n+^```text\n(.*?)^```$)?", r
 NUMBER = re.compile(r"-?\d+(?:\.\d+)?(?:e-?\d+)?")
 #: Pages whose blocks run one after another in one process.
 PAGES = [p for p in DOCUMENTS if p not in (RANKS, GUIDE) and BLOCK.search(p.read_text(encoding="utf-8"))]
+#: Modules whose docstrings have examples.
+MODULES = [
+    ".".join(("bppsa_cupy", *path.relative_to(root).with_suffix("").parts)).removesuffix(".__init__")
+    for root, folder in ((ROOT / "bppsa_cupy", "."), (ROOT, "jacobians"), (ROOT, "tools"))
+    for path in sorted((root / folder).rglob("*.py"))
+    if ">>>" in path.read_text(encoding="utf-8")
+]
 #: The tests that a new layer and its kernel pair are parameters of.
 BROUGHT = [
     "tests/jacobians/test_jacobians.py",
@@ -83,6 +91,15 @@ def test_the_commands_of_a_page_have_the_options_that_they_use(document):
             words = words[3:] if words[:2] == ["mpiexec", "-n"] else words
             if words and words[0].startswith("bppsa-"):
                 import_module(f"bppsa_cupy.tools.{words[0][6:]}").parser().parse_args(words[1:])
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_the_examples_of_docstrings_print_what_they_show(module, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    room = module.split(".")[1]
+    if room in ("jax", "torch"):
+        pytest.importorskip(room, reason=f"the examples need the extra {room}")
+    assert doctest.testmod(import_module(module), optionflags=doctest.ELLIPSIS).failed == 0
 
 
 @pytest.mark.long

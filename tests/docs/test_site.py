@@ -20,6 +20,23 @@ REFERENCE = [
 ]
 #: Public names that are no class and no function.
 WITHOUT_A_PAGE = {"LAYERS", "Shape", "functional"}
+#: Names still without an example.
+WITHOUT_EXAMPLE = """
+distribute accumulate Pipeline Placement balanced_ppv BppsaError ShapeError CellError LabelError
+PlanError PlanMismatchError PassError JacobianFileError CheckpointError PruneError DataError
+DeviceError DistributedError NonFiniteError functional.forward functional.vjp functional.jacobians
+functional.Saved functional.Gradients functional.release_memory jax.jacobians jax.layers.OverTime
+jax.RNN jax.GRU jax.LSTM jax.CellLayer jax.LinearCellLayer jax.MinGRU jax.MinLSTM jax.SRU jax.QRNN
+jax.LRU jax.RGLRU jax.DiagonalSSM jax.linear_scan Pad2d Plan Partition JacobianRecord
+JacobianRecords load_jacobians save_jacobians exact_max_pool2d report Report LyapunovVectors
+FixedPoints singular_values log_gradient_norms span_product SpanProduct scan.primitive.scan
+scan.primitive.plan_scan Pattern timescan.linear_scan.linear_scan
+timescan.linear_scan.linear_scan_backward ScanGradients plan_gram PlannedProduct
+torch.convert.convert torch.convert.revert torch.convert.report torch.convert.ModuleReport
+torch.Recurrence torch.jacobians torch.RNN torch.GRU torch.LSTM torch.CellLayer
+torch.LinearCellLayer torch.MinGRU torch.MinLSTM torch.SRU torch.QRNN torch.LRU torch.RGLRU
+torch.DiagonalSSM torch.PrunedConv2d torch.PrunedLinear torch.linear_scan
+"""
 
 
 def found(name):
@@ -36,10 +53,17 @@ def test_the_reference_has_every_public_name_once():
     assert [one for one in public if one not in documented] == []
 
 
+def test_modules_show_their_public_names_only():
+    for room in (bp, functional, torch):
+        names = {name for name in dir(room) if name[0] != "_"} - set(room.__all__)
+        assert all(isinstance(getattr(room, name), ModuleType) for name in names), names
+
+
 @pytest.mark.parametrize("name", REFERENCE)
-def test_a_name_of_the_reference_is_documented_and_no_module(name):
+def test_a_name_of_the_reference_has_an_example_and_is_no_module(name):
     """A function with the name of its module would be taken for the module."""
-    assert found(name).__doc__
+    has_example = re.search(r"^ *Examples\n +-{8}\n +>>>", found(name).__doc__, re.MULTILINE)
+    assert has_example or name in WITHOUT_EXAMPLE
     assert not isinstance(sys.modules.get(f"bppsa_cupy.{name}"), ModuleType)
 
 
