@@ -66,13 +66,29 @@ class Cut:
 
 
 def accumulate(network: Sequential, micro_batch: int) -> BatchSequential:
-    """A network that goes through its batches by micro-batches of `micro_batch` samples, and adds up their
-    gradients: gradient accumulation.
+    """Split batches into micro-batches and add up their gradients (gradient accumulation).
 
-    network  trained as it is: parameters, gradients and buffers are shared
+    Parameters
+    ----------
+    network : Sequential
+        The network. Parameters, gradients and buffers are shared with it.
+    micro_batch : int
+        The number of samples of a micro-batch.
 
-    Law: its steps are those of any number of ranks that share the batch by micro-batches of this size
-    (`bp.distribute(…, over="batch")`), to the bit.
+    Returns
+    -------
+    BatchSequential
+        A network that trains as `network` does.
+
+    Notes ----- Law: steps have the same bits as on any number of ranks with `bp.distribute(…, over="batch")`
+    and this micro batch.
+
+    Examples
+    --------
+    >>> import numpy as np, bppsa_cupy as bp
+    >>> net = bp.Sequential([bp.Linear(3, 2)], input_shape=(3,), device="host")
+    >>> bp.accumulate(net, 4).forward(np.ones((8, 3), np.float32)).shape
+    (8, 2)
     """
     as_instance("accumulate", "a network", network, Sequential, "a Sequential", error=DistributedError)
     return BatchSequential(network, None, micro_batch)

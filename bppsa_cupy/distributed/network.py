@@ -38,21 +38,43 @@ def distribute(
     chunk: int | None = None,
     micro_batch: int | None = None,
 ) -> RankSequential | TimeSequential | BatchSequential:
-    """A network over ranks.
+    """Distribute a network over ranks.
 
-    network    every rank gives the same one, of the same seed or state; it is left as it is, and may be
-               dropped
-    over       "layers": each rank holds parameters, activations, Jacobians and gradients of its own layers;
-               "time": each holds all parameters, and activations of its own steps of the sequences;
-               "batch": each holds all parameters, and activations of its own samples
-    partition  which layers each rank owns; by default parts of about equal multiply-adds. Ranks beyond the
-               layers hold nothing and run along
-    chunk      over time, steps that are reduced together; by default one chunk per rank
-    micro_batch  over the batch, samples whose gradients are one term of the sum, which is the same for any
-               number of ranks: a rank takes whole ones. By default a rank's part of each batch
+    Parameters
+    ----------
+    network : Sequential
+        The same on every rank, of the same seed or state. It is not changed.
+    group : Group
+        The ranks.
+    partition : Partition, optional
+        The layers of each rank. By default parts of about equal multiply-adds.
+    over : {"layers", "time", "batch"}
+        What is split. "layers" splits parameters, activations, Jacobians and gradients. "time" splits the
+        steps of sequences and "batch" the samples; each rank then holds all parameters.
+    chunk : int, optional
+        Over time: steps that are reduced together. One chunk per rank by default.
+    micro_batch : int, optional
+        Over the batch: samples per term of the gradient sum. With it the sum has the same bits on any number
+        of ranks. By default the part of a rank.
 
-    Collective. Raises DistributedError where what the ranks give differs, the group has another device, or
-    the network cannot be split over time, and PlanError where the partition does not cover the layers.
+    Returns
+    -------
+    RankSequential, TimeSequential or BatchSequential
+        Use it as a Sequential, on all ranks in the same order.
+
+    Raises
+    ------
+    DistributedError
+        If arguments differ between ranks, the group has another device, or the network cannot be split over
+        time.
+    PlanError
+        If the partition does not cover the layers.
+
+    Examples
+    --------
+    >>> import bppsa_cupy as bp
+    >>> net = bp.Sequential([bp.Linear(3, 2)], input_shape=(3,), device="host")
+    >>> net = bp.distribute(net, bp.Group(device="host"), over="batch")  # doctest: +SKIP
     """
     as_instance("distribute", "a network", network, Sequential, "a Sequential", error=DistributedError)
     as_instance("distribute", "a group", group, Group, "a bp.Group", error=DistributedError)

@@ -1,9 +1,12 @@
-"""A layer's passes without a network: parameters go in, gradients come out, and any number of passes may be
-alive.
+"""Passes of a layer without a network: parameters go in, gradients come out.
 
-    y, saved = bp.functional.forward(layer, parameters, x)
-    gradients = bp.functional.vjp(saved, g)
-    records = bp.functional.jacobians(layer, parameters, x)
+Examples
+--------
+>>> import numpy as np, bppsa_cupy as bp
+>>> layer, x = bp.ReLU(), np.array([[1.0, -1.0]])
+>>> y, saved = bp.functional.forward(layer, {}, x)
+>>> gradients = bp.functional.vjp(saved, np.ones_like(y))
+>>> records = bp.functional.jacobians(layer, {}, x)
 """
 
 from bppsa_cupy.functional.passes import Gradients, Saved, forward, jacobians, vjp

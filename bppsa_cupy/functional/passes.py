@@ -22,12 +22,24 @@ from bppsa_cupy.timescan.lengths import take_lengths
 
 
 class Gradients(NamedTuple):
-    """The gradients that `vjp` gives.
+    """The gradients of a layer, as `vjp` returns them.
 
-    parameters  by name; empty where they are not asked for
-    input       of the input's shape; None where it is not asked for
-    states      by the states before the first step, (num_layers D, B, H), of an LSTM (h, c); None for a layer
-                that is not recurrent
+    Attributes
+    ----------
+    parameters : dict of str to array
+        By the names of the layer; empty if they were not requested.
+    input : array or None
+        In the shape of the input.
+    states : array, tuple of arrays or None
+        With respect to the states before the first step, (num_layers D, B, H), of an LSTM (h, c). None for a
+        layer that is not recurrent.
+
+    Examples
+    --------
+    >>> import numpy as np, bppsa_cupy as bp
+    >>> y, saved = bp.functional.forward(bp.ReLU(), {}, np.array([[1.0, -1.0]]))
+    >>> bp.functional.vjp(saved, np.ones_like(y)).input.tolist()
+    [[1.0, 0.0]]
     """
 
     parameters: Mapping[str, Array]
@@ -40,15 +52,24 @@ NEW = Gradients({})
 
 
 class Saved:
-    """What a forward pass keeps for its way back.
+    """The part of a forward pass that the backward pass needs.
 
-    layer   the layer
-    states  a recurrent layer's states after the last step, (num_layers D, B, H), of an LSTM (h, c), which are
-            the caller's; else None
+    It refers to the parameters, which must not change until the backward pass. Input, output, states and
+    lengths may be overwritten. Later passes reuse its memory after it is deleted.
 
-    It refers to the parameters, which must keep their values until the backward pass. Input, output, states
-    and lengths may be overwritten: what the backward pass reads of them is copied. Its memory serves later
-    passes once nothing refers to it.
+    Attributes
+    ----------
+    layer : Layer
+        The layer.
+    states : array, tuple of arrays or None
+        The states of a recurrent layer after the last step, (num_layers D, B, H), of an LSTM (h, c).
+
+    Examples
+    --------
+    >>> import numpy as np, bppsa_cupy as bp
+    >>> y, saved = bp.functional.forward(bp.ReLU(), {}, np.array([[1.0, -1.0]]))
+    >>> saved.layer, saved.states
+    (ReLU(), None)
     """
 
     __slots__ = ("__weakref__", "layer", "pool", "slot", "states")
@@ -59,18 +80,18 @@ class Saved:
 
     @property
     def context(self) -> Context:
-        """The layer's part of the pass."""
+        """The arrays of this pass."""
         return self.slot.ctx
 
     @property
     def forward_ways(self) -> tuple[str, ...]:
-        """How a recurrent layer went over time, and why: a line an inner layer and direction."""
+        """How a recurrent layer ran over time, and why: one line per inner layer and direction."""
         ctx = self.context
         return ctx.forward_ways if isinstance(ctx, RecurrentContext) else ()
 
     @property
     def backward_ways(self) -> tuple[str, ...]:
-        """How it last went back, likewise; empty before `vjp`."""
+        """How its latest backward pass ran, as `forward_ways`; empty before `vjp`."""
         ctx = self.context
         return ctx.backward_ways if isinstance(ctx, RecurrentContext) else ()
 
@@ -91,24 +112,53 @@ def forward(
     keep: bool = True,
     device: str | Device | None = None,
 ) -> tuple[Array, Saved]:
-    """The layer's output for x, and what its way back needs.
+    """Run a layer forward.
 
-    layer       any layer; a recurrent one of either `batch_first`
-    parameters  all of the layer's, by its own names ("weight_ih_l0"), of x's dtype; used where they lie;
-                where a weight has a mask, it is 0 outside of it
-    x           (B, ...), of any shape the layer takes, float32 or float64; sequences (B, T, F), or (T, B, F)
-                where the layer is not batch_first
-    lengths     of sequences, (B,) integers from 1 to T: where each sample ends; recurrent layers alone
-    states      before the first step, (num_layers D, B, H), of an LSTM (h, c); zeros without them; likewise
-    training    the mode, for layers that differ in it
-    buffers     the layer's buffers by name (BatchNorm's running statistics), written in training; without
-                them those of a new layer
-    draw        three integers that a layer's random numbers follow from
-    keep        whether `vjp` may follow; without it a recurrent layer keeps output and last states alone
-    device      "cuda" or "host"; by default where x is
+    Parameters
+    ----------
+    layer : Layer
+        Any layer.
+    parameters : dict of str to array
+        The parameters by the names of the layer ("weight_ih_l0"), in the dtype of x. They are not copied.
+        Pruned weights are 0.
+    x : array, (B, ...)
+        float32 or float64. Sequences are (B, T, F), or (T, B, F) with batch_first=False.
+    lengths : int array, (B,), optional
+        The length of each sequence, from 1 to T. Only for recurrent layers.
+    states : array or tuple of arrays, optional
+        The states before the first step, (num_layers D, B, H), of an LSTM (h, c). Zeros by default.
+    training : bool, default: True
+        Training or evaluation mode.
+    buffers : dict of str to array, optional
+        The buffers of the layer, which training writes. By default those of a new layer.
+    draw : tuple of three int, default: (0, 0, 0)
+        The seed of the random numbers of the layer.
+    keep : bool, default: True
+        Whether `vjp` may follow.
+    device : {"cuda", "host"}, optional
+        The device of x by default.
 
-    Any number of passes may be alive, of equal or other shapes. Raises ShapeError naming what differs,
-    DeviceError where a pass does not fit the memory.
+    Returns
+    -------
+    y : array
+        The output.
+    saved : Saved
+        For `vjp`. Any number of passes may be alive.
+
+    Raises
+    ------
+    ShapeError
+        If arrays do not fit.
+    DeviceError
+        If memory is too small.
+
+    Examples
+    --------
+    >>> import numpy as np, bppsa_cupy as bp
+    >>> weight = np.array([[1.0, 2.0]])
+    >>> y, saved = bp.functional.forward(bp.Linear(2, 1, bias=False), {"weight": weight}, np.ones((3, 2)))
+    >>> y.tolist()
+    [[3.0], [3.0], [3.0]]
     """
     as_instance("forward", "layer", layer, Layer, "a layer, as bp.GRU(3, 20)")  # type: ignore[type-abstract]
     where = get_device(device) if device is not None else device_of(x)
@@ -225,15 +275,37 @@ def vjp(
     input_gradient: bool = True,
     method: str = "auto",
 ) -> Gradients:
-    """The gradients of a pass by parameters, input and first states, from the one by the output.
+    """Run a layer backward: gradients with respect to parameters, input and first states.
 
-    saved            of `forward`; it may go back any number of times
-    gradient         of the output's shape and dtype
-    state_gradients  by the states after the last step, of their shape, an LSTM's (h, c); zeros without them
-    parameter_gradients, input_gradient  what is asked for; the gradients by the states always are
-    method           how a recurrent layer goes over time, as net.backward takes it
+    Parameters
+    ----------
+    saved : Saved
+        Of `forward`. It may run backward any number of times.
+    gradient : array
+        With respect to the output, in its shape and dtype.
+    state_gradients : array or tuple of arrays, optional
+        With respect to the states after the last step. Zeros by default.
+    parameter_gradients, input_gradient : bool, default: True
+        Whether to compute them.
+    method : str, default: "auto"
+        How a recurrent layer runs over time, as for `net.backward`.
 
-    Raises ShapeError naming both shapes or dtypes.
+    Returns
+    -------
+    Gradients
+
+    Raises
+    ------
+    ShapeError
+        If arrays do not fit.
+
+    Examples
+    --------
+    >>> import numpy as np, bppsa_cupy as bp
+    >>> weight = np.array([[1.0, 2.0]])
+    >>> y, saved = bp.functional.forward(bp.Linear(2, 1, bias=False), {"weight": weight}, np.ones((3, 2)))
+    >>> bp.functional.vjp(saved, np.ones((3, 1))).parameters["weight"].tolist()
+    [[3.0, 3.0]]
     """
     as_instance("vjp", "saved", saved, Saved, "what functional.forward gave with the output")
     if not is_one_of(method, WAYS):
@@ -346,12 +418,36 @@ def jacobians(
     path: str = "",
     device: str | Device | None = None,
 ) -> JacobianRecords:
-    """The transposed Jacobians of one layer at x, in evaluation mode: one record, and of a recurrent layer
-    one an inner layer, direction and step; none of a layer that only reshapes.
+    """Compute the transposed Jacobians of one layer in evaluation mode.
 
-    index, path  where the records say that the layer is
-    The other arguments, and the errors for them, are those of `forward`; PassError for a layer that couples
-    the samples of a batch.
+    Parameters
+    ----------
+    layer, parameters, x, lengths, states, buffers, device
+        As for `forward`.
+    index : int, default: 0
+        The number of the layer in the records.
+    path : str, default: ""
+        The path of the layer in the records.
+
+    Returns
+    -------
+    JacobianRecords
+        One record, or one per inner layer, direction and step of a recurrent layer. None for a layer that
+        only reshapes.
+
+    Raises
+    ------
+    ShapeError, DeviceError
+        As `forward`.
+    PassError
+        If the layer couples the samples of a batch.
+
+    Examples
+    --------
+    >>> import numpy as np, bppsa_cupy as bp
+    >>> records = bp.functional.jacobians(bp.ReLU(), {}, np.array([[1.0, -1.0]]))
+    >>> records[0].to_scipy().toarray().tolist()
+    [[1.0, 0.0], [0.0, 0.0]]
     """
     _, saved = forward(
         layer, parameters, x, lengths=lengths, states=states, training=False, buffers=buffers, device=device

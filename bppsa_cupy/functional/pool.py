@@ -151,6 +151,12 @@ def pool_of(layer: Layer) -> Pool:
 
 
 def release_memory() -> None:
-    """Give back the memory that is kept for passes to come, of all layers."""
+    """Free the memory that is cached for later passes of all layers.
+
+    Examples
+    --------
+    >>> import bppsa_cupy as bp
+    >>> bp.functional.release_memory()
+    """
     for pool in list(_pools.values()):
         pool.clear()

@@ -27,20 +27,43 @@ def jacobians(
     lengths: Any = None,
     steps: int | None = None,
 ) -> JacobianRecords:
-    """The transposed Jacobians of every step of a recurrent layer, `jacobians(layer, params, x)`, or of a
-    recurrence of one's own, `jacobians(step, x, h0)`.
+    """Compute the transposed Jacobian of every step of a recurrent layer or of a recurrence.
 
-    layer   one of bppsa_cupy.jax; params, x, state and lengths are those of its call. There is a record a
-            step, inner layer and direction
-    step    h_next = step(x_t, h), which JAX can trace; its Jacobians by h are taken by jax.vjp
-    x       of a step: (T, B, ...), or (T, ...) where h0 has no batch; None for a step without inputs,
-            h_next = step(h)
-    h0      the state before the first step, (B, S), or (S,) without a batch, or a pytree of such arrays,
-            which are one state, in the order of jax.tree.leaves; of one dtype, float32 or float64
-    steps   the number of steps without inputs
+    Call it as ``jacobians(layer, params, x)`` or as ``jacobians(step, x, h0)``.
 
-    Values lie on the host. Raises ShapeError for what does not fit, and PassError for a step that couples the
-    samples.
+    Parameters
+    ----------
+    function : layer of bppsa_cupy.jax, or callable
+        A layer has one record per step, inner layer and direction. A callable is ``h_next = step(x_t, h)``;
+        JAX must be able to trace it.
+    given : dict or array
+        The params of a layer, or the inputs of a step: (T, B, ...), or (T, ...) if h0 has no batch. None for
+        a step without inputs, ``h_next = step(h)``.
+    x : array or pytree
+        The input of a layer, or h0 of a step: (B, S), (S,), or a pytree of such arrays, float32 or float64.
+    state, lengths : optional
+        As in a call of the layer.
+    steps : int, optional
+        The number of steps without inputs.
+
+    Returns
+    -------
+    JacobianRecords
+        The values are on the host.
+
+    Raises
+    ------
+    ShapeError
+        If arrays do not fit.
+    PassError
+        If the step couples the samples.
+
+    Examples
+    --------
+    >>> import jax.numpy as jnp, bppsa_cupy.jax as bj
+    >>> records = bj.jacobians(lambda x, h: jnp.tanh(x + h / 2), jnp.zeros((3, 2)), jnp.zeros(2))
+    >>> records.dense()[0, 0].tolist()
+    [[0.5, 0.0], [0.0, 0.5]]
     """
     if isinstance(function, OverTime):
         return _of_layer(function, given, x, state, lengths)

@@ -25,9 +25,18 @@ _layers: WeakValueDictionary[str, layers.Recurrent] = WeakValueDictionary()
 
 
 class OverTime:
-    """What all functions here share. They are hashable, and equal where their arguments are.
+    """Base class of the pure functions. Functions with equal arguments are equal and have equal hashes.
 
-    layer  the engine's
+    Parameters
+    ----------
+    *arguments, **options
+        As for the layer of this name in bppsa_cupy. batch_first is True by default.
+
+    Examples
+    --------
+    >>> import bppsa_cupy.jax as bj
+    >>> bj.GRU(3, 4) == bj.GRU(3, 4)
+    True
     """
 
     engine: ClassVar[type[layers.Recurrent]]
@@ -38,11 +47,19 @@ class OverTime:
         self.layer = _layers.setdefault(repr(layer), layer)
 
     def init(self, key: Any, dtype: Any = None) -> dict[str, jax.Array]:
-        """Fresh parameters by PyTorch's names ("weight_ih_l0"), of its shapes and from its distribution:
-        uniform in ±1/sqrt(H), with heads the recurrent weights in ±1/sqrt(H / heads).
+        """Draw fresh parameters, with the names, shapes and distribution of PyTorch: uniform in ±1/sqrt(H).
 
-        key    of jax.random; jax.vmap over keys makes parameters of many functions
-        dtype  float32 or float64; by default JAX's for floats
+        Parameters
+        ----------
+        key : jax.random key
+            jax.vmap over keys makes the parameters of many functions.
+        dtype : float32 or float64, optional
+            The default is the default float type of JAX.
+
+        Returns
+        -------
+        dict of str to jax.Array
+            The parameters, as "weight_ih_l0".
         """
         shapes = self.layer.parameter_shapes()
         wanted = jnp.result_type(float) if dtype is None else dtype
@@ -55,18 +72,33 @@ class OverTime:
     def __call__(
         self, params: Mapping[str, Any], x: Any, state: Any = None, *, lengths: Any = None
     ) -> tuple[jax.Array, Any]:
-        """Output, and the state after the last step.
+        """Compute outputs and last states of sequences.
 
-        params   as `init` makes them; of one dtype, float32 or float64
-        x        (B, T, F), or (T, B, F) where not batch_first, or (T, F) without a batch; of their dtype
-        state    before the first step, (num_layers D, B, H), of an LSTM (h, c), of a cell as many as it has
-                 states, complex where the layer's is; without a batch (num_layers D, H); zeros without it
-        lengths  (B,) integers from 1 to T, where each sample ends; one integer without a batch. Later steps
-                 leave the state as it is and put out 0
+        Parameters
+        ----------
+        params : dict of str to array
+            As `init` makes them, float32 or float64.
+        x : array
+            (B, T, F), (T, B, F) with batch_first=False, or (T, F) without a batch, in the dtype of params.
+        state : array or tuple of arrays, optional
+            The states before the first step, (num_layers D, B, H), or (num_layers D, H) without a batch. An
+            LSTM uses (h, c). Complex if the states of the layer are. Zeros by default.
+        lengths : int array, (B,), optional
+            The length of each sequence, from 1 to T. Later steps keep the state and output 0.
 
-        Output is (B, T, D H), of a state space (B, T, D F), with outputs="last" (B, D H or D F), in x's
-        layout. Raises ShapeError naming both sides. Where JAX traces lengths they are looked at when the pass
-        runs: JAX raises its own error then, in which ours stands.
+        Returns
+        -------
+        output : jax.Array
+            (B, T, D H), or (B, D H) with outputs="last", in the layout of x. State spaces have F in place of
+            H.
+        state : jax.Array or tuple
+            The states after the last step.
+
+        Raises
+        ------
+        ShapeError
+            If arrays do not fit. Traced lengths are checked when the pass runs; JAX then raises its own error
+            with this message.
         """
         layer, x = self.layer, jnp.asarray(x)
         check_sequence(layer, x)
@@ -108,27 +140,65 @@ def _made(kind: type[OverTime], layer: layers.Recurrent) -> OverTime:
 
 
 class RNN(OverTime):
-    """Elman's layer; arguments are those of `bp.RNN`: PyTorch's, but for batch_first=True."""
+    """Elman's layer as a pure function. Arguments as for `bp.RNN`.
+
+    Examples
+    --------
+    >>> import jax, bppsa_cupy.jax as bj
+    >>> rnn = bj.RNN(3, 4)
+    >>> y, h = rnn(rnn.init(jax.random.key(0)), jax.numpy.ones((2, 7, 3)))
+    >>> y.shape, h.shape
+    ((2, 7, 4), (1, 2, 4))
+    """
 
     engine = layers.RNN
 
 
 class GRU(OverTime):
-    """Gated recurrent units; arguments are those of `bp.GRU`: PyTorch's, but for batch_first=True."""
+    """Gated recurrent units as a pure function. Arguments as for `bp.GRU`.
+
+    Examples
+    --------
+    >>> import jax, bppsa_cupy.jax as bj
+    >>> gru = bj.GRU(3, 4)
+    >>> y, h = gru(gru.init(jax.random.key(0)), jax.numpy.ones((2, 7, 3)))
+    >>> y.shape, h.shape
+    ((2, 7, 4), (1, 2, 4))
+    """
 
     engine = layers.GRU
 
 
 class LSTM(OverTime):
-    """Long short-term memory, whose state is (h, c); arguments are those of `bp.LSTM`: PyTorch's, but for
-    batch_first=True."""
+    """Long short-term memory as a pure function. Arguments as for `bp.LSTM`.
+
+    Examples
+    --------
+    >>> import jax, bppsa_cupy.jax as bj
+    >>> lstm = bj.LSTM(3, 4)
+    >>> y, (h, c) = lstm(lstm.init(jax.random.key(0)), jax.numpy.ones((2, 7, 3)))
+    >>> y.shape, c.shape
+    ((2, 7, 4), (1, 2, 4))
+    """
 
     engine = layers.LSTM
 
 
 class CellLayer(OverTime):
-    """A layer whose unit does what a `bp.Cell` says; arguments are `bp.CellLayer`'s, the
-    cell first. Raises ShapeError for a linear cell, which `LinearCellLayer` takes."""
+    """A function whose unit computes the step of a `bp.Cell`. Arguments as for `bp.CellLayer`.
+
+    Raises
+    ------
+    ShapeError
+        For a linear cell: use `LinearCellLayer`.
+
+    Examples
+    --------
+    >>> import jax, bppsa_cupy as bp, bppsa_cupy.jax as bj
+    >>> layer = bj.CellLayer(bp.Cell.built_in("mgu"), 3, 4)
+    >>> layer(layer.init(jax.random.key(0)), jax.numpy.ones((2, 7, 3)))[0].shape
+    (2, 7, 4)
+    """
 
     engine = layers.CellLayer
 

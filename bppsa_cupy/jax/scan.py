@@ -22,15 +22,34 @@ from bppsa_cupy.timescan.linear_scan import REAL_OF, fill_states
 def linear_scan(
     a: Any, b: Any, h0: Any = None, reverse: bool = False, lengths: Any = None, resets: Any = None
 ) -> jax.Array:
-    """The states h_t = a_t h_{t-1} + b_t, elementwise, of all steps: `bp.linear_scan` of JAX's arrays,
-    under jit, vmap, grad and jvp, of any order.
+    """Compute the states h_t = a_t h_{t-1} + b_t of all steps, elementwise.
 
-    a  (B, T, H), or with 1 in place of B or T what serves all; (T, H) and (H,) too
-    b  (B, T, H), float32, float64, complex64 or complex128; h0 (B, H); all of one dtype
-    reverse, lengths (B,), resets (T,) or (B, T) of bools: as `bp.linear_scan` has them; traced lengths are
-             looked at when the scan runs
+    Parameters
+    ----------
+    a : array
+        (B, T, H), with 1 in place of B or T to share values, or (T, H) or (H,).
+    b : array, (B, T, H)
+        float32, float64, complex64 or complex128.
+    h0 : array, (B, H), optional
+        The state before the first step. Zeros by default.
+    reverse, lengths, resets
+        As for `bp.linear_scan`. Traced lengths are checked when the scan runs.
 
-    Raises ShapeError naming both sides.
+    Returns
+    -------
+    jax.Array, (B, T, H)
+        The states. jit, vmap, grad and jvp of any order apply.
+
+    Raises
+    ------
+    ShapeError
+        If arrays do not fit. The message names both sides.
+
+    Examples
+    --------
+    >>> import jax.numpy as jnp, bppsa_cupy.jax as bj
+    >>> bj.linear_scan(jnp.full(1, 0.5), jnp.ones((1, 3, 1))).ravel().tolist()
+    [1.0, 1.5, 1.75]
     """
     a, b = jnp.asarray(a), jnp.asarray(b)
     if b.ndim != 3 or np.dtype(b.dtype) not in REAL_OF:

@@ -135,19 +135,38 @@ class Boundary:
 
 
 class Placement:
-    """The stages of a network by a pipeline placement vector (the paper's section 3).
+    """The stages of a network, cut by a pipeline placement vector (section 3 of the paper).
 
-    net  a Sequential, or its architecture
-    ppv  (p_1, …, p_K): a pair of pipeline registers stands after each counted layer p_k. Layers are counted
-         from 1, as the paper does: convolutions, linear and recurrent layers; all else belongs to the counted
-         layer before it. A cut inside a residual block carries the block's input along; the shortcut is in
-         the stage where the block ends. () is no cut: one stage
+    Parameters
+    ----------
+    net : Sequential or Architecture
+        The network.
+    ppv : sequence of int, or int
+        (p_1, …, p_K): a cut after each counted layer p_k. Convolutions, linear and recurrent layers are
+        counted from 1. Every other layer belongs to the counted layer before it. () makes one stage.
 
-    stages      the items of each stage, in order
-    boundaries  what enters each stage; of the first one, the network's input
+    Attributes
+    ----------
+    stages : tuple
+        The layers of each stage, in order.
+    boundaries : tuple
+        The tensors that enter each stage.
 
-    Raises BppsaError, which lists the counted layers, for a vector that does not increase or lies outside of
-    1 to L − 1.
+    Raises
+    ------
+    BppsaError
+        If the vector does not increase, or leaves 1 to L − 1. The message lists the counted layers.
+
+    Notes ----- A cut inside a residual block also sends the input of the block. The shortcut is in the stage
+    where the block ends.
+
+    Examples
+    --------
+    >>> import bppsa_cupy as bp
+    >>> net = bp.Sequential([bp.Linear(3, 4), bp.ReLU(), bp.Linear(4, 2)], input_shape=(3,), device="host")
+    >>> placement = bp.Placement(net, (1,))
+    >>> len(placement.stages), placement.weights
+    (2, (16, 10))
     """
 
     def __init__(self, net: Sequential | Architecture, ppv: Sequence[int] | int) -> None:
@@ -195,28 +214,28 @@ class Placement:
 
     @cached_property
     def parameter_names(self) -> tuple[tuple[str, ...], ...]:
-        """By stage, the names of its parameters: together those of the network, in their order."""
+        """Per stage, the names of its parameters, in the order of the network."""
         return tuple(tuple(name for item in items for name in item.parameter_names) for items in self.stages)
 
     @cached_property
     def buffer_names(self) -> tuple[tuple[str, ...], ...]:
-        """By stage, the names of its buffers."""
+        """Per stage, the names of its buffers."""
         return tuple(tuple(name for item in items for name in item.buffer_names) for items in self.stages)
 
     @cached_property
     def weights(self) -> tuple[int, ...]:
-        """By stage, the number of parameters."""
+        """Per stage, the number of parameters."""
         shapes = self.architecture.parameter_shapes()
         return tuple(sum(math.prod(shapes[name]) for name in names) for names in self.parameter_names)
 
     @property
     def stale_share(self) -> float:
-        """The paper's percentage of stale weights as a fraction: the weights before the last cut of all."""
+        """The fraction of stale weights of the paper: the share of weights before the last cut."""
         total = sum(self.weights)
         return sum(self.weights[:-1]) / total if total else 0.0
 
     def describe(self, stage: int) -> str:
-        """The counted layers of a stage, for a reader: "1 to 7"."""
+        """Return the counted layers of a stage as text: "1 to 7"."""
         bounds = (0, *self.ppv, len(self.counted))
         first, last = bounds[stage] + 1, bounds[stage + 1]
         return f"{first} to {last}" if first < last else f"{last}" if last else "none"
@@ -226,8 +245,32 @@ class Placement:
 
 
 def balanced_ppv(net: Sequential, cuts: int) -> tuple[int, ...]:
-    """The placement of so many cuts whose heaviest stage has the fewest multiply-adds. Raises BppsaError
-    where the network has too few counted layers."""
+    """Find the placement whose largest stage has the fewest multiply-adds.
+
+    Parameters
+    ----------
+    net : Sequential
+        The network.
+    cuts : int
+        The number of cuts K.
+
+    Returns
+    -------
+    tuple of int
+        For `Placement` and `Pipeline`.
+
+    Raises
+    ------
+    BppsaError
+        If the network has too few counted layers.
+
+    Examples
+    --------
+    >>> import bppsa_cupy as bp
+    >>> net = bp.Sequential([bp.Linear(3, 4), bp.ReLU(), bp.Linear(4, 2)], input_shape=(3,), device="host")
+    >>> bp.balanced_ppv(net, 1)
+    (1,)
+    """
     as_instance("balanced_ppv", "a network", net, Sequential, "a Sequential", error=BppsaError)
     cuts = as_integer("balanced_ppv", "cuts", cuts, error=BppsaError)
     architecture = net.architecture

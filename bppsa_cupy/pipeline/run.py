@@ -29,28 +29,44 @@ RELAY = 1
 
 
 class Pipeline:
-    """A network cut into stages, which batches of training go through by a schedule; `train` takes it in
-    place of the network.
+    """A network cut into stages, for pipelined training. Pass it to `train` in place of the network.
 
-    net        a Sequential. Without a group it is trained itself; with one every rank gives the same, of the
-               same seed or state, and `network` is this rank's part
-    ppv        where it is cut, as `Placement` takes it: K cuts make K + 1 stages
-    schedule   one of SCHEDULES: "stale" (the paper's section 3), "none" (non-pipelined), "gpipe", "1f1b",
-               "pipedream", "stale-1f1b"
-    group      of K + 1 ranks, one per stage, which run at the same time; None runs all stages in this
-               process, with the same values
-    micro_batches  of a batch, for schedules that have them: they differ by one sample at most, and weigh by
-               their size
-    non_pipelined_after  steps after which training goes on by the schedule "none" (the paper's section 4,
-               hybrid training); None for no such end
-    trace      a list, which gets a row of every action: see `execution.TraceRow`
+    Parameters
+    ----------
+    net : Sequential
+        The network. Without a group the pipeline trains this network. With a group every rank passes the same
+        network, and `network` is the part of this rank.
+    ppv : sequence of int, or int
+        The cuts, as for `Placement`. K cuts make K + 1 stages.
+    schedule : {"stale", "none", "gpipe", "1f1b", "pipedream", "stale-1f1b"}
+        "stale" is section 3 of the paper, "none" runs one batch at a time.
+    group : Group, optional
+        K + 1 ranks, one per stage. None runs all stages in this process, with the same values.
+    micro_batches : int, default: 1
+        Per batch, for "gpipe" and "1f1b". Their sizes differ by at most one sample.
+    non_pipelined_after : int, optional
+        Steps after which the schedule becomes "none" (section 4 of the paper, hybrid training).
+    trace : list, optional
+        Gets one row per action.
 
-    Each epoch, and each change of the schedule, begins and ends with an empty pipeline. Where an error breaks
-    a run off, stages may be at different steps. The pipeline then raises BppsaError: make another one, and
-    load a checkpoint.
+    Raises
+    ------
+    BppsaError
+        If arguments do not fit.
+    DistributedError
+        If the group has another number of ranks.
 
-    Raises BppsaError for arguments that do not fit, and DistributedError where there are not as many ranks;
-    with a group it is collective.
+    Notes ----- Each epoch, and each change of the schedule, begins and ends with an empty pipeline. An error
+    may leave the stages at different steps: make another pipeline and load a checkpoint. With a group the
+    class is collective.
+
+    Examples
+    --------
+    >>> import bppsa_cupy as bp
+    >>> net = bp.Sequential([bp.Linear(3, 4), bp.ReLU(), bp.Linear(4, 2)], input_shape=(3,), device="host")
+    >>> pipeline = bp.Pipeline(net, (1,), schedule="1f1b", micro_batches=2)
+    >>> pipeline.stages
+    2
     """
 
     def __init__(
@@ -92,7 +108,7 @@ class Pipeline:
 
     @property
     def stages(self) -> int:
-        """K + 1."""
+        """The number of stages, K + 1."""
         return len(self.placement.stages)
 
     def check(self, optimizer: Optimizer, settings: Settings, batch_size: int) -> None:
@@ -122,7 +138,7 @@ class Pipeline:
             )
 
     def schedule_at(self, step: int) -> str:
-        """The name of the schedule that the step after `step` goes by."""
+        """Return the schedule of the step after `step`."""
         over = self.non_pipelined_after is not None and step >= self.non_pipelined_after
         return "none" if over else self.schedule
 

@@ -19,13 +19,26 @@ MOST_RANKS = 1 << 20
 
 @dataclass(frozen=True)
 class Partition:
-    """Contiguous parts of a row of items, one a rank: rank r owns the items bounds[r] <= i < bounds[r + 1].
+    """Contiguous parts of a sequence of items, one per rank.
 
-    Items are the layers of a network, from the first on, or the matrices of a chain.
+    Items are the layers of a network, or the matrices of a chain. Rank r owns the items i with
+    bounds[r] <= i < bounds[r + 1]. Two equal bounds give a rank no items.
 
-    bounds  (ranks + 1,) integers that do not fall, from 0 to the number of items
+    Parameters
+    ----------
+    bounds : tuple of int, (ranks + 1,)
+        Increasing or equal, from 0 to the number of items.
 
-    A rank whose two bounds are equal owns nothing. Raises PlanError for bounds of another kind.
+    Raises
+    ------
+    PlanError
+        For other bounds.
+
+    Examples
+    --------
+    >>> import bppsa_cupy as bp
+    >>> bp.Partition.balanced([5, 1, 1, 5], ranks=2)
+    Partition(bounds=(0, 2, 4))
     """
 
     bounds: tuple[int, ...]
@@ -43,7 +56,7 @@ class Partition:
 
     @classmethod
     def equal(cls, items: int, ranks: int) -> Partition:
-        """Parts of equal numbers of items, or one more: rank r begins with item ⌊r·items/ranks⌋.
+        """Split items into parts of equal number, up to 1: rank r begins with item ⌊r·items/ranks⌋.
 
         Raises PlanError below one rank.
         """
@@ -53,13 +66,25 @@ class Partition:
 
     @classmethod
     def balanced(cls, weights: Sequence[float] | np.ndarray, ranks: int) -> Partition:
-        """Parts of about equal weight: the heaviest is as light as contiguous parts allow.
+        """Split items into parts of about equal weight. The heaviest part is as light as possible.
 
-        weights  (items,) of each item, not negative: its multiply-adds, seconds or bytes
+        Parameters
+        ----------
+        weights : array, (items,)
+            Multiply-adds, seconds or bytes per item, not negative.
+        ranks : int
+            The number of parts.
 
-        Of the partitions with that heaviest part, one with the least sum of squared parts; no part is empty
-        while there are items enough. Raises PlanError below one rank, and for a weight that is negative or
-        not finite.
+        Returns
+        -------
+        Partition
+            Among the partitions with the lightest heaviest part, one with the least sum of squares. No part
+            is empty if there are enough items.
+
+        Raises
+        ------
+        PlanError
+            Below one rank, or for a weight that is negative or not finite.
         """
         ranks = as_integer("a partition", "ranks", ranks, 1, MOST_RANKS, error=PlanError)
         given = as_plain_array("a partition", "weights", weights, error=PlanError)

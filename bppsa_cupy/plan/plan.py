@@ -36,18 +36,38 @@ from bppsa_cupy.plan.sizes import ChainSizes
 
 @dataclass(frozen=True, eq=False)
 class Plan:
-    """The schedules and products of a network's chains.
+    """The schedules and products of a network's chains. Made by `net.plan`.
 
-    network      its geometry, as JSON holds it
-    fingerprint  SHA-256 of geometry and masks
-    batch_size   samples the buffers will hold
-    workers      the steps' workers are numbered for
-    itemsize     bytes of a value the memory was reckoned with; the maps do not depend on it
-    chains       one a run of layers, from the first run to the last, those inside of residual blocks in place
-    left_out     schedules that did not fit the memory limit -> the bytes they would take
-    partition    which layers each rank owns, where the plan is for ranks; they are its workers then
+    Attributes
+    ----------
+    network : dict
+        The geometry of the network, as JSON stores it.
+    fingerprint : str
+        SHA-256 of geometry and masks.
+    batch_size : int
+        The largest batch that the buffers hold.
+    workers : int
+        The number of workers of the schedules.
+    itemsize : int
+        The bytes per value of the memory estimate.
+    chains : tuple of ChainPlan
+        One per run of layers, in order, including those inside residual blocks. All have the same schedules.
+    left_out : dict of str to int
+        Schedules that exceed the memory limit, and the bytes they need.
+    partition : Partition or None
+        The layers of each rank.
 
-    Law: save and load give an equal plan. All chains have the same schedules.
+    Notes
+    -----
+    Law: save and load give an equal plan.
+
+    Examples
+    --------
+    >>> import bppsa_cupy as bp
+    >>> net = bp.Sequential([bp.Linear(4, 3), bp.Tanh()], input_shape=(4,), device="host")
+    >>> plan = net.plan(batch_size=8)
+    >>> plan.batch_size, "blelloch" in plan.schedules
+    (8, True)
     """
 
     network: Mapping[str, Any]
@@ -65,9 +85,9 @@ class Plan:
         return tuple(self.chains[0].schedules) if self.chains else ()
 
     def schedule(self, chain_index: int, name: str) -> Schedule:
-        """The schedule called `name` of one chain.
+        """Return the schedule called `name` of one chain.
 
-        Raises PlanError, naming the way to a plan that has it, where this one does not.
+        Raises PlanError, with the way to a plan that has it, if it is missing.
         """
         chain = self.chains[chain_index]
         if name in chain.schedules:
@@ -81,21 +101,23 @@ class Plan:
         )
 
     def placement(self, chain_index: int, name: str) -> RankSchedule:
-        """Where the steps of a schedule of a plan over ranks run, and its messages. Raises PlanError."""
+        """Return the ranks and messages of a schedule of a plan over ranks. Raises PlanError."""
         if self.partition is None:
             raise PlanError("the plan is for one rank: build it with --ranks P, or net.plan(partition=…)")
         owners = self.chains[chain_index].chain.owners(self.partition)
         return place(self.schedule(chain_index, name), owners, self.partition.ranks)
 
     def check(self, geometry: Mapping[str, Any], what: str = "network") -> None:
-        """Raise PlanMismatchError, naming what differs, unless the plan is of this geometry."""
+        """Raise PlanMismatchError, naming the difference, if the plan belongs to another geometry."""
         if self.fingerprint != fingerprint(geometry):
             found = differences(self.network, geometry) or ["its fingerprint is not that of what it says"]
             raise PlanMismatchError(f"the plan was made for another {what}: {'; '.join(found)}")
 
     def bytes(self, name: str, batch_size: int | None = None) -> int:
-        """Bytes that a scan by schedule `name` takes with the gradient by the input: values for a batch,
-        patterns and maps; over ranks on the fullest one of each chain."""
+        """Estimate the bytes of a scan with the input gradient by schedule `name`: values, patterns and maps.
+
+        Over ranks it is the estimate of the fullest rank of each chain.
+        """
         batch = self.batch_size if batch_size is None else batch_size
         batch = as_integer("plan", "batch_size", batch, 1, error=PlanError)
         return sum(
@@ -104,8 +126,11 @@ class Plan:
         )
 
     def critical_paths(self, batch_size: int) -> dict[str, int]:
-        """Multiply-adds on the critical path of each method for a batch: "bp" runs one VJP after another;
-        the plan's schedules run on its workers or ranks, and are left out for a batch beyond the plan's."""
+        """Return the multiply-adds on the critical path of each method for a batch.
+
+        "bp" runs one VJP after another. Schedules run on the workers or ranks of the plan. A batch larger
+        than that of the plan leaves them out.
+        """
         batch_size = as_integer("plan", "batch_size", batch_size, 1, error=PlanError)
         both = [(chain, self._budget(chain, batch_size, self.workers)) for chain in self.chains]
         found = {"bp": sum(vjp_multiply_adds(chain.chain, budget) for chain, budget in both)}
@@ -123,14 +148,14 @@ class Plan:
         return Budget(batch_size, self.itemsize, self.partition.ranks, owners=owners)
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the plan to an HDF5 file, whole or not at all. Raises PlanError where that fails."""
+        """Write the plan to an HDF5 file. An existing file stays if writing fails. Raises PlanError."""
         write_plan(path, vars(self))
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Plan:
-        """Read a plan that `save` wrote, everything checked.
+        """Read and check a plan that `save` wrote.
 
-        Raises PlanError naming what is broken.
+        Raises PlanError if the file is broken.
         """
         return cls(**read_plan(path))
 

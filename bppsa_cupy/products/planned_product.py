@@ -55,13 +55,29 @@ class Program:
 class PlannedProduct:
     """The product of two or more sparse matrices, planned once for their patterns.
 
-    factors          the patterns of the factors, in order
-    pattern          of the product: every entry that has a term, or that was asked for, whatever its value
-    out_format       "csr", "csc" or "bsr": the order of the product's values
-    multiplications  the products of two that are computed, in order; the last one gives the product
-    multiply_adds    of one sample
+    Made by `plan_product`, `plan_gram` or `PlannedProduct.load`.
 
-    `product(a, b)` computes values. Made by `plan_product`, `plan_gram` or `PlannedProduct.load`.
+    Attributes
+    ----------
+    factors : tuple of Pattern
+        The patterns of the factors, in order.
+    pattern : Pattern
+        The pattern of the product: every entry with a term, or of the mask, whatever its value.
+    out_format : {"csr", "csc", "bsr"}
+        The order of the values of the product.
+    multiplications : tuple
+        The products of two factors, in order. The last one gives the product.
+    multiply_adds : int
+        Per sample.
+
+    Examples
+    --------
+    >>> import scipy.sparse, bppsa_cupy as bp
+    >>> a = scipy.sparse.csr_array([[1.0, 2.0], [0.0, 3.0]])
+    >>> product = bp.plan_product(a, a)
+    >>> values = product(a.data, 10 * a.data)
+    >>> product.to_scipy(values).toarray().tolist()
+    [[10.0, 80.0], [0.0, 90.0]]
     """
 
     def __init__(
@@ -84,29 +100,40 @@ class PlannedProduct:
 
     @property
     def multiply_adds(self) -> int:
-        """Multiplications of two numbers, of one sample."""
+        """Multiply-adds per sample."""
         return sum(multiplication.multiply_adds for multiplication in self.multiplications)
 
     def __call__(self, *values: Any, out: Array | None = None) -> Array:
-        """The product's values for these of the factors, in the order of the data of `to_scipy(values)`.
+        """Compute the values of the product.
 
-        values  of each factor (nnz,), one set for every sample, or (nnz, B): in the order of the `data` of
-                the matrix that was planned, else of the pattern. From NumPy, CuPy or anything with DLPack,
-                copied where not C-contiguous. Or a matrix of SciPy
-                or cupyx of any format, a JacobianRecord or a (Pattern, values) pair, whose pattern is
-                compared with the planned one: one of SciPy in the format and order that was planned by the
-                bytes of its indices, others by their digest once they are sorted
-        out     where the product goes, C-contiguous and apart from all values; a new array without it, which
-                costs the time to take its memory
+        Parameters
+        ----------
+        *values : array, matrix, JacobianRecord or (Pattern, values)
+            One per factor. Arrays are (nnz,) to share values across the batch, or (nnz, B), in the order of
+            the `data` of the planned matrix, or of its pattern. NumPy, CuPy and DLPack arrays are accepted.
+            Matrices of SciPy or cupyx must have the planned pattern, which is compared; the planned format is
+            the fastest.
+        out : array, optional
+            Where to write the product: C-contiguous, and apart from all values.
 
-        Returns `out`: (nnz of `pattern`,) where every factor has one set of values, else (nnz, B), on the
-        device that holds the values, or the one that was asked for. Integers and booleans count as float64;
-        the dtype is float32 or float64 by NumPy's promotion. On CUDA the call does not wait.
+        Returns
+        -------
+        array, (nnz,) or (nnz, B)
+            In the order of the data of `to_scipy(values)`, on the device of the values or of the plan.
+            Integers and booleans count as float64; the dtype is float32 or float64 by the promotion of NumPy.
+            On CUDA the call does not wait.
 
-        Law: for each sample the product of the factors' matrices, in the same bits at every call; entries
-        that cancel are stored zeros. Raises ShapeError where values or `out` do not fit, PlanMismatchError
-        where a matrix has another pattern, DeviceError where arrays are on several devices, or where this
-        process cannot run kernels.
+        Raises
+        ------
+        ShapeError
+            If values or `out` do not fit.
+        PlanMismatchError
+            If a matrix has another pattern.
+        DeviceError
+            If arrays are on several devices, or this process cannot run kernels.
+
+        Notes ----- Law: per sample, the product of the matrices of the factors, with the same bits at every
+        call. Entries that cancel are stored zeros.
         """
         device, arrays, batch, shape = self._taken(values)
         if out is None:
@@ -123,13 +150,25 @@ class PlannedProduct:
         return out
 
     def bind(self, *values: Array, out: Array) -> Launch:
-        """A call without arguments that computes the product of what these arrays hold by then, into `out`.
+        """Return a function without arguments that computes the product of the current contents of arrays.
 
-        For loops that write new values in place: it checks nothing, and of a small product the checks are
-        most of the time. On CUDA it is a graph from the second call on. The arrays are kept alive.
+        It is for loops that write new values in place. It checks nothing, which saves most of the time of a
+        small product. On CUDA it is a graph from the second call on.
 
-        values, out  as a call takes them, but arrays of the product's device and dtype, C-contiguous: nothing
-                     is copied. Raises ShapeError for others, and what a call raises.
+        Parameters
+        ----------
+        *values, out : array
+            As for a call, but C-contiguous arrays of the device and dtype of the product. Nothing is copied;
+            the function keeps the arrays alive.
+
+        Returns
+        -------
+        callable
+
+        Raises
+        ------
+        ShapeError
+            For other arrays, and as a call.
         """
         device, arrays, batch, shape = self._taken(values)
         for name, array, given in zip(self._names, arrays, values, strict=True):
@@ -188,11 +227,24 @@ class PlannedProduct:
         return room
 
     def to_scipy(self, values: Array, sample: int = 0) -> Any:
-        """The product's matrix for one sample, in `out_format`: a copy with sorted indices, of SciPy's matrix
-        classes if the first factor was of these, else of its array classes.
+        """Return the product of one sample as a matrix in `out_format`, a copy with sorted indices.
 
-        values  as a call returns them, (nnz,) or (nnz, B); `sample` is from 0 to B - 1
-        Raises ShapeError where they do not fit.
+        Parameters
+        ----------
+        values : array, (nnz,) or (nnz, B)
+            As a call returns them.
+        sample : int, default: 0
+            From 0 to B - 1.
+
+        Returns
+        -------
+        SciPy matrix or array
+            A matrix if the first factor was one, else a sparse array.
+
+        Raises
+        ------
+        ShapeError
+            If the values do not fit.
         """
         nnz = self.pattern.nnz
         if getattr(values, "ndim", 0) not in (1, 2) or values.shape[0] != nnz:
@@ -225,18 +277,18 @@ class PlannedProduct:
         self.__dict__.update(state, _device=None if device is None else get_device(device))
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the plan, with the order of each factor's values, to an HDF5 file.
+        """Write the plan, with the order of the values of each factor, to an HDF5 file.
 
-        An earlier file of that name stays if writing fails. Raises PlanError.
+        An existing file stays if writing fails. Raises PlanError.
         """
         write_product_file(path, self._given, self.multiplications, self.out_format, self.pattern)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str], device: str | Device | None = None) -> PlannedProduct:
-        """Read a product that `save` wrote, everything checked.
+        """Read and check a product that `save` wrote.
 
-        device   as in `plan_product`
-        Raises PlanError naming what is broken, DeviceError where the device is missing.
+        Takes the `device` of `plan_product`. Raises PlanError if the file is broken, DeviceError if the
+        device is missing.
         """
         return cls(*read_product_file(path), device)
 

@@ -16,14 +16,14 @@ from bppsa_cupy.records.record import JacobianRecord
 
 
 def end_to_end(records: Sequence[JacobianRecord], *, sample: int = 0) -> LinearOperator:
-    """The Jacobian of the output with respect to the input, as an operator that forms no product.
+    """Return the Jacobian of a network's output with respect to its input, as a linear operator.
 
     Parameters
     ----------
     records : sequence of JacobianRecord
-        Those of all layers in order. Residual blocks may be among them, recurrent layers not. Batch
-        normalisation has records in evaluation mode only.
-    sample : int, default 0
+        Of all layers in order. Residual blocks are allowed, recurrent layers are not. Batch normalization has
+        records in evaluation mode only.
+    sample : int, default: 0
         The sample of the batch.
 
     Returns
@@ -34,12 +34,16 @@ def end_to_end(records: Sequence[JacobianRecord], *, sample: int = 0) -> LinearO
     Raises
     ------
     ShapeError
-        Where the records are no chain of layers and blocks.
+        If the records are no chain of layers and blocks.
 
     Examples
     --------
-    >>> operator = bp.end_to_end(net.transposed_jacobians())
-    >>> largest = scipy.sparse.linalg.svds(operator, 10, return_singular_vectors=False)
+    >>> import numpy as np, bppsa_cupy as bp
+    >>> layers = [bp.Linear(3, 4), bp.ReLU(), bp.Linear(4, 2)]
+    >>> net = bp.Sequential(layers, input_shape=(3,), device="host")
+    >>> y = net.forward(np.ones((1, 3), np.float32))
+    >>> bp.end_to_end(net.transposed_jacobians()).shape
+    (2, 3)
     """
     return _chain(_blocks("end_to_end", records, sample))
 
@@ -47,7 +51,7 @@ def end_to_end(records: Sequence[JacobianRecord], *, sample: int = 0) -> LinearO
 def depth_singular_values(
     records: Sequence[JacobianRecord], *, count: int | None = None, sample: int = 0
 ) -> list[np.ndarray]:
-    """The singular values of the Jacobian of each layer's or residual block's output by the network's input.
+    """Compute the singular values of the Jacobian of each layer or block output with respect to the input.
 
     Parameters
     ----------
@@ -59,8 +63,8 @@ def depth_singular_values(
     Returns
     -------
     list of ndarray
-        Per layer or block the singular values, largest first. Their ratio ``s[0] / s[-1]`` is the condition
-        number.
+        Per layer or residual block the singular values, largest first. Their ratio ``s[0] / s[-1]`` is the
+        condition number.
 
     Raises
     ------
@@ -69,8 +73,12 @@ def depth_singular_values(
 
     Examples
     --------
-    >>> spectra = bp.depth_singular_values(net.transposed_jacobians())
-    >>> conditions = [s[0] / s[-1] for s in spectra]
+    >>> import numpy as np, bppsa_cupy as bp
+    >>> layers = [bp.Linear(3, 4), bp.ReLU(), bp.Linear(4, 2)]
+    >>> net = bp.Sequential(layers, input_shape=(3,), device="host")
+    >>> y = net.forward(np.ones((1, 3), np.float32))
+    >>> [len(s) for s in bp.depth_singular_values(net.transposed_jacobians())]
+    [3, 3, 2]
     """
     owner = "depth_singular_values"
     blocks = _blocks(owner, records, sample)

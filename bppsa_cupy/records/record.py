@@ -21,24 +21,45 @@ _RECURRENT = re.compile(r"\w+ l(\d+)")
 
 @dataclass(frozen=True, eq=False)
 class JacobianRecord:
-    """(∂y/∂x)ᵀ of one layer, for all samples of a batch or for one of them.
+    """The transposed Jacobian (∂y/∂x)ᵀ of one layer, for all samples of a batch or for one sample.
 
-    layer          the layer's index in its network
-    name           the layer's class, e.g. "Conv2d"; of a recurrent layer with the inner layer, e.g. "GRU l0"
-    pattern        (elements of x, elements of y)
-    data           (nnz,) values that serve every sample, or (nnz, B); float32 or float64, on any device
-    step           the time step of a recurrent layer, else 0
-    direction      "forward", or "backward" for the second half of a bidirectional layer
-    geometry       what the pattern follows from (the layer's arguments, its input's shape), as JSON holds it
-    gradient_norm  2-norm over the batch of the loss's gradient by the layer's output; None where there was no
-                   backward pass, and of a recurrent layer's steps
-    path           where inside that layer, e.g. "body.0"; "" for the layer itself
-    sample         the one sample that `data` (nnz,) belongs to; None otherwise
-    lengths        (B,) integers on the host, the number of steps of each sample in a recurrent layer: later
-                   steps are padding. None where no sample is padded
+    Parameters
+    ----------
+    layer : int
+        The index of the layer in its network.
+    name : str
+        The class of the layer, as "Conv2d". Recurrent layers add the inner layer: "GRU l0".
+    pattern : Pattern
+        (elements of x, elements of y).
+    data : array, (nnz,) or (nnz, B)
+        Values for all samples, or one set per sample; float32 or float64, on any device.
+    step : int, default: 0
+        The time step of a recurrent layer.
+    direction : {"forward", "backward"}
+        "backward" is the second half of a bidirectional layer.
+    geometry : dict
+        The arguments of the layer and the shape of its input, from which the pattern follows.
+    gradient_norm : float, optional
+        2-norm over the batch of the gradient with respect to the output. None without a backward pass, and
+        for the steps of a recurrent layer.
+    sample : int, optional
+        The sample that `data` (nnz,) belongs to.
+    path : str, default: ""
+        The place inside the layer, as "body.0".
+    lengths : ndarray of int, (B,), optional
+        The steps of each sample in a recurrent layer. Later steps are padding.
 
-    Raises ShapeError where data and pattern do not fit, and for a field of another kind; layer, step and
-    sample count from 0.
+    Raises
+    ------
+    ShapeError
+        If data and pattern do not fit, or a field has another type.
+
+    Examples
+    --------
+    >>> import numpy as np, bppsa_cupy as bp
+    >>> record = bp.JacobianRecord(1, "ReLU", bp.Pattern.diagonal(2), np.array([[1.0, 0.0], [1.0, 1.0]]))
+    >>> record.to_scipy(sample=1).toarray().tolist()
+    [[0.0, 0.0], [0.0, 1.0]]
     """
 
     layer: int
@@ -88,7 +109,7 @@ class JacobianRecord:
 
     @property
     def label(self) -> str:
-        """What it is called in tables and errors, e.g. "3 Conv2d", "4.body.0 Conv2d" or "0 RNN step 7"."""
+        """The name in tables and errors, as "3 Conv2d", "4.body.0 Conv2d" or "0 RNN step 7"."""
         step = f" step {self.step}" if self.step else ""
         direction = "" if self.direction == "forward" else f" {self.direction}"
         place = f"{self.layer}.{self.path}" if self.path else str(self.layer)
@@ -96,13 +117,13 @@ class JacobianRecord:
 
     @cached_property
     def inner(self) -> int | None:
-        """Which inner layer of a recurrent layer it is of, as `name` says; None for another layer."""
+        """The number of the inner layer of a recurrent layer; None for other layers."""
         match = _RECURRENT.fullmatch(self.name)
         return None if match is None else int(match[1])
 
     @property
     def shared(self) -> bool:
-        """Whether one set of values serves every sample."""
+        """Whether all samples share one set of values."""
         return self.data.ndim == 1 and self.sample is None
 
     @property
@@ -113,7 +134,7 @@ class JacobianRecord:
         return 1 if self.data.ndim == 1 else int(self.data.shape[1])
 
     def values(self, sample: int = 0) -> Array:
-        """(nnz,) the values of one sample, 0 <= sample < batch, where they are. Raises ShapeError."""
+        """Return the values of one sample, (nnz,), on the device of `data`. Raises ShapeError."""
         sample = as_integer(self.label, "sample", sample)
         if sample < 0 or (self.batch is not None and sample >= self.batch):
             known = "any sample from 0" if self.batch is None else f"samples 0 to {self.batch - 1}"
@@ -121,7 +142,7 @@ class JacobianRecord:
         return self.data if self.data.ndim == 1 else self.data[:, sample]
 
     def select(self, sample: int) -> JacobianRecord:
-        """The record of one sample, its data (nnz,); a shared record as it is."""
+        """Return the record of one sample, with data (nnz,). A shared record is returned unchanged."""
         values = self.values(sample)
         if self.data.ndim == 1:
             return self
@@ -129,19 +150,19 @@ class JacobianRecord:
         return replace(self, data=values, sample=sample, lengths=lengths)
 
     def on_host(self) -> JacobianRecord:
-        """The same record with NumPy data; the record itself where it has them."""
+        """Return the record with NumPy data, without a copy if it has them already."""
         if isinstance(self.data, np.ndarray):
             return self
         return replace(self, data=self.data.get())
 
     def to_scipy(self, sample: int = 0) -> scipy.sparse.csr_array:
-        """The matrix of one sample, a copy, inactive entries as stored zeros. Raises ShapeError."""
+        """Return the matrix of one sample, a copy. Inactive entries are stored zeros. Raises ShapeError."""
         return self.pattern.to_scipy(np.array(self.on_host().values(sample)))
 
     def to_cupyx(self, sample: int = 0) -> Any:
-        """The matrix of one sample as a cupyx.scipy.sparse.csr_matrix on the current GPU, a copy.
+        """Return the matrix of one sample as a cupyx.scipy.sparse.csr_matrix on the current GPU, a copy.
 
-        Raises ShapeError, and DeviceError where there is no GPU.
+        Raises ShapeError, and DeviceError without a GPU.
         """
         from bppsa_cupy.devices.cuda import import_cupy, import_cupyx_sparse
 

@@ -16,11 +16,30 @@ from bppsa_cupy.records.record import JacobianRecord
 
 
 class JacobianRecords(Sequence[JacobianRecord]):
-    """Records in order; a slice of them is JacobianRecords too.
+    """A sequence of records. Slices are JacobianRecords too.
 
-    Of a recurrent layer there is one a step, inner layer and direction: a chain. `where` chooses one, and
-    `dense`, `lengths`, `bp.lyapunov_exponents`, `bp.singular_values`, `bp.span_product` and
-    `bp.log_gradient_norms` take it.
+    A recurrent layer has one record per step, inner layer and direction. The steps of one inner layer and
+    direction are a chain: `where` selects one for `dense`, `lengths`, `bp.lyapunov_exponents`,
+    `bp.singular_values`, `bp.span_product` and `bp.log_gradient_norms`.
+
+    Parameters
+    ----------
+    records : iterable of JacobianRecord
+        The records.
+
+    Raises
+    ------
+    ShapeError
+        If an item is no JacobianRecord.
+
+    Examples
+    --------
+    >>> import numpy as np, bppsa_cupy as bp
+    >>> net = bp.Sequential([bp.RNN(3, 4)], input_shape=(None, 3), device="host")
+    >>> y = net.forward(np.ones((2, 7, 3), np.float32))
+    >>> records = net.transposed_jacobians()
+    >>> records, records.where(steps=slice(2, 5)).dense().shape
+    (JacobianRecords(0 RNN l0 × 7), (3, 2, 4, 4))
     """
 
     def __init__(self, records: Iterable[JacobianRecord] = ()) -> None:
@@ -59,14 +78,29 @@ class JacobianRecords(Sequence[JacobianRecord]):
         direction: str | None = None,
         steps: int | slice | Iterable[int] | None = None,
     ) -> JacobianRecords:
-        """Those records of which all that is given holds.
+        """Return the records that match all given criteria.
 
-        layer, path  the layer's index in the network, and where inside of it, "" for itself
-        inner        the inner layer of a recurrent one: 1 for "LSTM l1"
-        direction    "forward" or "backward"
-        steps        a time step, some of them, or a slice of step numbers, each from 0: slice(10, 20)
+        Parameters
+        ----------
+        layer : int, optional
+            The index of the layer in the network.
+        path : str, optional
+            The place inside the layer, "" for the layer itself.
+        inner : int, optional
+            The inner layer of a recurrent layer: 1 for "LSTM l1".
+        direction : {"forward", "backward"}, optional
+            The direction of a recurrent layer.
+        steps : int, slice or iterable of int, optional
+            Time steps, from 0: 7, [3, 7] or slice(10, 20).
 
-        Raises ShapeError, naming what there is, where none is left.
+        Returns
+        -------
+        JacobianRecords
+
+        Raises
+        ------
+        ShapeError
+            If no record matches. The message lists the values that exist.
         """
         wanted = {"layer": layer, "path": path, "inner": inner, "direction": direction}
         for name in ("layer", "inner"):
@@ -90,11 +124,11 @@ class JacobianRecords(Sequence[JacobianRecord]):
         return JacobianRecords(found)
 
     def sample(self, sample: int) -> JacobianRecords:
-        """The records of one sample, from 0 on, their data (nnz,). Raises ShapeError."""
+        """Return the records of one sample, with data (nnz,). Raises ShapeError."""
         return JacobianRecords(record.select(sample) for record in self._records)
 
     def chains(self) -> list[JacobianRecords]:
-        """The records of each inner layer and direction of every recurrent layer, in order."""
+        """Return the records of each inner layer and direction of every recurrent layer, in order."""
         groups: dict[Any, list[JacobianRecord]] = {}
         for record in self._records:
             if record.inner is not None:
@@ -102,14 +136,23 @@ class JacobianRecords(Sequence[JacobianRecord]):
         return [JacobianRecords(group) for group in groups.values()]
 
     def dense(self) -> np.ndarray:
-        """(T, B, S, S) the transposed Jacobians of one chain on the host, in the records' dtype, by time.
+        """Return the transposed Jacobians of one chain as a dense array on the host.
 
-        [t, b] is `self.where(steps=t)[0].to_scipy(b).toarray()`: rows are the elements of the state before
-        the step, columns those of the state after it; S is H, and of an LSTM 2 H: h, then c. A step after a
-        sample's end is the identity.
+        Returns
+        -------
+        ndarray, (T, B, S, S)
+            By time, in the dtype of the records. Rows are the elements of the state before the step, columns
+            those of the state after it. S is H, or 2 H for an LSTM: h, then c. Steps after the end of a
+            sample are the identity.
 
-        Raises ShapeError where these are not the steps of one recurrent layer and direction, NonFiniteError
-        that names the step that holds NaN or infinity, and DeviceError where memory is too small.
+        Raises
+        ------
+        ShapeError
+            If the records are not the steps of one recurrent layer and direction.
+        NonFiniteError
+            If a step holds NaN or infinity. The message names the step.
+        DeviceError
+            If memory is too small.
         """
         chain = make_chain("dense", self)
         dtype = chain.records[0].data.dtype
@@ -117,10 +160,9 @@ class JacobianRecords(Sequence[JacobianRecord]):
         return chain.dense(slice(0, chain.steps), dtype)
 
     def lengths(self) -> np.ndarray:
-        """(B,) int64, how many steps of each sample of one chain are no padding.
+        """Return the number of steps of each sample of one chain that are no padding, (B,) int64.
 
-        They are the lengths that the forward pass was given, or T. Raises ShapeError where these are not the
-        steps of one recurrent layer and direction.
+        Raises ShapeError if the records are not the steps of one recurrent layer and direction.
         """
         return make_chain("lengths", self).lengths
 

@@ -15,11 +15,32 @@ from bppsa_cupy.records.records import as_chain
 
 
 def singular_values(records: Sequence[JacobianRecord]) -> np.ndarray:
-    """The singular values of every step of one chain: (T, B, S) float64, by time, from the largest on.
+    """Compute the singular values of the Jacobian of every step of a chain.
 
-    They are what the step makes of the lengths of gradients, and of small changes of the state. All are 1 at
-    a step after a sample's end. Raises ShapeError where records are not the steps of one recurrent layer and
-    direction, and NonFiniteError that names the step with NaN or infinity.
+    They say how much a step stretches gradients, and small changes of the state.
+
+    Parameters
+    ----------
+    records : records of one chain, or arrays of Jacobians
+        As for `bp.lyapunov_exponents`.
+
+    Returns
+    -------
+    ndarray, (T, B, S) of float64
+        Ordered by time, largest first. All are 1 after the end of a sample.
+
+    Raises
+    ------
+    ShapeError
+        If the records are not the steps of one recurrent layer and direction.
+    NonFiniteError
+        If a step holds NaN or infinity. The message names the step.
+
+    Examples
+    --------
+    >>> import numpy as np, bppsa_cupy as bp
+    >>> bp.singular_values(np.array([[[0.0, 2.0], [0.5, 0.0]]])).tolist()
+    [[[2.0, 0.5]]]
     """
     chain, _ = as_chain("singular_values", records)
     result = np.empty((chain.steps, chain.batch, chain.size))
@@ -30,14 +51,28 @@ def singular_values(records: Sequence[JacobianRecord]) -> np.ndarray:
 
 @dataclass(frozen=True, eq=False)
 class SpanProduct:
-    """The product of the transposed Jacobians of a span of steps, (∂s_last/∂s_before)ᵀ, with its power of two
-    apart, so that no span is too long.
+    """The product of the transposed Jacobians of a span of steps, with its power of two stored apart.
 
-    label     of the chain
-    steps     the first time step of the span, and the last
-    matrix    (B, S, S) float64, the largest element of each sample from 0.5 to 1, or 0: rows are the elements
-              of the state before the span, columns those of the state after it
-    exponent  (B,) int64: a sample's product is matrix · 2**exponent
+    It neither overflows nor vanishes over long spans. Made by `bp.span_product`.
+
+    Attributes
+    ----------
+    label : str
+        Of the chain.
+    steps : tuple of int
+        The first and the last time step of the span.
+    matrix : ndarray, (B, S, S) of float64
+        Rows are the elements of the state before the span, columns those of the state after it. The largest
+        element of a sample is 0 or from 0.5 to 1.
+    exponent : ndarray, (B,) of int64
+        The product of a sample is matrix · 2**exponent.
+
+    Examples
+    --------
+    >>> import numpy as np, bppsa_cupy as bp
+    >>> product = bp.span_product(np.full((2000, 1, 1), 4.0))
+    >>> int(product.exponent[0]), float(product.log_norm[0] / np.log(2))
+    (4001, 4000.0)
     """
 
     label: str
@@ -51,10 +86,9 @@ class SpanProduct:
         return _log_norm(self.matrix, self.exponent)
 
     def dense(self, dtype: Any = np.float64) -> np.ndarray:
-        """(B, S, S) the product itself; elements too small for `dtype` are 0.
+        """Return the product itself, (B, S, S); elements too small for `dtype` are 0.
 
-        Raises NonFiniteError where an element is too large for it: `log_norm`, and `matrix` with `exponent`,
-        hold it all the same.
+        Raises NonFiniteError if an element is too large for `dtype`.
         """
         with np.errstate(over="ignore", under="ignore"):
             result = np.ldexp(self.matrix, self.exponent[:, None, None]).astype(dtype)
@@ -70,15 +104,33 @@ class SpanProduct:
 
 
 def span_product(records: Sequence[JacobianRecord]) -> SpanProduct:
-    """The product of all steps of one chain; `records.where(steps=slice(10, 20))` are those of a span.
+    """Compute the product of the transposed Jacobians of all steps of a chain.
 
-    It is M_1 · M_2 ⋯ M_n in the order of the layer's walk, M_t being the transposed Jacobian of step t: what
-    takes the gradient by the state after the span to the one before it. It is computed in float64 and keeps
-    its power of two apart, so that it neither overflows nor vanishes; what is 1e-16 of its norm is rounding.
+    Parameters
+    ----------
+    records : records of one chain, or arrays of Jacobians
+        As for `bp.lyapunov_exponents`. `records.where(steps=slice(10, 20))` selects a span.
 
-    Law: the product of two spans that follow each other is that of both.
+    Returns
+    -------
+    SpanProduct
+        M_1 · M_2 ⋯ M_n, where M_t is the transposed Jacobian of step t.
 
-    Raises ShapeError and NonFiniteError as `singular_values`.
+    Raises
+    ------
+    ShapeError, NonFiniteError
+        As `bp.singular_values`.
+
+    Notes
+    -----
+    The product maps the gradient with respect to the state after the span to that before it. Elements below
+    1e-16 of the norm are rounding. Law: the product of two adjacent spans is the product of both.
+
+    Examples
+    --------
+    >>> import numpy as np, bppsa_cupy as bp
+    >>> bp.span_product(np.full((3, 1, 1), 2.0)).dense().tolist()
+    [[[8.0]]]
     """
     chain, _ = as_chain("span_product", records)
     product = np.tile(np.eye(chain.size), (chain.batch, 1, 1))
@@ -89,15 +141,33 @@ def span_product(records: Sequence[JacobianRecord]) -> SpanProduct:
 
 
 def log_gradient_norms(records: Sequence[JacobianRecord], gradient: Any = None) -> np.ndarray:
-    """How large a gradient is at every step of one chain, on its way back from the end of the walk.
+    """Compute the norm of a gradient at every step of a chain, on its way back from the last step.
 
-    gradient  (S,) or (B, S), by the state after the walk's last step; by default any of norm 1, of which the
-              one that grows most is told at each step: the 2-norm of ∂s_last/∂s_t
+    Parameters
+    ----------
+    records : records of one chain, or arrays of Jacobians
+        As for `bp.lyapunov_exponents`.
+    gradient : array, (S,) or (B, S), optional
+        With respect to the state after the last step. By default, for each step, the gradient of norm 1 that
+        grows most; its norm is the 2-norm of ∂s_last/∂s_t.
 
-    Returns (T, B) float64, by time: the natural logarithm of the 2-norm of the gradient by the state after
-    each step, as `gradient_norm` of a record counts; -inf where it is 0. Logarithms stay in range where the
-    gradients do not; over a sample's padding they are level. Raises ShapeError and NonFiniteError as
-    `singular_values`.
+    Returns
+    -------
+    ndarray, (T, B) of float64
+        Natural logarithms of the 2-norms, by time; -inf for 0. They are constant over the padding of a
+        sample.
+
+    Raises
+    ------
+    ShapeError, NonFiniteError
+        As `bp.singular_values`, and if the gradient does not fit.
+
+    Examples
+    --------
+    >>> import numpy as np, bppsa_cupy as bp
+    >>> norms = bp.log_gradient_norms(np.full((4, 1, 1), 0.5))
+    >>> (norms[:, 0] / np.log(2)).tolist()
+    [-3.0, -2.0, -1.0, 0.0]
     """
     owner = "log_gradient_norms"
     chain, _ = as_chain(owner, records)
@@ -142,7 +212,7 @@ def _log_norm(matrices: np.ndarray, exponent: np.ndarray) -> np.ndarray:
 
 
 def log_singular_values(records: Any) -> np.ndarray:
-    """Logarithms of the singular values of the product of all steps of a chain, without loss of digits.
+    """Compute the logarithms of the singular values of the product of all steps of a chain.
 
     Parameters
     ----------
@@ -167,8 +237,9 @@ def log_singular_values(records: Any) -> np.ndarray:
 
     Examples
     --------
+    >>> import numpy as np, bppsa_cupy as bp
     >>> J = np.tile(np.diag([2.0, 0.5]), (100, 1, 1))
-    >>> bp.log_singular_values(J)[0] / np.log(2)
+    >>> (bp.log_singular_values(J)[0] / np.log(2)).round(6)
     array([ 100., -100.])
     """
     chain, _ = as_chain("log_singular_values", records)

@@ -14,7 +14,7 @@ from bppsa_cupy.records.records import as_chain
 
 @dataclass(frozen=True, eq=False)
 class LyapunovVectors:
-    """What `bp.lyapunov_vectors` computes: J_t Q_{t-1} = Q_t R_t in the order of the walk.
+    """Vectors and stretches along a chain: J_t Q_{t-1} = Q_t R_t. Made by `bp.lyapunov_vectors`.
 
     Parameters
     ----------
@@ -22,6 +22,13 @@ class LyapunovVectors:
         Q_t, the orthonormal vectors after each step.
     r : ndarray, (T, B, k, k)
         R_t, upper triangular.
+
+    Examples
+    --------
+    >>> import numpy as np, bppsa_cupy as bp
+    >>> vectors = bp.lyapunov_vectors(np.tile(np.diag([2.0, 0.5]), (100, 1, 1)))
+    >>> vectors.q.shape, vectors.stretches.shape
+    ((100, 1, 2, 2), (100, 1, 2))
     """
 
     q: np.ndarray = field(repr=False)
@@ -55,24 +62,26 @@ class LyapunovVectors:
 
         Parameters
         ----------
-        settle : int, default 0
-            Steps at the end that are left out, while the backward iteration settles. The first steps have
-            not settled either: leave out as many as the forward iteration needs.
+        settle : int, default: 0
+            Steps at the end to leave out, while the backward iteration settles. The first steps have not
+            settled either: leave out as many as the forward iteration needs.
+
+        Raises
+        ------
+        ShapeError
+            If settle leaves no step, or a Jacobian loses a direction.
 
         Notes
         -----
         The columns of C_{t-1} = R_t⁻¹ C_t converge in the backward direction, and V_t = Q_t C_t (Ginelli et
         al. 2007). Law: J_t maps vector i after step t - 1 to a multiple of vector i after step t.
 
-        Raises
-        ------
-        ShapeError
-            Where settle leaves no step, or a Jacobian loses a direction.
-
         Examples
         --------
-        >>> vectors = bp.lyapunov_vectors(jacobians)
-        >>> v = vectors.covariant(settle=100)[100:]
+        >>> import numpy as np, bppsa_cupy as bp
+        >>> vectors = bp.lyapunov_vectors(np.random.default_rng(0).standard_normal((300, 5, 5)))
+        >>> vectors.covariant(settle=100)[100:].shape
+        (100, 1, 5, 5)
         """
         settle = as_integer("covariant", "settle", settle, 0)
         if settle >= len(self.r):
@@ -91,13 +100,13 @@ class LyapunovVectors:
 
 
 def lyapunov_vectors(records: Any, *, count: int | None = None) -> LyapunovVectors:
-    """QR decompositions along stored Jacobians: histories, finite-time exponents, covariant vectors.
+    """Decompose stored Jacobians by QR: histories, finite-time exponents, covariant vectors.
 
     Parameters
     ----------
     records : records of one chain, or arrays
         As for `bp.lyapunov_exponents`: records, arrays (T, S, S) or (T, B, S, S) of J_t, or SciPy matrices.
-    count : int, default S
+    count : int, default: S
         The number of vectors k.
 
     Returns
@@ -108,12 +117,13 @@ def lyapunov_vectors(records: Any, *, count: int | None = None) -> LyapunovVecto
     Raises
     ------
     ShapeError
-        Where a sample is padded, or for arguments that do not fit.
+        If a sample is padded, or arguments do not fit.
     DeviceError
-        Where memory is too small.
+        If memory is too small.
 
     Examples
     --------
+    >>> import numpy as np, bppsa_cupy as bp
     >>> J = np.random.default_rng(0).standard_normal((300, 5, 5))
     >>> vectors = bp.lyapunov_vectors(J)
     >>> vectors.covariant(settle=100).shape, vectors.finite_time(50).shape

@@ -35,21 +35,48 @@ def scan(
     levels: int | str = "auto",
     device: str | Device = "auto",
 ) -> list[Array]:
-    """The exclusive scan of [gradient, J_1, …, J_n] under A ⋄ B = B·A (equation 4), without its identity.
+    """Compute the exclusive scan of [gradient, J_1, …, J_n] under A ⋄ B = B·A, without its identity.
 
-    gradient    v(1): (d,) or, for a batch, (d, B), float32 or float64
-    jacobians   J_1 … J_n in the scan's order, J_1 next to the gradient: sparse matrices of SciPy or cupyx,
-                (Pattern, values) pairs or JacobianRecords, J_k of shape (d_{k+1}, d_k) with d_1 = d; values
-                are (nnz,) for every sample, or (nnz, B), real numbers of any type, which are converted to
-                the gradient's. The values' stored zeros stay in the pattern.
-    method      "linear", "blelloch" or "hybrid" (with `levels`)
-    plan        of `plan_scan`, to use again for other values of the same patterns; made here without it
-    injections  e_1 … e_n, each of v(k + 1)'s shape or None: v(k + 1) = J_k v(k) + e_k, an affine scan
-    input_gradient  whether v(n + 1) is computed
+    Parameters
+    ----------
+    gradient : array, (d,) or (d, B)
+        v(1), float32 or float64.
+    jacobians : sequence of sparse matrix, (Pattern, values) or JacobianRecord
+        J_1 … J_n in the order of the scan, J_1 next to the gradient. J_k is (d_{k+1}, d_k) with d_1 = d.
+        Values are (nnz,) or (nnz, B) and converted to the dtype of the gradient. Stored zeros stay in the
+        pattern.
+    method : {"blelloch", "linear", "hybrid"}
+        The schedule.
+    plan : Plan, optional
+        Of `plan_scan`, to reuse for other values of the same patterns.
+    injections : sequence of array or None, optional
+        e_1 … e_n for an affine scan: v(k + 1) = J_k v(k) + e_k. e_k has the shape of v(k + 1).
+    input_gradient : bool, default: True
+        Whether to compute v(n + 1).
+    levels : int or "auto"
+        The up-sweep levels of "hybrid".
+    device : {"auto", "host", "cuda"}
 
-    Returns [v(1), …, v(n), v(n + 1)] in the gradient's layout, on the device; v(1) is the gradient.
-    Law: every method gives the same vectors up to rounding. Raises ShapeError, PlanMismatchError,
-    PlanError, DeviceError.
+    Returns
+    -------
+    list of array
+        [v(1), …, v(n), v(n + 1)] in the layout of the gradient, on the device.
+
+    Raises
+    ------
+    ShapeError, PlanError, PlanMismatchError, DeviceError
+        If arguments do not fit.
+
+    Notes
+    -----
+    Equation 4 of Wang et al. 2020. Law: all methods agree up to rounding.
+
+    Examples
+    --------
+    >>> import numpy as np, scipy.sparse, bppsa_cupy as bp
+    >>> jacobian = scipy.sparse.csr_array([[2.0, 0.0], [0.0, 3.0]])
+    >>> [v.tolist() for v in bp.scan(np.ones(2), [jacobian, jacobian], device="host")]
+    [[1.0, 1.0], [2.0, 3.0], [4.0, 9.0]]
     """
     target = get_device(device)
     start = target.asarray(gradient)
@@ -107,7 +134,41 @@ def plan_scan(
     memory_limit: int | None = None,
     device: str | Device = "auto",
 ) -> Plan:
-    """A plan for `scan` over a chain of `make_chain`, for batches up to `batch_size`. Raises PlanError."""
+    """Plan `scan` for a chain of patterns.
+
+    Parameters
+    ----------
+    chain : Chain
+        Of `make_chain`.
+    schedules : sequence of str
+        The schedules to plan. All by default.
+    levels : int or "auto"
+        The up-sweep levels of "hybrid".
+    workers : int, optional
+        The number of workers; 1 by default.
+    batch_size : int, default: 1
+        The largest batch.
+    memory_limit : int, optional
+        In bytes. Three quarters of the free memory by default.
+    device : {"auto", "host", "cuda"}
+
+    Returns
+    -------
+    Plan
+
+    Raises
+    ------
+    PlanError
+        If arguments do not fit.
+
+    Examples
+    --------
+    >>> import bppsa_cupy as bp
+    >>> from bppsa_cupy.scan.primitive import make_chain, plan_scan
+    >>> chain = make_chain([(bp.Pattern.diagonal(3), False)] * 4)
+    >>> plan_scan(chain, ["linear", "blelloch"], device="host").schedules
+    ('linear', 'blelloch')
+    """
     as_instance("plan_scan", "chain", chain, Chain, "one of make_chain", error=PlanError)
     limit = get_device(device).free_memory() * 3 // 4 if memory_limit is None else memory_limit
     budget = Budget(batch_size, 8, 1 if workers is None else workers, limit)

@@ -122,13 +122,14 @@ def lyapunov_exponents(
 
     Examples
     --------
+    >>> import numpy as np, bppsa_cupy as bp
     >>> W = 1.5 * np.random.default_rng(0).standard_normal((100, 100)) / 10
     >>> def step(h):
     ...     h = np.tanh(W @ h)
     ...     return h, lambda q: (1 - h**2)[:, None] * (W @ q)
-    >>> run = bp.lyapunov_exponents(step, h0=np.ones(100), count=3, steps=2000, burn_in=200)
+    >>> run = bp.lyapunov_exponents(step, h0=np.ones(100), count=3, steps=500, burn_in=200)
     >>> run.exponents.shape, run.history.shape
-    ((3,), (1800, 3))
+    ((3,), (300, 3))
     """
     owner = "lyapunov_exponents"
     burn_in, every = as_integer(owner, "burn_in", burn_in, 0), as_integer(owner, "every", every, 1)

@@ -31,6 +31,15 @@ class FixedPoints:
         The number of candidates that ended at each point.
     inputs : ndarray, (K, F) or None
         The input of each point.
+
+    Examples
+    --------
+    >>> import numpy as np, bppsa_cupy as bp
+    >>> def step(h):
+    ...     return h / 2, np.eye(1) / 2
+    >>> points = bp.fixed_points(step, [[1.0]])
+    >>> points.is_stable.tolist(), points.eigenvalues.real.tolist()
+    ([True], [[0.5]])
     """
 
     points: np.ndarray
@@ -112,12 +121,13 @@ def fixed_points(
 
     Examples
     --------
+    >>> import numpy as np, bppsa_cupy as bp
     >>> def step(h):
     ...     h = np.tanh(2 * h)
     ...     return h, 2 * np.diag(1 - h**2)
-    >>> found = bp.fixed_points(step, np.random.default_rng(0).uniform(-1, 1, (50, 1)))
-    >>> np.sort(found.points.ravel()).round(4)
-    array([-0.9575, -0.    ,  0.9575])
+    >>> result = bp.fixed_points(step, np.random.default_rng(0).uniform(-1, 1, (50, 1)))
+    >>> np.sort(result.points.ravel()).round(4) + 0.0
+    array([-0.9575,  0.    ,  0.9575])
     """
     owner = "fixed_points"
     max_iterations = as_integer(owner, "max_iterations", max_iterations, 1)

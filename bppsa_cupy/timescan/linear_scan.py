@@ -24,7 +24,22 @@ METHODS = ("auto", "serial", "chunked")
 
 
 class ScanGradients(NamedTuple):
-    """The gradients of a linear scan: by a, of its shape, by b (B, T, H), and by h0 (B, H)."""
+    """The gradients of a linear scan.
+
+    Attributes
+    ----------
+    a : array
+        In the shape of a.
+    b : array, (B, T, H)
+    h0 : array, (B, H)
+
+    Examples
+    --------
+    >>> import numpy as np, bppsa_cupy as bp
+    >>> a, h = np.full(1, 0.5), np.array([[[1.0], [1.5]]])
+    >>> bp.linear_scan_backward(a, h, np.ones((1, 2, 1))).b.ravel().tolist()
+    [1.5, 1.0]
+    """
 
     a: Array
     b: Array
@@ -44,26 +59,53 @@ def linear_scan(
     out: Array | None = None,
     device: str | Device | None = None,
 ) -> Array:
-    """The states h_t = a_t h_{t-1} + b_t, elementwise, of all steps: (B, T, H), on the device.
+    """Compute the states h_t = a_t h_{t-1} + b_t of all steps, elementwise.
 
-    a        (B, T, H), or with 1 in place of B or T what serves all samples or all steps; (T, H) and (H,) too
-    b        (B, T, H), float32, float64, complex64 or complex128; a and h0 are of that dtype, or real with it
-    h0       (B, H), before the first step; zeros without it
-    reverse  h_t = a_t h_{t+1} + b_t in place of it, from the last step on
-    lengths  (B,) integers from 1 to T, where each sample ends: states after that are 0, and where `reverse`
-             a sample begins there
-    resets   (T,) or (B, T) bools. A reset cuts the sequence: h_t = b_t there, whatever a_t and the state
-             before hold, inf and NaN too, and gradients through the cut are exactly 0. Set it at the first
-             step of every document of a packed sequence (where `reverse`, at the last)
-    method   "serial", step by step, "chunked", by chunks of steps at once, or "auto": a fixed rule on
-             the host, what is measured to be quicker on a GPU; `chunk` is the number of steps of one
-    out      where the states are written: C-contiguous, and apart from all other arrays; a new one without it
-    device   "cuda" or "host"; by default where b is
+    Parameters
+    ----------
+    a : array
+        (B, T, H), with 1 in place of B or T to share values, or (T, H) or (H,).
+    b : array, (B, T, H)
+        float32, float64, complex64 or complex128. a and h0 have this dtype, or its real part.
+    h0 : array, (B, H), optional
+        The state before the first step. Zeros by default.
+    reverse : bool, default: False
+        Compute h_t = a_t h_{t+1} + b_t, from the last step.
+    lengths : int array, (B,), optional
+        The length of each sample, from 1 to T. Later states are 0; with `reverse` a sample begins there.
+    resets : bool array, (T,) or (B, T), optional
+        Steps with h_t = b_t, whatever a_t and the state before, inf and NaN too. Gradients through them are
+        0. Mark the first step of every document of a packed sequence (the last with `reverse`).
+    method : {"auto", "serial", "chunked"}
+        "chunked" runs chunks of steps at the same time. "auto" follows a fixed rule on the host and a
+        measurement on a GPU.
+    chunk : int, optional
+        Steps per chunk.
+    out : array, optional
+        Where to write the states: C-contiguous, and apart from all other arrays.
+    device : {"cuda", "host"}, optional
+        The device of b by default.
 
-    Every method gives the same states up to rounding; where a chunk's product leaves the range of the dtype,
-    the scan is run again serially. Numbers too small for the normal form of their dtype are 0 on the host.
-    Raises ShapeError naming both sides, DeviceError where it does not fit the memory. (Blelloch 1990, section
-    1.4.1)
+    Returns
+    -------
+    array, (B, T, H)
+        The states, on the device.
+
+    Raises
+    ------
+    ShapeError
+        If arrays do not fit.
+    DeviceError
+        If memory is too small.
+
+    Notes ----- All methods agree up to rounding (Blelloch 1990, section 1.4.1). If the product of a chunk
+    overflows, the scan runs again serially. Subnormal numbers are 0 on the host.
+
+    Examples
+    --------
+    >>> import numpy as np, bppsa_cupy as bp
+    >>> bp.linear_scan(np.full(1, 0.5), np.ones((1, 3, 1))).ravel()
+    array([1.  , 1.5 , 1.75])
     """
     where, scan, given, dtype = _scan_of(
         "linear_scan", "b", a, b, reverse, lengths, resets, method, chunk, device
@@ -88,15 +130,37 @@ def linear_scan_backward(
     out: ScanGradients | None = None,
     device: str | Device | None = None,
 ) -> ScanGradients:
-    """The gradients by a, b and h0 of a loss, from that by the states h of `linear_scan`.
+    """Compute the gradients of a linear scan with respect to a, b and h0.
 
-    h, gradient  (B, T, H), of one dtype
-    out          where they are written: C-contiguous, and apart from all others; new arrays without it
-    The other arguments are those of `linear_scan`.
+    Parameters
+    ----------
+    a, h0, reverse, lengths, resets, method, chunk, device
+        As for `linear_scan`.
+    h, gradient : array, (B, T, H)
+        The states, and the gradient with respect to them, of one dtype.
+    out : ScanGradients, optional
+        Where to write: C-contiguous arrays, apart from all others.
 
-    g_t = gradient_t + conj(a_{t+1}) g_{t+1} is the gradient by b_t, g_t conj(h_{t-1}) that by a_t (summed
-    where one row of a serves several), conj(a_1) g_1 that by h0: gradients of complex numbers are PyTorch's,
-    twice those by the conjugate. Raises ShapeError, DeviceError.
+    Returns
+    -------
+    ScanGradients
+
+    Raises
+    ------
+    ShapeError, DeviceError
+        As `linear_scan`.
+
+    Notes ----- g_t = gradient_t + conj(a_{t+1}) g_{t+1} is the gradient with respect to b_t. It gives g_t
+    conj(h_{t-1}) for a_t, summed where a is shared, and conj(a_1) g_1 for h0. Complex gradients follow
+    PyTorch: twice the derivative with respect to the conjugate.
+
+    Examples
+    --------
+    >>> import numpy as np, bppsa_cupy as bp
+    >>> a, h = np.full(1, 0.5), np.array([[[1.0], [1.5]]])
+    >>> gradients = bp.linear_scan_backward(a, h, np.ones((1, 2, 1)))
+    >>> gradients.a.tolist(), gradients.h0.tolist()
+    ([1.0], [[0.75]])
     """
     where, scan, given, dtype = _scan_of(
         "linear_scan_backward", "h", a, h, reverse, lengths, resets, method, chunk, device

@@ -42,28 +42,49 @@ def jacobians(
     batch_first: bool = False,
     steps: int | None = None,
 ) -> JacobianRecords:
-    """The transposed Jacobians of every layer of a model at x, or of every step of one's own recurrence.
+    """Compute the transposed Jacobians of every layer of a model, or of every step of a recurrence.
 
-    module  a torch.nn.Module: every layer inside of it that its forward calls has records, in order of the
-            calls. Those of recurrent modules, torch.nn's and ours, are of the states, one a step, inner layer
-            and direction; of layers that `bp` has too they are sparse, with a pattern from geometry (and from
-            the mask of torch.nn.utils.prune); of others dense, by autograd. What is computed between
-            layers, and a layer of integers, has none.
-            Or, with h0, a step of a recurrence: h_next = step(x_t, h), whose Jacobians by h autograd gives
-    x       a batch, as the model takes it: axis 0 is the batch, of sequences axis 1 where a recurrent module
-            is not batch_first. For a step (T, B, ...), or (T, ...) where h0 has no batch;
-            None for a step without inputs, h_next = step(h)
-    h0      for a step: the state before the first one, (B, S), (S,) without a batch, or a tuple of such
-            tensors, which are one state, in order; float32 or float64. For a recurrent module its hx
-    batch_first  whether a step's x is (B, T, ...)
-    steps   the number of steps without inputs
+    Parameters
+    ----------
+    module : torch.nn.Module or callable
+        A model: every layer that its forward calls has records, in the order of the calls. Or, with h0, a
+        step ``h_next = step(x_t, h)``.
+    x : tensor
+        The input of the model, batch first as the model accepts it. For a step (T, B, ...), or (T, ...) if h0
+        has no batch; None for ``h_next = step(h)``.
+    h0 : tensor or tuple of tensors, optional
+        For a step the state before the first step, (B, S) or (S,), float32 or float64. For a recurrent module
+        its hx.
+    batch_first : bool, default: False
+        Whether x of a step is (B, T, ...).
+    steps : int, optional
+        The number of steps without inputs.
 
-    Records are called by a layer's number in a Sequential, or its place among the model's own modules, and by
-    its path there: `where(layer=0)`, `where(path="rnn")`. The path of a layer that is called again ends with
-    the number of the call. Values are those of evaluation mode; graphs and gradients stay as they are.
+    Returns
+    -------
+    JacobianRecords
+        In evaluation mode. Layers that bppsa_cupy has too are sparse, with a pattern from geometry and mask.
+        Other layers are dense, by autograd. Recurrent modules have one record per step, inner layer and
+        direction. Layers of integers, and operations between layers, have none.
 
-    Raises PassError for a layer in training mode that is another one then (dropout, batch normalisation), and
-    for a step or layer that couples the samples; ShapeError for what does not fit, as a layer of two tensors.
+    Raises
+    ------
+    PassError
+        If dropout or batch normalization is in training mode, or a step or layer couples the samples.
+    ShapeError
+        If arguments do not fit, as for a layer of two tensors.
+
+    Notes
+    -----
+    A record names the place of its layer in a Sequential, or among the children of the model, and its path:
+    ``records.where(path="rnn")``. The path of a repeated call ends with the number of the call.
+
+    Examples
+    --------
+    >>> import torch, bppsa_cupy.torch as bt
+    >>> model = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.ReLU())
+    >>> bt.jacobians(model, torch.ones(2, 3))
+    JacobianRecords(0.0 Linear, 1.1 ReLU)
     """
     if isinstance(module, torch.nn.Module):
         if h0 is None and not isinstance(module, CELLS):

@@ -46,12 +46,24 @@ logger = logging.getLogger("bppsa_cupy.torch")
 
 
 class ModuleReport(NamedTuple):
-    """Whether a module runs on this package's kernels.
+    """Whether a module runs on the kernels of this package.
 
-    name       the module's path in the model, "" for the model itself
-    kind       the module's class
-    converted  whether it does
-    reason     why it does not, else ""
+    Attributes
+    ----------
+    name : str
+        The path of the module in the model, "" for the model itself.
+    kind : str
+        The class of the module.
+    converted : bool
+        Whether it runs on these kernels.
+    reason : str
+        Why it does not, else "".
+
+    Examples
+    --------
+    >>> import torch, bppsa_cupy.torch as bt
+    >>> bt.report(torch.nn.GRU(3, 4))[0].converted
+    True
     """
 
     name: str
@@ -159,11 +171,14 @@ def convert(
 
 @contextmanager
 def converting(*, wait: bool = False) -> Iterator[None]:
-    """Convert every torch.nn.RNN, GRU and LSTM that a module registers inside of this block.
+    """Convert every torch.nn.RNN, GRU and LSTM that a module registers inside this block.
 
-    For libraries that build their models themselves, as inside of `fit`.
+    Use it for libraries that build their models themselves, as inside of `fit`.
 
-    wait  as of `convert`
+    Parameters
+    ----------
+    wait : bool, default: False
+        As for `convert`.
 
     Examples
     --------
@@ -200,33 +215,56 @@ def _convert_module(module: torch.nn.Module, wait: bool) -> None:
 
 
 def revert(model: Model, optimizer: torch.optim.Optimizer | None = None) -> Model:
-    """Replace every bppsa_cupy.torch module of a model, in place, by its torch.nn counterpart.
-
-    Zeros that `convert` took for a mask are 0 again.
+    """Replace every module of bppsa_cupy.torch by that of torch.nn, in place.
 
     Parameters
     ----------
     model : torch.nn.Module
-    optimizer : torch.optim.Optimizer, optional
-        The optimizer of a model converted with `compact=True`: its state becomes dense too.
+        The model. Weights outside of a mask become 0.
 
     Returns
     -------
     torch.nn.Module
         The model.
 
+    Raises
+    ------
+    ShapeError
+        If the model has no such module.
+
     Examples
     --------
-    >>> import torch, bppsa_cupy.torch
-    >>> bppsa_cupy.torch.revert(bppsa_cupy.torch.convert(torch.nn.GRU(3, 4)))
+    >>> import torch, bppsa_cupy.torch as bt
+    >>> bt.revert(bt.GRU(3, 4))
     GRU(3, 4)
     """
     return convert(model, back=True, optimizer=optimizer)
 
 
 def report(model: torch.nn.Module) -> list[ModuleReport]:
-    """Whether each recurrent module of a model, and each Conv2d and Linear with weights that are 0, runs on
-    this package's kernels, and why not."""
+    """List the recurrent and pruned modules of a model, and why any of them is not converted.
+
+    Parameters
+    ----------
+    model : torch.nn.Module
+        The model, before or after `convert`.
+
+    Returns
+    -------
+    list of ModuleReport
+        One row per recurrent module, and per Conv2d and Linear with weights that are 0.
+
+    Raises
+    ------
+    ShapeError
+        If `model` is no torch.nn.Module.
+
+    Examples
+    --------
+    >>> import torch, bppsa_cupy.torch as bt
+    >>> print(bt.report(torch.nn.LSTM(3, 4, proj_size=2))[0].reason)
+    proj_size=2 is not supported
+    """
     as_instance("report", "model", model, torch.nn.Module, "a torch.nn.Module")
     rows = _of_recurrent(model)
     for name, module in model.named_modules():

@@ -28,11 +28,18 @@ _LIBRARY = Library(
 
 
 class LinearOverTime(torch.nn.Module):
-    """What modules of recurrences without W_hh share. Arguments are those of the layer of this name in
-    bppsa_cupy; sequences are (B, T, F), or (T, B, F) with batch_first=False.
+    """Base class of linear recurrent modules, which have no W_hh.
 
-    Parameters are the layer's, by its names, and begin as the layer's do, drawn by PyTorch's generator.
-    Derivatives are of any order, forward mode excepted, and `torch.compile` takes the module.
+    Parameters
+    ----------
+    *arguments, **options
+        As for the layer of this name in bppsa_cupy. Sequences are (B, T, F), or (T, B, F) with
+        batch_first=False.
+    device, dtype : optional
+        Of the parameters.
+
+    Notes ----- Parameters have the names and distributions of the layer, drawn by the generator of PyTorch.
+    Derivatives have any order, except in forward mode. torch.compile accepts the module.
     """
 
     engine: ClassVar[Callable[..., layers.LinearRecurrent]]
@@ -61,20 +68,34 @@ class LinearOverTime(torch.nn.Module):
         self._cell = self.layer.cell_in(_LIBRARY)
 
     def reset_parameters(self) -> None:
-        """Draw all parameters anew."""
+        """Draw all parameters again."""
         seed = int(torch.randint(2**62, ()))
         for name, value in self.layer.initialize(np.random.default_rng(seed)).items():
             with torch.no_grad():
                 getattr(self, name).copy_(torch.from_numpy(value))
 
     def forward(self, input: Any, hx: Any = None) -> tuple[Any, torch.Tensor]:
-        """Output and last state of sequences.
+        """Compute outputs and last states of sequences.
 
-        input  (B, T, F), (T, F) without a batch, or a PackedSequence; float32 or float64, as the parameters
-        hx     the state before the first step, (num_layers D, B, H), complex where the layer's is; without a
-               batch (num_layers D, H); zeros without it
+        Parameters
+        ----------
+        input : tensor or PackedSequence
+            (B, T, F), or (T, F) without a batch; float32 or float64.
+        hx : tensor, optional
+            The states before the first step, (num_layers D, B, H), or (num_layers D, H) without a batch.
+            Complex if the states of the layer are. Zeros by default.
 
-        Raises ShapeError and DeviceError naming both sides.
+        Returns
+        -------
+        output : tensor or PackedSequence
+            The outputs.
+        state : tensor
+            The states after the last step.
+
+        Raises
+        ------
+        ShapeError, DeviceError
+            If tensors do not fit. The message names both sides.
         """
         if is_proxy(input):
             return record_call(self, input, hx)
@@ -108,8 +129,10 @@ class LinearOverTime(torch.nn.Module):
         return (checks.repack(y, lengths, pack) if y.dim() == 3 else y if back is None else y[back]), after
 
     def step(self, input: torch.Tensor, hx: Any = None) -> tuple[torch.Tensor, torch.Tensor]:
-        """Output (B, O) and state after one step, of (B, F) and the state that the step before gave. Raises
-        ShapeError with two directions."""
+        """Compute one step from `input` (B, F) and the state of the step before.
+
+        Returns the output (B, O) and the new state. Raises ShapeError with two directions.
+        """
         if self.layer.bidirectional:
             raise ShapeError(f"{self.layer!r} has two directions and so no step: use bidirectional=False")
         axis = 1 if self.layer.batch_first else 0
@@ -121,48 +144,114 @@ class LinearOverTime(torch.nn.Module):
 
 
 class LinearCellLayer(LinearOverTime):
-    """A module whose unit does what a linear `bp.Cell` says: see `bp.LinearCellLayer`, the cell first."""
+    """A module whose unit computes the step of a linear `bp.Cell`. See `bp.LinearCellLayer`.
+
+    Examples
+    --------
+    >>> import torch, bppsa_cupy as bp, bppsa_cupy.torch as bt
+    >>> def step(x, u, s, p):
+    ...     return [x[0] * s[0] + x[1]]
+    >>> cell = bp.Cell("decay", gates=["f", "c"], states=["c"], recurrent=[], step=step)
+    >>> bt.LinearCellLayer(cell, 3, 4)(torch.ones(2, 7, 3))[0].shape
+    torch.Size([2, 7, 4])
+    """
 
     engine = layers.LinearCellLayer
 
 
 class MinGRU(LinearOverTime):
-    """minGRU: see `bp.MinGRU`."""
+    """minGRU as a module. Arguments as for `bp.MinGRU`.
+
+    Examples
+    --------
+    >>> import torch, bppsa_cupy.torch as bt
+    >>> y, h = bt.MinGRU(3, 4)(torch.ones(2, 7, 3))
+    >>> y.shape
+    torch.Size([2, 7, 4])
+    """
 
     engine = layers.MinGRU
 
 
 class MinLSTM(LinearOverTime):
-    """minLSTM: see `bp.MinLSTM`."""
+    """minLSTM as a module. Arguments as for `bp.MinLSTM`.
+
+    Examples
+    --------
+    >>> import torch, bppsa_cupy.torch as bt
+    >>> y, h = bt.MinLSTM(3, 4)(torch.ones(2, 7, 3))
+    >>> y.shape
+    torch.Size([2, 7, 4])
+    """
 
     engine = layers.MinLSTM
 
 
 class SRU(LinearOverTime):
-    """A simple recurrent unit: see `bp.SRU`."""
+    """The simple recurrent unit as a module. Arguments as for `bp.SRU`.
+
+    Examples
+    --------
+    >>> import torch, bppsa_cupy.torch as bt
+    >>> y, h = bt.SRU(3, 4)(torch.ones(2, 7, 3))
+    >>> y.shape
+    torch.Size([2, 7, 4])
+    """
 
     engine = layers.SRU
 
 
 class QRNN(LinearOverTime):
-    """A quasi-recurrent layer: see `bp.QRNN`."""
+    """A quasi-recurrent layer as a module. Arguments as for `bp.QRNN`.
+
+    Examples
+    --------
+    >>> import torch, bppsa_cupy.torch as bt
+    >>> y, h = bt.QRNN(3, 4)(torch.ones(2, 7, 3))
+    >>> y.shape
+    torch.Size([2, 7, 4])
+    """
 
     engine = layers.QRNN
 
 
 class RGLRU(LinearOverTime):
-    """The real-gated linear recurrent unit: see `bp.RGLRU`."""
+    """The real-gated linear recurrent unit as a module. Arguments as for `bp.RGLRU`.
+
+    Examples
+    --------
+    >>> import torch, bppsa_cupy.torch as bt
+    >>> y, h = bt.RGLRU(4)(torch.ones(2, 7, 4))
+    >>> y.shape
+    torch.Size([2, 7, 4])
+    """
 
     engine = layers.RGLRU
 
 
 class LRU(LinearOverTime):
-    """The linear recurrent unit: see `bp.LRU`."""
+    """The linear recurrent unit as a module. Arguments as for `bp.LRU`.
+
+    Examples
+    --------
+    >>> import torch, bppsa_cupy.torch as bt
+    >>> y, h = bt.LRU(3, 4)(torch.ones(2, 7, 3))
+    >>> y.shape
+    torch.Size([2, 7, 4])
+    """
 
     engine = layers.LRU
 
 
 class DiagonalSSM(LinearOverTime):
-    """S5's diagonal state space: see `bp.DiagonalSSM`."""
+    """The diagonal state space of S5 as a module. Arguments as for `bp.DiagonalSSM`.
+
+    Examples
+    --------
+    >>> import torch, bppsa_cupy.torch as bt
+    >>> y, h = bt.DiagonalSSM(3, 4)(torch.ones(2, 7, 3))
+    >>> y.shape
+    torch.Size([2, 7, 3])
+    """
 
     engine = layers.DiagonalSSM

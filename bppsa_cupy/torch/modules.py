@@ -46,17 +46,32 @@ class OverTime(torch.nn.Module):
         return 2 if self.mode == "LSTM" else 1
 
     def forward(self, input: Any, hx: Any = None, resets: Any = None) -> tuple[Any, Any]:
-        """Output and last state of sequences, as torch.nn's module of this name gives them.
+        """Compute outputs and last states, as the torch.nn module of this name does.
 
-        input  (T, B, F), (B, T, F) where batch_first, (T, F) without a batch, or a PackedSequence; float32 or
-               float64, as the parameters are
-        hx     the state before the first step, (num_layers D, B, H), or (num_layers D, H) without a batch; of
-               an LSTM (h, c), of a cell as many as it has states; zeros without it
-        resets bool, (B, T) where batch_first, else (T, B), (T,) without a batch: the state before a marked
-               step is zero, as where an episode begins. The reverse direction is cut at the same place. One
-               pass takes the place of a loop over steps
+        Parameters
+        ----------
+        input : tensor or PackedSequence
+            (T, B, F), (B, T, F) with batch_first, or (T, F) without a batch; float32 or float64.
+        hx : tensor or tuple of tensors, optional
+            The states before the first step, (num_layers D, B, H), or (num_layers D, H) without a batch. An
+            LSTM uses (h, c). Zeros by default.
+        resets : bool tensor, optional
+            (T, B), (B, T) with batch_first, or (T,). The state before a marked step is zero, as at the begin
+            of an episode.
 
-        Raises ShapeError and DeviceError naming both sides, PassError for packs inside of torch.func.
+        Returns
+        -------
+        output : tensor or PackedSequence
+            The outputs of the last layer.
+        states : tensor or tuple of tensors
+            The states after the last step.
+
+        Raises
+        ------
+        ShapeError, DeviceError
+            If tensors do not fit. The message names both sides.
+        PassError
+            For packs inside torch.func.
         """
         if resets is not None:
             return self._over_resets(input, hx, resets)
@@ -127,8 +142,10 @@ class OverTime(torch.nn.Module):
         return y.squeeze(1), _state([state.squeeze(1) for state in after])
 
     def step(self, input: Any, hx: Any = None) -> tuple[Any, Any]:
-        """Output (B, H) and state after one step, of (B, F) and the state that the step before gave. Raises
-        ShapeError with two directions."""
+        """Compute one step from `input` (B, F) and the states of the step before.
+
+        Returns the output (B, H) and the new states. Raises ShapeError with two directions.
+        """
         if self.bidirectional:
             raise ShapeError(
                 f"{type(self).__name__} has no step with two directions: it takes whole sequences"
@@ -193,19 +210,54 @@ def _state(after: list[torch.Tensor]) -> Any:
 
 
 class RNN(OverTime, torch.nn.RNN):
-    """torch.nn.RNN, with its arguments, parameters and results."""
+    """torch.nn.RNN on the kernels of this package.
+
+    Arguments, parameters and results are those of torch.nn.RNN.
+
+    Examples
+    --------
+    >>> import torch, bppsa_cupy.torch as bt
+    >>> y, h = bt.RNN(3, 4, batch_first=True)(torch.ones(2, 7, 3))
+    >>> y.shape, h.shape
+    (torch.Size([2, 7, 4]), torch.Size([1, 2, 4]))
+    """
 
     torch_class = torch.nn.RNN
 
 
 class GRU(OverTime, torch.nn.GRU):
-    """torch.nn.GRU, with its arguments, parameters and results."""
+    """torch.nn.GRU on the kernels of this package.
+
+    Arguments, parameters and results are those of torch.nn.GRU.
+
+    Examples
+    --------
+    >>> import torch, bppsa_cupy.torch as bt
+    >>> y, h = bt.GRU(3, 4, batch_first=True)(torch.ones(2, 7, 3))
+    >>> y.shape, h.shape
+    (torch.Size([2, 7, 4]), torch.Size([1, 2, 4]))
+    """
 
     torch_class = torch.nn.GRU
 
 
 class LSTM(OverTime, torch.nn.LSTM):
-    """torch.nn.LSTM, with its arguments, parameters and results. Raises ShapeError for proj_size."""
+    """torch.nn.LSTM on the kernels of this package.
+
+    Arguments, parameters and results are those of torch.nn.LSTM.
+
+    Raises
+    ------
+    ShapeError
+        For proj_size.
+
+    Examples
+    --------
+    >>> import torch, bppsa_cupy.torch as bt
+    >>> y, (h, c) = bt.LSTM(3, 4, batch_first=True)(torch.ones(2, 7, 3))
+    >>> y.shape, c.shape
+    (torch.Size([2, 7, 4]), torch.Size([1, 2, 4]))
+    """
 
     torch_class = torch.nn.LSTM
 
@@ -215,14 +267,31 @@ class LSTM(OverTime, torch.nn.LSTM):
 
 
 class CellLayer(OverTime):
-    """A recurrent module whose unit does what `cell`, a `bp.Cell`, says; the other arguments are those of
-    torch.nn.GRU.
+    """A recurrent module whose unit computes the step of a `bp.Cell`.
 
-    Parameters a layer and direction, gates stacked in the cell's order: weight_ih_l0 (G H, F), weight_hh_l0
-    (R H, H) of the R recurrent gates, bias_ih_l0 (G H,) and bias_hh_l0 (R H,), and each of the cell's own by
-    its name, NAME_l0 (H,), without recurrent gates neither weight_hh nor bias_hh; all from torch.nn's
-    distribution, uniform in ±1/sqrt(H). A module of a cell that pickle cannot find by name (a step
-    that is a lambda) is saved by its state_dict alone.
+    Parameters
+    ----------
+    cell : bp.Cell
+        The cell. Linear cells belong to `LinearCellLayer`.
+    input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional, device, dtype
+        As for torch.nn.GRU.
+
+    Raises
+    ------
+    ShapeError
+        For a linear cell.
+
+    Notes ----- Parameters per layer and direction are weight_ih_l0 (G H, F), weight_hh_l0 (R H, H),
+    bias_ih_l0 (G H,) and bias_hh_l0 (R H,) for G gates, R of them recurrent, in the order of the cell. The
+    cell's own parameters are NAME_l0 (H,). All start uniform in ±1/sqrt(H). A module of a cell that pickle
+    cannot import (a lambda) is saved by its state_dict only.
+
+    Examples
+    --------
+    >>> import torch, bppsa_cupy as bp, bppsa_cupy.torch as bt
+    >>> layer = bt.CellLayer(bp.Cell.built_in("mgu"), 3, 4)
+    >>> layer(torch.ones(7, 2, 3))[0].shape
+    torch.Size([7, 2, 4])
     """
 
     def __init__(

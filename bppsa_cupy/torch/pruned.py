@@ -136,7 +136,18 @@ class Pruned(torch.nn.Module):
 
 
 class PrunedConv2d(Pruned, torch.nn.Conv2d):
-    """torch.nn.Conv2d, with its arguments and parameters, by kept weights where `convert` found a mask."""
+    """torch.nn.Conv2d that computes with its unpruned weights; `convert` makes it.
+
+    Arguments and parameters are those of torch.nn.Conv2d.
+
+    Examples
+    --------
+    >>> import torch, bppsa_cupy.torch as bt
+    >>> conv = torch.nn.Conv2d(2, 3, 3)
+    >>> _ = torch.nn.utils.prune.random_unstructured(conv, "weight", 0.9)
+    >>> type(bt.convert(conv, sparse=0.5)).__name__
+    'PrunedConv2d'
+    """
 
     _samples = 3
     torch_class = torch.nn.Conv2d
@@ -164,7 +175,18 @@ class PrunedConv2d(Pruned, torch.nn.Conv2d):
 
 
 class PrunedLinear(Pruned, torch.nn.Linear):
-    """torch.nn.Linear, with its arguments and parameters, by kept weights where `convert` found a mask."""
+    """torch.nn.Linear that computes with its unpruned weights; `convert` makes it.
+
+    Arguments and parameters are those of torch.nn.Linear.
+
+    Examples
+    --------
+    >>> import torch, bppsa_cupy.torch as bt
+    >>> linear = torch.nn.Linear(20, 10)
+    >>> _ = torch.nn.utils.prune.random_unstructured(linear, "weight", 0.9)
+    >>> type(bt.convert(linear, sparse=0.5)).__name__
+    'PrunedLinear'
+    """
 
     _samples = 1
     torch_class = torch.nn.Linear

@@ -21,10 +21,22 @@ TOLERANCE = {torch.float32: 1e-4, torch.float64: 1e-10}
 
 
 class Recurrence(torch.nn.Module):
-    """A module that runs a step over whole sequences; `recurrence` makes it.
+    """A module that runs a step over sequences. Made by `recurrence`.
 
-    step    the step
-    reason  why the latest call went by the loop, "" where it went by a kernel
+    Attributes
+    ----------
+    step : callable
+        The step.
+    reason : str
+        Why the latest call ran as a loop; "" if it ran as a kernel.
+
+    Examples
+    --------
+    >>> import torch, bppsa_cupy.torch as bt
+    >>> rnn = bt.recurrence(torch.nn.GRUCell(3, 4))
+    >>> y, h = rnn(torch.ones(7, 2, 3))
+    >>> y.shape, h.shape
+    (torch.Size([7, 2, 4]), torch.Size([2, 4]))
     """
 
     def __init__(self, step: Callable[..., Any], batch_first: bool = False) -> None:
@@ -39,13 +51,27 @@ class Recurrence(torch.nn.Module):
         return {**self.__dict__, "_graphs": {}}
 
     def forward(self, x: torch.Tensor, *rest: Any) -> tuple[torch.Tensor, Any]:
-        """The first state after every step, and all states after the last one.
+        """Run the step over a sequence.
 
-        x     (T, B, ...), or (B, T, ...) with batch_first
-        rest  the states before the first step, (B, H) each, then the extras, one value a step each, with the
-              axes of x's first two. For the cells of torch.nn states are optional, and zeros without
+        Parameters
+        ----------
+        x : tensor
+            (T, B, ...), or (B, T, ...) with batch_first.
+        *rest : tensor
+            The states before the first step, each (B, H), then the extras. An extra has one value per step
+            and the first two axes of x. The cells of torch.nn start from zeros by default.
 
-        Returns ((T, B, H), states), states being one tensor, or a tuple of several.
+        Returns
+        -------
+        output : tensor, (T, B, H)
+            The first state after every step.
+        states : tensor or tuple of tensors
+            All states after the last step.
+
+        Raises
+        ------
+        ShapeError
+            If tensors do not fit.
         """
         cell = isinstance(self.step, torch.nn.RNNCellBase)
         if len(rest) == 1 and isinstance(rest[0], (tuple, list)):

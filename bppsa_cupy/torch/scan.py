@@ -24,14 +24,34 @@ def linear_scan(
     lengths: Optional = None,
     resets: Optional = None,
 ) -> torch.Tensor:
-    """The states h_t = a_t h_{t-1} + b_t, elementwise, of all steps: `bp.linear_scan` of tensors, with
-    gradients by a, b and h0, of any order, and under torch.compile.
+    """Compute the states h_t = a_t h_{t-1} + b_t of all steps, elementwise.
 
-    a  (B, T, H), or with 1 in place of B or T what serves all; (T, H) and (H,) too
-    b  (B, T, H), float32, float64, complex64 or complex128; h0 (B, H); all of one dtype and on one device
-    reverse, lengths (B,), resets (T,) or (B, T) of bools: as `bp.linear_scan` has them
+    Parameters
+    ----------
+    a : tensor
+        (B, T, H), with 1 in place of B or T to share values, or (T, H) or (H,).
+    b : tensor, (B, T, H)
+        float32, float64, complex64 or complex128.
+    h0 : tensor, (B, H), optional
+        The state before the first step. Zeros by default.
+    reverse, lengths, resets
+        As for `bp.linear_scan`.
 
-    Raises ShapeError, DeviceError.
+    Returns
+    -------
+    tensor, (B, T, H)
+        The states, with gradients of any order with respect to a, b and h0. torch.compile accepts the call.
+
+    Raises
+    ------
+    ShapeError, DeviceError
+        If tensors do not fit.
+
+    Examples
+    --------
+    >>> import torch, bppsa_cupy.torch as bt
+    >>> bt.linear_scan(torch.tensor([0.5]), torch.ones(1, 3, 1)).flatten()
+    tensor([1.0000, 1.5000, 1.7500])
     """
     tensors = [t for t in (a, b, h0) if t is not None]
     for tensor in tensors:

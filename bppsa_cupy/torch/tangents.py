@@ -111,7 +111,7 @@ def lyapunov_exponents(
     every: int = 1,
     steps: int | None = None,
 ) -> torch.Tensor:
-    """The Lyapunov exponents of a step in PyTorch, differentiable by all that the step reads.
+    """Compute the Lyapunov exponents of a step in PyTorch, differentiable by all that the step reads.
 
     Parameters
     ----------
@@ -121,9 +121,9 @@ def lyapunov_exponents(
         The inputs of the steps. None calls the step as ``step(h)``.
     h0 : tensor or tuple of tensors, (S,) or (B, S)
         The first state.
-    count : int, default S
+    count : int, default: S
         The number of exponents, from the largest.
-    every : int, default 1
+    every : int, default: 1
         Steps between two QR decompositions.
     steps : int
         The number of steps without inputs.
@@ -133,15 +133,23 @@ def lyapunov_exponents(
     tensor, (count,) or (B, count)
         Natural logarithms per step. The autograd graph holds all T steps.
 
+    Raises
+    ------
+    ShapeError
+        If a state is no (S,) or (B, S), or the step changes its shape.
+
     Notes
     -----
     Gradient flossing (Engelken 2023) moves the first exponents to zero.
 
     Examples
     --------
-    >>> exponents = bt.lyapunov_exponents(cell, x, h0, count=8)
-    >>> loss = exponents.square().mean()
-    >>> loss.backward()
+    >>> import torch, bppsa_cupy.torch as bt
+    >>> weight = torch.tensor([0.5, 0.25], requires_grad=True)
+    >>> exponents = bt.lyapunov_exponents(lambda x, h: x + weight * h, torch.ones(50, 2), torch.ones(2))
+    >>> exponents.square().mean().backward()
+    >>> weight.grad.shape
+    torch.Size([2])
     """
     from bppsa_cupy.records.streaming import first_tangent
 

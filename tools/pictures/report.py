@@ -58,12 +58,24 @@ CURVES: tuple[tuple[str, str, Callable[..., None]], ...] = (
 
 @dataclass(frozen=True)
 class Report:
-    """A page of HTML, whole in itself: `html` is its text. A notebook shows it in a frame."""
+    """A self-contained HTML page. A notebook shows it in a frame.
+
+    Attributes
+    ----------
+    html : str
+        The text of the page.
+
+    Examples
+    --------
+    >>> from bppsa_cupy import Report
+    >>> Report("<p>Jacobians</p>").html
+    '<p>Jacobians</p>'
+    """
 
     html: str
 
     def save(self, path: str | os.PathLike[str]) -> int:
-        """Write the page, whole or not at all; its bytes. Raises BppsaError where it cannot be written."""
+        """Write the page to a file and return its size in bytes. Raises BppsaError if writing fails."""
         text = self.html.encode()
         with whole_file(Path(path)) as temporary:
             Path(temporary).write_bytes(text)
@@ -75,15 +87,40 @@ class Report:
 
 
 def report(records: Sequence[JacobianRecord], *, title: str = "Transposed Jacobians") -> Report:
-    """A page of what records hold: shapes, entries and zeros of layers and steps, patterns, spectra,
-    gradients on their way back, and exponents over time, each with how to read it.
+    """Make an HTML page about transposed Jacobians, with advice on reading it.
 
-    records  of a network, a file, or a model in PyTorch or JAX (`bppsa_cupy.torch.jacobians`)
-    title    the page's heading
+    It shows shapes, entries and zeros of layers and steps, patterns, spectra, gradient norms, and exponents
+    over time.
 
-    What is too much to look at whole is sampled, and the page says so: shares of zeros of 2^20 values,
-    patterns of 24 layers, curves of 8 chains and of so many samples and steps as take some seconds. Takes
-    Matplotlib, the extra 'plot'. Raises ShapeError where these are no records, BppsaError without Matplotlib.
+    Parameters
+    ----------
+    records : sequence of JacobianRecord
+        Of a network, a file, or a model in PyTorch or JAX (`bppsa_cupy.torch.jacobians`).
+    title : str, default: "Transposed Jacobians"
+        The heading of the page.
+
+    Returns
+    -------
+    Report
+
+    Raises
+    ------
+    ShapeError
+        If `records` are no records.
+    BppsaError
+        Without Matplotlib, of the extra 'plot'.
+
+    Notes
+    -----
+    Large inputs are sampled, and the page says so: zeros of 2^20 values, patterns of 24 layers, curves of 8
+    chains.
+
+    Examples
+    --------
+    >>> import numpy as np, bppsa_cupy as bp
+    >>> record = bp.JacobianRecord(0, "ReLU", bp.Pattern.diagonal(3), np.ones((3, 2)))
+    >>> "ReLU" in bp.report([record]).html
+    True
     """
     check_drawing()
     chosen = JacobianRecords(records)
