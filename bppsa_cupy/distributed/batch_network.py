@@ -172,7 +172,7 @@ class BatchSequential(SharedSequential):
 
     def transposed_jacobians(self, *, of: Pass | None = None) -> JacobianRecords:
         raise DistributedError(
-            "transposed_jacobians were asked for of a batch in micro-batches: load state_dict() into a "
+            "a batch in micro-batches has no transposed_jacobians: load state_dict() into a "
             "Sequential, and take those of a pass of that"
         )
 
@@ -183,7 +183,7 @@ class BatchSequential(SharedSequential):
     ) -> Array:
         """`Sequential.forward`, collective. Raises DistributedError for initial states."""
         if states is not None:
-            raise DistributedError("initial states were given: a batch in micro-batches begins with zeros")
+            raise DistributedError("a batch in micro-batches cannot have initial states: leave them out")
         with self.device.naming_memory:
             current, given, cut = self._begun(x, into)
             current.keeps = keep
@@ -205,14 +205,16 @@ class BatchSequential(SharedSequential):
     ) -> Array | None:
         """`Sequential.backward`, collective. Raises DistributedError for gradients by final states."""
         if state_gradients is not None:
-            raise DistributedError("gradients by final states were given: a batch in micro-batches has none")
+            raise DistributedError(
+                "a batch in micro-batches has no gradients with respect to final states: leave them out"
+            )
         old = as_flag("backward", "stale", stale)
         current = current_pass(self.last_pass if of is None else of, self.parameters, "backward", stale=old)
         wanted = as_flag("backward", "input_gradient", input_gradient)
         assert isinstance(current, BatchPass)
         cut = self.cut(current.batch)
         if len(current.parts) < len(cut.own):
-            raise PassError("the pass kept one micro-batch alone: run net.forward(x) first")
+            raise PassError("the pass stored only one micro-batch: run net.forward(x) first")
         with self.device.naming_memory:
             whole, by_input = checked_gradient(current, gradient), []
             sums = self._sum("gradients", self.gradients.flat.size)

@@ -279,11 +279,11 @@ class Group:
         on_host = type(array) is np.ndarray
         if not on_host and not isinstance(array, self.device.xp.ndarray):
             raise ShapeError(
-                f"a {type(array).__name__} cannot travel: give an array of NumPy or of the device "
+                f"a {type(array).__name__} cannot be sent: pass an array of NumPy or of the device "
                 f"{self.device.name!r}"
             )
         if array.dtype.kind not in KINDS:
-            raise ShapeError(f"{_text(array)} cannot travel: give bool, integer or real numbers")
+            raise ShapeError(f"{_text(array)} cannot be sent: pass bool, integer or real numbers")
         if not array.flags.c_contiguous:
             raise ShapeError(f"{_text(array)} is not C-contiguous: copy it first")
         return None if on_host else self._nccl

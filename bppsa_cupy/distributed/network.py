@@ -79,7 +79,7 @@ def distribute(
     as_instance("distribute", "a network", network, Sequential, "a Sequential", error=DistributedError)
     as_instance("distribute", "a group", group, Group, "a bp.Group", error=DistributedError)
     if not is_one_of(over, ["layers", "time", "batch"]):
-        raise DistributedError(f"over={over!r} was asked for: ranks share 'layers', 'time' or the 'batch'")
+        raise DistributedError(f"over={over!r} is unknown: use 'layers', 'time' or 'batch'")
     for name, value, of, what in (
         ("a partition", partition, "layers", "layers"),
         ("a chunk", chunk, "time", "steps"),
@@ -274,7 +274,7 @@ class RankScans(RunScans):
         super().__init__(architecture, plan, device, dtype)
         if plan.partition is not None and plan.partition != partition:
             raise PlanError(
-                f"the plan is for the partition {plan.partition.bounds}, the network lies by "
+                f"the plan is for the partition {plan.partition.bounds}, and the network was distributed by "
                 f"{partition.bounds}: distribute(net, group, plan.partition), or plan it anew"
             )
         self.group, self.partition = group, partition

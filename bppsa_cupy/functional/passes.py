@@ -320,7 +320,7 @@ def vjp(
     parameter_gradients = as_flag("vjp", "parameter_gradients", parameter_gradients)
     input_gradient = as_flag("vjp", "input_gradient", input_gradient)
     if state_gradients is not None and not isinstance(ctx, RecurrentContext):
-        raise ShapeError(f"{saved.layer!r} got gradients by states: recurrent layers alone have some")
+        raise ShapeError(f"{saved.layer!r} got gradients by states: only recurrent layers have states")
     return go_back(saved, given, state_gradients, parameter_gradients, input_gradient, True, method)
 
 
@@ -339,7 +339,7 @@ def go_back(
     layer, slot = saved.layer, saved.slot
     ctx, shapes = slot.ctx, slot.shapes
     if not ctx.keeps:
-        raise PassError("the pass was made with keep=False: run it without before its way back")
+        raise PassError("the forward pass used keep=False: run it with keep=True before vjp")
     device, dtype = ctx.device, ctx.dtype
     by_input, by_samples, by_states = None, None, None
     by_parameters: dict[str, Array] = {}
@@ -455,7 +455,7 @@ def jacobians(
     ctx, batch = saved.context, saved.slot.shapes.batch
     if layer.is_barrier(False) and not isinstance(layer, Recurrent):
         raise PassError(
-            f"{layer!r} couples the samples of a batch, so that none has a Jacobian of its own: give "
+            f"{layer!r} couples the samples of a batch, so no sample has its own Jacobian: give "
             "BatchNorm its running statistics, or take the layers of a Residual block one by one"
         )
     shape = tuple(saved.slot.key[2])
@@ -504,7 +504,7 @@ def taken_shape(layer: Layer, shape: Shape, lengths: Any, states: Any) -> Shape:
 def check_beside(layer: Layer, lengths: Any, states: Any) -> None:
     """Raise ShapeError where lengths or states were given for a layer that takes none."""
     if (states is not None or lengths is not None) and not isinstance(layer, Recurrent):
-        raise ShapeError(f"{layer!r} got a state or lengths: recurrent layers alone take them")
+        raise ShapeError(f"{layer!r} got a state or lengths: only recurrent layers accept them")
 
 
 def is_by_time(layer: Layer) -> bool:

@@ -148,7 +148,7 @@ def _of_steps(step: Callable[..., Any], x: Any, h0: Any, steps: int | None) -> J
         _, back = jax.vjp(partial(flat_step, x[0]), h)
         if bool(back(first)[0][1:].any()):
             raise PassError(
-                f"jacobians: {name} couples the samples of a batch, so that none has a Jacobian of its own: "
+                f"jacobians: {name} couples the samples of a batch, so no sample has its own Jacobian: "
                 "take a step that keeps them apart, or a batch of one"
             )
     _, found = jax.lax.scan(advance, h, x)

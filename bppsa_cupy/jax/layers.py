@@ -204,7 +204,7 @@ class CellLayer(OverTime):
 
     def __init__(self, cell: Any, *arguments: Any, **options: Any) -> None:
         if getattr(cell, "is_linear", False):
-            raise ShapeError(f"CellLayer got {cell!r}, which is a linear one: take LinearCellLayer")
+            raise ShapeError(f"CellLayer got {cell!r}, which is linear: use LinearCellLayer")
         super().__init__(cell, *arguments, **options)
 
 

@@ -221,7 +221,7 @@ def _derivative(
 
 def _refuse_forward(*_: Any, layer: MatrixRecurrent, **__: Any) -> Any:
     raise PassError(
-        f"{named(layer)} has no forward-mode derivatives in bppsa_cupy.jax: take reverse mode (jax.grad, "
+        f"{named(layer)} has no forward-mode derivatives in bppsa_cupy.jax: use reverse mode (jax.grad, "
         "jax.vjp, jax.jacrev), or write the cell with jax.lax.scan"
     )
 

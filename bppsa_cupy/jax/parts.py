@@ -138,7 +138,7 @@ def check_sequence(layer: Recurrent, x: jax.Array) -> None:
     """Raise ShapeError unless x is (B, T, F), (T, B, F) or (T, F), of a dtype that is taken."""
     if not all(isinstance(size, int) for size in x.shape):
         raise ShapeError(
-            f"{named(layer)} got x of shape {x.shape}: it takes sizes that are numbers; export a function "
+            f"{named(layer)} got x of shape {x.shape}: sizes must be numbers; export a function "
             "for each size that is needed"
         )
     if x.dtype not in DTYPES:
@@ -149,7 +149,7 @@ def check_sequence(layer: Recurrent, x: jax.Array) -> None:
         axes = "(B, T" if layer.batch_first else "(T, B"
         raise ShapeError(
             f"{named(layer)} got x of shape {x.shape}: it takes {axes}, {layer.input_size}), or without a "
-            f"batch (T, {layer.input_size}); jax.vmap takes further axes"
+            f"batch (T, {layer.input_size}); use jax.vmap for further axes"
         )
 
 

@@ -192,7 +192,7 @@ class Placement:
             takes = f"numbers from 1 to {last} that increase" if last > 0 else "no cut, ()"
             lines = ", ".join(f"{number} {text}" for number, text in enumerate(self.counted, 1))
             raise BppsaError(
-                f"the pipeline placement {tuple(cuts)} was asked for: the network takes {takes}; its counted "
+                f"the pipeline placement {tuple(cuts)} does not fit: the network takes {takes}; its counted "
                 f"layers are {lines or 'none'}"
             )
         return tuple(cuts)
@@ -277,7 +277,7 @@ def balanced_ppv(net: Sequential, cuts: int) -> tuple[int, ...]:
     counted = len(counted_layers(architecture))
     if not 0 <= cuts < counted:
         raise BppsaError(
-            f"{cuts} cuts were asked for: the network has {counted} counted layers, and takes 0 to "
+            f"{cuts} cuts do not fit: the network has {counted} counted layers, so it takes 0 to "
             f"{max(counted - 1, 0)}"
         )
     work = np.zeros(counted)

@@ -96,7 +96,8 @@ class Pipeline:
             if group.size != self.stages:
                 raise DistributedError(
                     f"the pipeline has {self.stages} stages by ppv {self.placement.ppv} and the group "
-                    f"{group.size} ranks: start {self.stages}, one a stage, or give {group.size - 1} cuts"
+                    f"{group.size} ranks: start {self.stages} ranks, one per stage, or use "
+                    f"{group.size - 1} cuts"
                 )
             self.network = StageSequential(net, group, self.placement)
         self._parts = self._new_parts()
@@ -114,7 +115,7 @@ class Pipeline:
     def check(self, optimizer: Optimizer, settings: Settings, batch_size: int) -> None:
         if settings.method not in ("auto", "bp"):
             raise BppsaError(
-                f"method {settings.method!r} was asked for: a pipeline goes back by bp; leave the method out"
+                f"method={settings.method!r} does not fit a pipeline, which uses bp: leave the method out"
             )
         for name, given in (("clip", settings.clip), ("gradient_hook", settings.gradient_hook)):
             if given is not None:
@@ -124,8 +125,9 @@ class Pipeline:
                 )
         if self.micro_batches > batch_size:
             raise BppsaError(
-                f"{self.micro_batches} micro-batches of a batch of {batch_size} were asked for: a batch "
-                "holds a sample each at least"
+                f"{self.micro_batches} micro-batches of a batch of {batch_size} do not fit: "
+                "use at most one per "
+                "sample"
             )
         normalizes = any(
             name.endswith("num_batches_tracked") for name in self.placement.architecture.state_names
@@ -149,7 +151,7 @@ class Pipeline:
     def steps(self, work: Work) -> Iterator[Row]:
         if self._is_running:
             raise BppsaError(
-                "the pipeline was broken off between whole steps: make another bp.Pipeline, and load a "
+                "an error stopped the pipeline inside a step: make another bp.Pipeline, and load a "
                 "checkpoint into network and optimizer"
             )
         name = self.schedule_at(work.first - 1)
@@ -240,13 +242,12 @@ class StageSequential(SharedSequential):
 
     def backward(self, *_: Any, **__: Any) -> NoReturn:
         raise DistributedError(
-            "a pipelined network goes back inside of training alone: load its state_dict() into a Sequential"
+            "a pipelined network has no backward pass outside of training: load its "
+            "state_dict() into a Sequential"
         )
 
     def set_masks(self, masks: Mapping[str, Any]) -> NoReturn:
-        raise DistributedError(
-            "a pipelined network keeps the masks it was made with: set others before bp.Pipeline"
-        )
+        raise DistributedError("the masks of a pipelined network cannot change: set them before bp.Pipeline")
 
     def _contexts(self) -> list[Context]:
         return []

@@ -168,12 +168,12 @@ def make_schedule(name: str, stages: int, batches: int, micro: int = 1) -> Pipel
 def check_schedule(name: str, micro: int) -> None:
     """Raise BppsaError unless there is a schedule of this name that takes so many micro-batches."""
     if not isinstance(name, str) or name not in SCHEDULES:
-        raise BppsaError(f"the pipeline schedule {name!r} was asked for: there are {', '.join(SCHEDULES)}")
+        raise BppsaError(f"unknown pipeline schedule {name!r}: use {', '.join(SCHEDULES)}")
     micro = as_integer("a pipeline", "micro_batches", micro, 1, error=BppsaError)
     if micro > 1 and not SCHEDULES[name].micro:
         takes = ", ".join(known for known, kind in SCHEDULES.items() if kind.micro)
         raise BppsaError(
-            f"{micro} micro-batches were asked for and the schedule {name!r} has whole batches: take {takes}"
+            f"micro_batches={micro} does not fit the schedule {name!r}, which has none: use {takes}"
         )
 
 

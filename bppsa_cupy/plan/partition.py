@@ -51,7 +51,9 @@ class Partition:
                 f"the bounds of a partition are {given!r}: give integers, as (0, 3, 8) for 2 ranks"
             )
         if bounds[0] != 0 or (np.diff(bounds) < 0).any():
-            raise PlanError(f"the bounds of a partition are {given!r}: they begin with 0 and do not fall")
+            raise PlanError(
+                f"the bounds of a partition are {given!r}: they must begin with 0 and not decrease"
+            )
         object.__setattr__(self, "bounds", tuple(bounds.tolist()))
 
     @classmethod
@@ -96,7 +98,9 @@ class Partition:
         given = given.astype(np.float64)
         fits = np.isfinite(given) & (given >= 0)
         if not fits.all():
-            raise PlanError(f"a weight of a partition is {given[~fits][0]}: they are finite, and 0 or more")
+            raise PlanError(
+                f"a weight of a partition is {given[~fits][0]}: weights must be finite, and 0 or more"
+            )
         items, parts = given.size, min(ranks, given.size)
         if not items:
             return cls((0,) * (ranks + 1))

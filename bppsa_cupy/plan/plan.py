@@ -256,7 +256,7 @@ def _known(schedules: Sequence[str] | None) -> tuple[str, ...]:
     unknown = [name for name in given if not is_one_of(name, SCHEDULES)]
     names = tuple(dict.fromkeys(given)) if not unknown else ()
     if not names:
-        raise PlanError(f"schedules {unknown or 'none'} were asked for: there are {', '.join(SCHEDULES)}")
+        raise PlanError(f"unknown schedules {unknown or 'none'}: use {', '.join(SCHEDULES)}")
     return names
 
 
@@ -268,7 +268,7 @@ def _checked_levels(levels: int | str, chains: Sequence[Chain]) -> int | None:
         return as_integer("plan", "levels", levels, 0, most, error=PlanError)
     except PlanError as refused:
         raise PlanError(
-            f"levels {levels!r} were asked for: this network takes 0 to {most}, or 'auto'"
+            f"levels={levels!r} does not fit: this network takes 0 to {most}, or 'auto'"
         ) from refused
 
 

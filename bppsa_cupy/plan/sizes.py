@@ -113,7 +113,7 @@ class ChainSizes:
         largest = int(each[copies].max(initial=0))
         if largest * batch_size > MOST_VALUES:
             raise PlanError(
-                f"a batch of {batch_size} was asked for: a matrix or vector of the scan holds {largest} "
+                f"a batch of {batch_size} is too large: a matrix or vector of the scan holds {largest} "
                 f"values a sample, so it takes at most {MOST_VALUES // largest}"
             )
         return np.where(copies, each * batch_size, each)

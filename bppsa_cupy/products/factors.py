@@ -147,7 +147,7 @@ def data_of(name: str, factor: Factor, given: Any) -> Any:
         return given
     if matrix.pattern != factor.pattern:
         raise PlanMismatchError(
-            f"{name} has {described(matrix.pattern)}, the product was planned for "
+            f"{name} has {described(matrix.pattern)}, and the product was planned for "
             f"{described(factor.pattern)}: plan one of that factor"
         )
     if factor.order is None:

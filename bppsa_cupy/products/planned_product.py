@@ -174,7 +174,7 @@ class PlannedProduct:
         for name, array, given in zip(self._names, arrays, values, strict=True):
             if not isinstance(given, type(array)) or device.address(array) != device.address(given):
                 raise ShapeError(
-                    f"{name} would be copied, and its later values not be seen: bind takes {array.dtype} "
+                    f"{name} must not need a copy, which would miss later values: bind takes {array.dtype} "
                     f"arrays on {device.name}, C-contiguous"
                 )
         out = as_output("a product", "out", out, device.xp, shape, arrays[0].dtype, arrays)

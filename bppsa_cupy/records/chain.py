@@ -21,7 +21,7 @@ BLOCK = 1 << 21
 class StepChain:
     """T steps of one inner layer and direction, by time; every step between the first and the last is there.
 
-    records  one a step, of equal pattern and batch
+    records  one per step, of equal pattern and batch
     """
 
     records: tuple[JacobianRecord, ...]
@@ -76,7 +76,7 @@ class StepChain:
         if not finite.all():
             bad = self.records[steps][int(np.argmin(finite))]
             raise NonFiniteError(
-                f"{bad.label} holds NaN or infinity: a state of the pass, or a weight, is not finite there"
+                f"{bad.label} holds NaN or infinity: a state or a weight of the forward pass is not finite"
             )
         result = np.zeros((len(values), self.batch, self.size * self.size), dtype)
         result[:, :, self.pattern.rows() * self.size + self.pattern.indices] = values.swapaxes(1, 2)
@@ -116,7 +116,7 @@ class StepChain:
         free = free_host_memory()
         if needed > free:
             raise DeviceError(
-                f"{what} of {self.label} take {needed} bytes, {free} are free: take fewer steps, as "
+                f"{what} of {self.label} need {needed} bytes and {free} are free: use fewer steps, as "
                 f"records.where(steps=range({self.first}, {self.first + self.steps // 2})), or one sample"
             )
 
@@ -141,12 +141,13 @@ def make_chain(owner: str, records: Sequence[JacobianRecord]) -> StepChain:
     if not len(records) or not all(isinstance(record, JacobianRecord) for record in records):
         given = "none" if isinstance(records, Sequence) and not len(records) else type(records).__name__
         raise ShapeError(
-            f"{owner} got records: {given}. It takes JacobianRecords of a recurrent layer, one a step"
+            f"{owner} got records: {given}. It takes JacobianRecords of a recurrent layer, one per step"
         )
     for record in records:
         if record.inner is None:
             raise ShapeError(
-                f"{owner} got {record.label!r}, which is of no recurrent layer: it takes the steps of one, "
+                f"{owner} got {record.label!r}, which is not of a recurrent layer: it takes "
+                "the steps of one, "
                 "as records.where(layer=0)"
             )
     labels = {chain_key(record): chain_label(record) for record in records}

@@ -232,7 +232,9 @@ def _read(
         raise JacobianFileError(f"{where} is encoded as {encoding}: it must be {MATRIX} or {BATCH}")
     data = read_array(group, "data", kinds="f", ndim=1 if encoding == MATRIX else 2, error=JacobianFileError)
     if encoding == BATCH and data.shape[1] != get("batch", int):
-        raise JacobianFileError(f"{where} holds {data.shape[1]} samples, its batch is {get('batch', int)}")
+        raise JacobianFileError(
+            f"{where} is damaged: it holds {data.shape[1]} samples, and its batch is {get('batch', int)}"
+        )
     try:
         return JacobianRecord(
             **{name: get(name, kind) for name, kind in ATTRIBUTES.items()},
@@ -276,7 +278,7 @@ def _geometry(where: str, text: str) -> dict[str, Any]:
     try:
         geometry = json.loads(text)
     except json.JSONDecodeError as cause:
-        raise JacobianFileError(f"{where}: attribute 'geometry' is no JSON ({reason_of(cause)})") from cause
+        raise JacobianFileError(f"{where}: attribute 'geometry' is not JSON ({reason_of(cause)})") from cause
     if not isinstance(geometry, dict):
         raise JacobianFileError(f"{where}: attribute 'geometry' must be a JSON object")
     return geometry

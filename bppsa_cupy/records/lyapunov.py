@@ -33,7 +33,8 @@ def chain_exponents(
     if burn_in and (ends <= burn_in).any():
         short = int(np.argmin(ends))
         raise ShapeError(
-            f"{owner} got burn_in={burn_in}: sample {short} has {ends[short]} steps, so burn_in is below that"
+            f"{owner} got burn_in={burn_in}: sample {short} has {ends[short]} steps, so "
+            "burn_in must be smaller"
         )
     if not is_one_of(average, AVERAGES):
         raise ShapeError(f"{owner} got average={average!r}: it takes {' or '.join(map(repr, AVERAGES))}")

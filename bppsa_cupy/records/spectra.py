@@ -98,7 +98,7 @@ class SpanProduct:
             raise NonFiniteError(
                 f"the product of {self.label} over steps {self.steps[0]} to {self.steps[1]} has the norm "
                 f"10**{size:.1f} for sample {sample}, and {np.dtype(dtype)} ends at "
-                f"{np.finfo(dtype).max:.1e}: take log_norm, or matrix and exponent"
+                f"{np.finfo(dtype).max:.1e}: use log_norm, or matrix and exponent"
             )
         return result
 

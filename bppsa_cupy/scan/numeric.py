@@ -127,7 +127,8 @@ class NumericScan:
         if batch > self.capacity:
             layout = self._memory_plan(batch)
             raise PlanError(
-                f"a batch of {batch} was given, the plan's buffers hold {self.capacity}: a batch of {batch} "
+                f"the batch has {batch} samples and the plan's buffers hold {self.capacity}: "
+                f"a batch of {batch} "
                 f"would take {layout.total_bytes} bytes; plan it with batch_size={batch}"
             )
 

@@ -86,7 +86,7 @@ def scan(
             "float64 of shape (d,) or (d, B)"
         )
     if not is_one_of(method, SCHEDULES):
-        raise PlanError(f"method {method!r} was asked for: a scan takes {', '.join(SCHEDULES)}")
+        raise PlanError(f"unknown method {method!r}: a scan takes {', '.join(SCHEDULES)}")
     input_gradient = as_flag("scan", "input_gradient", input_gradient)
     if plan is not None:
         as_instance("scan", "a plan", plan, Plan, "one of plan_scan", error=PlanError)
@@ -211,7 +211,7 @@ def _numbers(device: Device, what: str, given: Any) -> Array:
     try:
         array = device.asarray(given)
     except ShapeError as cause:
-        raise ShapeError(f"scan got {what} that cannot be taken: {cause}") from cause
+        raise ShapeError(f"scan got {what} that cannot be converted: {cause}") from cause
     if array.dtype.kind == "c":
         raise ShapeError(f"scan got {what} of {array.dtype}: it takes real numbers; give the real part")
     return array
@@ -234,7 +234,9 @@ def _check(
     if injections is None:
         return
     if len(injections) != len(operands):
-        raise ShapeError(f"{len(injections)} injections for {len(operands)} matrices: give one each, or None")
+        raise ShapeError(
+            f"{len(injections)} injections for {len(operands)} matrices: pass one per matrix, or None"
+        )
     for k, (injected, (pattern, _)) in enumerate(zip(injections, operands, strict=True), 1):
         if injected is not None and tuple(injected.shape) != (pattern.shape[0], *start.shape[1:]):
             raise ShapeError(

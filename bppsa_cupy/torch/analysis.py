@@ -126,7 +126,8 @@ def _of_model(model: torch.nn.Module, given: tuple[Any, ...]) -> JacobianRecords
             return
         if versions != _versions(arguments, named):
             raise PassError(
-                f"jacobians: {_told(name, module)} calls none of its layers and writes to its input: let it "
+                f"jacobians: {_told(name, module)} calls none of its layers and changes its "
+                "input in place: make it "
                 "compute on x.clone()"
             )
         look(name, module, arguments, named)
@@ -185,7 +186,7 @@ def _check_mode(name: str, module: torch.nn.Module) -> None:
     if draws or isinstance(module, torch.nn.modules.batchnorm._BatchNorm):
         raise PassError(
             f"jacobians: {name or 'the model'} ({type(module).__name__}) is in training mode, where its "
-            "output follows chance or the other samples: call model.eval() first"
+            "output is random or depends on other samples: call model.eval() first"
         )
 
 
@@ -209,13 +210,13 @@ def _of_layer(
     given = (*arguments, *named.values())
     tensors = [one for one in given if isinstance(one, torch.Tensor)]
     if not tensors:
-        raise ShapeError(f"jacobians: {told} is called without a tensor: take layers of one input")
+        raise ShapeError(f"jacobians: {told} is called without a tensor: use layers with one input")
     x = next((one for one in tensors if one.is_floating_point() or one.is_complex()), None)
     if x is None or isinstance(module, torch.nn.Identity):
         return JacobianRecords()
     if x.is_complex():
         raise ShapeError(
-            f"jacobians: {told} is called with {x.dtype}: take a real layer and real x, as records are real"
+            f"jacobians: {told} is called with {x.dtype}: records are real, so use a real layer and a real x"
         )
     known = counterpart(module) if len(given) == 1 and x.dtype in checks.DTYPES else None
     if known is None:
@@ -284,7 +285,7 @@ def _dense_record(
     if over_time:  # masks and first states are constants
         inputs = (*arguments[:3], *map(named.get, ("query", "key", "value"))) if attends else ()
     if any(isinstance(one, torch.Tensor) and one.is_floating_point() and one is not x for one in inputs):
-        raise ShapeError(f"jacobians: {told} is called with more than one tensor: take layers of one input")
+        raise ShapeError(f"jacobians: {told} is called with more than one tensor: use layers with one input")
 
     def by_sample(tensor: torch.Tensor) -> torch.Tensor:
         if over_time and tensor.dim() == 2:
@@ -302,12 +303,13 @@ def _dense_record(
         y = y[0] if over_time else y
         if not isinstance(y, torch.Tensor) or not y.is_floating_point():
             what = y.dtype if isinstance(y, torch.Tensor) else type(y).__name__
-            raise ShapeError(f"jacobians: {told} puts out {what}: take layers of one tensor of real numbers")
+            raise ShapeError(f"jacobians: {told} returns {what}: use layers that return one real tensor")
         shape, batch = by_sample(x).shape[1:], len(by_sample(x))
         outputs = by_sample(y)
         if len(outputs) != batch:
             raise ShapeError(
-                f"jacobians: {told} puts out {tuple(y.shape)} for {tuple(x.shape)}: axis 0 must be the batch"
+                f"jacobians: {told} returns {tuple(y.shape)} for {tuple(x.shape)}: axis 0 of "
+                "both must be the batch"
             )
         outputs = outputs.reshape(batch, prod(outputs.shape[1:]))
     rows, columns = prod(shape), outputs.shape[1]
@@ -316,7 +318,7 @@ def _dense_record(
     if needed > (free := free_host_memory()):
         raise DeviceError(
             f"jacobians: {told} has no sparse Jacobian here, and dense ones of {batch} samples take {needed} "
-            f"bytes, {free} are free: take a smaller batch"
+            f"bytes, {free} are free: use a smaller batch"
         )
 
     def back(by_outputs: torch.Tensor) -> torch.Tensor:
@@ -544,6 +546,6 @@ def _check_samples(told: str, result: torch.Tensor, back: Callable[[torch.Tensor
     weights[0] = torch.cos(torch.arange(result.shape[1], dtype=result.dtype, device=result.device))
     if bool(back(weights)[1:].any()):
         raise PassError(
-            f"jacobians: {told} couples the samples of a batch, so that none has a Jacobian of its own: take "
+            f"jacobians: {told} couples the samples of a batch, so no sample has its own Jacobian: pass "
             "a batch of one"
         )

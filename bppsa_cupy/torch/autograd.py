@@ -229,7 +229,7 @@ def _refusal(engine: EngineLayer) -> PassError:
     layer = engine.layer
     return PassError(
         f"{type(layer).__name__}({layer.input_size}, {layer.hidden_size}) has no forward-mode derivatives in "
-        "bppsa_cupy.torch: take reverse mode, or revert(model), which gives torch.nn's module"
+        "bppsa_cupy.torch: use reverse mode, or revert(model), which restores the torch.nn module"
     )
 
 

@@ -19,7 +19,7 @@ def check_arguments(module: Any) -> None:
     name, p, proj_size = type(module).__name__, module.dropout, getattr(module, "proj_size", 0)
     if proj_size:
         raise ShapeError(
-            f"{name} has proj_size={proj_size}: bppsa_cupy.torch takes 0 alone; take torch.nn's LSTM"
+            f"{name} has proj_size={proj_size}: bppsa_cupy.torch supports only 0: use torch.nn.LSTM"
         )
     if isinstance(p, bool) or not isinstance(p, (int, float)) or not 0 <= p <= 1:
         raise ShapeError(f"{name} has dropout={p!r}: it takes a probability from 0 to 1")
@@ -92,7 +92,7 @@ def check_pack(module: Any) -> None:
     if not torch.compiler.is_compiling() and torch._C._are_functorch_transforms_active():
         raise PassError(
             f"{type(module).__name__} got a PackedSequence inside of torch.func, where PyTorch cannot pad "
-            "it: give padded sequences, or take torch.autograd"
+            "it: pass padded sequences, or use torch.autograd"
         )
 
 

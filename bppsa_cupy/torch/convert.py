@@ -374,7 +374,7 @@ def _check_kinds(model: torch.nn.Module, back: bool, is_sparse: bool) -> None:
     package = "bppsa_cupy.torch" if back else "torch.nn"
     raise ShapeError(
         f"{'revert' if back else 'convert'} takes a model with a {package}.RNN, GRU or LSTM in it, and "
-        f"got one of {listed}: give the model that holds them"
+        f"got one of {listed}: pass the model that contains them"
     )
 
 

@@ -134,7 +134,7 @@ class LinearOverTime(torch.nn.Module):
         Returns the output (B, O) and the new state. Raises ShapeError with two directions.
         """
         if self.layer.bidirectional:
-            raise ShapeError(f"{self.layer!r} has two directions and so no step: use bidirectional=False")
+            raise ShapeError(f"{self.layer!r} has two directions, so it has no step: use bidirectional=False")
         axis = 1 if self.layer.batch_first else 0
         y, after = self.forward(input.unsqueeze(axis), hx)
         return y.reshape(input.shape[0], -1), after

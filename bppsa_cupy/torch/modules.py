@@ -117,7 +117,7 @@ class OverTime(torch.nn.Module):
         if not isinstance(input, torch.Tensor) or not isinstance(resets, torch.Tensor):
             kinds = f"input of {type(input).__name__} and resets of {type(resets).__name__}"
             raise ShapeError(
-                f"{type(self).__name__} got {kinds}: with resets it takes tensors, and no PackedSequence"
+                f"{type(self).__name__} got {kinds}: with resets it takes tensors, not a PackedSequence"
             )
         checks.check_arguments(self)
         checks.check_sequence(self, input)
@@ -148,7 +148,8 @@ class OverTime(torch.nn.Module):
         """
         if self.bidirectional:
             raise ShapeError(
-                f"{type(self).__name__} has no step with two directions: it takes whole sequences"
+                f"{type(self).__name__} has two directions, so it has no step: call it with "
+                "sequences, or use bidirectional=False"
             )
         axis = 1 if self.batch_first else 0
         y, after = self.forward(input.unsqueeze(axis), hx)
@@ -157,8 +158,8 @@ class OverTime(torch.nn.Module):
     def __prepare_scriptable__(self) -> None:
         """What torch.jit.script calls first. Raises PassError."""
         raise PassError(
-            f"{type(self).__name__} has no text for torch.jit.script: take torch.compile, or revert(model), "
-            "which gives torch.nn's module"
+            f"{type(self).__name__} does not support torch.jit.script: use torch.compile, or revert(model), "
+            "which restores the torch.nn module"
         )
 
     def _over_pack(self, pack: PackedSequence, states: Any, parameters: Any) -> tuple[PackedSequence, Any]:
@@ -310,7 +311,7 @@ class CellLayer(OverTime):
         super().__init__()
         self.cell = as_instance(type(self).__name__, "cell", cell, Cell, "a bp.Cell")
         if cell.is_linear:
-            raise ShapeError(f"CellLayer got {cell!r}, which is a linear one: take LinearCellLayer")
+            raise ShapeError(f"CellLayer got {cell!r}, which is linear: use LinearCellLayer")
         self.mode = mode_of(cell)
         self.input_size, self.hidden_size, self.num_layers = input_size, hidden_size, num_layers
         self.bias, self.batch_first, self.bidirectional = bias, batch_first, bidirectional

@@ -149,7 +149,7 @@ class Recurrence(torch.nn.Module):
             if len(after) == count:
                 return count
         raise ShapeError(
-            f"recurrence got {len(rest)} states and extras: the step must take x_t, its states and the "
+            f"recurrence got {len(rest)} states and extras: the step must accept x_t, its states and the "
             "extras of a step, and give as many new states"
         ) from cause
 
