@@ -84,7 +84,7 @@ def jacobians(
     >>> import torch, bppsa_cupy.torch as bt
     >>> model = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.ReLU())
     >>> bt.jacobians(model, torch.ones(2, 3))
-    JacobianRecords(0.0 Linear, 1.1 ReLU)
+    JacobianRecords(0 Linear, 1 ReLU)
     """
     if isinstance(module, torch.nn.Module):
         if h0 is None and not isinstance(module, CELLS):

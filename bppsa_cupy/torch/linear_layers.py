@@ -150,8 +150,8 @@ class LinearCellLayer(LinearOverTime):
     --------
     >>> import torch, bppsa_cupy as bp, bppsa_cupy.torch as bt
     >>> def step(x, u, s, p):
-    ...     return [x[0] * s[0] + x[1]]
-    >>> cell = bp.Cell("decay", gates=["f", "c"], states=["c"], recurrent=[], step=step)
+    ...     return {"c": bp.cells.sigmoid(x.f) * s.c + x.c}
+    >>> cell = bp.Cell("forget", gates=["f", "c"], states=["c"], recurrent=[], step=step)
     >>> bt.LinearCellLayer(cell, 3, 4)(torch.ones(2, 7, 3))[0].shape
     torch.Size([2, 7, 4])
     """
@@ -237,7 +237,7 @@ class LRU(LinearOverTime):
     >>> import torch, bppsa_cupy.torch as bt
     >>> y, h = bt.LRU(3, 4)(torch.ones(2, 7, 3))
     >>> y.shape
-    torch.Size([2, 7, 4])
+    torch.Size([2, 7, 3])
     """
 
     engine = layers.LRU
