@@ -93,6 +93,7 @@ def test_the_commands_of_a_page_have_the_options_that_they_use(document):
                 import_module(f"bppsa_cupy.tools.{words[0][6:]}").parser().parse_args(words[1:])
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("module", MODULES)
 def test_the_examples_of_docstrings_print_what_they_show(module, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
