@@ -256,10 +256,19 @@ class LinearOverTime(OverTime):
     layer: layers.LinearRecurrent
 
     def init(self, key: Any, dtype: Any = None) -> dict[str, jax.Array]:
-        """Fresh parameters by the layer's names and from its distributions.
+        """Draw fresh parameters, with the names and distributions of the layer.
 
-        key    of jax.random, not traced
-        dtype  float32 or float64; by default JAX's for floats
+        Parameters
+        ----------
+        key : jax.random key
+            Not traced.
+        dtype : float32 or float64, optional
+            The default is the default float type of JAX.
+
+        Returns
+        -------
+        dict of str to jax.Array
+            The parameters.
         """
         seed = np.asarray(jax.random.key_data(key) if jnp.issubdtype(key.dtype, jax.dtypes.prng_key) else key)
         wanted = jnp.result_type(float) if dtype is None else dtype
@@ -280,48 +289,122 @@ class LinearOverTime(OverTime):
 
 
 class LinearCellLayer(LinearOverTime):
-    """A layer whose unit does what a linear `bp.Cell` says: see `bp.LinearCellLayer`, the cell first."""
+    """A function whose unit computes the step of a linear `bp.Cell`. See `bp.LinearCellLayer`.
+
+    Examples
+    --------
+    >>> import jax, bppsa_cupy as bp, bppsa_cupy.jax as bj
+    >>> def step(x, u, s, p):
+    ...     return {"c": bp.cells.sigmoid(x.f) * s.c + x.c}
+    >>> cell = bp.Cell("forget", gates=["f", "c"], states=["c"], recurrent=[], step=step)
+    >>> layer = bj.LinearCellLayer(cell, 3, 4)
+    >>> layer(layer.init(jax.random.key(0)), jax.numpy.ones((2, 7, 3)))[0].shape
+    (2, 7, 4)
+    """
 
     engine = layers.LinearCellLayer
 
 
 class MinGRU(LinearOverTime):
-    """minGRU: see `bp.MinGRU`."""
+    """minGRU as a pure function. Arguments as for `bp.MinGRU`.
+
+    Examples
+    --------
+    >>> import jax, bppsa_cupy.jax as bj
+    >>> layer = bj.MinGRU(3, 4)
+    >>> y, h = layer(layer.init(jax.random.key(0)), jax.numpy.ones((2, 7, 3)))
+    >>> y.shape
+    (2, 7, 4)
+    """
 
     engine = layers.MinGRU
 
 
 class MinLSTM(LinearOverTime):
-    """minLSTM: see `bp.MinLSTM`."""
+    """minLSTM as a pure function. Arguments as for `bp.MinLSTM`.
+
+    Examples
+    --------
+    >>> import jax, bppsa_cupy.jax as bj
+    >>> layer = bj.MinLSTM(3, 4)
+    >>> y, h = layer(layer.init(jax.random.key(0)), jax.numpy.ones((2, 7, 3)))
+    >>> y.shape
+    (2, 7, 4)
+    """
 
     engine = layers.MinLSTM
 
 
 class SRU(LinearOverTime):
-    """A simple recurrent unit: see `bp.SRU`."""
+    """The simple recurrent unit as a pure function. Arguments as for `bp.SRU`.
+
+    Examples
+    --------
+    >>> import jax, bppsa_cupy.jax as bj
+    >>> layer = bj.SRU(3, 4)
+    >>> y, h = layer(layer.init(jax.random.key(0)), jax.numpy.ones((2, 7, 3)))
+    >>> y.shape
+    (2, 7, 4)
+    """
 
     engine = layers.SRU
 
 
 class QRNN(LinearOverTime):
-    """A quasi-recurrent layer: see `bp.QRNN`."""
+    """A quasi-recurrent layer as a pure function. Arguments as for `bp.QRNN`.
+
+    Examples
+    --------
+    >>> import jax, bppsa_cupy.jax as bj
+    >>> layer = bj.QRNN(3, 4)
+    >>> y, h = layer(layer.init(jax.random.key(0)), jax.numpy.ones((2, 7, 3)))
+    >>> y.shape
+    (2, 7, 4)
+    """
 
     engine = layers.QRNN
 
 
 class RGLRU(LinearOverTime):
-    """The real-gated linear recurrent unit: see `bp.RGLRU`."""
+    """The real-gated linear recurrent unit as a pure function. Arguments as for `bp.RGLRU`.
+
+    Examples
+    --------
+    >>> import jax, bppsa_cupy.jax as bj
+    >>> layer = bj.RGLRU(4)
+    >>> y, h = layer(layer.init(jax.random.key(0)), jax.numpy.ones((2, 7, 4)))
+    >>> y.shape
+    (2, 7, 4)
+    """
 
     engine = layers.RGLRU
 
 
 class LRU(LinearOverTime):
-    """The linear recurrent unit: see `bp.LRU`."""
+    """The linear recurrent unit as a pure function. Arguments as for `bp.LRU`.
+
+    Examples
+    --------
+    >>> import jax, bppsa_cupy.jax as bj
+    >>> layer = bj.LRU(3, 4)
+    >>> y, h = layer(layer.init(jax.random.key(0)), jax.numpy.ones((2, 7, 3)))
+    >>> y.shape
+    (2, 7, 3)
+    """
 
     engine = layers.LRU
 
 
 class DiagonalSSM(LinearOverTime):
-    """S5's diagonal state space: see `bp.DiagonalSSM`."""
+    """The diagonal state space of S5 as a pure function. Arguments as for `bp.DiagonalSSM`.
+
+    Examples
+    --------
+    >>> import jax, bppsa_cupy.jax as bj
+    >>> layer = bj.DiagonalSSM(3, 4)
+    >>> y, h = layer(layer.init(jax.random.key(0)), jax.numpy.ones((2, 7, 3)))
+    >>> y.shape
+    (2, 7, 3)
+    """
 
     engine = layers.DiagonalSSM
