@@ -80,8 +80,10 @@ def accumulate(network: Sequential, micro_batch: int) -> BatchSequential:
     BatchSequential
         A network that trains as `network` does.
 
-    Notes ----- Law: steps have the same bits as on any number of ranks with `bp.distribute(…, over="batch")`
-    and this micro batch.
+    Notes
+    -----
+    Law: steps have the same bits as on any number of ranks with `bp.distribute(…, over="batch")` and this
+    micro batch.
 
     Examples
     --------

@@ -157,8 +157,10 @@ class Placement:
     BppsaError
         If the vector does not increase, or leaves 1 to L − 1. The message lists the counted layers.
 
-    Notes ----- A cut inside a residual block also sends the input of the block. The shortcut is in the stage
-    where the block ends.
+    Notes
+    -----
+    A cut inside a residual block also sends the input of the block. The shortcut is in the stage where the
+    block ends.
 
     Examples
     --------

@@ -56,9 +56,11 @@ class Pipeline:
     DistributedError
         If the group has another number of ranks.
 
-    Notes ----- Each epoch, and each change of the schedule, begins and ends with an empty pipeline. An error
-    may leave the stages at different steps: make another pipeline and load a checkpoint. With a group the
-    class is collective.
+    Notes
+    -----
+    Each epoch, and each change of the schedule, begins and ends with an empty pipeline. An error may leave
+    the stages at different steps: make another pipeline and load a checkpoint. With a group the class is
+    collective.
 
     Examples
     --------
@@ -126,8 +128,7 @@ class Pipeline:
         if self.micro_batches > batch_size:
             raise BppsaError(
                 f"{self.micro_batches} micro-batches of a batch of {batch_size} do not fit: "
-                "use at most one per "
-                "sample"
+                "use at most one per sample"
             )
         normalizes = any(
             name.endswith("num_batches_tracked") for name in self.placement.architecture.state_names

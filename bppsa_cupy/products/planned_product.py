@@ -132,8 +132,10 @@ class PlannedProduct:
         DeviceError
             If arrays are on several devices, or this process cannot run kernels.
 
-        Notes ----- Law: per sample, the product of the matrices of the factors, with the same bits at every
-        call. Entries that cancel are stored zeros.
+        Notes
+        -----
+        Law: per sample, the product of the matrices of the factors, with the same bits at every call. Entries
+        that cancel are stored zeros.
         """
         device, arrays, batch, shape = self._taken(values)
         if out is None:

@@ -59,9 +59,11 @@ def save_jacobians(
     JacobianFileError
         If two records have the same layer, direction and step, or the file cannot be written.
 
-    Notes ----- Each record is a group with data sets `indptr`, `indices` and `data`. Values (nnz,) use the
-    "csr_matrix" of AnnData, which other readers open too. Values (nnz, B) use "bppsa-csr-batch" with an
-    attribute `batch`. Equal patterns are stored once. Law: `load_jacobians` returns equal records.
+    Notes
+    -----
+    Each record is a group with data sets `indptr`, `indices` and `data`. Values (nnz,) use the "csr_matrix"
+    of AnnData, which other readers open too. Values (nnz, B) use "bppsa-csr-batch" with an attribute `batch`.
+    Equal patterns are stored once. Law: `load_jacobians` returns equal records.
 
     Examples
     --------

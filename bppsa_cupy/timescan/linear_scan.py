@@ -98,8 +98,10 @@ def linear_scan(
     DeviceError
         If memory is too small.
 
-    Notes ----- All methods agree up to rounding (Blelloch 1990, section 1.4.1). If the product of a chunk
-    overflows, the scan runs again serially. Subnormal numbers are 0 on the host.
+    Notes
+    -----
+    All methods agree up to rounding (Blelloch 1990, section 1.4.1). If the product of a chunk overflows, the
+    scan runs again serially. Subnormal numbers are 0 on the host.
 
     Examples
     --------
@@ -150,9 +152,11 @@ def linear_scan_backward(
     ShapeError, DeviceError
         As `linear_scan`.
 
-    Notes ----- g_t = gradient_t + conj(a_{t+1}) g_{t+1} is the gradient with respect to b_t. It gives g_t
-    conj(h_{t-1}) for a_t, summed where a is shared, and conj(a_1) g_1 for h0. Complex gradients follow
-    PyTorch: twice the derivative with respect to the conjugate.
+    Notes
+    -----
+    g_t = gradient_t + conj(a_{t+1}) g_{t+1} is the gradient with respect to b_t. It gives g_t conj(h_{t-1})
+    for a_t, summed where a is shared, and conj(a_1) g_1 for h0. Complex gradients follow PyTorch: twice the
+    derivative with respect to the conjugate.
 
     Examples
     --------

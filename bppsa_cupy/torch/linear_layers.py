@@ -38,8 +38,10 @@ class LinearOverTime(torch.nn.Module):
     device, dtype : optional
         Of the parameters.
 
-    Notes ----- Parameters have the names and distributions of the layer, drawn by the generator of PyTorch.
-    Derivatives have any order, except in forward mode. torch.compile accepts the module.
+    Notes
+    -----
+    Parameters have the names and distributions of the layer, drawn by the generator of PyTorch. Derivatives
+    have any order, except in forward mode. torch.compile accepts the module.
     """
 
     engine: ClassVar[Callable[..., layers.LinearRecurrent]]

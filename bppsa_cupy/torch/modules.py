@@ -282,10 +282,12 @@ class CellLayer(OverTime):
     ShapeError
         For a linear cell.
 
-    Notes ----- Parameters per layer and direction are weight_ih_l0 (G H, F), weight_hh_l0 (R H, H),
-    bias_ih_l0 (G H,) and bias_hh_l0 (R H,) for G gates, R of them recurrent, in the order of the cell. The
-    cell's own parameters are NAME_l0 (H,). All start uniform in ±1/sqrt(H). A module of a cell that pickle
-    cannot import (a lambda) is saved by its state_dict only.
+    Notes
+    -----
+    Parameters per layer and direction are weight_ih_l0 (G H, F), weight_hh_l0 (R H, H), bias_ih_l0 (G H,) and
+    bias_hh_l0 (R H,) for G gates, R of them recurrent, in the order of the cell. The cell's own parameters
+    are NAME_l0 (H,). All start uniform in ±1/sqrt(H). A module of a cell that pickle cannot import (a lambda)
+    is saved by its state_dict only.
 
     Examples
     --------
