@@ -166,7 +166,7 @@ def log_gradient_norms(records: Sequence[JacobianRecord], gradient: Any = None) 
     --------
     >>> import numpy as np, bppsa_cupy as bp
     >>> norms = bp.log_gradient_norms(np.full((4, 1, 1), 0.5))
-    >>> (norms[:, 0] / np.log(2)).tolist()
+    >>> (norms[:, 0] / np.log(2)).round(6).tolist()
     [-3.0, -2.0, -1.0, 0.0]
     """
     owner = "log_gradient_norms"
