@@ -22,20 +22,8 @@ REFERENCE = [
 WITHOUT_A_PAGE = {"LAYERS", "Shape", "functional"}
 #: Names still without an example.
 WITHOUT_EXAMPLE = """
-distribute accumulate Pipeline Placement balanced_ppv BppsaError ShapeError CellError LabelError
-PlanError PlanMismatchError PassError JacobianFileError CheckpointError PruneError DataError
-DeviceError DistributedError NonFiniteError functional.forward functional.vjp functional.jacobians
-functional.Saved functional.Gradients functional.release_memory jax.jacobians jax.layers.OverTime
-jax.RNN jax.GRU jax.LSTM jax.CellLayer jax.LinearCellLayer jax.MinGRU jax.MinLSTM jax.SRU jax.QRNN
-jax.LRU jax.RGLRU jax.DiagonalSSM jax.linear_scan Pad2d Plan Partition JacobianRecord
-JacobianRecords load_jacobians save_jacobians exact_max_pool2d report Report LyapunovVectors
-FixedPoints singular_values log_gradient_norms span_product SpanProduct scan.primitive.scan
-scan.primitive.plan_scan Pattern timescan.linear_scan.linear_scan
-timescan.linear_scan.linear_scan_backward ScanGradients plan_gram PlannedProduct
-torch.convert.convert torch.convert.revert torch.convert.report torch.convert.ModuleReport
-torch.Recurrence torch.jacobians torch.RNN torch.GRU torch.LSTM torch.CellLayer
-torch.LinearCellLayer torch.MinGRU torch.MinLSTM torch.SRU torch.QRNN torch.LRU torch.RGLRU
-torch.DiagonalSSM torch.PrunedConv2d torch.PrunedLinear torch.linear_scan
+BppsaError ShapeError CellError LabelError PlanError PlanMismatchError PassError JacobianFileError
+CheckpointError PruneError DataError DeviceError DistributedError NonFiniteError Pad2d plan_gram
 """
 
 
