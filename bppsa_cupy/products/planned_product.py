@@ -330,9 +330,8 @@ def plan_product(
     Raises
     ------
     ShapeError
-        If sizes do not fit, or a matrix has duplicates.
-    ShapeError
-        For another `out_format`, or "bsr" where factors have no blocks that fit.
+        If sizes do not fit, a matrix has duplicates, `out_format` is unknown, or "bsr" meets factors without
+        fitting blocks.
     DeviceError
         If the device is missing, or a product does not fit the memory.
 
@@ -344,9 +343,9 @@ def plan_product(
 
     Examples
     --------
-    >>> import scipy.sparse
+    >>> import scipy.sparse, bppsa_cupy as bp
     >>> a = scipy.sparse.csr_array([[1.0, 2.0], [0.0, 3.0]])
-    >>> product = plan_product(a, a.T)
+    >>> product = bp.plan_product(a, a.T)
     >>> product(a.data, a.T.data)
     array([5., 6., 6., 9.])
     """
@@ -387,10 +386,10 @@ def plan_gram(
     a
         The matrix A, in any form that `plan_product` takes. A call reads its values once: nothing is
         transposed.
-    weights : bool or matrix, default False
+    weights : bool or matrix, default: False
         True plans AᵀDA with a diagonal D. Its values are the second argument of a call. A square sparse
         matrix or `Pattern` gives the pattern of another D, for example block diagonal.
-    triangle : {"both", "upper", "lower"}, default "both"
+    triangle : {"both", "upper", "lower"}, default: "both"
         The entries that are computed; a triangle includes the diagonal.
     out_format, device
         As in `plan_product`. The default format is that of A, or "csr" for "bsr" with one triangle.
@@ -401,17 +400,16 @@ def plan_gram(
 
     Raises
     ------
-    ShapeError, ShapeError, DeviceError
+    ShapeError, DeviceError
         As `plan_product` does.
 
     Examples
     --------
     Normal equations with weights:
 
-    >>> import numpy as np
-    >>> import scipy.sparse
+    >>> import numpy as np, scipy.sparse, bppsa_cupy as bp
     >>> a = scipy.sparse.csr_array([[1.0, 2.0], [0.0, 3.0]])
-    >>> gram = plan_gram(a, weights=True)
+    >>> gram = bp.plan_gram(a, weights=True)
     >>> gram(a.data, np.array([1.0, 10.0]))
     array([ 1.,  2.,  2., 94.])
     """
