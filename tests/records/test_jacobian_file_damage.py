@@ -10,7 +10,6 @@ from bppsa_cupy.csr import Pattern
 from bppsa_cupy.errors import JacobianFileError
 from bppsa_cupy.records.file import load_jacobians, save_jacobians
 from bppsa_cupy.records.record import JacobianRecord
-from bppsa_cupy.system.hdf5 import SEAL_BYTES
 
 NAME = "002_ReLU"
 
@@ -50,17 +49,6 @@ def test_what_is_wrong_is_said(path, damage, named):
     with h5py.File(path, "r+") as file:
         damage(file, file[NAME])
     assert_refused(lambda: load_jacobians(path, sealed=False), JacobianFileError, named, "a.h5")
-
-
-def test_any_flipped_bit_is_the_stated_error(path):
-    good = path.read_bytes()
-    positions = np.random.default_rng(0).choice(len(good) * 8, 200, replace=False)
-    for position in (*range(0, 64, 5), *range(8 * (len(good) - SEAL_BYTES), 8 * len(good), 11), *positions):
-        bad = bytearray(good)
-        bad[position // 8] ^= 1 << position % 8
-        path.write_bytes(bad)
-        with pytest.raises(JacobianFileError, match=r"a\.h5"):
-            load_jacobians(path)
 
 
 def test_a_file_without_a_seal_is_read_on_request_alone(path):

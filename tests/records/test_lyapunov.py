@@ -13,17 +13,11 @@ exponents = bp.lyapunov_exponents
 
 
 def by_hand(jacobians, order):
-    """The definition on one sample's J_t (T, S, S), by Gram and Schmidt's way, in float64."""
-    size = jacobians.shape[-1]
-    basis, sums = np.eye(size), np.zeros(size)
+    """Benettin's algorithm on one sample's J_t (T, S, S)."""
+    basis, sums = np.eye(jacobians.shape[-1]), 0
     for t in order:
-        columns = []
-        for vector in (jacobians[t] @ basis).T:
-            for other in columns * 2:  # twice, so that rounding leaves the basis orthogonal
-                vector = vector - (other @ vector) * other
-            sums[len(columns)] += np.log(np.linalg.norm(vector))
-            columns.append(vector / np.linalg.norm(vector))
-        basis = np.array(columns).T
+        basis, r = np.linalg.qr(jacobians[t] @ basis)
+        sums += np.log(np.abs(np.diag(r)))
     return np.sort(sums / len(order))[::-1]
 
 
@@ -55,13 +49,6 @@ def test_of_a_linear_network_they_are_the_logarithms_of_the_eigenvalues_moduli(s
     found = exponents(records, average="smooth")
     np.testing.assert_allclose(found, [expected, expected], rtol=0, atol=1e-6)
     np.testing.assert_allclose(exponents(records), [expected, expected], rtol=0, atol=2e-3)
-
-
-def test_plain_averages_are_exact_once_real_directions_have_settled():
-    matrix = np.array([[1.5, 0.3, -0.2], [0.1, 0.8, 0.4], [0.0, 0.2, 0.3]])
-    expected = np.sort(np.log(np.abs(np.linalg.eigvals(matrix))))[::-1]
-    records = records_of(np.tile(matrix, (400, 1, 1, 1)))
-    np.testing.assert_allclose(exponents(records, burn_in=200)[0], expected, rtol=0, atol=1e-12)
 
 
 @pytest.mark.parametrize("direction", ["forward", "backward"])
