@@ -135,7 +135,7 @@ def forward(
         The seed of the random numbers of the layer.
     keep : bool, default: True
         Whether `vjp` may follow.
-    device : {"cuda", "host"}, optional
+    device : "cuda" or "host", optional
         The device of x by default.
 
     Returns

@@ -317,10 +317,10 @@ def plan_product(
     mask
         A matrix or `Pattern` of the product's shape. Only its entries are computed; those without a term
         are 0. Default: all entries.
-    out_format : {"csr", "csc", "bsr"}, optional
+    out_format : "csr", "csc" or "bsr", optional
         The order of the result's values, and the format of `to_scipy`. The default is the format of the first
         factor if that is one of these, else "csr". "bsr" needs factors whose blocks fit each other.
-    device : {"host", "cuda", "auto"}, optional
+    device : "host", "cuda" or "auto", optional
         Where values are computed. The default is the device that holds the values of a call.
 
     Returns

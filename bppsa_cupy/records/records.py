@@ -88,7 +88,7 @@ class JacobianRecords(Sequence[JacobianRecord]):
             The place inside the layer, "" for the layer itself.
         inner : int, optional
             The inner layer of a recurrent layer: 1 for "LSTM l1".
-        direction : {"forward", "backward"}, optional
+        direction : "forward" or "backward", optional
             The direction of a recurrent layer.
         steps : int, slice or iterable of int, optional
             Time steps, from 0: 7, [3, 7] or slice(10, 20).

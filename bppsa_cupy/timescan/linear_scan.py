@@ -83,7 +83,7 @@ def linear_scan(
         Steps per chunk.
     out : array, optional
         Where to write the states: C-contiguous, and apart from all other arrays.
-    device : {"cuda", "host"}, optional
+    device : "cuda" or "host", optional
         The device of b by default.
 
     Returns

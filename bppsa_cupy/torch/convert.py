@@ -256,7 +256,7 @@ def report(model: torch.nn.Module) -> list[ModuleReport]:
 
     Raises
     ------
-    ShapeError
+    ArgumentError
         If `model` is no torch.nn.Module.
 
     Examples
