@@ -185,7 +185,8 @@ def current_pass(given: Pass | None, parameters: ParameterSet, caller: str, *, s
     it may be `stale`. Raises PassError."""
     if given is None:
         raise PassError(f"{caller} was called before forward: run net.forward(x) first")
-    own_pass(given, parameters)
+    if not isinstance(given, Pass) or given.parameters is not parameters:
+        own_pass(given, parameters)
     if given.output is None:
         raise PassError(
             "the pass is incomplete, since its latest forward call failed: run net.forward(x) again "
