@@ -38,42 +38,54 @@ extern "C" __global__ void __launch_bounds__(BLOCK, 1) CELL_backward_grid(
     for (size_type s = steps; s >= 0; --s) {  // step s - 1 of the walk, after step s
         const size_type step = s - 1, t = reverse ? steps - 1 - step : step, later = reverse ? t - 1 : t + 1;
         const real* const carried = s == steps ? boundary : entering;
+        const real* const before = step > 0 ? state + (reverse ? t + 1 : t - 1) * P * plane : initial;
         for (size_type begin = 0; begin < batch; begin += BLOCK_SAMPLES) {
             const int samples = int(min(size_type(BLOCK_SAMPLES), batch - begin));
+            real g[PAIRS][P], kept[PAIRS][K_EXTENT], earlier[PAIRS][P] = {}, after[PAIRS][P] = {}, p[PAIRS][Q_EXTENT];
+            real by_output[PAIRS] = {};
+            bool moves[PAIRS];
+            // What a step reads of its own is on its way while the products are added up.
+#pragma unroll
+            for (int n = 0; n < PAIRS; ++n) {
+                const Pair pair(n, units, samples);
+                if (!pair.is_there) continue;
+                const size_type sample = begin + pair.sample, j = block + pair.unit;
+                moves[n] = s && t < lengths[sample];
+#pragma unroll
+                for (int i = 0; i < P; ++i) g[n][i] = carried[(sample * P + i) * hidden + j];
+                if (!moves[n]) continue;
+#pragma unroll
+                for (int i = 0; i < P; ++i) {
+                    const size_type row = (sample * P + i) * hidden + j;
+                    if (Cell::reads_before >> i & 1) earlier[n][i] = before[row];
+                    if (Cell::reads_after >> i & 1) after[n][i] = state[t * P * plane + row];
+                }
+#pragma unroll
+                for (int k = 0; k < K; ++k)
+                    kept[n][k] = gates[t * K * plane + (sample * K + k) * hidden + j];
+                if (per_step) by_output[n] = gradient[t * plane + sample * hidden + j];
+                load_unit(unit + j, width, p[n]);
+            }
             if (s < steps) {
                 const real* const deltas = delta + (later * batch + begin) * D * hidden;
                 add_up(memory, width, samples,
                        [&](int sum) { return deltas + recurrent_row(sum) * hidden; }, D * hidden, whole);
             }
-#pragma unroll 1
+#pragma unroll
             for (int n = 0; n < PAIRS; ++n) {
                 const Pair pair(n, units, samples);
                 if (!pair.is_there) continue;
                 const size_type sample = begin + pair.sample, j = block + pair.unit;
-                real g[P], by_before[P];
+                if (s < steps) g[n][0] += memory.sum(0, pair.sample, pair.unit);
+                real by_before[P];
 #pragma unroll
-                for (int i = 0; i < P; ++i) g[i] = carried[(sample * P + i) * hidden + j];
-                if (s < steps) g[0] += memory.sum(0, pair.sample, pair.unit);
-#pragma unroll
-                for (int i = 0; i < P; ++i) by_before[i] = g[i];
+                for (int i = 0; i < P; ++i) by_before[i] = g[n][i];
+                real by_x[G] = {}, by_u[U_EXTENT] = {}, by_p[Q_EXTENT] = {};
+                if (moves[n]) {
+                    g[n][0] += by_output[n];
+                    Cell::backward(g[n], kept[n], after[n], earlier[n], p[n], by_x, by_u, by_before, by_p);
+                }
                 if (s) {
-                    real by_x[G] = {}, by_u[U_EXTENT] = {}, by_p[Q_EXTENT] = {};
-                    if (t < lengths[sample]) {
-                        real kept[K_EXTENT], earlier[P] = {}, after[P] = {}, p[Q_EXTENT];
-                        const real* const before = step ? state + (reverse ? t + 1 : t - 1) * P * plane : initial;
-#pragma unroll
-                        for (int i = 0; i < P; ++i) {
-                            const size_type row = (sample * P + i) * hidden + j;
-                            if (Cell::reads_before >> i & 1) earlier[i] = before[row];
-                            if (Cell::reads_after >> i & 1) after[i] = state[t * P * plane + row];
-                        }
-#pragma unroll
-                        for (int k = 0; k < K; ++k)
-                            kept[k] = gates[t * K * plane + (sample * K + k) * hidden + j];
-                        if (per_step) g[0] += gradient[t * plane + sample * hidden + j];
-                        load_unit(unit + j, width, p);
-                        Cell::backward(g, kept, after, earlier, p, by_x, by_u, by_before, by_p);
-                    }
 #pragma unroll
                     for (int d = 0; d < D; ++d)
                         delta[t * D * plane + (sample * D + d) * hidden + j] = delta_row(by_x, by_u, by_p, d);

@@ -84,8 +84,6 @@ __device__ __forceinline__ void load_weights(const Memory& memory, int units, in
     }
 }
 
-__device__ __forceinline__ bool in_packs(const real* array) { return size_type(array) % sizeof(Pack) == 0; }
-
 // Adds up the products of the block's weights with the vectors of `samples` samples. vectors(input) is where the terms of
 // the first sample begin, those of the next are `apart`; `whole` says that they lie in whole packs. Other blocks may have
 // written them, so that nothing is read through the L1 cache.
