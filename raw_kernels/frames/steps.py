@@ -11,11 +11,11 @@ from bppsa_cupy.raw_kernels.frames.form import CellForm
 from bppsa_cupy.raw_kernels.kernel import MAXIMAL_GRID, LaunchShape
 
 #: Lanes of a warp, which hold a sum each; rows of weights that a warp goes through where a unit has fewer;
-#: warps of a block, about, and groups and tiles of them at most.
-LANES, LEAST_ROWS, WARPS, MOST_GROUPS, MOST_TILES = 32, 4, 8, 4, 2
-#: Bytes of shared memory that hold what weights are multiplied with, at a time.
+#: warps of a block, about, and groups and tiles of them at most; samples times parts of a block at most.
+LANES, LEAST_ROWS, WARPS, MOST_GROUPS, MOST_TILES, MOST_VECTORS = 32, 4, 8, 4, 2, 32
+#: Bytes of shared memory that hold what weights are multiplied with, in two buffers.
 STAGED_BYTES = 32 * 1024
-#: Gates of a cell at most: a warp's samples are to fill a pack.
+#: Gates of a cell at most: a lane has a sum of each.
 MOST_GATES = 8
 
 
@@ -56,6 +56,8 @@ def shares_of(rows: int, parts: int) -> Shares:
     """The shares where a unit has so many rows of weights, and each row so many parts."""
     units = max(1, LEAST_ROWS // rows)
     samples = LANES >> (units * rows - 1).bit_length()
+    while samples * parts > MOST_VECTORS:
+        units, samples = 2 * units, samples // 2
     groups = max(1, min(MOST_GROUPS, WARPS // parts))
     tiles = max(1, min(MOST_TILES, WARPS // (parts * groups)))
     return Shares(units, samples, groups, tiles, parts)

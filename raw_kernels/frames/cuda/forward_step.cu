@@ -13,7 +13,7 @@ const int UNITS = WARP_UNITS, ROWS_OF_UNIT = R, SAMPLES = WARP_SAMPLES, GROUPS =
           STAGED_BYTES = STAGED, PARTS = 1;
 #include "frames/cuda/step.cuh"
 
-extern "C" __global__ void __launch_bounds__(BLOCK, 1) CELL_forward_step(
+extern "C" __global__ void __launch_bounds__(BLOCK, BLOCKS_AT_ONCE) CELL_forward_step(
     const real* __restrict__ projected,     // (batch | GATES, sets, hidden): W_ih x + b_ih of the step
     const real* __restrict__ weight_hh,     // (sets, RECURRENT * hidden, hidden)
     const real* __restrict__ bias_hh,       // (sets, RECURRENT * hidden)

@@ -1,23 +1,22 @@
 // One step of all walks, each block a part: UNITS * GROUPS units of SAMPLES * TILES samples, with one set of weights.
-// A warp adds up the products of ROWS rows of weights with SAMPLES samples; each lane takes every 32nd term of all
-// of them, and in the end one sum. A sum of several PARTS is shared out among as many warps.
+// A warp adds up the products of ROWS rows of weights with SAMPLES samples; each lane takes every 32nd pack of terms of
+// all of them, and in the end one sum. A sum of several PARTS is shared out among as many warps. While a block adds up
+// TERMS terms of a part, the next ones are copied to shared memory.
 
 #include "copies.cuh"
 
 const int LANES = 32, ROWS = UNITS * ROWS_OF_UNIT, BLOCK = LANES * GROUPS * TILES * PARTS;
 const int BLOCK_UNITS = UNITS * GROUPS, BLOCK_SAMPLES = SAMPLES * TILES;
 
-// Samples of a pack, terms of a part that lie in shared memory at a time, and the distance of
-// packs of neighbouring samples, which is odd so that neighbouring samples lie in different banks.
-const int QUAD = SAMPLES < PACK ? SAMPLES : PACK;
-const int TERMS = STAGED_BYTES / int(sizeof(real)) / (BLOCK_SAMPLES * PARTS) / LANES * LANES, APART = TERMS * PARTS + 1;
-
-struct __align__(QUAD * sizeof(real)) Quad {
-    real values[QUAD];
-};
+// Terms that a warp takes at a time; terms of a part that each of two buffers holds, and packs of them.
+const int TURN = LANES * PACK, TERMS = STAGED_BYTES / 2 / int(sizeof(real)) / (BLOCK_SAMPLES * PARTS) / TURN * TURN;
+const int TURNS = TERMS / TURN, PACKS = TERMS / PACK;
+// Blocks of a multiprocessor at least, while registers suffice: one computes while another waits.
+const int BLOCKS_AT_ONCE = sizeof(real) == 4 ? 2 : 1;
+static_assert(TURNS > 0 && ROWS * SAMPLES <= LANES, "a buffer holds a turn, and a lane takes a sum");
 
 struct Shared {
-    Quad vectors[BLOCK_SAMPLES / QUAD * APART];
+    Pack vectors[2][PARTS][BLOCK_SAMPLES][PACKS];
     real sums[GROUPS * TILES * PARTS][LANES];
 };
 
@@ -94,6 +93,17 @@ __device__ __forceinline__ void share_out(real (&values)[LANES])
     if constexpr (HALF > 1) share_out<HALF / 2>(values);
 }
 
+// Term k and those that follow of a vector of `hidden` terms, zeros after it; `whole` says that it lies in whole packs.
+__device__ __forceinline__ Pack read_pack(const real* vector, int k, int hidden, bool whole)
+{
+    if (whole && k < hidden) return *reinterpret_cast<const Pack*>(vector + k);
+    Pack pack = {};
+#pragma unroll
+    for (int i = 0; i < PACK; ++i)
+        if (k + i < hidden) pack.values[i] = vector[k + i];
+    return pack;
+}
+
 // Fills `shared.sums`. weights(unit, row, part) is where the terms of a part of a unit's row begin, `hidden` of them;
 // vectors(part) where those that they are multiplied with do, of the block's samples, which are `apart`.
 template <class Weights, class Vectors>
@@ -105,42 +115,56 @@ __device__ __forceinline__ void add_up(
     const real* rows[ROWS];
 #pragma unroll
     for (int r = 0; r < ROWS; ++r)
-        rows[r] = weights(min(at.unit + first + r / ROWS_OF_UNIT, at.hidden - 1), r % ROWS_OF_UNIT, part) + lane;
-    real sums[LANES] = {};
-    for (int begin = 0; begin < at.hidden; begin += TERMS) {
-        const int count = min(TERMS, at.hidden - begin), whole = (count + LANES - 1) / LANES * LANES;
-        __syncthreads();
+        rows[r] = weights(min(at.unit + first + r / ROWS_OF_UNIT, at.hidden - 1), r % ROWS_OF_UNIT, part);
+    const bool whole = at.hidden % PACK == 0 && in_packs(rows[0]) && in_packs(vectors(0));
+    const bool is_busy = tile * SAMPLES < at.samples;
+    const auto stage = [&](int begin, int buffer) {
 #pragma unroll
         for (int p = 0; p < PARTS; ++p)
-#pragma unroll 4
-            for (int e = threadIdx.x; e < whole * BLOCK_SAMPLES; e += BLOCK) {
-                // Neighbouring lanes have the samples of a pack, then terms: all of a sector is used, and no bank twice.
-                const int k = e / QUAD % whole, m = e / QUAD / whole * QUAD + e % QUAD;
-                real* const place = &shared.vectors[m / QUAD * APART + p * TERMS + k].values[m % QUAD];
-                if (k < count && m < at.samples) copy_ahead(place, vectors(p) + m * apart + begin + k);
-                else *place = real(0);
+#pragma unroll 2
+            for (int e = threadIdx.x; e < BLOCK_SAMPLES * PACKS; e += BLOCK) {
+                const int m = e / PACKS, k = begin + e % PACKS * PACK;
+                Pack* const place = &shared.vectors[buffer][p][m][e % PACKS];
+                const real* const vector = vectors(p) + m * apart;
+                if (whole && k < at.hidden && m < at.samples)
+                    copy_ahead(place, reinterpret_cast<const Pack*>(vector + k));
+                else
+                    *place = read_pack(vector, k, m < at.samples ? at.hidden : 0, false);
             }
         end_group();
-        wait_for_groups<0>();
+    };
+    real sums[LANES] = {};
+    stage(0, 0);
+    for (int begin = 0, buffer = 0; begin < at.hidden; begin += TERMS, buffer ^= 1) {
+        Pack held[TURNS][ROWS];
+        if (is_busy) {
+#pragma unroll
+            for (int i = 0; i < TURNS; ++i)
+#pragma unroll
+                for (int r = 0; r < ROWS; ++r)
+                    held[i][r] = read_pack(rows[r], begin + i * TURN + lane * PACK, at.hidden, whole);
+        }
+        if (begin + TERMS < at.hidden) {
+            stage(begin + TERMS, buffer ^ 1);
+            wait_for_groups<1>();
+        } else {
+            wait_for_groups<0>();
+        }
         __syncthreads();
-        if (tile * SAMPLES < at.samples) {
-            const Quad* const own = shared.vectors + tile * (SAMPLES / QUAD) * APART + part * TERMS;
-#pragma unroll 8
-            for (int k = lane; k < whole; k += LANES) {
-                real held[ROWS];
+        if (is_busy) {
 #pragma unroll
-                for (int r = 0; r < ROWS; ++r) held[r] = k < count ? rows[r][begin + k - lane] : real(0);
+            for (int i = 0; i < TURNS; ++i)
 #pragma unroll
-                for (int q = 0; q < SAMPLES / QUAD; ++q) {
-                    const Quad quad = own[q * APART + k];
+                for (int m = 0; m < SAMPLES; ++m) {
+                    const Pack terms = shared.vectors[buffer][part][tile * SAMPLES + m][i * LANES + lane];
 #pragma unroll
                     for (int r = 0; r < ROWS; ++r)
 #pragma unroll
-                        for (int m = 0; m < QUAD; ++m)
-                            sums[r * SAMPLES + q * QUAD + m] += held[r] * quad.values[m];
+                        for (int k = 0; k < PACK; ++k)
+                            sums[r * SAMPLES + m] += held[i][r].values[k] * terms.values[k];
                 }
-            }
         }
+        __syncthreads();
     }
     share_out<LANES / 2>(sums);
     shared.sums[warp][lane] = sums[0];
