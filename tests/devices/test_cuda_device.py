@@ -110,6 +110,13 @@ def test_arguments_reach_the_kernel(name: str, stub: CudaDevice, rng: np.random.
                 assert_close(stub.to_host(actual), wanted, what=parameter.name)
 
 
+def test_an_array_of_another_gpu_is_refused(stub: CudaDevice) -> None:
+    array = stub.zeros(3, np.float64)
+    array.gpu = 1
+    with pytest.raises(DeviceError, match="GPU 1"):
+        stub.asarray(array)
+
+
 def test_a_sequence_is_captured_at_its_second_call(stub: CudaDevice) -> None:
     output, values = stub.asarray(np.array([[1.0, -1.0, 2.0]])), stub.empty((3, 1), np.float64)
     replay = stub.sequence([stub.bind(RELU, output, values, 3, 1), stub.bind(RELU, output, values, 3, 1)])

@@ -111,6 +111,7 @@ class PinnedMemory(bytearray):
     """Memory of the host that is locked to its pages."""
 
     def __init__(self, size: int) -> None:
+        Stream.current[-1].refuse_in_capture("pinned memory, in the mode of another library")
         Memory.take(OF_RUNTIME)
         super().__init__(size)
 
