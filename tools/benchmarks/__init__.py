@@ -90,8 +90,8 @@ TABLE = {
         "products:spgemm_cases", "add_spgemm", SPARSE,
     ),
     "steps": Benchmark(
-        "Training steps, plain and as one CUDA graph, against PyTorch, eager and in a CUDA graph.",
-        "steps:cases", "add_steps",
+        "Training steps, plain and as one CUDA graph, against PyTorch: eager, in a CUDA graph, compiled.",
+        "steps:cases", "add_steps", against=("torch", "compile", "none"),
     ),
     "torch": Benchmark(
         "A module of bppsa_cupy.torch against torch.nn, and our own network.",

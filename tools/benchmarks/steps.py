@@ -40,6 +40,8 @@ def cases(arguments: argparse.Namespace) -> Iterator[Case]:
         if kind not in arguments.kinds:
             continue
         sides: dict[str, Callable[..., Step]] = {"plain": plain_step}
+        if "compile" in arguments.against:
+            sides["PyTorch compiled"] = partial(torch_step, compiled=True)
         if "torch" in arguments.against:
             sides["PyTorch"] = torch_step
             if arguments.device == "cuda":
@@ -144,8 +146,11 @@ def _ways(network: Sequential, ran: str) -> str:
     return ", ".join([ran, *map(str, ways)])
 
 
-def torch_step(make: Make, device: str, tf32: bool = False, graph: bool = False) -> Step:
-    """PyTorch's step; as a graph with copies of inputs and labels into its buffers."""
+def torch_step(
+    make: Make, device: str, tf32: bool = False, graph: bool = False, compiled: bool = False
+) -> Step:
+    """A step of PyTorch; as a graph it copies inputs and labels into its buffers. `compiled` is by
+    `torch.compile(mode="reduce-overhead")`."""
     import torch
 
     from bppsa_cupy.tools.torch_modules import torch_network, torch_passes
@@ -160,6 +165,8 @@ def torch_step(make: Make, device: str, tf32: bool = False, graph: bool = False)
     prepare()
     torch.backends.cudnn.benchmark = True
     optimizer = torch.optim.SGD(model.parameters(), lr=LEARNING_RATE, momentum=MOMENTUM, fused=True)
+    if compiled:
+        model.compile(mode="reduce-overhead")
     x, y = (torch.tensor(one, device=next(model.parameters()).device) for one in (inputs, labels))
     step = _whole(
         torch_passes(model, x, y, network.device, optimizer=optimizer, masks=network.masks, prepare=prepare)
