@@ -35,31 +35,36 @@ def test_sectors_are_counted(racing: RaceDevice, place: str, sectors: int) -> No
     library.count_sectors(False)
 
 
-#: Cell, hidden size: walks within a warp, by places of one lane, of several, and of several units.
-WALKS = [("rnn_tanh", 20), ("gru", 20), ("lstm", 20), ("gru", 64), ("lstm", 64), ("lstm", 128)]
+#: Cell, units, direction: sectors written per sample and step, first samples and then units innermost.
+WALKS = {
+    ("rnn_tanh", 20, "forward"): (20, 3), ("rnn_tanh", 20, "backward"): (20, 3),
+    ("gru", 64, "forward"): (320, 40), ("gru", 64, "backward"): (256, 32),
+    ("lstm", 128, "forward"): (768, 96), ("lstm", 128, "backward"): (512, 64),
+}  # fmt: skip
 
 
-@pytest.mark.parametrize("name, hidden", WALKS)
-@pytest.mark.parametrize("verb", ["forward", "backward"])
-def test_walks_write_neighbours(racing: RaceDevice, name: str, hidden: int, verb: str) -> None:
-    """Neighbouring lanes write neighbours: as few sectors as hold them, and one more off alignment. With
-    samples innermost each of a warp's 16 to 32 units would have a sector of its own."""
+@pytest.mark.parametrize("name, hidden, verb", WALKS)
+def test_walks_use_whole_sectors(racing: RaceDevice, name: str, hidden: int, verb: str) -> None:
     kernel, batch, steps = KERNELS[f"{name}_{verb}"], 16, 2
     scalars = {"steps": steps, "hidden": hidden, "sets": 1, "batch": batch, "walks": batch, "chunk": steps}
+    scalars["per_step"] = int(verb == "backward")
     given, rng = [], np.random.default_rng(0)
     for parameter in kernel.parameters:
         if not parameter.is_array:
             given.append(scalars.get(parameter.name, 0))
             continue
-        size = eval(parameter.size, {}, {**scalars, "per_step": 0, "guarded": 0})
+        size = eval(parameter.size, {}, {**scalars, "guarded": 0})
         drawn = rng.standard_normal(size).astype(np.float32)
         given.append(np.full(size, steps) if parameter.name == "lengths" else
                      drawn.astype(np.int32) if parameter.type == "int32" else drawn)  # fmt: skip
-    facts = racing.facts_of_launch(scalars | {"per_step": 0}, 4)
+    facts = racing.facts_of_launch(scalars, 4)
     library = load(kernel, kernel.variant_for(Variant(), facts), racing.architecture, True)
-    library.count_sectors()
-    racing.launch(kernel, *given)
-    written = next(p for p in kernel.parameters if p.name == ("state" if verb == "forward" else "delta"))
-    phases, sectors = library.sectors(written.name)
+    arrays, found = [p for p in kernel.parameters if p.name in ("state", "gates", "delta")], []
+    for samples_innermost in (True, False):
+        library.count_sectors()
+        for array in arrays if samples_innermost else ():
+            library.turn(array.name, batch, eval(array.size, {}, scalars) // (steps * batch))
+        racing.launch(kernel, *given)
+        found.append(sum(library.sectors(array.name)[1] for array in arrays) / (batch * steps))
     library.count_sectors(False)
-    assert 0 < phases and sectors <= eval(written.size, {}, scalars) / 8 + phases
+    assert tuple(found) == WALKS[name, hidden, verb]

@@ -64,6 +64,10 @@ class Library:
         """Whether sectors of accesses are counted from here on, where the library finds races."""
         self._handle.emulator_count_sectors(int(counts))
 
+    def turn(self, array: str, batch: int, width: int) -> None:
+        """Count sectors of an array (..., batch, width) of float32 as if it were (..., width, batch)."""
+        self._handle.emulator_turn(array.encode(), ctypes.c_size_t(batch), ctypes.c_size_t(width))
+
     def sectors(self, array: str) -> tuple[int, int]:
         """Writes of warps to an array since `count_sectors`, and the 32-byte sectors that they took."""
         counted = (ctypes.c_uint64 * 2)()

@@ -265,6 +265,12 @@ extern "C" __attribute__((visibility("default"))) void emulator_count_sectors(in
     emulator::races::sectors = emulator::races::Sectors(counts != 0);
 }
 
+// Counts an array (..., batch, width) as if samples were neighbours.
+extern "C" __attribute__((visibility("default"))) void emulator_turn(const char* name, size_t batch, size_t width)
+{
+    emulator::races::sectors.turn(name, batch, width);
+}
+
 // How many accesses of warps to this array there were, and how many sectors they took.
 extern "C" __attribute__((visibility("default"))) void emulator_sectors(const char* name, uint64_t counted[2])
 {

@@ -34,8 +34,19 @@ public:
     {
         if (!counts) return;
         std::set<uintptr_t>& sectors = global[{array, place, times[{place, thread}]++, thread / 32}];
-        for (uintptr_t sector = address / 32; sector <= (address + bytes - 1) / 32; ++sector) sectors.insert(sector);
+        const auto found = turned.find(array);
+        for (uintptr_t word = address / 4; word <= (address + bytes - 1) / 4; ++word) {
+            if (found == turned.end()) {
+                sectors.insert(word / 8);
+                continue;
+            }
+            const auto [batch, width] = found->second;
+            sectors.insert((word / (batch * width) * batch * width + word % width * batch + word / width % batch) / 8);
+        }
     }
+
+    // Counts an array (..., batch, width) of 4-byte numbers as if it were (..., width, batch).
+    void turn(const std::string& array, size_t batch, size_t width) { turned[array] = {batch, width}; }
 
     // All threads have come to a barrier, or a block begins or the launch ends.
     void barrier()
@@ -51,6 +62,7 @@ public:
 
 private:
     bool counts;
+    std::map<std::string, std::pair<size_t, size_t>> turned;
     std::map<std::pair<void*, unsigned>, unsigned> times;
     std::map<std::tuple<std::string, void*, unsigned, unsigned>, std::set<uintptr_t>> global;
 };
