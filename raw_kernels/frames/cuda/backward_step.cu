@@ -14,7 +14,7 @@ const int UNITS = WARP_UNITS, ROWS_OF_UNIT = 1, SAMPLES = WARP_SAMPLES, GROUPS =
           STAGED_BYTES = STAGED, PARTS = R;
 #include "frames/cuda/step.cuh"
 
-extern "C" __global__ void __launch_bounds__(BLOCK, BLOCKS_AT_ONCE) CELL_backward_step(
+extern "C" __global__ void __launch_bounds__(BLOCK, 1) CELL_backward_step(
     const real* __restrict__ state,         // (batch | STATES, sets, hidden): after the step
     const real* __restrict__ gates,         // (batch | KEPT, sets, hidden): of CELL_forward_step
     const real* __restrict__ before,        // (batch | STATES, sets, hidden): before the step

@@ -13,6 +13,9 @@ const int UNITS = WARP_UNITS, ROWS_OF_UNIT = R, SAMPLES = WARP_SAMPLES, GROUPS =
           STAGED_BYTES = STAGED, PARTS = 1;
 #include "frames/cuda/step.cuh"
 
+// Blocks of a multiprocessor, where registers suffice: one computes while another waits.
+const int BLOCKS_AT_ONCE = sizeof(real) == 4 ? 2 : 1;
+
 extern "C" __global__ void __launch_bounds__(BLOCK, BLOCKS_AT_ONCE) CELL_forward_step(
     const real* __restrict__ projected,     // (batch | GATES, sets, hidden): W_ih x + b_ih of the step
     const real* __restrict__ weight_hh,     // (sets, RECURRENT * hidden, hidden)

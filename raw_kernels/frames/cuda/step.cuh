@@ -11,8 +11,6 @@ const int BLOCK_UNITS = UNITS * GROUPS, BLOCK_SAMPLES = SAMPLES * TILES;
 // Terms that a warp takes at a time; terms of a part that each of two buffers holds, and packs of them.
 const int TURN = LANES * PACK, TERMS = STAGED_BYTES / 2 / int(sizeof(real)) / (BLOCK_SAMPLES * PARTS) / TURN * TURN;
 const int TURNS = TERMS / TURN, PACKS = TERMS / PACK;
-// Blocks of a multiprocessor at least, while registers suffice: one computes while another waits.
-const int BLOCKS_AT_ONCE = sizeof(real) == 4 ? 2 : 1;
 static_assert(TURNS > 0 && ROWS * SAMPLES <= LANES, "a buffer holds a turn, and a lane takes a sum");
 
 struct Shared {
