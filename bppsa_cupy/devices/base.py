@@ -69,13 +69,22 @@ class CaptureError(DeviceError):
 class Device(abc.ABC):
     """Arrays and kernels of one processor.
 
-    name      "host", "cuda", or a test's own
-    xp        the array module, NumPy's interface
-    launched  number of launches so far, by kernel name
-    allocated number of arrays `empty` and `zeros` have made so far
-    units_innermost  whether arrays of walks over time lie in memory as (..., B, rows), see `arrange`
-    naming_memory  a block in which any lack of memory raises DeviceError: `with device.naming_memory:`
-    choices   how work of each shape goes (`autotune`)
+    Attributes
+    ----------
+    name : str
+        "host" or "cuda"; tests add others.
+    xp : module
+        The array module, with the interface of NumPy.
+    launched : Counter
+        Number of launches by kernel name.
+    allocated : int
+        Number of arrays that `empty` and `zeros` have created.
+    units_innermost : bool
+        Whether arrays over time are stored as (..., B, rows): see `arrange`.
+    naming_memory : context manager
+        A block in which a lack of memory raises DeviceError.
+    choices : Choices
+        Measured choices of kernels (`autotune`).
     """
 
     name: str

@@ -20,11 +20,16 @@ from bppsa_cupy.plan import Chain, Element, Plan, fingerprint
 
 @dataclass(frozen=True)
 class Run:
-    """A maximal run of layers of a network whose Jacobian is one CSR matrix a sample.
+    """A maximal run of layers whose Jacobian is one CSR matrix per sample.
 
-    start, stop  layer indices, half open
-    elements     the layers with a Jacobian, from the last to the first: a_1, …, a_n
-    position     its number among the runs, and so that of its chain in a plan
+    Attributes
+    ----------
+    start, stop : int
+        Layer indices, half open.
+    elements : tuple of int
+        The layers with a Jacobian, from the last to the first: a_1, ..., a_n.
+    position : int
+        Index among the runs, and of the chain in a plan.
     """
 
     start: int
@@ -35,14 +40,20 @@ class Run:
 
 @dataclass(frozen=True, eq=False)
 class Section:
-    """Layers one after another in one mode: the network's own ones, or those of a residual block's branch.
+    """Consecutive layers in one mode: those of the network, or of a residual block's branch.
 
-    stack      the layers
-    place      of a branch, "3.body."; "" of the network's own layers
-    outermost  of a branch, the index of the network's own layer that it lies in
-    jacobians  of each layer; None for one that only reshapes, for a barrier, and where the number of steps is
-               left open
-    branches   by a block's index the sections inside of it, by name
+    Attributes
+    ----------
+    stack : LayerStack
+        The layers.
+    place : str
+        "3.body." for a branch; "" for the network.
+    outermost : int or None
+        Index of the network's layer that contains the branch.
+    jacobians : sequence of (TransposedJacobian or None)
+        None for layers without a Jacobian, or if the number of steps is open.
+    branches : dict of int to dict of str to Section
+        Sections inside each residual block, by name.
     """
 
     stack: LayerStack
@@ -84,14 +95,23 @@ def make_section(
 
 
 class Architecture(LayerStack):
-    """A network's layers one after another, and what follows from their geometry; it never changes.
+    """An immutable sequence of layers with its shapes, Jacobians and masks.
 
-    layers       Layer objects in order
-    input_shape  of one sample; (None, F) takes sequences of any T
-    training     the mode: what is a barrier in one may be an element of the scan in the other
-    shapes       of one sample before the first layer and after each one
+    Attributes
+    ----------
+    layers : tuple of Layer
+        The layers in order.
+    input_shape : tuple of int
+        Shape of one sample; (None, F) accepts any T.
+    training : bool
+        The mode. Some layers stop a scan in only one mode.
+    shapes : tuple of tuple of int
+        Shapes of one sample before the first layer and after each layer.
 
-    Raises ShapeError where a layer does not take what the one before it gives.
+    Raises
+    ------
+    ShapeError
+        If a layer does not accept the output shape of the previous layer.
     """
 
     def __init__(self, layers: Sequence[Layer], input_shape: Sequence[int], training: bool = True) -> None:

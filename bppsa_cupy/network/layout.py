@@ -28,13 +28,18 @@ def lay_out(dtype: np.dtype, shapes: Mapping[str, tuple[int, ...]]) -> tuple[Spa
 
 
 class Layout:
-    """Where the values of named arrays lie in one flat array.
+    """Positions of named arrays in one flat array.
 
-    shapes  of the arrays by name
-    kept    of pruned arrays the positions of the kept values in the flattened array, ascending; `flat` holds
-            only these values of them, and all values of the other arrays
-    spans   where each array's values lie in `flat`, with the shape that they have there
-    size    of `flat`, with the zeros that align the arrays; dense_size, the size without `kept`
+    Attributes
+    ----------
+    shapes : mapping of str to tuple of int
+        Shapes of the arrays.
+    kept : mapping of str to array
+        Kept positions, flattened and ascending, of pruned arrays. `flat` stores only these values of them.
+    spans : mapping
+        Position and shape of each array in `flat`.
+    size, dense_size : int
+        Size of `flat` with the zeros that align the arrays, and the size without `kept`.
     """
 
     def __init__(
