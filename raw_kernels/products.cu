@@ -26,6 +26,25 @@ extern "C" __global__ void csr_spmv(
     }
 }
 
+// ---- csr_sddmm ----
+
+// Products of rows of X with rows of Y, a pair per entry of a pattern. One thread an entry.
+extern "C" __global__ void csr_sddmm(
+    const index_t* __restrict__ x_rows,  // (nnz): row of X of each entry
+    const index_t* __restrict__ y_rows,  // (nnz): row of Y of each entry
+    const real* __restrict__ x,          // (rows, inner)
+    const real* __restrict__ y,          // (columns, inner)
+    real* __restrict__ values,           // (nnz) output only
+    size_type rows, size_type columns, size_type nnz, size_type inner)
+{
+    GRID_STRIDE(entry, nnz) {
+        const real *left = x + (size_type)x_rows[entry] * inner, *right = y + (size_type)y_rows[entry] * inner;
+        real sum = real(0);
+        for (size_type k = 0; k < inner; ++k) sum += left[k] * right[k];
+        values[entry] = sum;
+    }
+}
+
 // ---- product_scale_rows ----
 
 // C = A B where A is a whole diagonal: row i of B times A's entry i. C has B's pattern.

@@ -13,7 +13,7 @@ from bppsa_cupy.raw_kernels.twins.scans.batched import (
     read,
     write,
 )
-from bppsa_cupy.raw_kernels.twins.simd.lanes import LANES, load, multiply_add, spread, store
+from bppsa_cupy.raw_kernels.twins.simd.lanes import LANES, load, multiply_add, spread, store, sum_lanes
 from bppsa_cupy.raw_kernels.twins.threads.spans import spans_of
 from bppsa_cupy.system.compiled import compiled
 
@@ -55,6 +55,26 @@ def csr_spmv(indptr, indices, data, x, addend, y, rows, columns, nnz, batch, bat
                 s0 = multiply_add(read(data, entry, batched, width, sample, count), x0, s0)
                 entry += one
             write(y, row, width, sample, count, (s0 + s1) + (s2 + s3), False)
+
+
+# ---- csr_sddmm ----
+
+
+@kernel(lambda s: one_thread_per(s["nnz"]))
+@compiled(parallel=True)
+def csr_sddmm(x_rows, y_rows, x, y, values, rows, columns, nnz, inner):
+    width, lanes, zero = np.uint64(inner), np.uint64(LANES), x.dtype.type(0)
+    for entry in prange(np.uint64(nnz)):
+        left, right = np.uint64(x_rows[entry]) * width, np.uint64(y_rows[entry]) * width
+        sums, k = spread(zero), np.uint64(0)
+        while k + lanes <= width:
+            sums = multiply_add(load(x, left + k), load(y, right + k), sums)
+            k += lanes
+        total = sum_lanes(sums)
+        while k < width:
+            total += x[left + k] * y[right + k]
+            k += np.uint64(1)
+        values[entry] = total
 
 
 # ---- product_scale_rows ----

@@ -35,6 +35,7 @@ from bppsa_cupy.jax.layers import (  # noqa: E402
     MinGRU,
     MinLSTM,
 )
+from bppsa_cupy.jax.products import plan_matmul, plan_product  # noqa: E402
 from bppsa_cupy.jax.scan import linear_scan  # noqa: E402
 
 __all__ = [
@@ -52,4 +53,6 @@ __all__ = [
     "MinLSTM",
     "jacobians",
     "linear_scan",
+    "plan_matmul",
+    "plan_product",
 ]

@@ -106,6 +106,8 @@ def read_plan(path: str | os.PathLike[str]) -> dict[str, Any]:
         check_format(file, FORMAT, FORMAT_VERSION, "a plan", "build it again")
         patterns = read_patterns(file)
         made = [read_product(group, patterns) for _, group in members(file, "products")]
+        if any(product.kind == "masked" for product in made):
+            raise PlanError(f"{file.filename}: a network's plan has no 'masked' product: build it again")
         products = {(product.a.digest, product.b.digest): product for product in made}
         chains = [read_chain(group, patterns) for group in numbered(file, "chains")]
         schedules = {name: read_schedules(group, name) for name, group in members(file, "schedules")}

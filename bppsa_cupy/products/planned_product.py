@@ -14,6 +14,7 @@ from bppsa_cupy.arguments import as_integer, as_output
 from bppsa_cupy.csr import Pattern
 from bppsa_cupy.devices import Array, Device, Launch, device_of, get_device
 from bppsa_cupy.errors import ShapeError
+from bppsa_cupy.plan.product import Product, multiply_masked
 from bppsa_cupy.products.blocks import transpose
 from bppsa_cupy.products.factors import Factor, arrays_of, common_device, data_of, factor_of
 from bppsa_cupy.products.file import read_product_file, write_product_file
@@ -426,3 +427,34 @@ def plan_gram(
             raise ShapeError("plan_gram: out_format='bsr' needs blocks and triangle='both': use 'csr'")
         name = "csr"
     return PlannedProduct(given, multiplications, name, pattern, device)
+
+
+def plan_gradients(product: PlannedProduct) -> tuple[PlannedProduct, PlannedProduct]:
+    """Of C = A·B, the products of values of (B, G) and of (A, G) that give the gradients by A and by B.
+
+    G has the pattern and the order of C. The list of the terms of C is grouped by the entries of A and of B.
+    """
+    a, b = product._given
+    c = factor_of("the product", product.to_scipy(np.arange(float(product.pattern.nnz))))
+    pointer, *lists = multiply_masked(a.pattern, b.pattern, product.pattern).maps.values()
+    entries = np.repeat(np.arange(product.pattern.nnz, dtype=pointer.dtype), np.diff(pointer))
+    positions = [
+        one if factor.order is None else factor.order.astype(pointer.dtype)[one]
+        for factor, one in zip((a, b, c), (*lists, entries), strict=True)
+    ]
+    vectors = [Pattern.dense(1, factor.pattern.nnz) for factor in (a, b, c)]
+
+    def grouped(by: int, first: int) -> PlannedProduct:
+        terms = entries.size
+        ones = np.ones(terms, np.int8), positions[by], np.arange(terms + 1, dtype=pointer.dtype)
+        groups = scipy.sparse.csr_array(ones, shape=(terms, vectors[by].nnz)).tocsc()
+        maps = {
+            "term_ptr": groups.indptr.astype(pointer.dtype),
+            "a_position": positions[first][groups.indices],
+            "b_position": positions[2][groups.indices],
+        }
+        made = Product(vectors[first], vectors[2], vectors[by], "masked", terms, maps)
+        factors = Factor.of_pattern(vectors[first]), Factor.of_pattern(vectors[2])
+        return PlannedProduct(factors, [Multiplication(0, 1, made, made)])
+
+    return grouped(0, 1), grouped(1, 0)

@@ -27,6 +27,7 @@ from bppsa_cupy.torch.linear_layers import (  # noqa: E402
     MinLSTM,
 )
 from bppsa_cupy.torch.modules import GRU, LSTM, RNN, CellLayer  # noqa: E402
+from bppsa_cupy.torch.products import plan_matmul, plan_product  # noqa: E402
 from bppsa_cupy.torch.pruned import PrunedConv2d, PrunedLinear  # noqa: E402
 from bppsa_cupy.torch.recurrence import Recurrence, recurrence  # noqa: E402
 from bppsa_cupy.torch.scan import linear_scan  # noqa: E402
@@ -54,6 +55,8 @@ __all__ = [
     "jacobians",
     "linear_scan",
     "lyapunov_exponents",
+    "plan_matmul",
+    "plan_product",
     "recurrence",
     "report",
     "revert",

@@ -121,6 +121,7 @@ BROKEN = [
     (lambda f: f.move(first(f, "patterns").name, "patterns/" + "0" * 64), "pattern", "digest"),
     (lambda f: f.__delitem__(first(f, "products").name), "product", "missing"),
     (lambda f: first(f, "products").attrs.__setitem__("kind", "x"), "product", "'x'"),
+    (lambda f: first(f, "products", "a_position").attrs.__setitem__("kind", "masked"), "'masked'", "build"),
     (lambda f: first(f, "products").attrs.__setitem__("multiply_adds", 1), "product", "not 1"),
     (lambda f: set_value(first(f, "products", "a_position"), "a_position", 0, 10**6), "product", "outside"),
     (step_of(3, 99), "schedule blelloch", "legal"),

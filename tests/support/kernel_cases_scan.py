@@ -45,6 +45,13 @@ def one_matrix(rng: np.random.Generator) -> Iterator[Case]:
             )  # fmt: skip
 
 
+@cases_of("csr_sddmm")
+def products_of_rows(rng: np.random.Generator) -> Iterator[Case]:
+    for (nnz, rows, columns), inner in itertools.product(((1, 1, 1), (0, 2, 3), (65, 7, 5)), (0, 1, 5, 37)):
+        places = {"x_rows": rng.integers(0, rows, nnz), "y_rows": rng.integers(0, columns, nnz)}
+        yield case(places, rows=rows, columns=columns, nnz=nnz, inner=inner)
+
+
 @cases_of("product_dense")
 def dense_blocks(rng: np.random.Generator) -> Iterator[Case]:
     for rows, inner, columns in ((1, 1, 1), (5, 7, 3), (3, 0, 2), (0, 2, 2), (4, 3, 0), (17, 9, 19)):

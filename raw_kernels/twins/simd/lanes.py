@@ -137,6 +137,20 @@ def _lane(typingctx, value, lane):
 
 
 @intrinsic
+def sum_lanes(typingctx, value):
+    """The sum of all lanes, by halves."""
+
+    def codegen(context, builder, signature, arguments):
+        numbers = [builder.extract_element(arguments[0], ir.IntType(32)(lane)) for lane in range(LANES)]
+        while len(numbers) > 1:
+            half = len(numbers) // 2
+            numbers = [builder.fadd(*pair) for pair in zip(numbers[:half], numbers[half:], strict=True)]
+        return numbers[0]
+
+    return value.dtype(value), codegen
+
+
+@intrinsic
 def spread(typingctx, number):
     """Lanes that all hold a number."""
     return Lanes(number)(number), lambda context, builder, signature, arguments: splat(builder, arguments[0])

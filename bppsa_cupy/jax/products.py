@@ -1,0 +1,135 @@
+"""Products of sparse matrices with fixed patterns as functions of JAX's arrays: one bilinear primitive."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax.experimental.buffer_callback import buffer_callback
+from jax.extend.core import Primitive
+from jax.interpreters import ad, batching, mlir
+
+from bppsa_cupy.errors import ShapeError
+from bppsa_cupy.jax.operators import bind_alike, result_like
+from bppsa_cupy.jax.passes import as_arrays, where
+from bppsa_cupy.products.bilinear import (
+    OTHERS,
+    DifferentiableProduct,
+    Evaluator,
+    Form,
+    SparseMatmul,
+)
+
+
+def plan_product(*factors: Any, mask: Any = None, out_format: str | None = None) -> DifferentiableProduct:
+    """Plan a product of sparse matrices that is differentiable by their values, under any transform of JAX.
+
+    Parameters
+    ----------
+    *factors, mask, out_format
+        As in `bppsa_cupy.plan_product`.
+
+    Returns
+    -------
+    DifferentiableProduct
+        `product(a, b)` takes float32 or float64 arrays (…, nnz) of one dtype, in the order of the data of
+        each factor. Other axes are batches, which broadcast.
+
+    Notes
+    -----
+    Gradients use the list of the terms of the product, grouped by the entries of each factor. JAX calls the
+    kernels in a callback.
+
+    Examples
+    --------
+    >>> import jax
+    >>> import scipy.sparse
+    >>> a = scipy.sparse.csr_array([[1.0, 2.0], [0.0, 3.0]])
+    >>> product = plan_product(a, a.T)
+    >>> values = a.data.astype("float32")
+    >>> print(jax.jit(product)(values, values))
+    [5. 6. 6. 9.]
+    >>> print(jax.grad(lambda x: product(x, x).sum())(values))
+    [ 2. 10. 10.]
+    """
+    return DifferentiableProduct(_evaluate, factors, mask, out_format)
+
+
+def plan_matmul(matrix: Any) -> SparseMatmul:
+    """Plan products of a sparse matrix with dense ones, as graph networks use them.
+
+    Parameters
+    ----------
+    matrix
+        A matrix of SciPy in any format, or a `Pattern`. Its values are not read.
+
+    Returns
+    -------
+    SparseMatmul
+        `matmul(values, x)` is A·X (SpMM) for values (…, nnz) and X (…, columns, k). `matmul.sddmm(x, y)` has
+        the entries of X·Yᵀ at the pattern (SDDMM).
+
+    Examples
+    --------
+    >>> import jax.numpy as jnp
+    >>> import scipy.sparse
+    >>> matmul = plan_matmul(scipy.sparse.csr_array([[0, 1], [1, 1]]))
+    >>> x = jnp.array([[1.0, 2.0], [3.0, 4.0]])
+    >>> print(matmul(jnp.ones(3), x))
+    [[3. 4.]
+     [4. 6.]]
+    >>> print(matmul.sddmm(x, x))
+    [11. 11. 25.]
+    """
+    return SparseMatmul(_evaluate, matrix)
+
+
+def _evaluate(form: Form, wanted: int, u: Any, v: Any) -> jax.Array:
+    u, v = jnp.asarray(u), jnp.asarray(v)
+    if u.dtype != v.dtype or u.dtype not in (jnp.float32, jnp.float64):
+        raise ShapeError(f"a product got {u.dtype} and {v.dtype}: pass arrays of float32, or of float64")
+    return _evaluator(form, wanted, u, v)
+
+
+def _fill(form: Form, wanted: int, execution: Any, out: Any, given: Any) -> None:
+    """The callback: an operand of the form in memory of JAX."""
+    device, on_stream = where(execution, out)
+    with on_stream:
+        as_arrays(device, out)[...] = form.evaluate(device, wanted, *as_arrays(device, given))
+
+
+def _struct(form: Form, wanted: int, u: Any, v: Any) -> jax.ShapeDtypeStruct:
+    pairs = list(zip((u, v), OTHERS[wanted], strict=True))
+    batch = next((x.shape[:1] for x, k in pairs if x.ndim > form.axes[k]), ())
+    shape = form.result_shape(wanted, *(x.shape[x.ndim - form.axes[k] :] for x, k in pairs))
+    return jax.ShapeDtypeStruct((*batch, *shape), u.dtype)
+
+
+def _computed(u: Any, v: Any, *, form: Form, wanted: int) -> Any:
+    return buffer_callback(partial(_fill, form, wanted), _struct(form, wanted, u, v))((u, v))
+
+
+def _batched(values: Any, dims: Any, *, form: Form, wanted: int) -> tuple[Any, int]:
+    return _evaluator.evaluate_mapped(form, wanted, values, dims)
+
+
+def _transposed(number: int, cotangent: Any, u: Any, v: Any, *, form: Form, wanted: int) -> Any:
+    operand, mate = (u, v) if number == 0 else (v, u)
+    return _evaluator.evaluate_gradient(form, wanted, number, operand.aval.ndim, mate, cotangent)
+
+
+_bilinear = Primitive("bppsa_cupy_bilinear")
+_bilinear.def_impl(jax.jit(_computed, static_argnames=("form", "wanted")))
+_bilinear.def_abstract_eval(lambda u, v, **how: result_like(u, _struct(how["form"], how["wanted"], u, v)))
+mlir.register_lowering(_bilinear, mlir.lower_fun(_computed, multiple_results=False))
+batching.primitive_batchers[_bilinear] = _batched
+ad.defbilinear(_bilinear, partial(_transposed, 0), partial(_transposed, 1))
+
+
+def _bind(form: Form, wanted: int, u: Any, v: Any) -> Any:
+    return bind_alike(_bilinear, u, v, form=form, wanted=wanted)
+
+
+_evaluator = Evaluator(_bind, jnp.broadcast_to, jnp.moveaxis)

@@ -1,0 +1,152 @@
+"""Products of sparse matrices with fixed patterns as differentiable operations of PyTorch."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from bppsa_cupy.errors import DeviceError, ShapeError
+from bppsa_cupy.products.bilinear import (
+    DifferentiableProduct,
+    Evaluator,
+    Form,
+    SparseMatmul,
+)
+from bppsa_cupy.torch.arrays import array_of, on_gpu_of, on_host
+from bppsa_cupy.torch.batches import over_batched
+
+
+def plan_product(*factors: Any, mask: Any = None, out_format: str | None = None) -> DifferentiableProduct:
+    """Plan a product of sparse matrices that is differentiable by their values.
+
+    Parameters
+    ----------
+    *factors, mask, out_format
+        As in `bppsa_cupy.plan_product`.
+
+    Returns
+    -------
+    DifferentiableProduct
+        `product(a, b)` takes float32 or float64 tensors (…, nnz), all of one dtype and device, in the order
+        of the data of each factor. Other axes are batches, which broadcast.
+
+    Notes
+    -----
+    Gradients of any order use the list of the terms of the product, grouped by the entries of each factor.
+    `torch.func` transforms apply. `torch.compile` breaks the graph at the call. The plan of a chain has every
+    product of two separately; BSR factors are multiplied block by block in the forward pass only.
+
+    Examples
+    --------
+    >>> import scipy.sparse
+    >>> import torch
+    >>> a = scipy.sparse.csr_array([[1.0, 2.0], [0.0, 3.0]])
+    >>> product = plan_product(a, a.T)
+    >>> values = torch.tensor(a.data, requires_grad=True)
+    >>> c = product(values, values)
+    >>> c.detach()
+    tensor([5., 6., 6., 9.], dtype=torch.float64)
+    >>> torch.autograd.grad(c.sum(), values)[0]
+    tensor([ 2., 10., 10.], dtype=torch.float64)
+    """
+    return DifferentiableProduct(_evaluate, factors, mask, out_format)
+
+
+def plan_matmul(matrix: Any) -> SparseMatmul:
+    """Plan products of a sparse matrix with dense ones, as graph networks use them.
+
+    Parameters
+    ----------
+    matrix
+        A matrix of SciPy in any format, or a `Pattern`. Its values are not read.
+
+    Returns
+    -------
+    SparseMatmul
+        `matmul(values, x)` is A·X (SpMM) for values (…, nnz) and X (…, columns, k). `matmul.sddmm(x, y)` has
+        the entries of X·Yᵀ at the pattern (SDDMM). Both have derivatives of any order by all tensors.
+
+    Examples
+    --------
+    Attention of each node of a graph to its neighbours:
+
+    >>> import scipy.sparse
+    >>> import torch
+    >>> adjacency = scipy.sparse.csr_array([[0, 1, 1], [1, 0, 0], [1, 0, 0]])
+    >>> matmul = plan_matmul(adjacency)
+    >>> x = torch.tensor([[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]])
+    >>> scores = matmul.sddmm(x, x)
+    >>> scores
+    tensor([0., 1., 0., 1.])
+    >>> matmul(scores, x)
+    tensor([[1., 1.],
+            [0., 0.],
+            [1., 0.]])
+    """
+    return SparseMatmul(_evaluate, matrix)
+
+
+@torch.compiler.disable
+def _evaluate(form: Form, wanted: int, u: torch.Tensor, v: torch.Tensor) -> Any:
+    for tensor in (u, v):
+        if not isinstance(tensor, torch.Tensor) or tensor.dtype not in (torch.float32, torch.float64):
+            given = getattr(tensor, "dtype", type(tensor).__name__)
+            raise ShapeError(f"a product got {given}: pass float32 or float64 tensors")
+    if u.dtype != v.dtype or u.device != v.device:
+        raise ShapeError(
+            f"a product got {u.dtype} on {u.device} and {v.dtype} on {v.device}: pass equal ones"
+        )
+    if u.device.type not in ("cpu", "cuda"):
+        raise DeviceError(f"a product got tensors on {u.device}: move them to cpu or cuda")
+    return _evaluator(form, wanted, u, v)
+
+
+class _Bilinear(torch.autograd.Function):
+    """An operand of a form from the other two, as autograd and torch.func take it."""
+
+    @staticmethod
+    def forward(form: Form, wanted: int, u: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+        if u.is_cpu:
+            return torch.from_numpy(on_host(form.evaluate, wanted, array_of(u), array_of(v)))
+        with on_gpu_of(u) as device:
+            return torch.from_dlpack(form.evaluate(device, wanted, array_of(u), array_of(v)))
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: Any, output: torch.Tensor) -> None:
+        ctx.form, ctx.wanted, *operands = inputs
+        ctx.save_for_backward(*operands)
+        ctx.save_for_forward(*operands)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> Any:
+        operands, needs = ctx.saved_tensors, ctx.needs_input_grad[2:]
+
+        def needed(gradient: torch.Tensor) -> tuple[torch.Tensor, ...]:
+            return tuple(
+                _evaluator.evaluate_gradient(
+                    ctx.form, ctx.wanted, k, operands[k].dim(), operands[1 - k], gradient
+                )
+                for k in (0, 1)
+                if needs[k]
+            )
+
+        found = iter(over_batched(needed, [gradient]))
+        return None, None, *(next(found) if need else None for need in needs)
+
+    @staticmethod
+    def jvp(ctx: Any, _form: Any, _wanted: Any, *tangents: Any) -> Any:
+        u, v = ctx.saved_tensors
+        parts = [
+            _evaluator(ctx.form, ctx.wanted, *pair)
+            for pair, tangent in (((tangents[0], v), tangents[0]), ((u, tangents[1]), tangents[1]))
+            if tangent is not None
+        ]
+        return sum(parts[1:], parts[0])
+
+    @staticmethod
+    def vmap(info: Any, dims: Any, form: Form, wanted: int, u: torch.Tensor, v: torch.Tensor) -> Any:
+        return _evaluator.evaluate_mapped(form, wanted, (u, v), dims[2:])
+
+
+_evaluator = Evaluator(_Bilinear.apply, torch.broadcast_to, torch.movedim)
