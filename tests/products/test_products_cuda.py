@@ -7,6 +7,8 @@ import scipy.sparse
 from cupy_fixtures import no_device_is_kept, stub  # noqa: F401  fixtures
 
 import bppsa_cupy as bp
+from bppsa_cupy.devices import get_device
+from bppsa_cupy.products.bilinear import OTHERS, MatmulForm, PairForm
 
 A = scipy.sparse.csr_array(np.array([[1.0, 2.0, 0.0], [0.0, 3.0, 4.0]]))
 B = scipy.sparse.csr_array(np.array([[5.0, 0.0], [6.0, 7.0], [0.0, 8.0]]))
@@ -75,3 +77,14 @@ def test_a_bound_call_becomes_a_graph(gpu):
         a[...] = gpu.asarray(factor * A.data)
         call()
         np.testing.assert_array_equal(product.to_scipy(out).toarray(), factor * EXPECTED)
+
+
+def test_forms_give_the_results_of_the_host(gpu):
+    """Products and gradients by each operand, of a batch and of shared values."""
+    rng, pair, matmul = np.random.default_rng(0), PairForm(A.tocsc(), B, None, "csc"), MatmulForm(A.tocsc())
+    for form, shapes in ((pair, [(n,) for n in pair.sizes]), (matmul, [(A.nnz,), (3, 4), (2, 4)])):
+        for wanted, (u, v) in enumerate(OTHERS):
+            arrays = [rng.standard_normal((2, *shapes[u])), rng.standard_normal(shapes[v])]
+            host = form.evaluate(get_device("host"), wanted, *arrays)
+            found = form.evaluate(gpu, wanted, *map(gpu.asarray, arrays))
+            np.testing.assert_allclose(found.get(), host, rtol=1e-13, atol=1e-13)

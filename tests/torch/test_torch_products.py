@@ -8,11 +8,9 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 import torch
-from cupy_fixtures import stub  # noqa: F401  a fixture
 
 import bppsa_cupy as bp
 import bppsa_cupy.torch as bt
-from bppsa_cupy.products.bilinear import OTHERS, MatmulForm, PairForm
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*torch.jit.script:DeprecationWarning")  # PyTorch's own
 
@@ -115,16 +113,3 @@ def test_refused() -> None:
     ):
         with pytest.raises(bp.ShapeError):
             call()
-
-
-def test_forms_on_cuda_give_the_results_of_the_host(stub: Any, rng: np.random.Generator) -> None:
-    from bppsa_cupy.devices import get_device
-
-    a, b = matrix(5, 4, "csc"), matrix(4, 6, "coo", 1)
-    pair, matmul = PairForm(a, b, None, "csc"), MatmulForm(a)
-    for form, shapes in ((pair, [(n,) for n in pair.sizes]), (matmul, [(a.nnz,), (4, 3), (5, 3)])):
-        for wanted, (u, v) in enumerate(OTHERS):
-            arrays = [rng.standard_normal((2, *shapes[u])), rng.standard_normal(shapes[v])]
-            host = form.evaluate(get_device("host"), wanted, *arrays)
-            found = form.evaluate(stub, wanted, *map(stub.asarray, arrays))
-            np.testing.assert_allclose(stub.to_host(found), host, rtol=1e-13, atol=1e-13)
