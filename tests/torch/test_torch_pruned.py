@@ -72,7 +72,7 @@ def masks_of(net: torch.nn.Module) -> dict[str, torch.Tensor]:
 def test_results_state_dict_and_optimizer_are_pytorchs(by: str, batch: int) -> None:
     theirs, net = thinned(by), thinned(by)
     parameters = list(net.parameters())
-    assert ours.convert(net, sparse="auto") is net
+    assert ours.convert(net, sparse=0.8) is net
     assert [type(net[k]) for k in (0, 2)] == [ours.PrunedConv2d] * 2 and type(net[4]) is ours.PrunedLinear
     assert all(a is b for a, b in zip(net.parameters(), parameters, strict=True))
     assert net.state_dict().keys() == theirs.state_dict().keys()
@@ -88,7 +88,7 @@ def test_results_state_dict_and_optimizer_are_pytorchs(by: str, batch: int) -> N
     torch.testing.assert_close(net(x[0]), theirs(x[0]), rtol=1e-12, atol=1e-12)
 
 
-COMPACT = {"sparse": "auto", "compact": True}
+COMPACT = {"sparse": 0.8, "compact": True}
 OPTIMIZERS = {
     "sgd": lambda p: torch.optim.SGD(p, 1e-2, momentum=0.9),
     "adam": lambda p: torch.optim.Adam(p, 1e-2, amsgrad=True),
@@ -229,7 +229,7 @@ def test_fifty_steps_of_an_optimizer_leave_zeros_where_they_are() -> None:
 
 
 def test_absent_weights_stay_absent_until_reverted() -> None:
-    net = ours.convert(thinned("zeros"), sparse="auto")
+    net = ours.convert(thinned("zeros"), sparse=0.8)
     before, x = net.state_dict(), torch.randn(2, 2, 8, 8, dtype=torch.float64)
     kept = masks_of(net)
     whole = {name: torch.ones_like(value) if value.dim() > 1 else value for name, value in before.items()}
@@ -247,7 +247,7 @@ def test_absent_weights_stay_absent_until_reverted() -> None:
 
 @pytest.mark.parametrize("write", ["autograd", "mul_", "copy_", "swap", "numpy"])
 def test_a_mask_that_is_written_is_followed(write: str) -> None:
-    theirs, net = thinned("prune"), ours.convert(thinned("prune"), sparse="auto")
+    theirs, net = thinned("prune"), ours.convert(thinned("prune"), sparse=0.8)
     x = torch.randn(2, 2, 8, 8, dtype=torch.float64)
     results(net, x)
     for one in (theirs, net):
@@ -269,7 +269,7 @@ def test_a_mask_that_is_written_is_followed(write: str) -> None:
 
 
 def test_a_converted_module_has_pytorchs_weight_and_hooks() -> None:
-    theirs, net = thinned("prune"), ours.convert(thinned("prune"), sparse="auto")
+    theirs, net = thinned("prune"), ours.convert(thinned("prune"), sparse=0.8)
     for one in (theirs, net):
         with torch.no_grad():
             one[0].weight_orig.add_(1)
@@ -282,7 +282,7 @@ def test_a_converted_module_has_pytorchs_weight_and_hooks() -> None:
 
 
 def test_a_mask_in_the_memory_of_an_earlier_one_is_another() -> None:
-    theirs, net = thinned("prune"), ours.convert(thinned("prune"), sparse="auto")
+    theirs, net = thinned("prune"), ours.convert(thinned("prune"), sparse=0.8)
     x, memory = torch.randn(3, 2, 8, 8, dtype=torch.float64), np.empty((5, 96))
     for seed in range(2):
         memory[...] = np.random.default_rng(seed).uniform(size=memory.shape) < 0.1
@@ -292,7 +292,7 @@ def test_a_mask_in_the_memory_of_an_earlier_one_is_another() -> None:
 
 
 def test_copies_pickles_and_derivatives_of_derivatives() -> None:
-    net = ours.convert(thinned("zeros"), sparse="auto")
+    net = ours.convert(thinned("zeros"), sparse=0.8)
     x = torch.randn(2, 2, 8, 8, dtype=torch.float64, requires_grad=True)
     expected = net(x)
     for other in (copy.deepcopy(net), pickle.loads(pickle.dumps(net))):
@@ -319,7 +319,7 @@ def test_of_nothing(empty: str) -> None:
         for index in (0, 2, 4):
             net[index].weight_mask[...] = 0
     expected = results(net, x)
-    for a, b in zip(expected, results(ours.convert(net, sparse="auto"), x), strict=True):
+    for a, b in zip(expected, results(ours.convert(net, sparse=0.8), x), strict=True):
         assert torch.equal(a, b)
 
 

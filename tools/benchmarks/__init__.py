@@ -98,8 +98,8 @@ TABLE = {
         "recurrent:cases_of_modules", "add_torch",
     ),
     "train": Benchmark(
-        "A training step of a model against PyTorch and SparseProp.",
-        "train:cases", "add_train", ("torch", "sparseprop", "none"),
+        "A training step of a model against PyTorch, SparseProp and the converted model.",
+        "train:cases", "add_train", ("torch", "sparseprop", "converted", "compact", "none"),
     ),
     "warm": Benchmark(
         "Compile ahead what models need, so that their first run starts at once.",

@@ -1,4 +1,4 @@
-"""A training step of a model against PyTorch and SparseProp."""
+"""A training step of a model against PyTorch, SparseProp and the converted model."""
 
 from __future__ import annotations
 
@@ -53,8 +53,9 @@ def cases(arguments: argparse.Namespace) -> Iterator[Case]:
         rivals = {}
         if "torch" in arguments.against:
             rivals["PyTorch"] = torch_rival(partial(torch_step, **making), both=False)
-        if "sparseprop" in arguments.against:
-            rivals["SparseProp"] = torch_rival(partial(torch_step, **making, sparse=True), both=False)
+        for key, side in (("sparseprop", "SparseProp"), ("converted", "converted"), ("compact", "compact")):
+            if key in arguments.against:
+                rivals[side] = torch_rival(partial(torch_step, **making, sparse=key), both=False)
         for threads in sorted({1, arguments.threads}) if arguments.device == "host" else (None,):
             for method in arguments.methods:
                 where = "GPU" if threads is None else count_threads(threads)
@@ -109,21 +110,26 @@ def our_step(method: str, **making: Any) -> Step:
     return passes_step(network, inputs, labels, method=method, optimizer=optimizer, reset=reset, note=note)
 
 
-def torch_step(sparse: bool = False, **making: Any) -> Step:
+def torch_step(sparse: str = "", **making: Any) -> Step:
     """PyTorch's step from the same parameters, inputs and labels, where Dropout drops what ours does.
 
-    sparse  with the modules of SparseProp (`pip install sparseprop`) that it expects to be faster than the
-            dense ones. Their weights are laid out otherwise, and the loss alone is compared.
+    sparse  "sparseprop": with the modules of SparseProp (`pip install sparseprop`) that it expects to be
+            faster than the dense ones; "converted", "compact": converted by bppsa_cupy.torch. Only the loss
+            is compared, because their weights have another layout.
     """
     import torch
 
     from bppsa_cupy.tools.torch_modules import fix_dropout, torch_network, torch_passes
+    from bppsa_cupy.torch import convert
 
     network, inputs, labels = _made(**making)
     model, masks = torch_network(network), network.masks
     fix_dropout(model, network, len(inputs))
     if sparse:
         masks = {}
+    if sparse in ("converted", "compact"):
+        convert(model, sparse="auto", compact=sparse == "compact", wait=True)
+    elif sparse:
         try:
             from sparseprop.utils import swap_modules_with_sparse  # type: ignore[import-not-found]
         except ImportError as error:
