@@ -101,7 +101,7 @@ def make_hdf5_formats(folder: Path) -> list[Format]:
     wide, tall = bp.Pattern.dense(3, 5), bp.Pattern((5, 4), [0, 1, 1, 3, 4, 6], [2, 0, 3, 1, 0, 2])
 
     def make_optimizer(net: bp.Sequential) -> bp.SGD:
-        return bp.SGD(net.parameters, lr=0.1, momentum=0.9, groups=[{"params": "4", "lr": 0.01}])
+        return bp.SGD(net.parameters, lr=0.1, momentum=0.9)
 
     def read_plan(path: Path) -> None:
         plan = bp.Plan.load(path)
