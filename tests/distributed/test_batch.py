@@ -222,7 +222,7 @@ def test_refused_arguments():
     net.inner.forward(x)
     plain = net.inner.last_pass
     for call, error, *named in (
-        (lambda: net.forward(x, states=np.zeros((1, 3, 5))), DistributedError, "states", "zeros"),
+        (lambda: net.forward(x, states=np.zeros((1, 3, 5))), DistributedError, "initial states"),
         (lambda: bp.accumulate(sequences(), 0), DistributedError, "micro_batch=0", "1"),
         (lambda: net.backward(np.zeros((3, 6, 3)), state_gradients=x), DistributedError, "final states"),
         (lambda: net.forward(x, into=plain), PassError, "without micro-batches"),

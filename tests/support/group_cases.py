@@ -133,7 +133,7 @@ def case_arguments_that_are_refused(group: Group) -> None:
     array, other = np.zeros((4, 4)), (group.rank + 1) % group.size
     if group.size > 1:
         for wrong in (array[:, ::2], np.array([None, 1]), [1.0]):
-            with raises(ShapeError, "contiguous|cannot travel"):
+            with raises(ShapeError, "contiguous|cannot be sent"):
                 group.isend(wrong, other)
     with raises(DistributedError, f"rank {group.size} on rank {group.rank} of {group.size}"):
         group.send(array, group.size)

@@ -219,7 +219,7 @@ def test_workers_of_a_data_loader() -> None:
         try:
             module(X)
         except bp.DeviceError as error:
-            os._exit(7 if "forked from one whose OpenMP threads" in str(error) else 8)
+            os._exit(7 if "forked after its parent" in str(error) else 8)
         os._exit(9)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == (7 if threading_layer() == "omp" else 9)
 
