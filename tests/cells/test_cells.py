@@ -52,6 +52,4 @@ except bp.CellError as error:
     print(error)
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, encoding="utf-8", check=True)
-    assert done.stdout.splitlines() == [
-        "cell 'own' is defined by its step, which takes SymPy: pip install sympy",
-    ]
+    assert "pip install sympy" in done.stdout

@@ -62,7 +62,7 @@ def test_owners_and_parts_say_the_same(partition):
 REFUSED = [
     (lambda: Partition(()), "()", "integers"),
     (lambda: Partition((1, 3)), "1", "begin with 0"),
-    (lambda: Partition((0, 3, 2)), "(0, 3, 2)", "fall"),
+    (lambda: Partition((0, 3, 2)), "(0, 3, 2)", "decrease"),
     (lambda: Partition((0, 1.5)), "float64", "integers"),
     (lambda: Partition(("0", "1")), "<U1", "numbers"),
     (lambda: Partition(np.ma.masked_array([0, 1], [0, 1])), "masked array", "partition"),
