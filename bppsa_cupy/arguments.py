@@ -61,7 +61,7 @@ def as_path(owner: str, name: str, value: Any, *, error: type[BppsaError] = Argu
             path.lstat()
     except (TypeError, ValueError, OSError) as cause:
         raise error(
-            f"{owner} got {name}={value!r} is no valid path ({reason_of(cause)}): pass another one"
+            f"{owner} got {name}={value!r} is not a valid path ({reason_of(cause)}): pass another one"
         ) from cause
     return path
 

@@ -87,8 +87,9 @@ def without_gradient(array: Any) -> Any:
         return array
     say_once(
         "detach",
-        f"a {type(array).__name__} that tracks gradients was given: its values are taken and no gradient "
-        "goes back to it, as of tensor.detach(); bppsa_cupy.torch has modules for PyTorch's autograd",
+        f"a {type(array).__name__} that tracks gradients was given: only its values are used, as with "
+        "tensor.detach(), and no gradient flows back to it; bppsa_cupy.torch has modules for PyTorch's "
+        "autograd",
     )
     return array.detach()
 

@@ -69,7 +69,7 @@ class Pattern:
         try:
             rows, columns = self.shape
         except (TypeError, ValueError):
-            raise ShapeError(f"a pattern got shape={self.shape!r}: it takes (rows, columns)") from None
+            raise ShapeError(f"a pattern got shape={self.shape!r}: pass (rows, columns)") from None
         return as_integer("a pattern", "rows", rows, 0), as_integer("a pattern", "columns", columns, 0)
 
     @staticmethod
@@ -78,7 +78,7 @@ class Pattern:
         if indptr.shape != (rows + 1,) or indices.ndim != 1:
             raise ShapeError(
                 f"a pattern of {rows} rows got indptr of shape {indptr.shape} and indices of "
-                f"shape {indices.shape}: it takes ({rows + 1},) and (nnz,)"
+                f"shape {indices.shape}: pass ({rows + 1},) and (nnz,)"
             )
         if indptr[0] != 0 or indptr[-1] != indices.size:
             raise ShapeError(
@@ -161,7 +161,7 @@ class Pattern:
         """
         values = np.ones(self.nnz) if data is None else as_plain_array("a pattern", "data", data)
         if values.shape != (self.nnz,):
-            raise ShapeError(f"a pattern got data of shape {values.shape}: it takes ({self.nnz},)")
+            raise ShapeError(f"a pattern got data of shape {values.shape}: pass ({self.nnz},)")
         return scipy.sparse.csr_array((values, self.indices.copy(), self.indptr.copy()), shape=self.shape)
 
     @classmethod
@@ -169,7 +169,7 @@ class Pattern:
         """Return the pattern of the stored entries of a SciPy sparse matrix, explicit zeros included."""
         if not scipy.sparse.issparse(matrix):
             raise ShapeError(
-                f"from_scipy got a matrix of {type(matrix).__name__}: it takes a sparse matrix of SciPy"
+                f"from_scipy got a matrix of {type(matrix).__name__}: pass a sparse matrix of SciPy"
             )
         csr = scipy.sparse.csr_array(matrix, copy=True)
         csr.sum_duplicates()
@@ -190,7 +190,7 @@ class Pattern:
         )
         if max(rows, rows * columns) > MOST:
             raise ShapeError(
-                f"a dense pattern got {rows} rows and {columns} columns: it takes {MOST} entries at most"
+                f"a dense pattern got {rows} rows and {columns} columns: pass at most {MOST} entries"
             )
         return cls((rows, columns), np.arange(rows + 1) * columns, np.tile(np.arange(columns), rows))
 

@@ -44,7 +44,7 @@ def exact_max_pool2d(geometry: Pool2dGeometry, pool_indices: np.ndarray) -> tupl
     >>> pattern.shape, pattern.indptr.tolist(), data.tolist()
     ((4, 1), [0, 0, 0, 0, 1], [1.0])
     """
-    takes = "a Pool2dGeometry, as MaxPool2d(2).geometry(input_shape)"
+    takes = "a Pool2dGeometry, such as MaxPool2d(2).geometry(input_shape)"
     as_instance("exact_max_pool2d", "geometry", geometry, Pool2dGeometry, takes)
     if geometry.stride != geometry.kernel_size or geometry.dilation != (1, 1):
         raise ShapeError(
@@ -54,7 +54,7 @@ def exact_max_pool2d(geometry: Pool2dGeometry, pool_indices: np.ndarray) -> tupl
     shape = (geometry.channels, *geometry.out_size)
     pool_indices = as_integers("exact_max_pool2d", "pool_indices", pool_indices)
     if pool_indices.shape != shape:
-        raise ShapeError(f"pool_indices has shape {pool_indices.shape}: this pooling takes {shape}")
+        raise ShapeError(f"pool_indices has shape {pool_indices.shape}: pass {shape}")
     in_plane, out_plane = int(np.prod(geometry.in_size)), int(np.prod(geometry.out_size))
     outside = pool_indices[(pool_indices < 0) | (pool_indices >= in_plane)]
     if outside.size:

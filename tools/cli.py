@@ -136,7 +136,7 @@ def shape(text: str) -> tuple[int, ...]:
     except ValueError:
         sizes = ()
     if not sizes or min(sizes) < 1 or math.prod(sizes) >= 2**63:
-        raise argparse.ArgumentTypeError(f"{text!r} is no shape: give positive integers as 3,32,32")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a shape: give positive integers such as 3,32,32")
     return sizes
 
 
@@ -151,7 +151,9 @@ def byte_size(text: str) -> int:
             raise ValueError
         return int(size)
     except (ValueError, KeyError):
-        raise argparse.ArgumentTypeError(f"{text!r} is no size: give bytes as 4096, 500M or 2GiB") from None
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is not a size: give bytes such as 4096, 500M or 2GiB"
+        ) from None
 
 
 def fraction(text: str) -> float:
@@ -161,13 +163,15 @@ def fraction(text: str) -> float:
     except ValueError:
         value = math.nan
     if not 0 <= value <= 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is no fraction: give a number from 0 to 1, as 0.97")
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is not a fraction: give a number from 0 to 1, such as 0.97"
+        )
     return value
 
 
 def positive(text: str) -> int:
     """The argument type of a positive integer."""
-    return _integer(text, 1, "no positive integer")
+    return _integer(text, 1, "not a positive integer")
 
 
 def positive_list(text: str) -> list[int]:
@@ -177,7 +181,7 @@ def positive_list(text: str) -> list[int]:
 
 def not_negative(text: str) -> int:
     """The argument type of an integer from 0 on."""
-    return _integer(text, 0, "no integer from 0 on")
+    return _integer(text, 0, "not an integer of at least 0")
 
 
 def _integer(text: str, least: int, complaint: str) -> int:
@@ -207,7 +211,9 @@ def bounds(text: str) -> tuple[int, ...]:
     try:
         return tuple(int(bound) for bound in text.split(","))
     except ValueError:
-        raise argparse.ArgumentTypeError(f"{text!r} is no partition: give integers as 0,4,9") from None
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is not a partition: give integers such as 0,4,9"
+        ) from None
 
 
 def placement(text: str) -> tuple[int, ...] | int:
@@ -218,7 +224,7 @@ def placement(text: str) -> tuple[int, ...] | int:
         return tuple(int(part) for part in text.split(","))
     except ValueError:
         raise argparse.ArgumentTypeError(
-            f"{text!r} is no placement: give layer numbers as 7,13, or balanced:K"
+            f"{text!r} is not a placement: give layer numbers such as 7,13, or balanced:K"
         ) from None
 
 

@@ -43,7 +43,8 @@ def run_dump(arguments: argparse.Namespace) -> None:
     batch = next(batches(dataset.train, arguments.batch_size, seed=arguments.seed, dtype=network.dtype))
     if arguments.sample is not None and not 0 <= arguments.sample < len(batch.labels):
         raise BppsaError(
-            f"--sample {arguments.sample} was asked for: the batch has samples 0 to {len(batch.labels) - 1}"
+            f"--sample {arguments.sample} was requested, but the batch has samples 0 to "
+            f"{len(batch.labels) - 1}"
         )
     scores = network.forward(batch.inputs, lengths=batch.lengths)
     loss, gradient = cross_entropy(scores, batch.labels, lengths=batch.label_lengths)
@@ -151,7 +152,7 @@ def run_report(arguments: argparse.Namespace) -> None:
     """A page of the whole file."""
     output = arguments.output or arguments.file.with_suffix(".html")
     if output.suffix.lower() not in (".html", ".htm"):
-        raise JacobianFileError(f"{output} names no page: give a name that ends in .html")
+        raise JacobianFileError(f"{output} is not the name of a page: give a name that ends in .html")
     check_drawing()
     check_writable(output, error=JacobianFileError)
     size = report(load_file(arguments), title=arguments.file.name).save(output)

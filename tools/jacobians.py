@@ -123,7 +123,7 @@ def window(text: str) -> tuple[int | None, int | None]:
             return (int(first) if first else None, int(end) if end else None)
     except ValueError:
         pass
-    raise argparse.ArgumentTypeError(f"{text!r} is no range: give it as 10:20, :20 or 10:")
+    raise argparse.ArgumentTypeError(f"{text!r} is not a range: give a range such as 10:20, :20 or 10:")
 
 
 def main(argv: list[str] | None = None) -> int:

@@ -99,7 +99,9 @@ def load_torch(network: Sequential, path: Path) -> None:
     if not states and isinstance(content, dict):
         states = [value for value in content.values() if is_state(value)]
     if len(states) != 1:
-        raise CheckpointError(f"{path} holds {len(states)} state dicts: save one, as model.state_dict()")
+        raise CheckpointError(
+            f"{path} holds {len(states)} state dicts: save one, for example model.state_dict()"
+        )
     try:
         network.load_state_dict(states[0])
     except (CheckpointError, ShapeError):

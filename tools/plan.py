@@ -153,7 +153,7 @@ def level_count(text: str) -> int | str:
     if text == "auto":
         return text
     if not text.isdecimal():
-        raise argparse.ArgumentTypeError(f"{text!r} is no number of levels: give auto, 0, 1, …")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of levels: give auto, 0, 1, …")
     return int(text)
 
 

@@ -70,12 +70,12 @@ def make_group(arguments: argparse.Namespace, agreed: Callable[[], dict[str, Any
     Raises BppsaError where an option is given that is of ranks alone.
     """
     if arguments.ranks in (None, "batch") and arguments.partition is not None:
-        raise BppsaError("--partition says which rank holds which layers: give --ranks layers with it")
+        raise BppsaError("--partition requires --ranks layers")
     whole = arguments.ranks in (None, "batch") and arguments.ppv is None
     if arguments.micro_batch is not None and not whole:
         raise BppsaError(
-            "--micro-batch is of batches that ranks share, or one process: give --ranks batch with it, or no "
-            "--ranks; a pipeline takes --micro-batches, their number"
+            "--micro-batch needs --ranks batch, or one process: give --ranks batch, or leave --ranks out; "
+            "for a pipeline give --micro-batches"
         )
     if not _together(arguments):
         return None

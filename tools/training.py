@@ -116,7 +116,7 @@ def check_plan(plan: Plan, method: str, batch_size: int) -> None:
         plan.schedule(index, method)
     if batch_size > plan.batch_size:
         raise PlanError(
-            f"batches of {batch_size} samples were asked for, the plan holds {plan.batch_size}: give "
+            f"batches of {batch_size} samples were requested, but the plan holds {plan.batch_size}: give "
             f"--batch-size {plan.batch_size}, or build the plan with --batch-size {batch_size}"
         )
 
@@ -163,7 +163,7 @@ def _sparsity(arguments: argparse.Namespace, checkpoint: Checkpoint | None) -> S
         lacking = [f"--{prefix}-{name.replace('_', '-')}" for name in needed if name not in own]
         if lacking:
             options = ", ".join(f"--{name.replace('_', '-')}" for name in given if name != "prune_scope")
-            raise BppsaError(f"{options} lacks {' and '.join(lacking)}: give it with them")
+            raise BppsaError(f"{options}: also give {' and '.join(lacking)}")
         if kind is GradualPruning:
             own |= {"start": arguments.prune or 0.0, "scope": arguments.prune_scope or "layer"}
         found.append(kind(**own))

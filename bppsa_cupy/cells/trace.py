@@ -124,11 +124,11 @@ def _expression(name: str, state: str, value: object) -> Expression:
     try:
         expression = sympy.sympify(value, strict=True)
     except (sympy.SympifyError, TypeError) as error:
-        raise CellError(f"cell {name!r}: its new {state} is {value!r}: return a SymPy expression") from error
-    if not isinstance(expression, sympy.Expr) or isinstance(expression, sympy.MatrixExpr):
         raise CellError(
-            f"cell {name!r}: its new {state} is {value}: return an expression of one number per unit"
-        )
+            f"cell {name!r} got {value!r} as its new {state}: return a SymPy expression"
+        ) from error
+    if not isinstance(expression, sympy.Expr) or isinstance(expression, sympy.MatrixExpr):
+        raise CellError(f"cell {name!r} got {value} as its new {state}: return a scalar SymPy expression")
     return expression
 
 
@@ -137,7 +137,9 @@ def _check(name: str, state: str, expression: Expression, known: set[sympy.Symbo
     quoted = f"cell {name!r}: its new {state} = {expression}"
     unknown = sorted(map(str, expression.free_symbols - known))
     if unknown:
-        raise CellError(f"{quoted} contains {unknown[0]}, which is no x, u, s or p of the cell: declare it")
+        raise CellError(
+            f"{quoted} contains {unknown[0]}, which is not an x, u, s or p of the cell: declare it"
+        )
     for part in sympy.preorder_traversal(expression):
         if isinstance(part, sympy.Piecewise):
             if part.args[-1][1] != True:  # noqa: E712

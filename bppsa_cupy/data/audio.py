@@ -214,7 +214,8 @@ def decode(content: bytes, source: str) -> tuple[np.ndarray, int]:
     """
     if content[:4] != b"RIFF" or content[8:12] != b"WAVE":
         raise DataError(
-            f"{source} is empty or no WAV file: it begins with {content[:12]!r}, not with RIFF, a size, WAVE"
+            f"{source} is empty or not a WAV file: it begins with {content[:12]!r}, not with RIFF, a size, "
+            "WAVE"
         )
     # The library reads a truncated file without a word: its chunks are walked here first.
     offset, size = 12, 0
@@ -226,8 +227,8 @@ def decode(content: bytes, source: str) -> tuple[np.ndarray, int]:
     there = max(len(content) - offset - 8, 0)
     if not 0 < size <= there:
         raise DataError(
-            f"{source} is empty or truncated: its header promises {size} bytes of samples and {there} are "
-            f"there; {_REMEDY}"
+            f"{source} is empty or truncated: its header states {size} bytes of samples, but the file "
+            f"has {there}; {_REMEDY}"
         )
     soundfile = import_audio("soundfile")
     try:
@@ -273,8 +274,8 @@ def find_clips(source: Source, pattern: str | None = None, test: str | None = No
         if not label:
             raise DataError(
                 f"{source.path} has {name}, which "
-                + ("lies in no folder of a class" if by_name is None else f"does not match {pattern!r}")
-                + ": give --pattern, a regular expression that finds the label in the name, as "
+                + ("is not in the folder of a class" if by_name is None else f"does not match {pattern!r}")
+                + ": pass --pattern, a regular expression that finds the label in the name, such as "
                 "'(?P<label>[0-9]+)_.*'"
             )
         recording = re.sub(r"__\d+$", "", str(path.with_suffix("")))
@@ -293,7 +294,9 @@ def _compile(pattern: str) -> re.Pattern[str]:
     try:
         return re.compile(pattern)
     except re.error as cause:
-        raise DataError(f"{pattern!r} is no regular expression ({cause}): correct it") from cause
+        raise DataError(
+            f"{pattern!r} is not a valid regular expression ({cause}): correct the pattern"
+        ) from cause
 
 
 def split_clips(clips: list[Clip], fraction: float, seed: int) -> tuple[list[Clip], list[Clip]]:

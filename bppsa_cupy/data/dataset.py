@@ -302,7 +302,10 @@ def counted_labels(labels: np.ndarray, lengths: Any = None, ignore_index: int = 
         return counted
     array = as_plain_array("cross_entropy", "lengths", lengths)
     if labels.ndim != 2:
-        raise ShapeError("got lengths with one label per sample: omit them, or pass labels (B, T)")
+        raise ShapeError(
+            "cross_entropy got lengths, but labels has one label per sample: omit lengths, or pass labels of "
+            "shape (B, T)"
+        )
     batch, steps = labels.shape
     check_lengths(array, batch, steps)
     return counted & (np.arange(steps) < array[:, None])

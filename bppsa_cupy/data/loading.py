@@ -208,8 +208,8 @@ def read_npz(file: Path) -> RawDataset:
             arrays = {name: np.asarray(archive[name]) for name in archive.files}
     except Exception as cause:  # zipfile, its decompressors and the header's parser raise what they like
         raise DataError(
-            f"{file} is no NumPy archive of plain arrays, or is damaged ({reason_of(cause)}): write it with "
-            "numpy.savez"
+            f"{file} is not a NumPy archive of plain arrays, or is damaged ({reason_of(cause)}): write it "
+            "with numpy.savez"
         ) from cause
     raws = [
         _raw(file, arrays, names)

@@ -271,7 +271,7 @@ class BatchSequential(SharedSequential):
             BatchPass(self.parameters, architecture, []) if into is None else own_pass(into, self.parameters)
         )
         if not isinstance(current, BatchPass):
-            raise PassError("the pass is of a network without micro-batches: give one of this network's own")
+            raise PassError("the pass is of a network without micro-batches: pass a pass of this network")
         if current.architecture is not architecture:  # the pass is older than the masks, or the mode
             current.architecture, current.parts = architecture, []
         current.output, current.input = None, given

@@ -160,7 +160,7 @@ def forward(
     >>> y.tolist()
     [[3.0], [3.0], [3.0]]
     """
-    as_instance("forward", "layer", layer, Layer, "a layer, as bp.GRU(3, 20)")  # type: ignore[type-abstract]
+    as_instance("forward", "layer", layer, Layer, "a layer, for example bp.GRU(3, 20)")  # type: ignore[type-abstract]
     where = get_device(device) if device is not None else device_of(x)
     given = where.asarray(x)
     own, own_buffers = checked_arrays(layer, where, given.dtype, parameters, buffers)
@@ -307,20 +307,22 @@ def vjp(
     >>> bp.functional.vjp(saved, np.ones((3, 1))).parameters["weight"].tolist()
     [[3.0, 3.0]]
     """
-    as_instance("vjp", "saved", saved, Saved, "what functional.forward gave with the output")
+    as_instance("vjp", "saved", saved, Saved, "what functional.forward returned with the output")
     if not is_one_of(method, WAYS):
-        raise ShapeError(f"vjp got method={method!r}: it takes {', '.join(map(repr, WAYS))}")
+        raise ShapeError(f"vjp got method={method!r}: pass {', '.join(map(repr, WAYS))}")
     ctx, shape = saved.context, saved.slot.shapes.output
     given = ctx.device.asarray(gradient)
     if given.shape != shape or given.dtype != ctx.dtype:
         raise ShapeError(
-            f"vjp got a gradient of {given.dtype} and shape {tuple(given.shape)}: the output is {ctx.dtype} "
-            f"of shape {shape}"
+            f"vjp got a gradient of {given.dtype} and shape {tuple(given.shape)}: pass {ctx.dtype} of "
+            f"shape {shape}, as the output has"
         )
     parameter_gradients = as_flag("vjp", "parameter_gradients", parameter_gradients)
     input_gradient = as_flag("vjp", "input_gradient", input_gradient)
     if state_gradients is not None and not isinstance(ctx, RecurrentContext):
-        raise ShapeError(f"{saved.layer!r} got gradients by states: only recurrent layers have states")
+        raise ShapeError(
+            f"{saved.layer!r} got gradients with respect to states: only recurrent layers have states"
+        )
     return go_back(saved, given, state_gradients, parameter_gradients, input_gradient, True, method)
 
 
@@ -349,7 +351,7 @@ def go_back(
             ctx.want_states, ctx.final_gradient = want_states, None
             if state_gradients is not None:
                 assert isinstance(layer, Recurrent)
-                what = "the gradient by the final state"
+                what = "the gradient with respect to the final state"
                 ctx.final_gradient = layer.check_states(
                     state_gradients, shapes.batch, dtype, device.asarray, what
                 )
@@ -456,7 +458,7 @@ def jacobians(
     if layer.is_barrier(False) and not isinstance(layer, Recurrent):
         raise PassError(
             f"{layer!r} couples the samples of a batch, so no sample has its own Jacobian: give "
-            "BatchNorm its running statistics, or take the layers of a Residual block one by one"
+            "BatchNorm its running statistics, or pass the layers of a Residual block one by one"
         )
     shape = tuple(saved.slot.key[2])
     shape = (shape[0], shape[2]) if is_by_time(layer) else shape[1:]
@@ -490,7 +492,7 @@ def taken_shape(layer: Layer, shape: Shape, lengths: Any, states: Any) -> Shape:
         if len(shape) == 2 and shape[0]:
             axes, place = ("(B, T, ", "None") if layer.batch_first else ("(T, B, ", ":, None")
             raise ShapeError(
-                f"{layer!r} got input of shape {tuple(shape)}, which lacks the batch: it takes "
+                f"{layer!r} got input of shape {tuple(shape)}, which lacks the batch: pass "
                 f"{axes}{layer.input_size}); x[{place}] is a batch of one"
             )
         if len(shape) == 3 and not layer.batch_first:
@@ -561,17 +563,17 @@ def checked_parameters(
     """The layer's parameters, each as `convert` makes it an array. Raises ShapeError unless they are of the
     layer's names and shapes and of the input's dtype, float32 or float64."""
     if dtype not in (np.float32, np.float64):
-        raise ShapeError(f"{layer!r} got input of {dtype}: it takes float32 or float64")
+        raise ShapeError(f"{layer!r} got input of {dtype}: pass float32 or float64")
     shapes = layer.parameter_shapes()
     as_instance("forward", "parameters", parameters, Mapping, "arrays by name")  # type: ignore[type-abstract]
     if parameters.keys() != shapes.keys():
-        raise ShapeError(f"{layer!r} got the parameters {list(parameters)}: it takes {list(shapes)}")
+        raise ShapeError(f"{layer!r} got the parameters {list(parameters)}: pass {list(shapes)}")
     own = {name: convert(parameters[name]) for name in shapes}
     for name, array in own.items():
         if tuple(array.shape) != shapes[name] or array.dtype != dtype:
             raise ShapeError(
-                f"{layer!r} got {name} of {array.dtype} and shape {tuple(array.shape)}: with input of "
-                f"{dtype} it takes {dtype} of shape {shapes[name]}"
+                f"{layer!r} got {name} of {array.dtype} and shape {tuple(array.shape)}: for input of "
+                f"{dtype}, pass {dtype} of shape {shapes[name]}"
             )
     return own
 
@@ -589,7 +591,7 @@ def checked_arrays(
     given = initial if buffers is None else buffers
     as_instance("forward", "buffers", given, Mapping, "arrays by name")  # type: ignore[type-abstract]
     if given.keys() != initial.keys():
-        raise ShapeError(f"{layer!r} got the buffers {list(given)}: it takes {list(initial)}")
+        raise ShapeError(f"{layer!r} got the buffers {list(given)}: pass {list(initial)}")
     return own, {
         name: device.asarray(given[name], dtype=np.int64 if value.dtype.kind == "i" else dtype)
         for name, value in initial.items()

@@ -69,7 +69,7 @@ def jacobians(
         return _of_layer(function, given, x, state, lengths)
     if not callable(function) or state is not None or lengths is not None:
         raise ShapeError(
-            f"jacobians got a {type(function).__name__}: it takes a layer of bppsa_cupy.jax with params and "
+            f"jacobians got a {type(function).__name__}: pass a layer of bppsa_cupy.jax with params and "
             "x, or a function step(x_t, h) with sequences and the first state"
         )
     return _of_steps(function, given, x, steps)
@@ -102,8 +102,8 @@ def _of_steps(step: Callable[..., Any], x: Any, h0: Any, steps: int | None) -> J
     if len(kinds) != 1 or not kinds <= {(n, d) for n in (1, 2) for d in ("float32", "float64")}:
         told = ", ".join(f"{state.dtype}{state.shape}" for state in states)
         raise ShapeError(
-            f"jacobians of a step got h0 of {told or 'no arrays'}: it takes (B, S), or (S,) without a batch, "
-            "all of one dtype, float32 or float64"
+            f"jacobians of a step got h0 of {told or 'no arrays'}: pass h0 of shape (B, S), or (S,) without "
+            "a batch, all of one dtype, float32 or float64"
         )
     batched = states[0].ndim == 2
     batch = states[0].shape[0] if batched else 1
@@ -114,7 +114,8 @@ def _of_steps(step: Callable[..., Any], x: Any, h0: Any, steps: int | None) -> J
     if not x.ndim or not len(x) or (batched and (x.ndim < 2 or x.shape[1] != batch)):
         takes = f"(T, {batch}, ...)" if batched else "(T, ...)"
         raise ShapeError(
-            f"jacobians of a step got x of {x.shape} and h0 of {states[0].shape}: it takes {takes}"
+            f"jacobians of a step got x of shape {x.shape} with h0 of shape {states[0].shape}: pass x of "
+            f"shape {takes}"
         )
     name = getattr(step, "__name__", type(step).__name__)
     name = name if name.isidentifier() else "step"
@@ -130,8 +131,8 @@ def _of_steps(step: Callable[..., Any], x: Any, h0: Any, steps: int | None) -> J
         if [jnp.shape(part) for part in parts] != [state.shape for state in states]:
             told, wanted = (", ".join(str(jnp.shape(a)) for a in arrays) for arrays in (parts, states))
             raise ShapeError(
-                f"jacobians: {name}(x_t, h) gave {told} for h of {wanted}: a step gives the next state, of "
-                "the same shapes"
+                f"jacobians: {name}(x_t, h) returned shapes {told} for h of shapes {wanted}: return the "
+                "next state with the same shapes as h"
             )
         return jnp.concatenate(parts, -1).astype(h.dtype)
 
@@ -149,7 +150,7 @@ def _of_steps(step: Callable[..., Any], x: Any, h0: Any, steps: int | None) -> J
         if bool(back(first)[0][1:].any()):
             raise PassError(
                 f"jacobians: {name} couples the samples of a batch, so no sample has its own Jacobian: "
-                "take a step that keeps them apart, or a batch of one"
+                "pass a step that computes each sample by itself, or a batch of one"
             )
     _, found = jax.lax.scan(advance, h, x)
     return step_records(name, np.asarray(found).reshape(len(x), total, batch, total).transpose(0, 2, 3, 1))

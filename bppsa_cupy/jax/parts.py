@@ -143,12 +143,12 @@ def check_sequence(layer: Recurrent, x: jax.Array) -> None:
         )
     if x.dtype not in DTYPES:
         raise ShapeError(
-            f"{named(layer)} got x of {x.dtype}: it takes float32 or float64, as x.astype(jnp.float32)"
+            f"{named(layer)} got x of {x.dtype}: pass float32 or float64, for example x.astype(jnp.float32)"
         )
     if x.ndim not in (2, 3):
         axes = "(B, T" if layer.batch_first else "(T, B"
         raise ShapeError(
-            f"{named(layer)} got x of shape {x.shape}: it takes {axes}, {layer.input_size}), or without a "
+            f"{named(layer)} got x of shape {x.shape}: pass {axes}, {layer.input_size}), or without a "
             f"batch (T, {layer.input_size}); use jax.vmap for further axes"
         )
 
@@ -174,8 +174,8 @@ def _as_state(layer: Recurrent, dtype: Any, array: Any) -> jax.Array:
     converted, wanted = jnp.asarray(array), layer.state_dtype(dtype)
     if converted.dtype != wanted:
         raise ShapeError(
-            f"{named(layer)} got a state of {converted.dtype} and x of {dtype}: it takes a state of "
-            f"{wanted}, as state.astype({wanted.name!r})"
+            f"{named(layer)} got a state of {converted.dtype} and x of {dtype}: pass a state of "
+            f"{wanted}, for example state.astype({wanted.name!r})"
         )
     return converted
 

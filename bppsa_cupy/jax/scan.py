@@ -54,7 +54,7 @@ def linear_scan(
     a, b = jnp.asarray(a), jnp.asarray(b)
     if b.ndim != 3 or np.dtype(b.dtype) not in REAL_OF:
         raise ShapeError(
-            f"linear_scan got b of {b.dtype} and shape {b.shape}: it takes float32, float64, complex64 or "
+            f"linear_scan got b of {b.dtype} and shape {b.shape}: pass float32, float64, complex64 or "
             "complex128 of shape (B, T, H)"
         )
     batch, steps, hidden = b.shape
@@ -64,7 +64,7 @@ def linear_scan(
     if not fits or h0.shape != (batch, hidden) or not a.dtype == b.dtype == h0.dtype:
         raise ShapeError(
             f"linear_scan got a of {a.dtype} and shape {a.shape}, b of {b.dtype} and shape {b.shape}, h0 of "
-            f"{h0.dtype} and shape {h0.shape}: it takes {b.dtype}, a of shape ({batch} or 1, {steps} or 1, "
+            f"{h0.dtype} and shape {h0.shape}: pass {b.dtype}, a of shape ({batch} or 1, {steps} or 1, "
             f"{hidden}) and h0 of shape {(batch, hidden)}"
         )
     if lengths is None:
@@ -76,7 +76,7 @@ def linear_scan(
     marks = jnp.zeros((1, steps), bool) if resets is None else jnp.atleast_2d(resets)
     if marks.dtype != bool or marks.shape not in ((1, steps), (batch, steps)):
         raise ShapeError(
-            f"linear_scan got resets of {marks.dtype} and shape {jnp.shape(resets)}: it takes bools of shape "
+            f"linear_scan got resets of {marks.dtype} and shape {jnp.shape(resets)}: pass bools of shape "
             f"({steps},) or ({batch}, {steps})"
         )
     return bind_alike(_scan, a, b, h0, jnp.asarray(lengths), marks, reverse=bool(reverse))

@@ -36,8 +36,8 @@ def check_images(layer: str, input_shape: tuple[int, ...], channels: int | None 
         raise ShapeError(f"{layer} got input {input_shape}: pass images (channels, height, width)")
     if channels is not None and input_shape[0] != channels:
         raise ShapeError(
-            f"{layer} got input {input_shape}: {input_shape[0]} channels, but it has {channels} input "
-            "channels"
+            f"{layer} got input {input_shape} with {input_shape[0]} channels: pass {channels} channels, or "
+            "change the layer"
         )
     if min(input_shape) < 1:
         raise ShapeError(f"{layer} got input {input_shape}: every size must be at least 1")

@@ -102,7 +102,8 @@ class Residual(Layer):
             if outputs[0] != outputs[1]:
                 raise ShapeError(
                     f"Residual got input {input_shape}: its body returns {outputs[0]} and its shortcut "
-                    f"{outputs[1]}: make them equal, such as by shortcut=[PadShortcut(channels, stride)]"
+                    f"{outputs[1]}: make both equal, for example with "
+                    "shortcut=[PadShortcut(channels, stride)]"
                 )
             self._stacks[input_shape] = found
         return self._stacks[input_shape]

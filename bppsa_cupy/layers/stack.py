@@ -215,5 +215,5 @@ def _checked_layers(layers: Sequence[Layer]) -> tuple[Layer, ...]:
     found = as_list("a network", "layers", layers, "a list of layers, such as [bp.ReLU()]")
     for index, layer in enumerate(found):
         if not isinstance(layer, Layer):
-            raise ShapeError(f"{layer!r} is no layer: pass layer objects, such as bp.ReLU()", str(index))
+            raise ShapeError(f"{layer!r} is not a layer: pass layer objects, such as bp.ReLU()", str(index))
     return tuple(found)

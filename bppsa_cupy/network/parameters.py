@@ -188,7 +188,7 @@ def converted(
     result = {}
     for name, array in arrays.items():
         if name not in wanted:
-            raise CheckpointError(f"the network has no array {name!r}: pass some of {list(wanted)}")
+            raise CheckpointError(f"the network has no array {name!r}: use names from {list(wanted)}")
         shape, dtype = wanted[name]
         result[name] = device.asarray(array, dtype=dtype)
         if result[name].shape != shape:

@@ -246,7 +246,7 @@ def take_input(
     check(given.shape)
     if given.dtype == dtype:
         return given
-    return of_dtype(owner, "input", given, dtype, f"convert the input, as x.astype({dtype.name!r})")
+    return of_dtype(owner, "input", given, dtype, f"convert the input, for example x.astype({dtype.name!r})")
 
 
 def through(current: Pass, x: Array, layers: range, training: bool, random_state: Mapping[str, int]) -> Array:

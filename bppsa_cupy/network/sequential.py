@@ -475,7 +475,9 @@ class Sequential:
         gradient = checked_gradient(current, given)
         by_states = {}
         if state_gradients is not None:
-            by_states = checked_states(current, state_gradients, "the gradient by the final state")
+            by_states = checked_states(
+                current, state_gradients, "the gradient with respect to the final state"
+            )
         requested, reason = method, "as asked for"
         if method != "bp" and self._scans is not None:
             self._scans = self._scans.fitting(current.architecture)

@@ -279,7 +279,7 @@ def balanced_ppv(net: Sequential, cuts: int) -> tuple[int, ...]:
     counted = len(counted_layers(architecture))
     if not 0 <= cuts < counted:
         raise BppsaError(
-            f"{cuts} cuts do not fit: the network has {counted} counted layers, so it takes 0 to "
+            f"{cuts} cuts do not fit: the network has {counted} counted layers, so pass 0 to "
             f"{max(counted - 1, 0)}"
         )
     work = np.zeros(counted)

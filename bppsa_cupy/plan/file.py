@@ -150,7 +150,9 @@ def read_schedules(group: h5py.Group, name: str) -> list[Schedule]:
             levels = number(stored, "levels") if "levels" in stored.attrs else None
             vjps = tuple(json_attribute(stored, "vjps", list)) if "vjps" in stored.attrs else ()
             if not all(type(k) is int and 1 <= k < 2**31 for k in vjps):
-                raise PlanError(f"VJPs cross {list(vjps)}: each is an element, an integer from 1 on")
+                raise PlanError(
+                    f"vjps holds {list(vjps)}, which are not all element numbers from 1: build the plan again"
+                )
             schedule = Schedule(name, number(stored, "n"), table, levels, vjps)
             check_schedule(schedule)
             schedules.append(schedule)
@@ -169,7 +171,7 @@ def check_schedule(schedule: Schedule) -> None:
     is_input = np.stack([split - begin, end - split], 1) == 1
     is_there = (makers < position[:, None]) & (level[makers] < level[:, None]) if level.size else is_input
     faults = {
-        f"its segment is none of a scan over a_0, …, a_{n}": ~(
+        f"its segment does not belong to a scan over a_0, …, a_{n}": ~(
             (0 <= begin) & (begin < split) & (split < end) & (end <= n + 1)
         ),
         "its kind does not fit its segment": kind != (begin != 0),
@@ -375,7 +377,7 @@ def _parsed(content: str | bytes, where: str, kind: type) -> Any:
     try:
         value = json.loads(content)
     except ValueError as error:
-        raise PlanError(f"{where} is no JSON: {reason_of(error)}") from error
+        raise PlanError(f"{where} is not valid JSON: {reason_of(error)}") from error
     if not isinstance(value, kind):
-        raise PlanError(f"{where} is no JSON {kind.__name__}")
+        raise PlanError(f"{where} is not a JSON {kind.__name__}")
     return value

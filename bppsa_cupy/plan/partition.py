@@ -48,7 +48,7 @@ class Partition:
         bounds = as_integers("a partition", "bounds", given, error=PlanError)
         if bounds.ndim != 1 or bounds.size < 2:
             raise PlanError(
-                f"the bounds of a partition are {given!r}: give integers, as (0, 3, 8) for 2 ranks"
+                f"the bounds of a partition are {given!r}: pass integers, for example (0, 3, 8) for 2 ranks"
             )
         if bounds[0] != 0 or (np.diff(bounds) < 0).any():
             raise PlanError(
@@ -92,8 +92,8 @@ class Partition:
         given = as_plain_array("a partition", "weights", weights, error=PlanError)
         if given.ndim != 1 or given.dtype.kind == "c":
             raise PlanError(
-                f"a partition got weights of {given.dtype} and shape {given.shape}: it takes a real number "
-                "an item, of shape (items,)"
+                f"a partition got weights of {given.dtype} and shape {given.shape}: pass one real "
+                "number per item, as an array of shape (items,)"
             )
         given = given.astype(np.float64)
         fits = np.isfinite(given) & (given >= 0)
@@ -142,7 +142,7 @@ def as_partition(owner: str, value: Any) -> Partition:
     """`value`, which must be a Partition. Raises PlanError."""
     if not isinstance(value, Partition):
         raise PlanError(
-            f"{owner} got partition={value!r}: it takes a bp.Partition, as bp.Partition((0, 3, 8))"
+            f"{owner} got partition={value!r}: pass a bp.Partition, for example bp.Partition((0, 3, 8))"
         )
     return value
 

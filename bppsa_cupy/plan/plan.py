@@ -94,7 +94,7 @@ class Plan:
             return chain.schedules[name]
         cause = ""
         if name in self.left_out:
-            cause = f" (it was left out: it takes {self.left_out[name]} bytes)"
+            cause = f" (it was left out: it needs {self.left_out[name]} bytes)"
         raise PlanError(
             f"the plan has no schedule {name!r}{cause}, it has {', '.join(chain.schedules) or 'none'}: "
             f"build it with --schedules {','.join((*chain.schedules, name))}, or net.plan(schedules=…)"
@@ -249,7 +249,7 @@ def build_plan(
 
 
 def _known(schedules: Sequence[str] | None) -> tuple[str, ...]:
-    takes = f"a list of names, as {['linear']}"
+    takes = f"a list of names, such as {['linear']}"
     given = (
         SCHEDULES if schedules is None else as_list("plan", "schedules", schedules, takes, error=PlanError)
     )

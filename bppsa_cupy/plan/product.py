@@ -283,7 +283,7 @@ def check_product(product: Product) -> None:
     _require(product.multiply_adds == total, f"it has {total} multiply-adds, not {product.multiply_adds}")
     _check_structure(product, terms, row_terms)
     for name, array in maps.items():
-        _require(array.ndim == 1 and array.dtype in (np.int32, np.int64), f"{name} is no row of integers")
+        _require(array.ndim == 1 and array.dtype in (np.int32, np.int64), f"{name} is not a row of integers")
     if maps:
         pointer = maps["term_ptr"]
         _require(pointer.size == c.nnz + 1, f"term_ptr has {pointer.size} values, not {c.nnz + 1}")

@@ -114,7 +114,7 @@ class ChainSizes:
         if largest * batch_size > MOST_VALUES:
             raise PlanError(
                 f"a batch of {batch_size} is too large: a matrix or vector of the scan holds {largest} "
-                f"values a sample, so it takes at most {MOST_VALUES // largest}"
+                f"values per sample, so pass a batch of at most {MOST_VALUES // largest}"
             )
         return np.where(copies, each * batch_size, each)
 

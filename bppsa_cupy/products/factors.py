@@ -97,7 +97,7 @@ def factor_of(name: str, given: Any) -> Factor:
     host = on_host(given)
     if host is None:
         raise ShapeError(
-            f"plan_product got {name} of {type(given).__name__}: it takes a Pattern, a JacobianRecord, or a "
+            f"plan_product got {name} of {type(given).__name__}: pass a Pattern, a JacobianRecord, or a "
             "sparse matrix of SciPy or cupyx"
         )
     kind = type(host) if host is given else None
@@ -111,7 +111,7 @@ def factor_of(name: str, given: Any) -> Factor:
             raise ValueError(f"{len(host.shape)} axes, and not two")
     except ValueError as error:
         kind_name = type(host).__name__
-        raise ShapeError(f"plan_product got {name} of {kind_name} that is no matrix: {error}") from error
+        raise ShapeError(f"plan_product got {name} of {kind_name} that is not a matrix: {error}") from error
     if host.format not in STRUCTURES:
         return replace(Factor.of_pattern(Pattern.from_scipy(host), kind), format=host.format, structure=())
     numbered = host.copy()
@@ -187,7 +187,7 @@ def arrays_of(
         dtype = np.result_type(np.float32, *dtypes)
     if dtype not in REALS:
         given = ", ".join(str(array.dtype) for array in arrays)
-        raise ShapeError(f"a product got values of {given}: it takes real numbers of at most 64 bits")
+        raise ShapeError(f"a product got values of {given}: pass real numbers of at most 64 bits")
     batch = None
     for name, pattern, array in zip(names, patterns, arrays, strict=True):
         shape, nnz = array.shape, pattern.nnz

@@ -128,7 +128,7 @@ def _read_factor(group: h5py.Group, patterns: Mapping[str, Pattern]) -> Factor:
         if "order" in group:
             order = integers(group, "order")
             if not np.array_equal(np.sort(order), np.arange(nnz)):
-                raise PlanError(f"order is no permutation of the {nnz} entries")
+                raise PlanError(f"order is not a permutation of the {nnz} entries")
     if order is None and shape == factor.shape:
         return factor
     return replace(factor, structure=(), shape=shape, order=order)
@@ -153,7 +153,7 @@ def _multiplications(
         if not (-n <= left < known and 0 <= right < known) or any(
             k >= n and k not in unread for k in (left, right)
         ):
-            raise PlanError(f"{row[:2]} are no two of the operands that are left")
+            raise PlanError(f"{row[:2]} are not two of the remaining operands")
         a = _operand_pattern(left, factors, made, block[0], block[1])
         b = _operand_pattern(right, factors, made, block[1], block[2])
         key, name = f"{a.digest}_{b.digest}", f"product {a.digest[:12]}_{b.digest[:12]}"

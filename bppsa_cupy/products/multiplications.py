@@ -149,7 +149,7 @@ def plan_gram_multiplications(
         if d.pattern.shape != (size, size):
             raise ShapeError(
                 f"weights of shape {d.pattern.shape} do not fit A of shape {a.pattern.shape}: "
-                f"they take {size} rows and columns"
+                f"pass {size} rows and columns"
             )
         if not d.pattern.is_diagonal:
             sizes[0] = math.gcd(sizes[0], *(d.block or block_sizes(d.pattern)))

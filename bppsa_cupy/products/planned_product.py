@@ -351,7 +351,7 @@ def plan_product(
     array([5., 6., 6., 9.])
     """
     if len(factors) < 2:
-        raise ShapeError(f"plan_product got {len(factors)} factors: it takes two or more")
+        raise ShapeError(f"plan_product got {len(factors)} factors: pass two or more")
     given = [factor_of(f"factor {number}", factor) for number, factor in enumerate(factors, 1)]
     wanted = None if mask is None else factor_of("mask", mask).pattern
     name = _format_of(given[0], out_format)
@@ -368,7 +368,7 @@ def _format_of(first: Factor, out_format: str | None) -> str:
     if out_format is None:
         return first.format if first.format in FORMATS else "csr"
     if out_format not in FORMATS:
-        raise ShapeError(f"out_format={out_format!r}: it takes {', '.join(map(repr, FORMATS))}")
+        raise ShapeError(f"out_format={out_format!r}: pass {', '.join(map(repr, FORMATS))}")
     return out_format
 
 
@@ -419,7 +419,7 @@ def plan_gram(
         rows = given[0].pattern.shape[0]
         given.append(factor_of("weights", Pattern.diagonal(rows) if weights is True else weights))
     if triangle not in TRIANGLES:
-        raise ShapeError(f"triangle={triangle!r}: it takes {', '.join(map(repr, TRIANGLES))}")
+        raise ShapeError(f"triangle={triangle!r}: pass {', '.join(map(repr, TRIANGLES))}")
     name = _format_of(given[0], out_format)
     multiplications, pattern = plan_gram_multiplications(given, triangle)
     if name == "bsr" and (pattern is not None or not multiplications[-1].is_blocked):

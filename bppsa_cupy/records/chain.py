@@ -116,8 +116,9 @@ class StepChain:
         free = free_host_memory()
         if needed > free:
             raise DeviceError(
-                f"{what} of {self.label} need {needed} bytes and {free} are free: use fewer steps, as "
-                f"records.where(steps=range({self.first}, {self.first + self.steps // 2})), or one sample"
+                f"{what} of {self.label} need {needed} bytes, but only {free} are free: use fewer steps, for "
+                f"example records.where(steps=range({self.first}, {self.first + self.steps // 2})), or one "
+                "sample"
             )
 
 
@@ -141,28 +142,27 @@ def make_chain(owner: str, records: Sequence[JacobianRecord]) -> StepChain:
     if not len(records) or not all(isinstance(record, JacobianRecord) for record in records):
         given = "none" if isinstance(records, Sequence) and not len(records) else type(records).__name__
         raise ShapeError(
-            f"{owner} got records: {given}. It takes JacobianRecords of a recurrent layer, one per step"
+            f"{owner} got records: {given}: pass JacobianRecords of a recurrent layer, one per step"
         )
     for record in records:
         if record.inner is None:
             raise ShapeError(
-                f"{owner} got {record.label!r}, which is not of a recurrent layer: it takes "
-                "the steps of one, "
-                "as records.where(layer=0)"
+                f"{owner} got {record.label!r}, which is not of a recurrent layer: pass "
+                "the steps of a recurrent layer, for example records.where(layer=0)"
             )
     labels = {chain_key(record): chain_label(record) for record in records}
     if len(labels) > 1:
         raise ShapeError(
-            f"{owner} got {len(labels)} chains of steps, {', '.join(map(repr, labels.values()))}: it takes "
-            "one, as records.where(layer=…, inner=…, direction=…)"
+            f"{owner} got {len(labels)} chains of steps, {', '.join(map(repr, labels.values()))}: pass "
+            "one chain, for example records.where(layer=…, inner=…, direction=…)"
         )
     ordered = sorted(records, key=lambda record: record.step)
     first = ordered[0]
     for before, after in pairwise(ordered):
         if after.step != before.step + 1:
             raise ShapeError(
-                f"{owner} got step {before.step} of {chain_label(first)!r}, and then step {after.step}: it "
-                "takes every step from the first to the last, each once"
+                f"{owner} got step {before.step} of {chain_label(first)!r}, and then step {after.step}: "
+                "pass every step from the first to the last, each once"
             )
     rows, columns = first.pattern.shape
     for record in ordered:

@@ -81,7 +81,7 @@ def save_jacobians(
     given: Any = source.transposed_jacobians() if hasattr(source, "transposed_jacobians") else source
     if not isinstance(given, Sequence) or not all(isinstance(one, JacobianRecord) for one in given):
         raise JacobianFileError(
-            f"save_jacobians got a {type(source).__name__}: it takes a network, or a list of JacobianRecords"
+            f"save_jacobians got a {type(source).__name__}: pass a network, or a list of JacobianRecords"
         )
     records: Sequence[JacobianRecord] = given
     patterns: dict[Pattern, h5py.Group] = {}
@@ -135,7 +135,7 @@ def load_jacobians(path: str | os.PathLike[str], *, sealed: bool = True) -> Jaco
     sealed = as_flag("load_jacobians", "sealed", sealed, error=JacobianFileError)
     patterns: dict[tuple, Pattern] = {}
     lengths: dict[h5py.Dataset, np.ndarray] = {}
-    unsealed = "if it is trusted, read it by load_jacobians(path, sealed=False) or with --unsealed"
+    unsealed = "if you trust the file, read it with load_jacobians(path, sealed=False) or --unsealed"
     with open_file(path, sealed=sealed, error=JacobianFileError, unsealed=unsealed) as file:
         kind, version = file.attrs.get("format"), file.attrs.get("format_version")
         if kind != FORMAT:

@@ -37,7 +37,7 @@ def chain_exponents(
             "burn_in must be smaller"
         )
     if not is_one_of(average, AVERAGES):
-        raise ShapeError(f"{owner} got average={average!r}: it takes {' or '.join(map(repr, AVERAGES))}")
+        raise ShapeError(f"{owner} got average={average!r}: pass {' or '.join(map(repr, AVERAGES))}")
     weights = _weights(chain, ends, burn_in, average)[:, :, None]
     stretched = stretches(chain, count)
     stretched[weights[:, :, 0] == 0] = 0  # of steps that are left out, -inf among them

@@ -88,22 +88,22 @@ class JacobianRecord:
         for name, kind in {**texts, "geometry": dict, "pattern": Pattern}.items():
             if not isinstance(getattr(self, name), kind):
                 given = type(getattr(self, name)).__name__
-                raise ShapeError(f"{owner} got a {given} as {name}: it takes a {kind.__name__}")
+                raise ShapeError(f"{owner} got a {given} as {name}: pass a {kind.__name__}")
         if not hasattr(self.data, "dtype"):
-            raise ShapeError(f"{self.label} got a {type(self.data).__name__} as data: it takes an array")
+            raise ShapeError(f"{self.label} got a {type(self.data).__name__} as data: pass an array")
         check_plain(self.label, "data", self.data)
         axes = (1,) if self.sample is not None else (1, 2)
         if self.data.ndim not in axes or self.data.shape[0] != self.pattern.nnz:
             takes = f"({self.pattern.nnz},)" + (f" or ({self.pattern.nnz}, B)" if 2 in axes else "")
-            raise ShapeError(f"{self.label} got data of shape {self.data.shape}: its pattern takes {takes}")
+            raise ShapeError(f"{self.label} got data of shape {self.data.shape}: pass {takes}")
         if self.data.dtype not in (np.float32, np.float64):
-            raise ShapeError(f"{self.label} got data of {self.data.dtype}: it takes float32 or float64")
+            raise ShapeError(f"{self.label} got data of {self.data.dtype}: pass float32 or float64")
         if self.lengths is not None:
             lengths = as_integers(self.label, "lengths", self.lengths)
             wanted = 1 if self.shared else self.batch
             if lengths.shape != (wanted,) or (lengths < 0).any():
                 raise ShapeError(
-                    f"{self.label} got lengths of shape {lengths.shape}: it takes ({wanted},) integers from 0"
+                    f"{self.label} got lengths of shape {lengths.shape}: pass ({wanted},) integers from 0"
                 )
             object.__setattr__(self, "lengths", lengths.astype(np.int64, copy=False))
 

@@ -46,7 +46,7 @@ class JacobianRecords(Sequence[JacobianRecord]):
         self._records = tuple(as_list("JacobianRecords", "records", records, "JacobianRecords"))
         for record in self._records:
             if not isinstance(record, JacobianRecord):
-                raise ShapeError(f"JacobianRecords got a {type(record).__name__}: they take JacobianRecords")
+                raise ShapeError(f"JacobianRecords got a {type(record).__name__}: pass JacobianRecords")
 
     def __len__(self) -> int:
         return len(self._records)
@@ -197,7 +197,7 @@ def as_chain(owner: str, records: Any, lengths: Any = None) -> tuple[StepChain, 
         records = _records_of_arrays(owner, records)
     if not isinstance(records, Sequence):
         raise ShapeError(
-            f"{owner} got a {type(records).__name__}: it takes the records of net.transposed_jacobians(), "
+            f"{owner} got a {type(records).__name__}: pass the records of net.transposed_jacobians(), "
             "load_jacobians(path), or of a model elsewhere: bppsa_cupy.torch.jacobians(module, x), "
             "bppsa_cupy.jax.jacobians(function, params, x)"
         )

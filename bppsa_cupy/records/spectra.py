@@ -183,7 +183,7 @@ def log_gradient_norms(records: Sequence[JacobianRecord], gradient: Any = None) 
             )
         product = np.broadcast_to(given.astype(np.float64), shape)[:, :, None]
         if not np.isfinite(product).all():
-            raise NonFiniteError(f"{owner} got a gradient with NaN or infinity: it takes finite numbers")
+            raise NonFiniteError(f"{owner} got a gradient with NaN or infinity: pass finite numbers")
     result = np.empty((chain.steps, chain.batch))
     exponent = np.zeros(chain.batch, np.int64)
     product, exponent = _scaled(product, exponent)

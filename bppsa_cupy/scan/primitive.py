@@ -82,7 +82,7 @@ def scan(
     start = target.asarray(gradient)
     if start.ndim not in (1, 2) or start.dtype not in (np.float32, np.float64):
         raise ShapeError(
-            f"scan got a gradient of {start.dtype} and shape {tuple(start.shape)}: it takes float32 or "
+            f"scan got a gradient of {start.dtype} and shape {tuple(start.shape)}: pass float32 or "
             "float64 of shape (d,) or (d, B)"
         )
     if not is_one_of(method, SCHEDULES):
@@ -213,7 +213,7 @@ def _numbers(device: Device, what: str, given: Any) -> Array:
     except ShapeError as cause:
         raise ShapeError(f"scan got {what} that cannot be converted: {cause}") from cause
     if array.dtype.kind == "c":
-        raise ShapeError(f"scan got {what} of {array.dtype}: it takes real numbers; give the real part")
+        raise ShapeError(f"scan got {what} of {array.dtype}: pass real numbers; give the real part")
     return array
 
 
@@ -228,9 +228,7 @@ def _check(
     for k, (pattern, values) in enumerate(operands, 1):
         fits = [(pattern.nnz,), (pattern.nnz, batch)]
         if tuple(values.shape) not in fits:
-            raise ShapeError(
-                f"J_{k} got values of shape {tuple(values.shape)}: its pattern takes {fits[0]} or {fits[1]}"
-            )
+            raise ShapeError(f"J_{k} got values of shape {tuple(values.shape)}: pass {fits[0]} or {fits[1]}")
     if injections is None:
         return
     if len(injections) != len(operands):

@@ -24,7 +24,7 @@ def flow_of(source: Any, h0: Any, batch: int | None = None) -> Flow:
         return _cell_flow(source.layers[0], parameters, h0, batch)
     if not callable(source):
         raise ShapeError(
-            f"{type(source).__name__} is no system: pass a function step(x_t, h), or a bp.Sequential that "
+            f"{type(source).__name__} is not a system: pass a function step(x_t, h), or a bp.Sequential that "
             "begins with a recurrent layer"
         )
     torch = sys.modules.get("torch")

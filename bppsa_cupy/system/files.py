@@ -70,11 +70,11 @@ def _target(path: str | os.PathLike[str], error: type[BppsaError]) -> Path:
         target = Path(os.path.realpath(path))
         is_other = target.exists() and not target.is_file()
     except (TypeError, ValueError) as cause:  # no text, or one that holds a null character
-        raise error(f"{path!r} is no path ({cause}): give the name of a file") from cause
+        raise error(f"{path!r} is not a path ({cause}): give the name of a file") from cause
     except OSError as cause:
         raise error(write_failure(path, cause)) from cause
     if is_other:
-        raise error(f"{path} cannot be written: it exists and is no regular file: give another path")
+        raise error(f"{path} cannot be written: it exists and is not a regular file: give another path")
     return target
 
 

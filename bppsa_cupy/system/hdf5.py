@@ -69,9 +69,9 @@ def open_file(
     HDF5, is truncated or damaged, is replaced while it is checked, or where h5py fails inside the block.
     """
     if not isinstance(path, (str, os.PathLike)):
-        raise error(f"{path!r} is no path: give the name of a file")
+        raise error(f"{path!r} is not a path: pass the name of a file")
     if os.path.exists(path) and not os.path.isfile(path) and not os.path.isdir(path):
-        raise error(f"{path} is no regular file: give the name of one")
+        raise error(f"{path} is not a regular file: pass the name of a regular file")
     try:
         with open(path, "rb") as raw:
             _check(raw, sealed, verify, error, unsealed)
@@ -188,11 +188,13 @@ def _check(raw: BinaryIO, sealed: bool, verify: bool, error: type[BppsaError], u
         raise error(f"{path} is not an HDF5 file without a seal, it has one: read it as a sealed file")
     if head[start : start + len(_HDF5_SIGNATURE)] != _HDF5_SIGNATURE:
         kind = "a sealed HDF5 file" if sealed else "an HDF5 file"
-        raise error(f"{path} is not {kind}, or its first bytes are damaged: give another, or write it again")
+        raise error(
+            f"{path} is not {kind}, or its first bytes are damaged: pass another file, or write it again"
+        )
     if sealed and not has_seal:
         raise error(
-            f"{path} is an HDF5 file without a seal: another program wrote or copied it, or its end is "
-            f"missing; {unsealed}"
+            f"{path} is an HDF5 file without a seal: another program wrote or copied the file, or it is "
+            f"truncated; {unsealed}"
         )
     if sealed and verify and seal != magic + _digest(raw, start, end) + b"\n":
         raise error(f"{path} is truncated or damaged (its SHA-256 is not the sealed one): write it again")

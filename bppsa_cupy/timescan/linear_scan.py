@@ -173,13 +173,15 @@ def linear_scan_backward(
     if tuple(by_h.shape) != tuple(given.shape) or by_h.dtype != dtype:
         raise ShapeError(
             f"linear_scan_backward got a gradient of {by_h.dtype} and shape {tuple(by_h.shape)}, and h of "
-            f"{dtype} and shape {tuple(given.shape)}: it takes equal ones"
+            f"{dtype} and shape {tuple(given.shape)}: pass both with the same dtype and shape"
         )
     initial = _initial(where, h0, given, dtype)
     owner = "linear_scan_backward"
     outs = (None, None, None) if out is None else out
     if not isinstance(outs, (tuple, list)) or len(outs) != 3:
-        raise ShapeError(f"{owner} got out={out!r}: it takes the arrays of gradients by a, b and h0, three")
+        raise ShapeError(
+            f"{owner} got out={out!r}: pass three arrays, for the gradients with respect to a, b and h0"
+        )
     by_a_out, by_b_out, by_h0_out = outs
     read = [given, initial, by_h, *scan.read]
     shapes = np.shape(a), given.shape, initial.shape
@@ -229,7 +231,7 @@ def _scan_of(
     given = where.asarray(b)
     if given.ndim != 3 or given.dtype not in REAL_OF:
         raise ShapeError(
-            f"{owner} got {name} of {given.dtype} and shape {tuple(given.shape)}: it takes float32, float64, "
+            f"{owner} got {name} of {given.dtype} and shape {tuple(given.shape)}: pass float32, float64, "
             "complex64 or complex128 of shape (B, T, H)"
         )
     (batch, steps, hidden), dtype = given.shape, given.dtype
@@ -242,7 +244,7 @@ def _scan_of(
             f"takes a of shape ({batch} or 1, {steps} or 1, {hidden})"
         )
     if not is_one_of(method, METHODS):
-        raise ShapeError(f"{owner} got method={method!r}: it takes {', '.join(map(repr, METHODS))}")
+        raise ShapeError(f"{owner} got method={method!r}: pass {', '.join(map(repr, METHODS))}")
     if chunk is not None:
         chunk = as_integer(owner, "chunk", chunk, 1)
     ends = _whole(where, batch, steps) if lengths is None else take_lengths(where, lengths, batch, steps)
@@ -264,7 +266,9 @@ def _as(owner: str, name: str, device: Device, array: Any, dtype: np.dtype) -> A
     given = device.asarray(array)
     if given.dtype != dtype:
         if given.dtype != REAL_OF[dtype]:
-            raise ShapeError(f"{owner} got {name} of {given.dtype}: with numbers of {dtype} it takes {dtype}")
+            raise ShapeError(
+                f"{owner} got {name} of {given.dtype}, but computes in {dtype}: pass {name} of {dtype}"
+            )
         given = device.xp.ascontiguousarray(given.astype(dtype))
     return given
 
@@ -282,8 +286,8 @@ def _initial(device: Device, h0: Any, b: Array, dtype: np.dtype) -> Array:
     given = _as("linear_scan", "h0", device, h0, dtype)
     if tuple(given.shape) != shape:
         raise ShapeError(
-            f"linear_scan got h0 of shape {tuple(given.shape)} and numbers of shape {tuple(b.shape)}: it "
-            f"takes h0 of shape {shape}"
+            f"linear_scan got h0 of shape {tuple(given.shape)} and b of shape {tuple(b.shape)}: pass h0 of "
+            f"shape {shape}"
         )
     return given
 
@@ -305,7 +309,7 @@ def _marks(owner: str, device: Device, resets: Any, batch: int, steps: int) -> A
         resets = as_plain_array(owner, "resets", resets)
     if resets.dtype != np.bool_ or tuple(resets.shape) not in ((steps,), (1, steps), (batch, steps)):
         raise ShapeError(
-            f"{owner} got resets of {resets.dtype} and shape {tuple(resets.shape)}: it takes bools of shape "
+            f"{owner} got resets of {resets.dtype} and shape {tuple(resets.shape)}: pass bools of shape "
             f"({steps},) or ({batch}, {steps})"
         )
     return device.asarray(resets.reshape(-1, steps) if steps else resets.reshape(1, 0)).view(np.uint8)

@@ -93,12 +93,12 @@ def jacobians(
             return _of_model(module, (x, h0))
     elif not callable(module):
         raise ShapeError(
-            f"jacobians got a {type(module).__name__}: it takes a torch.nn.Module and a batch, or a function "
+            f"jacobians got a {type(module).__name__}: pass a torch.nn.Module and a batch, or a function "
             "step(x_t, h), sequences and the first state"
         )
     if h0 is None:
         raise ShapeError(
-            f"jacobians got {name_of(module)}, a step, without h0: it takes jacobians(step, x, h0) with "
+            f"jacobians got {name_of(module)}, a step, without h0: call jacobians(step, x, h0) with "
             "the state before the first step"
         )
     return jacobians_of_steps(module, x, h0, batch_first, steps)
@@ -201,7 +201,7 @@ def _of_layer(
     """The records of one module at what it is called with."""
     if isinstance(module, CELLS):
         raise ShapeError(
-            f"jacobians: {told} does one step of a recurrence: it takes jacobians(cell, x, h0), with "
+            f"jacobians: {told} does one step of a recurrence: call jacobians(cell, x, h0) with "
             "sequences and the state before the first step"
         )
     dtypes = {parameter.dtype for parameter in module.parameters()}
@@ -210,7 +210,9 @@ def _of_layer(
     given = (*arguments, *named.values())
     tensors = [one for one in given if isinstance(one, torch.Tensor)]
     if not tensors:
-        raise ShapeError(f"jacobians: {told} is called without a tensor: use layers with one input")
+        raise ShapeError(
+            f"jacobians: {told} receives no tensor: call it with a tensor in the forward method of the model"
+        )
     x = next((one for one in tensors if one.is_floating_point() or one.is_complex()), None)
     if x is None or isinstance(module, torch.nn.Identity):
         return JacobianRecords()
@@ -318,7 +320,7 @@ def _dense_record(
     if needed > (free := free_host_memory()):
         raise DeviceError(
             f"jacobians: {told} has no sparse Jacobian here, and dense ones of {batch} samples take {needed} "
-            f"bytes, {free} are free: use a smaller batch"
+            f"bytes, but only {free} are free: use a smaller batch"
         )
 
     def back(by_outputs: torch.Tensor) -> torch.Tensor:
@@ -429,17 +431,17 @@ def jacobians_of_steps(
         x = torch.empty(as_integer("jacobians", "steps", steps, 1), *getattr(states[0], "shape", ())[:-1])
     if not isinstance(x, torch.Tensor) or not all(isinstance(state, torch.Tensor) for state in states):
         raise ShapeError(
-            f"jacobians of a step got x of {type(x).__name__} and h0 of {type(h0).__name__}: it takes a "
-            "tensor, and a tensor or a tuple of them"
+            f"jacobians of a step got x of type {type(x).__name__} and h0 of type {type(h0).__name__}: pass "
+            "a tensor as x, and a tensor or a tuple of tensors as h0"
         )
     axes, dtype = states[0].dim(), states[0].dtype
     if any(state.dim() != axes or state.dtype != dtype for state in states) or axes not in (1, 2):
         raise ShapeError(
-            f"jacobians of a step got h0 of {', '.join(map(_shown, states))}: it takes (B, S), or (S,) "
-            "without a batch, all of one dtype"
+            f"jacobians of a step got h0 of {', '.join(map(_shown, states))}: pass h0 of shape (B, S), or "
+            "(S,) without a batch, all of one dtype"
         )
     if dtype not in checks.DTYPES:
-        raise ShapeError(f"jacobians of a step got h0 of {dtype}: it takes torch.float32 or torch.float64")
+        raise ShapeError(f"jacobians of a step got h0 of {dtype}: pass h0 of torch.float32 or torch.float64")
     batched = axes == 2
     if batch_first and batched and x.dim() > 1:
         x = x.swapaxes(0, 1)
@@ -447,15 +449,16 @@ def jacobians_of_steps(
     if not x.dim() or not len(x) or (batched and (x.dim() < 2 or x.shape[1] != batch)):
         takes = f"(T, {batch}, ...), or (B, T, ...) with batch_first=True" if batched else "(T, ...)"
         raise ShapeError(
-            f"jacobians of a step got x of {tuple(x.shape)} and h0 of {_shown(states[0])}: it takes {takes}"
+            f"jacobians of a step got x of shape {tuple(x.shape)} with h0 of {_shown(states[0])}: pass x of "
+            f"shape {takes}"
         )
     sizes = [state.shape[-1] for state in states]
     total = sum(sizes)
     needed = len(x) * batch * total**2 * states[0].element_size()
     if 2 * needed > (free := free_host_memory()):
         raise DeviceError(
-            f"jacobians of {len(x)} steps of {batch} samples take {2 * needed} bytes, {free} are free: take "
-            "fewer steps, or samples"
+            f"jacobians of {len(x)} steps of {batch} samples take {2 * needed} bytes, but only {free} "
+            "are free: use fewer steps or samples"
         )
     name = name_of(step)
     is_tuple = isinstance(h0, (tuple, list))
@@ -510,8 +513,8 @@ def _checked_states(name: str, result: Any, states: Any) -> tuple[torch.Tensor, 
     if [tuple(part.shape) if isinstance(part, torch.Tensor) else None for part in after] != shapes:
         told = ", ".join(_shown(p) if isinstance(p, torch.Tensor) else type(p).__name__ for p in after)
         raise ShapeError(
-            f"jacobians: {name}(x_t, h) gave {told} for h of {', '.join(map(_shown, states))}: a step "
-            "gives the next state, of the same shapes"
+            f"jacobians: {name}(x_t, h) returned {told} for h of {', '.join(map(_shown, states))}: "
+            "return the next state with the same shapes as h"
         )
     return after
 

@@ -22,7 +22,7 @@ def check_arguments(module: Any) -> None:
             f"{name} has proj_size={proj_size}: bppsa_cupy.torch supports only 0: use torch.nn.LSTM"
         )
     if isinstance(p, bool) or not isinstance(p, (int, float)) or not 0 <= p <= 1:
-        raise ShapeError(f"{name} has dropout={p!r}: it takes a probability from 0 to 1")
+        raise ShapeError(f"{name} has dropout={p!r}: pass a probability from 0 to 1")
 
 
 def is_plain(module: Any, x: Any, parameters: Sequence[torch.Tensor]) -> bool:
@@ -56,17 +56,19 @@ def check_tensors(
     name, weight = type(module).__name__, parameters[0]
     if not isinstance(x, torch.Tensor):
         raise ShapeError(
-            f"{name} got input of {type(x).__name__}: it takes a tensor, as torch.from_numpy(array) or "
+            f"{name} got input of {type(x).__name__}: pass a tensor, for example torch.from_numpy(array) or "
             "torch.tensor(list)"
         )
     dtype, on_host = weight.dtype, weight.is_cpu
     if dtype not in DTYPES:
         raise ShapeError(
-            f"{name} has parameters of {dtype}: it takes torch.float32 or torch.float64, as after "
-            "module.float()"
+            f"{name} has parameters of {dtype}: convert them to torch.float32 or torch.float64, for example "
+            "with module.float()"
         )
     if not on_host and weight.device.type != "cuda":
-        raise DeviceError(f"{name} lies on {weight.device}: it takes cpu or cuda, as after module.to('cpu')")
+        raise DeviceError(
+            f"{name} is on {weight.device}: move it to cpu or cuda, for example with module.to('cpu')"
+        )
     for tensor in (x, *states):
         if tensor.dtype != dtype:
             what, cure = "input" if tensor is x else "hx", ""
@@ -82,8 +84,8 @@ def check_tensors(
         if not (on_host and tensor.is_cpu) and tensor.device != weight.device:
             what = "input" if tensor is x else "hx or a parameter"
             raise DeviceError(
-                f"{name} lies on {weight.device} and has {what} on {tensor.device}: move one to the other, "
-                f"as by .to('{weight.device}')"
+                f"{name} is on {weight.device} and has {what} on {tensor.device}: move one to the other, "
+                f"for example with .to('{weight.device}')"
             )
 
 
@@ -100,13 +102,13 @@ def check_sequence(module: Any, x: torch.Tensor) -> None:
     """Raise ShapeError unless x is (T, F), or with a batch (T, B, F) or (B, T, F)."""
     if x.dim() not in (2, 3):
         raise ShapeError(
-            f"{type(module).__name__}: Expected input to be 2D or 3D, got {x.dim()}D: it takes "
+            f"{type(module).__name__}: Expected input to be 2D or 3D, got {x.dim()}D: pass "
             f"{'(B, T' if module.batch_first else '(T, B'}, {module.input_size}), or without a batch "
             f"(T, {module.input_size})"
         )
     if 0 in x.shape[:-1]:
         raise ShapeError(
-            f"{type(module).__name__} got input of shape {tuple(x.shape)}: it takes at least one "
+            f"{type(module).__name__} got input of shape {tuple(x.shape)}: pass at least one "
             "sequence and one step"
         )
     if x.shape[-1] != module.input_size:
@@ -140,11 +142,11 @@ def unpack(name: str, pack: PackedSequence, features: int) -> tuple[torch.Tensor
     """
     data, sizes = pack.data, pack.batch_sizes
     if data.dim() != 2 or data.shape[1] != features:
-        raise ShapeError(f"{name} got a pack of {tuple(data.shape)} values: it takes (steps, {features})")
+        raise ShapeError(f"{name} got a pack of {tuple(data.shape)} values: pass (steps, {features})")
     if int(sizes.sum()) != data.shape[0] or bool((sizes[1:] > sizes[:-1]).any()) or int(sizes[-1]) < 1:
         raise ShapeError(
             f"{name} got a pack of {data.shape[0]} steps whose batch_sizes are {sizes.tolist()}: they must "
-            "fall, and their sum must be the steps; pack the sequences again, by pack_padded_sequence"
+            "fall, and their sum must be the steps; pack the sequences again with pack_padded_sequence"
         )
     return pad_packed_sequence(PackedSequence(data, sizes), batch_first=True)
 

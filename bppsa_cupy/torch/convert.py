@@ -142,7 +142,7 @@ def convert(
         as_instance("convert", "optimizer", optimizer, torch.optim.Optimizer, "a torch.optim.Optimizer")
     if sparse is None and (compact or mask_attribute is not None):
         raise ShapeError(
-            "compact and mask_attribute concern pruned layers: give sparse='auto' or a share too"
+            "compact and mask_attribute apply only to pruned layers: also pass sparse='auto' or sparse=0.8"
         )
     masks = {} if sparse is None or back else find_pruned(model, _checked_share(sparse), mask_attribute)
     if compact:
@@ -303,7 +303,7 @@ def _obstacle(module: torch.nn.Module) -> str:
     base = next((kind for kind in PAIRS if isinstance(module, kind)), None)
     if base is None:
         cell = "it does one step of a recurrence: recurrence(cell) takes a sequence"
-        return cell if isinstance(module, torch.nn.RNNCellBase) else "it is no torch.nn.RNN, GRU or LSTM"
+        return cell if isinstance(module, torch.nn.RNNCellBase) else "it is not a torch.nn.RNN, GRU or LSTM"
     if module.proj_size:
         return f"proj_size={module.proj_size} is not supported"
     kinds = type(module).__mro__
@@ -382,5 +382,5 @@ def _checked_share(sparse: Any) -> float | None:
     """The least share of zeros; None for "auto"."""
     if is_one_of(sparse, ["auto"]):
         return None
-    takes = "'auto', or a share of zeros from 0 to 1, as 0.9"
+    takes = "'auto', or a share of zeros from 0 to 1, such as 0.9"
     return as_number("convert", "sparse", sparse, lambda share: 0 <= share <= 1, takes)

@@ -117,7 +117,8 @@ class OverTime(torch.nn.Module):
         if not isinstance(input, torch.Tensor) or not isinstance(resets, torch.Tensor):
             kinds = f"input of {type(input).__name__} and resets of {type(resets).__name__}"
             raise ShapeError(
-                f"{type(self).__name__} got {kinds}: with resets it takes tensors, not a PackedSequence"
+                f"{type(self).__name__} got {kinds}: pass both as tensors, because resets do not work "
+                "with a PackedSequence"
             )
         checks.check_arguments(self)
         checks.check_sequence(self, input)

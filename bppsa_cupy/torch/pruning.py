@@ -51,8 +51,8 @@ def find_pruned(
         if is_parametrized(module, "weight"):
             if _is_sparse(kind, weight.detach() != 0, share):
                 raise ShapeError(
-                    f"{told} has a parametrization of weight that is no mask of torch.nn.utils.prune: take "
-                    "torch.nn.utils.parametrize.remove_parametrizations(module, 'weight') first"
+                    f"{told} has a parametrization of weight that is not a mask of torch.nn.utils.prune: "
+                    "call torch.nn.utils.parametrize.remove_parametrizations(module, 'weight') first"
                 )
             continue
         has_mask = attribute is not None and isinstance(getattr(module, attribute, None), torch.Tensor)
@@ -65,8 +65,8 @@ def find_pruned(
             mask = getattr(module, attribute)
             if mask.shape != weight.shape or mask.requires_grad or not ((mask == 0) | (mask == 1)).all():
                 raise ShapeError(
-                    f"{told} has a {attribute} that is no mask of its weight: mask_attribute needs a tensor "
-                    "of zeros and ones of the weight's shape that is not trained"
+                    f"{told} has a {attribute} that is not a mask of its weight: mask_attribute needs a "
+                    "tensor of zeros and ones of the weight's shape that is not trained"
                 )
             if _is_sparse(kind, mask != 0, share):
                 found[module] = None
@@ -85,8 +85,8 @@ def find_pruned(
             continue
         if module._parameters.get("weight") is None:
             raise ShapeError(
-                f"{told} computes its weight in a hook that is no mask of torch.nn.utils.prune: take the "
-                "hook away first, as torch.nn.utils.remove_weight_norm(module) does"
+                f"{told} computes its weight in a hook that is not a mask of torch.nn.utils.prune: remove "
+                "the hook first, for example with torch.nn.utils.remove_weight_norm(module)"
             )
         found[module] = kept
     return found

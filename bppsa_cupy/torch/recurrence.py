@@ -209,11 +209,11 @@ class Recurrence(torch.nn.Module):
         scale = max(1.0, float(expected.abs().max()))
         if not (found - expected).abs().max() <= TOLERANCE[expected.dtype] * scale:
             warnings.warn(
-                f"{self!r} goes by the loop: a kernel differs from it in the first {steps} steps, as "
-                "where a step counts its calls or branches on values",
+                f"{self!r} runs as a loop: its kernel and the loop differ in the first {steps} "
+                "steps, for example because the step counts its calls or branches on values",
                 stacklevel=4,
             )
-            raise NoKernelError("its kernel gives other values than the loop")
+            raise NoKernelError("its kernel returns other values than the loop")
         return graph
 
 
@@ -252,7 +252,7 @@ def recurrence(step: Callable[..., Any], *, batch_first: bool = False) -> Recurr
     """
     if not callable(step):
         raise ShapeError(
-            f"recurrence got a {type(step).__name__}: it takes a function step(x_t, *states, *extras)"
+            f"recurrence got a {type(step).__name__}: pass a function step(x_t, *states, *extras)"
         )
     return Recurrence(step, batch_first)
 

@@ -57,15 +57,15 @@ def linear_scan(
     for tensor in tensors:
         if not isinstance(tensor, torch.Tensor):
             raise ShapeError(
-                f"linear_scan got a {type(tensor).__name__}: it takes tensors, as torch.tensor(list)"
+                f"linear_scan got a {type(tensor).__name__}: pass tensors, for example torch.tensor(list)"
             )
         if tensor.dtype != b.dtype or tensor.device != b.device:
             raise ShapeError(
                 f"linear_scan got tensors of {tensor.dtype} on {tensor.device} and of {b.dtype} on "
-                f"{b.device}: it takes one dtype and device"
+                f"{b.device}: pass tensors of one dtype on one device"
             )
     if b.device.type not in ("cpu", "cuda"):
-        raise DeviceError(f"linear_scan got tensors on {b.device}: it takes cpu or cuda")
+        raise DeviceError(f"linear_scan got tensors on {b.device}: move them to cpu or cuda")
     if a.ndim < 3:
         a = a.reshape((1,) * (3 - a.ndim) + tuple(a.shape))
     if is_recorded() and not torch._C._are_functorch_transforms_active():
@@ -128,7 +128,9 @@ class _Scan(torch.autograd.Function):
 
     @staticmethod
     def jvp(ctx: Any, *tangents: Any) -> Any:
-        raise PassError("linear_scan has no forward-mode derivatives: use reverse mode, as torch.func.jacrev")
+        raise PassError(
+            "linear_scan has no forward-mode derivatives: use reverse mode, for example torch.func.jacrev"
+        )
 
     @staticmethod
     def vmap(info: Any, dims: Any, a: Any, b: Any, h0: Any, lengths: Any, resets: Any, reverse: bool) -> Any:

@@ -80,7 +80,7 @@ class Checkpoint:
 def save_checkpoint(path: str | os.PathLike[str], checkpoint: Checkpoint) -> None:
     """Write `checkpoint` to a sealed HDF5 file, replacing `path` at the end.
 
-    Raises CheckpointError if a value is no JSON value, or the file cannot be written.
+    Raises CheckpointError if a value is not a JSON value, or the file cannot be written.
     """
     optimizer = dict(checkpoint.optimizer)
     groups = {
@@ -154,7 +154,7 @@ def _to_json(name: str, value: Any) -> str:
 def _plain(value: Any) -> Any:
     if isinstance(value, np.generic):
         return value.item()
-    raise TypeError(f"{type(value).__name__} is no JSON value")
+    raise TypeError(f"{type(value).__name__} is not a JSON value")
 
 
 def _from_json(file: h5py.File, name: str) -> dict[str, Any]:

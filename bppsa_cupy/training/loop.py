@@ -207,7 +207,7 @@ def _rows_up_to(path: Path, step: int) -> list[str]:
         except (ValueError, KeyError, TypeError) as cause:
             if number < len(lines):
                 raise DataError(
-                    f"line {number} of log {path} is no row with a step: pass another --log"
+                    f"line {number} of log {path} is not a row with a step: pass another --log"
                 ) from cause
     return kept
 

@@ -106,13 +106,13 @@ def _read_part(text: str) -> tuple[str, tuple[float, ...]]:
     name, *words = text.split(":")
     form = FORMS.get(name)
     if form is None or (len(words) != len(form) and not (name == "cosine" and not words)):
-        raise ArgumentError(f"{text!r} is no learning-rate schedule: pass {FORM}")
+        raise ArgumentError(f"{text!r} is not a learning-rate schedule: pass {FORM}")
     try:
         values = tuple(
             int(word) if kind.isupper() else float(word) for kind, word in zip(form, words, strict=False)
         )
     except ValueError as cause:
-        raise ArgumentError(f"{text!r} is no learning-rate schedule ({cause}): pass {FORM}") from cause
+        raise ArgumentError(f"{text!r} is not a learning-rate schedule ({cause}): pass {FORM}") from cause
     for kind, value in zip(form, values, strict=False):
         least = 1 if kind.isupper() else 0
         if not least <= value < math.inf:

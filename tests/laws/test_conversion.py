@@ -60,7 +60,7 @@ def test_lists_take_the_dtype_of_the_network():
 
 def test_tensors_that_track_gradients_are_detached():
     x = torch.rand(2, 1, 4, 4, requires_grad=True)
-    y = once(lambda: net()(x), r"a Tensor that tracks gradients.*as of tensor.detach\(\)")
+    y = once(lambda: net()(x), r"a Tensor that tracks gradients.*as with tensor.detach\(\)")
     assert np.array_equal(y, net()(x.detach()))
 
 

@@ -199,7 +199,7 @@ REFUSED = {
             lambda: functional(
                 X[0].astype("d"), np.zeros((5, 2)), bp.Linear(3, 2), back={"state_gradients": X}
             ),
-            "gradients by states",
+            "gradients with respect to states",
             "recurrent",
         ),
         (lambda: functional(X.astype("d"), buffers={"mean": X}), "['mean']", "[]"),
@@ -287,8 +287,8 @@ REFUSED = {
         (lambda: cell(lambda x, u, s, p: x.h if x.h > 0 else 0), "truth value", "Piecewise"),
         (lambda: cell(lambda x, u, s, p: "x.h"), "'x.h'", "SymPy"),
         (lambda: cell(lambda x, u, s, p: None), "None", "SymPy"),
-        (lambda: cell(lambda x, u, s, p: x.h > 0), "x.h > 0", "one number"),
-        (lambda: cell(lambda x, u, s, p: sympy.Matrix([x.h])), "one number"),
+        (lambda: cell(lambda x, u, s, p: x.h > 0), "x.h > 0", "scalar"),
+        (lambda: cell(lambda x, u, s, p: sympy.Matrix([x.h])), "scalar"),
         (lambda: cell(lambda x, u, s, p: x.h * K), "k*x.h", "x, u, s or p"),
         (lambda: cell(lambda x, u, s, p: x.h * sympy.IndexedBase("w")[1]), "x.h*w[1]", "w,"),
         (lambda: cell(lambda x, u, s, p: sympy.MatrixSymbol("W", 2, 2)[0, 1] + x.h), "W[0, 1]", "W,"),

@@ -66,8 +66,8 @@ def values_of(
     height, width = (part.stop - part.start for part in window)
     if max(height, width) > DOTS:
         raise ShapeError(
-            f"{record.label}: the values of {height} × {width} elements were asked for, a picture takes "
-            f"{DOTS} × {DOTS}: crop it by rows and columns, or show zeros"
+            f"{record.label}: the values of {height} × {width} elements were requested, but a picture "
+            f"shows at most {DOTS} × {DOTS}: crop it by rows and columns, or show zeros"
         )
     matrix, stored = record.to_scipy(sample), record.pattern.to_scipy()
     inside = tuple(window)
@@ -86,7 +86,9 @@ def _blocks(indptr: np.ndarray, first: int, end: int) -> Iterator[tuple[int, int
 def _window(record: JacobianRecord, what: str, wanted: Range, size: int) -> tuple[int, int]:
     first, end = wanted[0] or 0, size if wanted[1] is None else wanted[1]
     if not 0 <= first < end <= size:
-        raise ShapeError(f"{record.label}: {what} {first}:{end} were asked for, the matrix has {size} {what}")
+        raise ShapeError(
+            f"{record.label}: {what} {first}:{end} were requested, but the matrix has {size} {what}"
+        )
     return first, end
 
 

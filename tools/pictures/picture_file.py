@@ -20,7 +20,7 @@ def check_picture(path: Path) -> None:
     if find_spec("matplotlib") is None:
         raise BppsaError("a picture needs matplotlib: install the extra 'plot'")
     if path.suffix[1:].lower() not in FORMATS:
-        raise BppsaError(f"{path} names no format of pictures: give a name that ends in .png, .pdf or .svg")
+        raise BppsaError(f"{path} is not a known picture format: give a name that ends in .png, .pdf or .svg")
     check_writable(path)
 
 

@@ -125,7 +125,7 @@ def report(records: Sequence[JacobianRecord], *, title: str = "Transposed Jacobi
     check_drawing()
     chosen = JacobianRecords(records)
     if not len(chosen):
-        raise ShapeError("report got no records: it takes those of a pass, a file or a model")
+        raise ShapeError("report got no records: pass records of a pass, a file or a model")
     groups: dict[str, list[JacobianRecord]] = {}
     for record in chosen:
         groups.setdefault(chain_label(record), []).append(record)

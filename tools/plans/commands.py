@@ -114,7 +114,9 @@ def run_draw(arguments: argparse.Namespace) -> None:
     if not plan.chains:
         raise PlanError(f"{arguments.file}: the network has no run of layers to scan: there is none to draw")
     if not 0 <= arguments.chain < len(plan.chains):
-        raise PlanError(f"chain {arguments.chain} was asked for: the plan has {len(plan.chains)}, from 0 on")
+        raise PlanError(
+            f"chain {arguments.chain} was requested, but the plan has {len(plan.chains)}, from 0 on"
+        )
     chain = plan.chains[arguments.chain]
     name = arguments.schedule or plan.schedules[-1]
     owners = None if plan.partition is None else plan.placement(arguments.chain, name).schedule

@@ -42,7 +42,7 @@ BYTES = {
 def run_pipeline(arguments: argparse.Namespace) -> None:
     """Print the report, and draw it."""
     if arguments.ppv is None:
-        raise BppsaError("give --ppv, where the network is cut: layer numbers, as 7,13, or balanced:K")
+        raise BppsaError("give --ppv, where the network is cut: layer numbers such as 7,13, or balanced:K")
     if arguments.draw is not None:
         check_picture(arguments.draw)
     network = make_network(arguments)
