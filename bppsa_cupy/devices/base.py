@@ -347,13 +347,13 @@ class Device(abc.ABC):
         return call
 
     def repeat(self, kept: Graphs, name: Hashable, arrays: Sequence[Array], run: Launch) -> None:
-        """Make the work of `run`, which may be made as it was the last time with these arrays.
+        """Call `run`, or replay what an earlier call with the same name and arrays recorded.
 
-        kept    what the device keeps of former calls, at first an empty dict; it goes with all other arrays
-                and bound launches that `run` works on, which are the same in every call
-        name    of the work: all that it follows from beside the arrays
-        arrays  those that may be others from call to call
-        run     waits for nothing, and takes nothing of the host's that changes
+        kept    recordings of earlier calls; an empty dict at first. It belongs to the other arrays and bound
+                launches that `run` uses, which must be the same in every call
+        name    identifies the work, apart from the arrays
+        arrays  the arrays that may differ from call to call
+        run     must not wait for the device, and must not read host values that change
         """
         run()
 

@@ -299,8 +299,9 @@ class CudaDevice(Device):
         return _Graph(self, launches, one_by_one) if len(launches) > 1 else one_by_one
 
     def repeat(self, kept: Graphs, name: Hashable, arrays: Sequence[Any], run: Launch) -> None:
-        """As the contract says: from the second time on as a CUDA graph, a launch on the host for all, where
-        the first has made few launches and the driver can capture them."""
+        """Call `run`, from the second call on as one launch of a CUDA graph.
+
+        A graph is used where the first call made few launches and the driver can capture them."""
         if self.capturing:
             run()
             return

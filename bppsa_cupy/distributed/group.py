@@ -144,7 +144,7 @@ class Group:
         self.post(array, source, tag).wait()
 
     def progress(self) -> None:
-        """Continue sends that are under way: MPI moves long messages only inside of its calls."""
+        """Advance pending sends. MPI transfers long messages only during MPI calls."""
         while self._sends and self._sends[0].test():
             self._sends.popleft()
 
@@ -156,9 +156,10 @@ class Group:
     # ---- among all ranks ----
 
     def split(self, part: int | None) -> Group | None:
-        """Return the group of the ranks with the same number, in their order; None for the number None.
+        """Return the group of all ranks that pass the same `part`, in rank order.
 
-        Collective. The device and the transport are those of this group.
+        A rank that passes None gets None. All ranks must call this method. The new group uses the device and
+        transport of this group.
         """
         if part is not None:
             part = as_integer("a group", "part", part, 0, None, error=DistributedError)

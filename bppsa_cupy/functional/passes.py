@@ -181,13 +181,15 @@ def begin(
     keep: bool,
     pool: Pool | None = None,
 ) -> Saved:
-    """A pass yet to `run`, on a context of the layer's pool. What follows from its key (the place, shape and
-    dtype of x, addresses) is checked where none of that key is free.
+    """Return a prepared pass, still to `run`, on a context of the layer's pool.
 
-    addresses  of parameters and buffers: equal ones mean the same arrays
-    arrays     gives parameters and buffers, checked; called where no context is bound to them
-    keep       whether a way back may follow
-    pool       the layer's, where it is at hand
+    The arguments are checked unless a free context has the same key (address, shape and dtype of x, and
+    `addresses`).
+
+    addresses  addresses of parameters and buffers; equal addresses mean the same arrays
+    arrays     returns checked parameters and buffers; called if no context is bound to them
+    keep       whether a backward pass may follow
+    pool       the pool of the layer, if the caller has it
     """
     device.check_process()
     if lengths is not None or states is not None:

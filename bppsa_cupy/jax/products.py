@@ -24,7 +24,9 @@ from bppsa_cupy.products.bilinear import (
 
 
 def plan_product(*factors: Any, mask: Any = None, out_format: str | None = None) -> DifferentiableProduct:
-    """Plan a product of sparse matrices that is differentiable by their values, under any transform of JAX.
+    """Plan a sparse matrix product that is differentiable with respect to its values.
+
+    The product supports all JAX transforms.
 
     Parameters
     ----------
@@ -40,12 +42,13 @@ def plan_product(*factors: Any, mask: Any = None, out_format: str | None = None)
     Notes
     -----
     Gradients use the list of the terms of the product, grouped by the entries of each factor. JAX calls the
-    kernels in a callback: a jitted call costs about 0.1 ms more than one on NumPy arrays.
+    kernels in a callback: a jitted call costs about 0.1 ms more than a call on NumPy arrays.
 
     Examples
     --------
     >>> import jax
     >>> import scipy.sparse
+    >>> from bppsa_cupy.jax import plan_product
     >>> a = scipy.sparse.csr_array([[1.0, 2.0], [0.0, 3.0]])
     >>> product = plan_product(a, a.T)
     >>> values = a.data.astype("float32")
@@ -75,6 +78,7 @@ def plan_matmul(matrix: Any) -> SparseMatmul:
     --------
     >>> import jax.numpy as jnp
     >>> import scipy.sparse
+    >>> from bppsa_cupy.jax import plan_matmul
     >>> matmul = plan_matmul(scipy.sparse.csr_array([[0, 1], [1, 1]]))
     >>> x = jnp.array([[1.0, 2.0], [3.0, 4.0]])
     >>> print(matmul(jnp.ones(3), x))

@@ -122,7 +122,10 @@ class Context:
     _graphs: Graphs = field(default_factory=dict, repr=False)
 
     def repeat(self, name: str, arrays: tuple[Array, ...], run: Launch) -> None:
-        """Do the work of `run` on these arrays and the context's buffers: see `Device.repeat`."""
+        """Call `run`. On CUDA, later calls with the same name and arrays may replay a recorded graph instead.
+
+        See `Device.repeat`.
+        """
         if self._scratch is None:
             self.device.repeat(self._graphs, name, arrays, run)
         else:
@@ -136,13 +139,17 @@ class Context:
         name : str
             Name of the buffer.
         shape : tuple of int
-            The array is allocated once and used again while its size does not grow.
+            Shape of the array.
         dtype : dtype, optional
-            Default: that of the network.
+            Dtype of the array. By default the dtype of the network.
 
         Returns
         -------
         array
+
+        Notes
+        -----
+        A later call reuses the array unless it needs a larger one.
         """
         if name in self.placed:
             return self.placed[name]
@@ -231,7 +238,10 @@ class Layer(abc.ABC):
         """
 
     def parameter_shapes(self) -> dict[str, Shape]:
-        """Return parameter shapes by name, in PyTorch's order. Default: none."""
+        """Return a dict from parameter names to shapes, in PyTorch's order.
+
+        A layer without parameters returns {}.
+        """
         return {}
 
     def initialize(self, generator: np.random.Generator) -> dict[str, np.ndarray]:
@@ -239,11 +249,17 @@ class Layer(abc.ABC):
         return {}
 
     def masks(self) -> dict[str, np.ndarray]:
-        """Return masks of 0 and 1 by parameter name. Default: none."""
+        """Return a dict from parameter names to masks of 0 and 1.
+
+        A layer without masks returns {}.
+        """
         return {}
 
     def initial_buffers(self) -> dict[str, np.ndarray]:
-        """Return fresh buffers by name, in PyTorch's order, float64 or int64. Default: none."""
+        """Return the initial buffers as a dict from names to float64 or int64 arrays, in PyTorch's order.
+
+        A layer without buffers returns {}.
+        """
         return {}
 
     def state_names(self) -> tuple[str, ...]:
@@ -251,24 +267,24 @@ class Layer(abc.ABC):
         return (*self.parameter_shapes(), *self.initial_buffers())
 
     def is_barrier(self, training: bool) -> bool:
-        """Whether the scan stops at this layer, and `backward` crosses it. Default: False.
+        """Whether the scan stops at this layer, and `backward` crosses it. By default False.
 
         Layers that couple the samples of a batch or contain other layers are barriers.
         """
         return False
 
     def is_recurrent(self) -> bool:
-        """Whether the layer is recurrent or contains a recurrent layer. Default: False."""
+        """Whether the layer is recurrent or contains a recurrent layer. By default False."""
         return False
 
     def maskable(self) -> tuple[str, ...]:
-        """Return the names of the weights that accept a mask. Default: none."""
+        """Return the names of the weights that accept a mask. A layer without such weights returns ()."""
         return ()
 
     def kept(self, input_shape: Shape, device: str) -> dict[str, np.ndarray]:
-        """Return the kept positions of the weights that the device computes with as a list. Default: none.
+        """Return the kept positions of the weights that the device stores as a list, by weight name.
 
-        Positions are flattened and ascending.
+        Positions are flattened and ascending. A layer without such weights returns {}.
         """
         return {}
 
@@ -280,7 +296,7 @@ class Layer(abc.ABC):
         return self
 
     def describe(self, input_shape: Shape) -> dict[str, Any]:
-        """Return the geometry for an input shape, with digests of the masks, as JSON values."""
+        """Return the layer's type, arguments, input shape and mask digests as a JSON-serialisable dict."""
         config = self.config().items()
         return {
             "type": type(self).__name__,

@@ -257,11 +257,11 @@ class LRU(DiagonalRecurrent):
     input_size, hidden_size : int
         F features and N complex units.
     num_layers : int, default: 1
-        Number of inner layers. With two directions, only 1.
+        Number of inner layers. Must be 1 for a bidirectional layer.
     r_min, r_max : float, default: 0.0 and 1.0
-        |λ| begins uniform by area in [r_min, r_max].
+        λ is initialised uniformly over the area of the ring r_min ≤ |λ| ≤ r_max.
     max_phase : float, default: 2 π
-        The phase of λ begins uniform in [0, max_phase).
+        The phase of λ is initialised uniformly in [0, max_phase).
     **options
         Further arguments of `Recurrent` except `bias`.
 

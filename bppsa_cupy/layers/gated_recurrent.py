@@ -65,7 +65,7 @@ class GatedRecurrent(LinearRecurrent):
         return False
 
     def weighted(self, layer: int) -> int:
-        """Rows of W_ih of an inner layer."""
+        """Return the number of rows of W_ih in an inner layer."""
         return (self.cell.gates - self.skips(self.inputs(layer))) * self.hidden_size
 
     def parameter_shapes(self) -> dict[str, Shape]:

@@ -449,7 +449,10 @@ class LinearRecurrent(Recurrent):
     def direction_in(
         self, library: Library, cell: Any, own: Any, walk: Direction, x: Any, lengths: Any, first: Any
     ) -> tuple[Any, Any]:
-        """Return output and states of a direction, from its parameters by name, its input and first state."""
+        """Return the output and the states of one direction.
+
+        `own` maps names to the parameters of that direction, `x` is the input and `first` the initial state.
+        """
 
     def forward_in(
         self, library: Library, cell: Any, parameters: Mapping[str, Any], x: Any, lengths: Any, state: Any

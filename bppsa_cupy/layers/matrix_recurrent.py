@@ -105,8 +105,8 @@ class MatrixRecurrent(Recurrent):
     *arguments
         Further arguments of `Recurrent`.
     heads : int, default: 1
-        Number of groups of h = H / heads units that only see each other. Each gate's W_hh is block-diagonal,
-        and weight_hh_l0 (G H, h) stores the blocks.
+        Number of groups of h = H / heads units. W_hh connects only units of the same group, so it is
+        block-diagonal, and weight_hh_l0 (G H, h) stores the blocks.
     **options
         Further arguments of `Recurrent`. `forward_method` is "serial", "newton" or "auto".
 

@@ -94,7 +94,7 @@ class Recurrent(Layer):
     bias : bool, default: True
         Whether the layer has biases.
     batch_first : bool, default: True
-        Layout of the sequences in `bp.functional.forward`. Networks always use (B, T, F).
+        Whether `bp.functional.forward` takes (B, T, F) instead of (T, B, F). Networks always use (B, T, F).
     dropout : float, default: 0.0
         Only 0.0 is supported.
     bidirectional : bool, default: False
@@ -116,7 +116,7 @@ class Recurrent(Layer):
     Argument names are those of PyTorch. `net.forward` accepts `lengths`: later steps leave the state
     unchanged, output 0 and have no gradient. NaN in the input reaches the output.
 
-    The scan over layers stops at a recurrent layer. Its steps have a scan of their own.
+    The scan over layers stops at a recurrent layer. A second scan covers its time steps.
 
     Examples
     --------

@@ -129,14 +129,15 @@ class PadShortcut(Selection):
     Parameters
     ----------
     channels : int
-        Output channels. Half of the new channels come before the old ones, the odd one after.
+        Number of output channels. The added channels are zero. Half of them, rounded down, come before the
+        input channels and the rest after.
     stride : int, default: 2
-        Distance between pixels.
+        Step between the pixels that are kept.
 
     Raises
     ------
     ShapeError
-        If the input has more channels.
+        If the input has more than `channels` channels.
 
     Examples
     --------

@@ -271,7 +271,7 @@ class Sequential:
         ShapeError
             If a name is no weight of a Conv2d or Linear layer, or a mask has another shape. Nothing is set.
         DeviceError
-            If the device has too little memory. Nothing is set.
+            If the device has too little memory. The network is unchanged.
 
         Notes
         -----
@@ -311,7 +311,7 @@ class Sequential:
     # ---- contexts ----
 
     def new_context(self, index: int) -> Context:
-        """A new context of one layer, on the network's parameters and gradients."""
+        """Return a new context of one layer that uses the network's parameters and gradients."""
         arrays = self.parameters.arrays, self.gradients.arrays, self.parameters.masks, self.buffers
         ctx = self.architecture.new_context(index, self.device, self.dtype, *arrays)
         ctx.training, ctx.draw = self.training, draw(self.random_state, index)
@@ -406,31 +406,31 @@ class Sequential:
         stale: bool = False,
         state_gradients: Any = None,
     ) -> Array | None:
-        """Compute the gradients by all parameters, from the gradient by the output.
+        """Compute the gradients with respect to all parameters from the gradient with respect to the output.
 
         Parameters
         ----------
         gradient : array, (B, *output_shape)
-            The gradient by the output of the last pass, of the network's dtype.
+            The gradient with respect to the output of the last pass, in the dtype of the network.
         method : {"auto", "bp", "linear", "blelloch", "hybrid"}, default: "auto"
             "bp" is one VJP per layer. "linear" is the serial scan, "blelloch" is algorithm 1 of the paper,
             and "hybrid" uses the plan's number of levels. "auto" is "bp" on one device. Over ranks it is the
             planned method with the fewest multiply-adds on the critical path. Scans need a plan (`use`) if
             `needs_plan`.
         input_gradient : bool, default: False
-            Whether to return the gradient by the input.
+            Whether to return the gradient with respect to the input.
         of : Pass, optional
             The forward pass to differentiate. Default: `last_pass`.
         stale : bool, default: False
-            Whether the parameters may have changed since that pass.
+            Whether to accept parameters that have changed since that pass.
         state_gradients : dict of int to array, optional
-            Gradients by the final states of recurrent layers, by layer index. Zeros by default. The gradients
-            by the initial states are then in `last_pass.state_gradients`.
+            Gradients with respect to the final states of recurrent layers, by layer index. Zeros by default.
+            The gradients with respect to the initial states are then in `last_pass.state_gradients`.
 
         Returns
         -------
         array, (B, *input_shape), or None
-            The gradient by the input, if requested. The next backward pass overwrites it.
+            The gradient with respect to the input, if requested. The next backward pass overwrites it.
 
         Raises
         ------
@@ -695,15 +695,15 @@ class Sequential:
             Arrays with the names and shapes of `state_dict()`. If a single layer has arrays, the layer's own
             names also work: `torch.nn.LSTM(…).state_dict()`.
         by_order : bool, default: False
-            Pair layers by position, for modules with other names. Within a layer, arrays are paired by their
-            last names or by position.
+            Pair layers by position, for modules with other names. Within a layer, arrays are paired by the
+            last part of their names, or by position.
 
         Raises
         ------
         CheckpointError, ShapeError
-            If names or shapes differ. Nothing is set.
+            If names or shapes differ. The network is unchanged.
         DeviceError
-            If the device has too little memory. Nothing is set.
+            If the device has too little memory. The network is unchanged.
 
         Notes
         -----

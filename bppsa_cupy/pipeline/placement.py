@@ -155,7 +155,8 @@ class Placement:
     Raises
     ------
     BppsaError
-        If the vector does not increase, or leaves 1 to L − 1. The message lists the counted layers.
+        If the numbers do not increase, or lie outside 1 to L − 1, where L is the number of counted layers.
+        The message lists the counted layers.
 
     Notes
     -----

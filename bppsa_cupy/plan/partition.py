@@ -176,16 +176,16 @@ class Message(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class RankSchedule:
-    """A schedule over ranks: the owner of a step's last element runs it, and the nearer operand travels.
+    """A schedule over ranks. The rank that owns the last element of a step runs the step.
 
-    schedule  each step's worker is its rank
-    owners    (n + 1,) the rank of a_0, …, a_n; they do not fall, or do not rise
-    ranks     how many there are, those included that own nothing
-    sent      (messages, 5) level, begin, end, source, target; sorted
+    schedule  the schedule; the worker of each step is its rank
+    owners    (n + 1,) the ranks of a_0, …, a_n, in ascending or in descending order
+    ranks     the number of ranks, including ranks that own nothing
+    sent      (messages, 5) level, begin, end, source and target of each message, sorted
 
-    Laws: an operand is on its step's rank before the step's level, computed or received there. v(k) reaches
-    the owner of a_k, which needs it for its parameters' gradients. A segment goes to a rank once. Sent and
-    received in this order, with waits for each other, the messages never block.
+    Laws: before the level of a step, both operands are on its rank, computed or received there; the nearer
+    operand is sent. v(k) reaches the owner of a_k, which needs it for the gradients of its parameters. A
+    segment is sent to a rank once. Blocking sends and receives in this order never deadlock.
     """
 
     schedule: Schedule

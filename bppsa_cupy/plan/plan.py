@@ -101,7 +101,10 @@ class Plan:
         )
 
     def placement(self, chain_index: int, name: str) -> RankSchedule:
-        """Return the ranks and messages of a schedule of a plan over ranks. Raises PlanError."""
+        """Return which rank runs each step of a schedule, and the messages between ranks.
+
+        Raises PlanError if the plan is for one rank.
+        """
         if self.partition is None:
             raise PlanError("the plan is for one rank: build it with --ranks P, or net.plan(partition=…)")
         owners = self.chains[chain_index].chain.owners(self.partition)
@@ -148,7 +151,10 @@ class Plan:
         return Budget(batch_size, self.itemsize, self.partition.ranks, owners=owners)
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the plan to an HDF5 file. An existing file stays if writing fails. Raises PlanError."""
+        """Write the plan to an HDF5 file.
+
+        An existing file is kept if writing fails. Raises PlanError if the file cannot be written.
+        """
         write_plan(path, vars(self))
 
     @classmethod

@@ -282,7 +282,7 @@ class PlannedProduct:
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the plan, with the order of the values of each factor, to an HDF5 file.
 
-        An existing file stays if writing fails. Raises PlanError.
+        An existing file is kept if writing fails. Raises PlanError if the file cannot be written.
         """
         write_product_file(path, self._given, self.multiplications, self.out_format, self.pattern)
 
@@ -385,8 +385,8 @@ def plan_gram(
     Parameters
     ----------
     a
-        The matrix A, in any form that `plan_product` takes. A call reads its values once: nothing is
-        transposed.
+        The matrix A, in any form that `plan_product` accepts. A call reads the values of A once and does not
+        form Aᵀ.
     weights : bool or matrix, default: False
         True plans AᵀDA with a diagonal D. Its values are the second argument of a call. A square sparse
         matrix or `Pattern` gives the pattern of another D, for example block diagonal.

@@ -101,14 +101,14 @@ class StepChain:
 
     @property
     def lengths(self) -> np.ndarray:
-        """(B,) int64, how many steps of each sample are no padding."""
+        """(B,) int64, the number of steps of each sample without padding."""
         ends = self.records[0].lengths
         if ends is None:
             return np.full(self.batch, self.steps)
         return np.clip(ends - self.first, 0, self.steps)
 
     def live(self, lengths: np.ndarray) -> np.ndarray:
-        """(T, B) bool, by time: whether a step is no padding."""
+        """(T, B) bool: whether a step of a sample is valid, that is, not padding."""
         return np.arange(self.steps)[:, None] < lengths
 
     def check_memory(self, needed: int, what: str) -> None:

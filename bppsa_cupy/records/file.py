@@ -103,7 +103,7 @@ def save_jacobians(
 
 
 def load_jacobians(path: str | os.PathLike[str], *, sealed: bool = True) -> JacobianRecords:
-    """Read the records of a file of `save_jacobians`.
+    """Read records from a file written by `save_jacobians`.
 
     Parameters
     ----------
@@ -116,7 +116,7 @@ def load_jacobians(path: str | os.PathLike[str], *, sealed: bool = True) -> Jaco
     Returns
     -------
     JacobianRecords
-        In the order of writing, with NumPy data.
+        The records in the order in which they were written, with NumPy data.
 
     Raises
     ------

@@ -20,12 +20,14 @@ LINES, DECADES = 32, 12
 
 
 def plot_spectrum(*sources: Any, axes: Any = None, labels: Sequence[str] | None = None) -> Any:
-    """Plot Lyapunov exponents λ_i against i / S, so that systems of several sizes share the axes.
+    """Plot Lyapunov exponents λ_i against i / S, where S is the state size.
+
+    Systems of different sizes can then be compared.
 
     Parameters
     ----------
     *sources : LyapunovSpectrum, records of a chain, or ndarray (k,) or (B, k)
-        The exponents. Grey dots are the samples of a batch, the line is their median.
+        The exponents. Grey dots show the samples of a batch. The line shows their median.
     axes : matplotlib.axes.Axes, optional
         Where to draw. New ones by default.
     labels : sequence of str, optional
@@ -101,7 +103,9 @@ def plot_history(source: Any, *, axes: Any = None) -> Any:
 
 
 def plot_singular_values(records: Any, *, axes: Any = None) -> Any:
-    """Plot the singular values of every step of a chain, the median over its samples, on a logarithmic axis.
+    """Plot the singular values of every step of a chain on a logarithmic axis.
+
+    Each value is the median over the samples.
 
     Parameters
     ----------

@@ -35,7 +35,9 @@ def scan(
     levels: int | str = "auto",
     device: str | Device = "auto",
 ) -> list[Array]:
-    """Compute the exclusive scan of [gradient, J_1, …, J_n] under A ⋄ B = B·A, without its identity.
+    """Compute the exclusive scan of [gradient, J_1, …, J_n] under A ⋄ B = B·A.
+
+    The leading identity is left out.
 
     Parameters
     ----------
@@ -48,7 +50,7 @@ def scan(
     method : {"blelloch", "linear", "hybrid"}
         The schedule.
     plan : Plan, optional
-        Of `plan_scan`, to reuse for other values of the same patterns.
+        A plan from `plan_scan`. It can be reused for other values with the same patterns.
     injections : sequence of array or None, optional
         e_1 … e_n for an affine scan: v(k + 1) = J_k v(k) + e_k. e_k has the shape of v(k + 1).
     input_gradient : bool, default: True

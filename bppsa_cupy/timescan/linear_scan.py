@@ -262,7 +262,9 @@ def _scan_of(
 
 
 def _as(owner: str, name: str, device: Device, array: Any, dtype: np.dtype) -> Array:
-    """`array` on the device, of this dtype, or of the reals of complex numbers. Raises ShapeError."""
+    """Return `array` on the device in this dtype. A complex dtype also accepts its real dtype.
+
+    Raises ShapeError for any other dtype."""
     given = device.asarray(array)
     if given.dtype != dtype:
         if given.dtype != REAL_OF[dtype]:

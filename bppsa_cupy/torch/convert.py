@@ -88,15 +88,16 @@ def convert(
     ----------
     model : torch.nn.Module
         Its modules stay the same objects, with their parameters, parametrizations, hooks, names and state
-        dicts, so an existing optimizer continues. Instances of a subclass are converted where the subclass
-        computes what the torch.nn class computes, and stay instances of the subclass.
+        dicts, so an existing optimizer continues. An instance of a subclass is converted, and keeps its
+        class, if the subclass computes the same function as the torch.nn class.
     back : bool, default False
         Convert back to torch.nn instead (see `revert`).
     sparse : None, "auto" or float
-        Which pruned Conv2d and Linear layers to convert. None converts no such layer, "auto" those for which
-        a fixed rule chooses the list of kept weights, a number from 0 to 1 those with at least that share of
-        zeros. Pruned weights are those that `weight_mask` of torch.nn.utils.prune masks, or without a mask
-        those that are 0 now. Kept positions are fixed, except that a changed `weight_mask` is followed.
+        Which pruned Conv2d and Linear layers to convert. None converts no such layer. "auto" converts the
+        layers that a fixed rule expects to gain from storing only the kept weights. A number from 0 to 1
+        converts the layers whose fraction of zeros is at least this number. A weight is pruned if
+        `weight_mask` of torch.nn.utils.prune masks it, or, without a mask, if it is 0 now. Kept positions are
+        fixed, except that a changed `weight_mask` is followed.
     mask_attribute : str, optional
         Also convert subclasses of Conv2d and Linear that hold a mask of zeros and ones under this name and
         compute with ``weight * mask``.

@@ -212,7 +212,7 @@ def _state(after: list[torch.Tensor]) -> Any:
 
 
 class RNN(OverTime, torch.nn.RNN):
-    """torch.nn.RNN on the kernels of this package.
+    """A replacement for torch.nn.RNN that runs on the kernels of this package.
 
     Arguments, parameters and results are those of torch.nn.RNN.
 
@@ -228,7 +228,7 @@ class RNN(OverTime, torch.nn.RNN):
 
 
 class GRU(OverTime, torch.nn.GRU):
-    """torch.nn.GRU on the kernels of this package.
+    """A replacement for torch.nn.GRU that runs on the kernels of this package.
 
     Arguments, parameters and results are those of torch.nn.GRU.
 
@@ -244,7 +244,7 @@ class GRU(OverTime, torch.nn.GRU):
 
 
 class LSTM(OverTime, torch.nn.LSTM):
-    """torch.nn.LSTM on the kernels of this package.
+    """A replacement for torch.nn.LSTM that runs on the kernels of this package.
 
     Arguments, parameters and results are those of torch.nn.LSTM.
 
@@ -276,19 +276,19 @@ class CellLayer(OverTime):
     cell : bp.Cell
         The cell. Linear cells belong to `LinearCellLayer`.
     input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional, device, dtype
-        As for torch.nn.GRU.
+        See torch.nn.GRU.
 
     Raises
     ------
     ShapeError
-        For a linear cell.
+        If the cell is linear.
 
     Notes
     -----
     Parameters per layer and direction are weight_ih_l0 (G H, F), weight_hh_l0 (R H, H), bias_ih_l0 (G H,) and
     bias_hh_l0 (R H,) for G gates, R of them recurrent, in the order of the cell. The cell's own parameters
-    are NAME_l0 (H,). All start uniform in ±1/sqrt(H). A module of a cell that pickle cannot import (a lambda)
-    is saved by its state_dict only.
+    are NAME_l0 (H,). All start uniform in ±1/sqrt(H). If pickle cannot import the cell's step (for example a
+    lambda), save the module's state_dict instead of the module.
 
     Examples
     --------

@@ -41,6 +41,7 @@ def plan_product(*factors: Any, mask: Any = None, out_format: str | None = None)
     --------
     >>> import scipy.sparse
     >>> import torch
+    >>> from bppsa_cupy.torch import plan_product
     >>> a = scipy.sparse.csr_array([[1.0, 2.0], [0.0, 3.0]])
     >>> product = plan_product(a, a.T)
     >>> values = torch.tensor(a.data, requires_grad=True)
@@ -64,8 +65,9 @@ def plan_matmul(matrix: Any) -> SparseMatmul:
     Returns
     -------
     SparseMatmul
-        `matmul(values, x)` is A·X (SpMM) for values (…, nnz) and X (…, columns, k). `matmul.sddmm(x, y)` has
-        the entries of X·Yᵀ at the pattern (SDDMM). Both have derivatives of any order by all tensors.
+        `matmul(values, x)` is A·X (SpMM) for values (…, nnz) and X (…, columns, k). `matmul.sddmm(x, y)`
+        returns the entries of X·Yᵀ at the positions of the pattern (SDDMM). Both can be differentiated any
+        number of times with respect to all tensors.
 
     Examples
     --------
@@ -73,6 +75,7 @@ def plan_matmul(matrix: Any) -> SparseMatmul:
 
     >>> import scipy.sparse
     >>> import torch
+    >>> from bppsa_cupy.torch import plan_matmul
     >>> adjacency = scipy.sparse.csr_array([[0, 1, 1], [1, 0, 0], [1, 0, 0]])
     >>> matmul = plan_matmul(adjacency)
     >>> x = torch.tensor([[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]])

@@ -95,7 +95,7 @@ def report(records: Sequence[JacobianRecord], *, title: str = "Transposed Jacobi
     Parameters
     ----------
     records : sequence of JacobianRecord
-        Of a network, a file, or a model in PyTorch or JAX (`bppsa_cupy.torch.jacobians`).
+        Records from a network, a file, or a PyTorch or JAX model (`bppsa_cupy.torch.jacobians`).
     title : str, default: "Transposed Jacobians"
         The heading of the page.
 
@@ -106,14 +106,14 @@ def report(records: Sequence[JacobianRecord], *, title: str = "Transposed Jacobi
     Raises
     ------
     ShapeError
-        If `records` are no records.
+        If `records` is empty or holds other objects.
     BppsaError
-        Without Matplotlib, of the extra 'plot'.
+        If Matplotlib is missing. Install the extra 'plot'.
 
     Notes
     -----
-    Large inputs are sampled, and the page says so: zeros of 2^20 values, patterns of 24 layers, curves of 8
-    chains.
+    Large inputs are sampled, and the page says so. Zeros are counted on about 2^20 values per layer. At most
+    24 patterns and the curves of 8 chains are drawn.
 
     Examples
     --------
