@@ -158,7 +158,8 @@ def compare_gradients(folder: Path, dataset: Any, device: str) -> float:
 
 
 def multiply_loaded(folder: Path, dataset: Any, device: str) -> float:
-    """The gradient by one image, as SciPy's product of the loaded matrices, against the network's own."""
+    """The gradient with respect to one image, as SciPy's product of the loaded matrices, against the
+    network's own."""
     net = trained(folder, device=device)
     inputs, labels, _ = next(batches(dataset.train, DUMPED, dtype=net.dtype))
     _, gradient = bp.cross_entropy(net.forward(inputs), labels)

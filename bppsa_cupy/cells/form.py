@@ -41,7 +41,7 @@ class Derivation:
 
     definitions  symbol -> its expression in other symbols
     after        the symbols of the new states; a state that another state contains is read by its symbol
-    gradients    the symbols of the gradients by the new states
+    gradients    the symbols of the gradients with respect to the new states
     kept         what the forward pass stores for the backward pass, by symbol
     separate     gates whose recurrent sum has a gradient of its own
     by_x, by_u, by_before, by_p  gradients: by every x; the separate gates' u; former states, but for what
@@ -157,8 +157,8 @@ def by_symbol(expression: Expression, part: Expression, symbol: sympy.Symbol) ->
 def _accumulate(
     seeds: Mapping[Expression, Expression], forward: Definitions, backward: Definitions, label: str
 ) -> dict[sympy.Symbol, Expression]:
-    """Gradients by all leaves from those by `seeds`. Symbols in `forward` stand for their expressions; sums
-    and products become symbols in `backward`, whose names begin with `label`."""
+    """Gradients with respect to all leaves from those with respect to `seeds`. Symbols in `forward` stand for
+    their expressions; sums and products become symbols in `backward`, whose names begin with `label`."""
     order: dict[Expression, None] = {}
 
     def visit(node: Expression) -> None:
@@ -184,7 +184,7 @@ def _accumulate(
 
 
 def _partials(node: Expression) -> Iterator[tuple[Expression, Expression]]:
-    """The operands of an expression that are not fixed, with the derivatives by them."""
+    """The operands of an expression that are not fixed, with the derivatives with respect to them."""
     if isinstance(node, sympy.Piecewise):
         for place, (value, _) in enumerate(node.args):
             if value.free_symbols:

@@ -1,4 +1,4 @@
-"""The functions that texts of cells know, as SymPy's or with derivatives by their own values."""
+"""The functions that texts of cells know, as SymPy's or with derivatives with respect to their own values."""
 
 from __future__ import annotations
 

@@ -87,8 +87,8 @@ def trace(definition: Definition) -> TracedStep:
 
 
 def is_affine(traced: TracedStep) -> bool:
-    """Whether every new state is A s + b of the former ones, s: no derivative by one holds any, and what is
-    left holds none, either, as one of sign(s) would."""
+    """Whether every new state is A s + b of the former ones, s: no derivative with respect to one holds any,
+    and what is left holds none, either, as one of sign(s) would."""
     former = set(traced.before)
     for after in traced.after:
         slopes = [sympy.expand(sympy.diff(after, before)) for before in traced.before]

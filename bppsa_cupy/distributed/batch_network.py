@@ -205,7 +205,8 @@ class BatchSequential(SharedSequential):
         stale: bool = False,
         state_gradients: Any = None,
     ) -> Array | None:
-        """`Sequential.backward`, collective. Raises DistributedError for gradients by final states."""
+        """`Sequential.backward`, collective. Raises DistributedError for gradients with respect to final
+        states."""
         if state_gradients is not None:
             raise DistributedError(
                 "a batch in micro-batches has no gradients with respect to final states: leave them out"
@@ -236,7 +237,7 @@ class BatchSequential(SharedSequential):
         that the activations of one alone are alive. Collective.
 
         loss  called with the scores of a micro-batch and its samples; gives its part of the batch's loss and
-              the gradient by the scores
+              the gradient with respect to the scores
 
         Law: gradients are those of `forward` and `backward`, to the bit. Raises as they do.
         """

@@ -205,8 +205,7 @@ class _Walk:
         self._later: list[Launch] = []
 
     def wants(self, index: int) -> bool:
-        """Whether the gradient by the input of layer `index`, by the output of the one before it, is
-        needed."""
+        """Whether the gradient with respect to the input of layer `index` is needed."""
         return self._current.architecture.wants(index, self._input_gradient)
 
     def back_through(self, layers: range) -> None:
@@ -238,8 +237,8 @@ class _Walk:
             group.receive(self.gradient, source, BACKWARD)
 
     def finish(self) -> Array | None:
-        """Write the parameter gradients that are left; the gradient by the input, on every rank, where it is
-        asked for."""
+        """Write the parameter gradients that are left; the gradient with respect to the input, on every rank,
+        where it is asked for."""
         for write in self._later:
             write()
         if not self._input_gradient:
@@ -313,7 +312,8 @@ class RankScans(RunScans):
 
         gradient  by the run's output, on the rank of its last layer with a Jacobian
 
-        The gradient by the run's input is returned on the rank of its first layer with a Jacobian.
+        The gradient with respect to the run's input is returned on the rank of its first layer with a
+        Jacobian.
         """
         scan = self.scan(run.position, method, want_input)
         assert isinstance(scan, RankScan)

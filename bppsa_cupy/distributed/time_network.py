@@ -379,7 +379,8 @@ def backward_pass(device: Device, d: Direction, ranges: TimeRanges, method: str)
 class RankStack(Stack):
     """The passes of a recurrent layer over this rank's steps, joined with those of the other ranks.
 
-    Law: states and the gradients by them are those of one process, to the bit, where both go serially.
+    Law: states and the gradients with respect to them are those of one process, to the bit, where both go
+    serially.
     """
 
     def __init__(self, ranges: TimeRanges, *arguments: Any) -> None:

@@ -382,8 +382,8 @@ def go_back(
 
 
 def _place_states(ctx: Context, name: str, shapes: tuple[Shape, ...], dtype: np.dtype, given: Any) -> Any:
-    """Put arrays for states, or for gradients by them, in their place: the caller's, or new ones of these
-    shapes; returns one array, or a tuple."""
+    """Put arrays for states, or for gradients with respect to them, in their place: the caller's, or new ones
+    of these shapes; returns one array, or a tuple."""
     parts = given if isinstance(given, (tuple, list)) else (given,) * len(shapes)
     arrays = []
     for number, (part, shape) in enumerate(zip(parts, shapes, strict=True)):

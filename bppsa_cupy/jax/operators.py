@@ -102,7 +102,7 @@ class Operator:
         wanted: Wanted,
     ) -> tuple[list[Any], list[int | None]]:
         """The rule for vmap: all samples in one call; one call after another where parameters, or the
-        gradients by them, are others for each, or where there is none."""
+        gradients with respect to them, are others for each, or where there is none."""
         bind = partial(self.primitive.bind, layer=layer, tree=tree, wanted=wanted)
         axes = batch_axes(layer, jax.tree.unflatten(tree, values))
         size = next(v.shape[dim] for v, dim in zip(values, dims, strict=True) if dim is not None)

@@ -44,8 +44,8 @@ class Results(NamedTuple):
 
 
 class Back(NamedTuple):
-    """Inputs of a backward pass: those of the forward pass, the arrays that it kept, and the gradients by its
-    output and by its last states, () for zeros."""
+    """Inputs of a backward pass: those of the forward pass, the arrays that it kept, and the gradients with
+    respect to its output and its last states, () for zeros."""
 
     given: Given
     kept: dict[str, Any]
@@ -54,7 +54,8 @@ class Back(NamedTuple):
 
 
 class Found(NamedTuple):
-    """The gradients by x, first states (() where they are zeros) and parameters; None where not wanted."""
+    """The gradients with respect to x, first states (() where they are zeros) and parameters; None where not
+    wanted."""
 
     x: Any
     states: tuple[Any, ...]
@@ -64,7 +65,8 @@ class Found(NamedTuple):
 @jax.tree_util.register_static
 @dataclass(frozen=True)
 class Wanted:
-    """What a pass is asked for beside its results: what is kept, or gradients by parameters and x."""
+    """What a pass is asked for beside its results: what is kept, or gradients with respect to parameters and
+    x."""
 
     kept: bool = False
     parameters: bool = False
@@ -115,7 +117,7 @@ def sequence_axis(layer: Recurrent) -> int:
 
 
 def batch_axes(layer: MatrixRecurrent, parts: Any) -> list[int | None]:
-    """Which axis of each leaf is the batch; None for parameters and the gradients by them."""
+    """Which axis of each leaf is the batch; None for parameters and the gradients with respect to them."""
     by_step = sequence_axis(layer)
     output = by_step if layer.outputs == "all" else 0
     axis_of = {

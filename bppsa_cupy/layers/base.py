@@ -334,14 +334,14 @@ class Layer(abc.ABC):
 
     @abc.abstractmethod
     def vjp(self, ctx: Any, gradient: Array) -> Array:
-        """Return the gradient by the input.
+        """Return the gradient with respect to the input.
 
         Parameters
         ----------
         ctx : Context
             The layer's part of the pass.
         gradient : array, (B, *output_shape)
-            The gradient by the output.
+            The gradient with respect to the output.
 
         Returns
         -------
@@ -349,14 +349,14 @@ class Layer(abc.ABC):
         """
 
     def parameter_gradients(self, ctx: Any, gradient: Array) -> None:
-        """Write the gradients by all parameters into `ctx.gradients` (equation 2 of the paper).
+        """Write the gradients with respect to all parameters into `ctx.gradients` (equation 2 of the paper).
 
         Parameters
         ----------
         ctx : Context
             The layer's part of the pass.
         gradient : array, (B, *output_shape)
-            The gradient by the output.
+            The gradient with respect to the output.
 
         Notes
         -----
@@ -364,7 +364,7 @@ class Layer(abc.ABC):
         """
 
     def backward(self, ctx: Any, gradient: Array, want_input: bool) -> Array | None:
-        """Call `parameter_gradients`, and `vjp` if the gradient by the input is wanted.
+        """Call `parameter_gradients`, and `vjp` if the gradient with respect to the input is needed.
 
         Back-propagation calls this method. A scan over layers calls `parameter_gradients` only.
         """

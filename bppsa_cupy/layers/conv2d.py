@@ -235,7 +235,7 @@ class Unfolded:
                 xp.add(by_sample, bias[None, :, None], out=out)
 
     def vjp(self, gradient: Array, result: Array) -> None:
-        """Write the gradient by the input, `result`."""
+        """Write the gradient with respect to the input, `result`."""
         weight = self._by_group(self.ctx.parameters["weight"])
         for part in self._parts(len(gradient)):
             by_group, patches = self._grouped(gradient, part), self._patches(part.stop - part.start)
@@ -244,7 +244,7 @@ class Unfolded:
             self.ctx.device.launch(conv2d_fold, patches, result[part], *self._sizes(part.stop - part.start))
 
     def weight(self, gradient: Array, weight: Array, bias: Array | None) -> None:
-        """Write the gradients by `weight` and, unless it is None, `bias`."""
+        """Write the gradients with respect to `weight` and, unless it is None, `bias`."""
         x, total = self.ctx.saved["input"], self._by_group(weight)
         for part in self._parts(len(x)):
             by_group, patches = self._grouped(gradient, part), self._unfold(x[part])
@@ -276,7 +276,7 @@ class Unfolded:
         return product.reshape(self.geometry.out_channels, part.stop - part.start, -1)
 
     def _grouped(self, gradient: Array, part: slice) -> Array:
-        """The gradient by some samples' outputs, as `_outputs` has them."""
+        """The gradient with respect to some samples' outputs, as `_outputs` has them."""
         made = self._outputs(part)
         by_sample = gradient[part].reshape(-1, self.geometry.out_channels, self.positions)
         self._by_channel(made, part)[...] = by_sample.swapaxes(0, 1)

@@ -69,9 +69,10 @@ class DiagonalRecurrent(LinearRecurrent):
     def own_gradients(
         self, xp: Any, own: Mapping[str, Array], made: Discretised, by: Discretised
     ) -> dict[str, Array]:
-        """Gradients by the layer's own parameters, from those by λ and γ.
+        """Gradients with respect to the layer's own parameters, from those with respect to λ and γ.
 
-        Complex gradients follow PyTorch: by the real part, plus i times that by the imaginary part.
+        Complex gradients follow PyTorch: the gradient with respect to the real part, plus i times the
+        gradient with respect to the imaginary part.
         """
 
     @abc.abstractmethod
@@ -195,7 +196,7 @@ class DiagonalRecurrent(LinearRecurrent):
         self._add_scaled(ctx, by_output, skip, out)
 
     def _kept(self, ctx: LinearContext, walk: Direction) -> tuple[Array, Array]:
-        """The gradients by the terms and by the output."""
+        """The gradients with respect to the terms and to the output."""
         return (
             ctx.buffer(f"by_term_{walk.name}", (*ctx.rows, self.reals)),
             ctx.buffer(f"by_output_{walk.name}", (*ctx.rows, self.output_size)),
@@ -221,7 +222,10 @@ class DiagonalRecurrent(LinearRecurrent):
     def _back_to_matrix(
         self, ctx: LinearContext, of: str, own: Mapping[str, Array], gain: Array, by: Array
     ) -> Array:
-        """Write the gradients by B of those by γ B, (N, 2, I); gives that by γ, (N,)."""
+        """Write the gradients with respect to B, from those with respect to γ B, (N, 2, I).
+
+        Returns the gradient with respect to γ, (N,).
+        """
         xp, parts = ctx.device.xp, (by[:, 0], by[:, 1])
         for name, part in zip(("B_re", "B_im"), parts, strict=True):
             xp.multiply(part, gain.real[:, None], out=ctx.gradients[name + of])

@@ -158,7 +158,7 @@ class GatedRecurrent(LinearRecurrent):
         return [own[name] for name in self.unit_parameters]
 
     def unit_gradients(self, xp: Any, own: Mapping[str, Any], by: list[Any]) -> list[Any]:
-        """Gradients by a direction's unit parameters, from those by the cell's."""
+        """Gradients with respect to a direction's unit parameters, from those with respect to the cell's."""
         return by
 
     def _units_of(self, ctx: LinearContext, walk: Direction) -> dict[str, Array]:
@@ -190,7 +190,7 @@ class GatedRecurrent(LinearRecurrent):
         self._launch(ctx, walk, "by_inputs", own[0], *by, own[1], self._delta(ctx, walk))
 
     def _delta(self, ctx: LinearContext, walk: Direction) -> Array:
-        """The gradient by the projected input and the unit parameters, (B, T, (G + Q) H)."""
+        """The gradient with respect to the projected input and the unit parameters, (B, T, (G + Q) H)."""
         columns = (self.cell.gates + len(self.unit_parameters)) * self.hidden_size
         return ctx.buffer(f"delta_{walk.name}", (*ctx.rows, columns))
 

@@ -39,7 +39,7 @@ def layer_records(
     index, path : int, str
         The place of the layer in records.
     gradient : array or None
-        Gradient by its output, of the last backward pass.
+        Gradient with respect to its output, of the last backward pass.
     """
     geometry, device = layer.describe(shape), ctx.device
     place: dict[str, Any] = {"geometry": geometry, "path": path}

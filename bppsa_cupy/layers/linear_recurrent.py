@@ -188,7 +188,10 @@ class LinearRecurrent(Recurrent):
 
     @abc.abstractmethod
     def by_state(self, ctx: LinearContext, walk: Direction, state: Array, by_output: Array) -> Array:
-        """Return the gradient by the states. The array of the gradient by the output may be overwritten."""
+        """Return the gradient with respect to the states.
+
+        The array of the gradient with respect to the output may be overwritten.
+        """
 
     @abc.abstractmethod
     def hand_back(
@@ -198,11 +201,11 @@ class LinearRecurrent(Recurrent):
 
     @abc.abstractmethod
     def add_by_input(self, ctx: LinearContext, walk: Direction, out: Array, first: bool) -> None:
-        """Add a direction's part to the gradient by the input (B, T, I); write it if `first`."""
+        """Add a direction's part to the gradient with respect to the input (B, T, I); write it if `first`."""
 
     @abc.abstractmethod
     def weight_gradients(self, ctx: LinearContext, walk: Direction) -> None:
-        """Write the gradients by a direction's parameters."""
+        """Write the gradients with respect to a direction's parameters."""
 
     # ---- sizes ----
 
@@ -238,7 +241,7 @@ class LinearRecurrent(Recurrent):
 
     @staticmethod
     def _joined(layer: int, back: bool) -> str:
-        """The buffer of an inner layer's input, or of the gradient by it."""
+        """The buffer of an inner layer's input, or of the gradient with respect to it."""
         return f"by_input_{layer}" if back else f"input_{layer}"
 
     def _own(self, walk: Direction) -> slice:
@@ -372,7 +375,7 @@ class LinearRecurrent(Recurrent):
         return self._by_input(ctx, 0)
 
     def _go_back(self, ctx: LinearContext, gradient: Array) -> None:
-        """Go back through every direction, from the gradient by the output."""
+        """Go back through every direction, from the gradient with respect to the output."""
         batch, count = ctx.rows[0], self.num_layers * self.directions
         ctx.went_back, ctx.backward = False, [""] * count
         dtype = self.state_dtype(ctx.dtype)
@@ -390,8 +393,8 @@ class LinearRecurrent(Recurrent):
             ctx.saved["state_gradients"] = by_initial
 
     def _back_through(self, ctx: LinearContext, walk: Direction, given: Array) -> Array:
-        """Go back through a direction, from the gradient by its output: (B, T, O), or (B, O) of the last one
-        alone; the gradient by its first state, (B, R)."""
+        """Go back through a direction, from the gradient with respect to its output: (B, T, O), or (B, O) of
+        the last one alone; the gradient with respect to its first state, (B, R)."""
         by_output = ctx.buffer("by_output", (*ctx.rows, self.output_size))
         as_it_is = ctx.lengths is None and ctx.final_gradient is None and given.flags.c_contiguous
         if given.ndim == 3 and as_it_is:
@@ -428,7 +431,7 @@ class LinearRecurrent(Recurrent):
         return by_initial
 
     def _by_input(self, ctx: LinearContext, layer: int) -> Array:
-        """The gradient by an inner layer's input."""
+        """The gradient with respect to an inner layer's input."""
         name = self._joined(layer, True) if layer else "input_gradient"
         out = ctx.buffer(name, ctx.inputs[layer].shape)
         whole = out if out.flags.c_contiguous else ctx.buffer("by_input_0", out.shape)

@@ -302,7 +302,8 @@ class MatrixRecurrent(Recurrent):
         return stack
 
     def backward(self, ctx: MatrixContext, gradient: Array, want_input: bool) -> Array | None:
-        """Run the backward pass over time, then compute the gradients by parameters and input."""
+        """Run the backward pass over time, then compute the gradients with respect to parameters and
+        input."""
         stack = self._go_back(ctx, gradient)
         self._repeat(stack, "by weights", (), stack.weight_gradients)
         return self._input_gradient(ctx, stack) if want_input else None
@@ -314,7 +315,7 @@ class MatrixRecurrent(Recurrent):
         return self._input_gradient(ctx, self._go_back(ctx, gradient))
 
     def _go_back(self, ctx: MatrixContext, gradient: Array) -> Stack:
-        """The stack, gone back through time from the gradient by the output."""
+        """The stack, gone back through time from the gradient with respect to the output."""
         assert ctx.stack is not None
         stack, H = ctx.stack, self.hidden_size
         states: tuple[Array, ...] = ()

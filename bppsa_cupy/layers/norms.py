@@ -156,8 +156,8 @@ class BatchNorm(Layer):
         return self._vjp(ctx, gradient, self._sums(ctx, gradient, scratch) if ctx.saved["coupled"] else None)
 
     def _vjp(self, ctx: Context, gradient: Array, sums: tuple[Array, Array] | None) -> Array:
-        """The gradient by the input. `sums` are, where the statistics are the batch's, the channels' sums of
-        the gradient times the normalised input, and of the gradient."""
+        """The gradient with respect to the input. `sums` are, where the statistics are the batch's, the
+        channels' sums of the gradient times the normalised input, and of the gradient."""
         result, x, mean = ctx.buffer("input_gradient", gradient.shape), ctx.saved["input"], ctx.saved["mean"]
         by_weight, by_bias = sums or (mean[:0], mean[:0])
         ctx.device.launch(
@@ -177,7 +177,7 @@ class BatchNorm(Layer):
         return self._vjp(ctx, gradient, sums) if want_input else None
 
     def _sums(self, ctx: Context, gradient: Array, into: tuple[Array, Array]) -> tuple[Array, Array]:
-        """The channels' sums that are the gradients by γ and β."""
+        """The channels' sums that are the gradients with respect to γ and β."""
         x, mean, inverse = (ctx.saved[name] for name in ("input", "mean", "inverse_std"))
         ctx.device.launch(batch_norm_weight_gradient, x, gradient, mean, inverse, *into, *sizes(x))
         return into

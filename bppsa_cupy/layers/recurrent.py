@@ -27,9 +27,9 @@ class RecurrentContext(Context):
     initial : tuple of array, or None
         Initial states in PyTorch's shape: (h,) or (h, c).
     final_gradient : tuple of array, or None
-        Gradients by the final states, in the same form.
+        Gradients with respect to the final states, in the same form.
     want_states : bool
-        Whether the backward pass computes the gradients by the initial states.
+        Whether the backward pass computes the gradients with respect to the initial states.
     went_back : bool
         Whether a backward pass followed the latest forward pass.
     """

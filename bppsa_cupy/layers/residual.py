@@ -29,7 +29,7 @@ class ResidualContext(Context):
     inner : dict of str to list of Context
         Contexts of the layers of each branch.
     by_outputs : dict of str to dict of int to array
-        Gradients by layer outputs of each branch, of the last backward pass.
+        Gradients with respect to layer outputs of each branch, of the last backward pass.
     """
 
     inner: dict[str, list[Context]] = field(default_factory=dict, repr=False)

@@ -153,10 +153,10 @@ class LayerStack:
         by_outputs: dict[int, Array],
         layers: range | None = None,
     ) -> Array | None:
-        """Run `layers` (default: all) backwards (equation 3) and return the gradient by their input.
+        """Run `layers` (default: all) backwards, and return the gradient with respect to their input.
 
         The result is None if it is neither wanted nor needed by an earlier layer. `by_outputs` receives the
-        gradient by each layer's output.
+        gradient with respect to each layer's output.
         """
         result: Array | None = gradient
         for index in reversed(range(len(self.layers)) if layers is None else layers):

@@ -59,11 +59,11 @@ class Weighted(Layer):
 
     @abc.abstractmethod
     def dense_vjp(self, ctx: Context, gradient: Array, result: Array) -> None:
-        """Write the gradient by the input into `result`, with all weights."""
+        """Write the gradient with respect to the input into `result`, with all weights."""
 
     @abc.abstractmethod
     def dense_parameter_gradients(self, ctx: Context, gradient: Array) -> None:
-        """Write the gradients by all weights and by the bias."""
+        """Write the gradients with respect to all weights and the bias."""
 
     def kept(self, input_shape: Shape, device: str) -> dict[str, np.ndarray]:
         kept = self._lists(input_shape)
@@ -90,7 +90,7 @@ class Weighted(Layer):
         return result
 
     def _pass(self, ctx: Context, given: Array, result: Array, way: str) -> None:
-        """Write the output, or the gradient by the input, by kept weights or by all."""
+        """Write the output, or the gradient with respect to the input, with kept weights or with all."""
         by_all = self.dense_forward if way == "forward" else self.dense_vjp
         if self.mask is None:
             ctx.repeat(way, (given, result, *ctx.parameters.values()), partial(by_all, ctx, given, result))
@@ -314,7 +314,7 @@ class KeptWeights:
     # ---- passes ----
 
     def go(self, ctx: Context, given: Array, result: Array, way: str) -> None:
-        """Write the output of a batch ("forward") or the gradient by the input ("back")."""
+        """Write the output of a batch ("forward") or the gradient with respect to the input ("back")."""
         g = self.geometry
         near, far = (g.in_channels, *g.in_size), (g.out_channels, *g.out_size)
         if way == "forward":
@@ -329,7 +329,7 @@ class KeptWeights:
     def weight_gradient(
         self, ctx: Context, x: Array, gradient: Array, weight: Array, bias: Array | None
     ) -> None:
-        """Write the gradients by the kept weights, `weight` (nnz,), and by the bias."""
+        """Write the gradients with respect to the kept weights, `weight` (nnz,), and the bias."""
         g = self.geometry
         ctx.device.launch(
             sparse_weight_gradient, x, gradient, *self.on(ctx.device, "forward")[:4], weight,

@@ -193,8 +193,8 @@ class Architecture(LayerStack):
         yield None, range(stop)
 
     def wants(self, index: int, input_gradient: bool) -> bool:
-        """Whether the gradient by the input of layer `index` is needed: the one by the network's input is, or
-        layers with parameters lie before."""
+        """Whether the gradient with respect to the input of layer `index` is needed: the one with respect to
+        the network's input is, or layers with parameters lie before."""
         return input_gradient or self.first_trained < index
 
     @property

@@ -42,7 +42,7 @@ class Pass:
     keeps : bool
         Whether the pass stores what a backward pass needs.
     output_gradients : dict of int to array
-        Gradients by layer outputs in the last backward pass, by layer index: views of buffers.
+        Gradients with respect to layer outputs in the last backward pass, by layer index: views of buffers.
     stream : object
         The stream of the latest work; work on another stream waits for it.
     """
@@ -75,7 +75,7 @@ class Pass:
         return self.batch, *(self.input.shape[1] if size is None else size for size in shape)
 
     def forget_gradients(self) -> None:
-        """Drop the gradients by layer outputs, in residual blocks too."""
+        """Drop the gradients with respect to layer outputs, in residual blocks too."""
         self.output_gradients.clear()
         if ResidualContext in map(type, self.layers):
             for place in walk(self.architecture, self.layers):
@@ -97,7 +97,10 @@ class Pass:
 
     @property
     def state_gradients(self) -> dict[int, Any]:
-        """Gradients by the initial states, in the form of `states`; empty before a backward pass."""
+        """Gradients with respect to the initial states, in the form of `states`.
+
+        Empty before a backward pass.
+        """
         return self._saved("state_gradients")
 
     @property
@@ -203,7 +206,7 @@ def current_pass(given: Pass | None, parameters: ParameterSet, caller: str, *, s
 
 
 def checked_gradient(current: Pass, given: Any) -> Array:
-    """The gradient by the output, on the device. Raises ShapeError."""
+    """The gradient with respect to the output, on the device. Raises ShapeError."""
     array, expected = current.parameters.device.asarray(given), current.output.shape
     if array.shape != expected or array.dtype != current.parameters.dtype:
         raise ShapeError(

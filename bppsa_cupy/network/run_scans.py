@@ -33,7 +33,8 @@ class RunScans:
     ) -> Array | None:
         """Go back through a run: fill, scan with VJPs, parameter gradients (equation 2).
 
-        gradient  by the run's output, (B, ...); the one by its input is returned where it is wanted
+        gradient  with respect to the run's output, (B, ...); the gradient with respect to its input is
+                  returned if it is needed
         """
         scan, batch, stack = self.scan(run.position, method, want_input), at.batch, at.architecture
         self.fill(scan, run, at)
@@ -98,14 +99,15 @@ class RunScans:
             stack.layers[index].parameter_gradients(at.layers[index], by_output)
 
     def _as_layer(self, scan: NumericScan, k: int, index: int, at: Pass) -> Array:
-        """A copy of v(k), the gradient by the output of the layer at `index`, as layers have it."""
+        """A copy of v(k), the gradient with respect to the output of the layer at `index`, as layers have
+        it."""
         shape = (at.batch, *at.architecture.shapes[index + 1])
         by_output = at.layers[index].buffer("output_gradient", shape)
         by_output.reshape(at.batch, -1)[...] = scan.vector(k, at.batch).T
         return by_output
 
     def input_gradient(self, scan: NumericScan, run: Run, at: Pass) -> Array:
-        """The gradient by the run's input, (B, ...), of a scan that has run."""
+        """The gradient with respect to the run's input, (B, ...), of a scan that has run."""
         batch, shape = at.batch, at.architecture.shapes[run.start]
         result = at.layers[run.elements[-1]].buffer("input_gradient", (batch, *shape))
         result.reshape(batch, -1)[...] = scan.vector(len(run.elements) + 1, batch).T

@@ -511,8 +511,8 @@ class Sequential:
         return result
 
     def _go_back(self, current: Pass, gradient: Array, method: str, input_gradient: bool) -> Array | None:
-        """A VJP a layer, or scans over the runs and VJPs over what lies between them; the gradient by the
-        input."""
+        """A VJP a layer, or scans over the runs and VJPs over what lies between them; the gradient with
+        respect to the input."""
         architecture, by_outputs = current.architecture, current.output_gradients
         if method == "bp":
             return architecture.backward(current.layers, gradient, input_gradient, by_outputs)
@@ -634,8 +634,8 @@ class Sequential:
         -------
         JacobianRecords
             One record per layer. Recurrent layers have one per inner layer, direction and step.
-            `gradient_norm` is the norm of the gradient by that layer's output in the last backward pass,
-            None before one and for recurrent layers.
+            `gradient_norm` is the norm of the gradient with respect to that layer's output in the last
+            backward pass, None before one and for recurrent layers.
 
         Raises
         ------

@@ -392,7 +392,8 @@ def _loss_of(
     scores: Array, batch: Batch, samples: slice, smoothing: float, device: Device
 ) -> tuple[Array, Array]:
     """What a micro-batch adds to the loss of its batch, by its share of the labels that count, and the
-    gradient by its scores. Raises what `cross_entropy` raises, also where no label of the batch counts."""
+    gradient with respect to its scores. Raises what `cross_entropy` raises, also where no label of the batch
+    counts."""
     labels = batch.labels[samples]
     lengths = None if batch.label_lengths is None else batch.label_lengths[samples]
     if len(labels) == len(batch.labels):

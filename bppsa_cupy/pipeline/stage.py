@@ -126,9 +126,12 @@ class Stage:
     # ---- back ----
 
     def backward(self, current: StagePass, given: Parcel, send: Send) -> None:
-        """Write the stage's gradients, from those by its output, at the present values of its parameters.
+        """Write the stage's gradients from those with respect to its output.
 
-        send  takes the gradients by the stage's input, of all stages but the first, as soon as they are there
+        Parameters have their present values.
+
+        send  takes the gradients with respect to the stage's input, of all stages but the first, as soon as
+              they are there
         """
         for contexts, scratch in zip(current.contexts, self._scratch, strict=True):
             for index, ctx in enumerate(contexts):
@@ -161,7 +164,7 @@ class Stage:
 def _through_shortcut(
     shortcut: LayerStack, contexts: Sequence[Context], gradient: Array, later: list[Launch]
 ) -> Array:
-    """The gradient by the input of a block's shortcut."""
+    """The gradient with respect to the input of a block's shortcut."""
     for layer, ctx in zip(reversed(shortcut.layers), reversed(contexts), strict=True):
         by_input = backward_input_first(layer, ctx, gradient, True, later)
         assert by_input is not None

@@ -139,7 +139,8 @@ class Budget:
     owners: tuple[int, ...] | None = None
 
     def bytes(self, sizes: ChainSizes, schedule: Schedule) -> int:
-        """Bytes that `schedule` takes with the gradient by the chain's input: values, patterns and maps."""
+        """Bytes that `schedule` takes with the gradient with respect to the chain's input: values, patterns
+        and maps."""
         schedule = with_input_gradient(schedule)
         if self.owners is None:
             values = memory_plan(sizes, schedule, self.batch_size, self.itemsize).total_bytes

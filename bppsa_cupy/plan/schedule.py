@@ -183,7 +183,7 @@ class Schedule:
 
     @property
     def computes_input_gradient(self) -> bool:
-        """Whether v(n + 1), the gradient by the input of the run, is computed."""
+        """Whether v(n + 1), the gradient with respect to the input of the run, is computed."""
         return bool((self.out == (0, self.n + 1)).all(1).any())
 
     @cached_property

@@ -1,8 +1,8 @@
 """Products as bilinear maps of arrays of values: their derivatives are maps of the same kind.
 
 A product is what a sum of terms a_i b_j c_k, with fixed (i, j, k), gives for one of its three operands from
-the other two: the gradient of the sum. C = A·B is that for c, the gradients by A and B are those for a and b.
-So a form that is evaluated for each operand is differentiable as often as wanted.
+the other two: the gradient of the sum. C = A·B is that for c, the gradients with respect to A and B are those
+for a and b. So a form that is evaluated for each operand is differentiable as often as wanted.
 `bppsa_cupy.torch.products` and `bppsa_cupy.jax.products` make such forms operators of their libraries.
 """
 
@@ -176,7 +176,9 @@ class Evaluator:
     def evaluate_gradient(
         self, form: Form, wanted: int, number: int, ndim: int, mate: Any, gradient: Any
     ) -> Any:
-        """The gradient by one of two operands, of `ndim` axes: summed over the batch if it is shared.
+        """Return the gradient with respect to one of two operands with `ndim` axes.
+
+        The gradient of a shared operand is summed over the batch.
 
         number  0 or 1, of the operand; `mate` is the other one
         """
@@ -187,7 +189,9 @@ class Evaluator:
 
 
 class DifferentiableProduct:
-    """The product of two or more sparse matrices with fixed patterns, differentiable by their values.
+    """A differentiable product of two or more sparse matrices with fixed patterns.
+
+    It can be differentiated with respect to the values of all factors.
 
     `product(a, b)` takes values (…, nnz) of each factor and gives those of the product, (…, nnz of
     `plan.pattern`). Axes before the last one are batches, which broadcast. Made by `plan_product` of
@@ -234,7 +238,9 @@ class DifferentiableProduct:
 
 
 class SparseMatmul:
-    """Products of a sparse matrix with dense ones, differentiable by the values of all.
+    """Differentiable products of a sparse matrix with dense matrices.
+
+    They can be differentiated with respect to the values of all operands.
 
     `matmul(values, x)` multiplies (SpMM); `matmul.sddmm(x, y)` computes products of rows at the entries of
     the pattern. Axes before those named are batches, which broadcast. Made by `plan_matmul` of

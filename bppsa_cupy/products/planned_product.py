@@ -430,7 +430,9 @@ def plan_gram(
 
 
 def plan_gradients(product: PlannedProduct) -> tuple[PlannedProduct, PlannedProduct]:
-    """Of C = A·B, the products of values of (B, G) and of (A, G) that give the gradients by A and by B.
+    """For C = A·B, return the products that compute the gradients with respect to A and to B.
+
+    The first multiplies the values of B and of the gradient G, the second those of A and G.
 
     G has the pattern and the order of C. The list of the terms of C is grouped by the entries of A and of B.
     """

@@ -27,8 +27,8 @@ class NumericScan:
 
     Use: write the values of every element in `elements_read` into `element(k, batch)` and the gradient
     into `vector(1, batch)`, call `run(batch)`, read `vector(k, batch)` for k = 1, …, n (and n + 1 where
-    the schedule computes it): v(k), the gradient by the output of the layer of a_k, batch innermost.
-    Every run needs all values anew: buffers are shared by liveness and written over.
+    the schedule computes it): v(k), the gradient with respect to the output of the layer of a_k, batch
+    innermost. Every run needs all values anew: buffers are shared by liveness and written over.
 
     affine  whether `injection(k, batch)` is added after element k: v(k + 1) = a_k v(k) + e_k
 

@@ -187,9 +187,9 @@ class TimeScan:
     """A backward pass of one walk, bound to its arrays: calling it fills `delta` and `entering`.
 
     gradient  (T, H, B), by the output of every step; None where there is none
-    last      (P H, B), the gradient by the state after the last step
+    last      (P H, B), the gradient with respect to the state after the last step
     delta     out, (T, cell.deltas * H, B)
-    entering  out, (P H, B), the gradient by the initial state
+    entering  out, (P H, B), the gradient with respect to the initial state
     method    "auto", "bp", "linear" (serial), "blelloch" or "hybrid" (by chunks), as net.backward takes them
     chunk     its length in steps; by default that of the rules, or the quickest measured on a GPU
     by_chunks  the scan by chunks, where that was chosen

@@ -150,8 +150,8 @@ class LinearScan:
         by_initial: Array,
         incoming: Array | None = None,
     ) -> None:
-        """Fill the gradients by a (of a's shape), b (B, T, W) and the first state (B, W), from that by h, and
-        from what is `incoming` behind the last step, (B, W), zeros without it."""
+        """Fill the gradients with respect to a (of a's shape), b (B, T, W) and the first state (B, W), from
+        that with respect to h, and from what is `incoming` behind the last step, (B, W), zeros without it."""
         device, each, descending = self.device, self.a.shape[1] == self.steps, not self.reverse
         whole = each and self.a.shape[0] == self.batch
         choice = self.backward_choice

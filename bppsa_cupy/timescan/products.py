@@ -1,5 +1,5 @@
-"""Matrix products over whole sequences: input projections, and gradients by weights and by the input; by
-kernels, or on a GPU by the array module's matmul (cuBLAS) where that is measured to be quicker."""
+"""Matrix products over whole sequences: input projections, and gradients with respect to weights and to
+the input; by kernels, or on a GPU by the array module's matmul (cuBLAS) where that was measured as faster."""
 
 from __future__ import annotations
 
@@ -113,8 +113,8 @@ def gradients_size(device: Device, size: WalkSize, inputs: int) -> int:
 def gradients(
     device: Device, walk: Walk, delta: Array, values: Array, workspace: Array, by: Weights
 ) -> Launch:
-    """A call that overwrites all gradients by weights and biases of one direction on a GPU, of a layer
-    narrow enough for one read of what they follow from (`gradients_size`).
+    """A call that overwrites all gradients with respect to weights and biases of one direction on a GPU, of a
+    layer narrow enough for one read of what they follow from (`gradients_size`).
 
     delta      (T, cell.deltas * H, B)
     values     (T, rows, B), of which the layer's input are the first rows

@@ -28,12 +28,12 @@ class Direction:
     walk         its passes over time
     values       (T, I, B), the inner layer's input (of the first I rows)
     parameters, gradients  those of PyTorch's names, shared with the network
-    by_output    (T, H, B), the gradient by every step's output; None where there is none
-    boundary     (P H, B), the gradient by the state after the last step
-    delta        (T, cell.deltas * H, B), the gradient by the projected input, the separate gates' recurrent
-                 sums and the unit parameters
-    entering     (P H, B), the gradient by the state before the first step
-    by_input     (T, I, B), what the direction makes of the gradient by the inner layer's input
+    by_output    (T, H, B), the gradient with respect to every step's output; None where there is none
+    boundary     (P H, B), the gradient with respect to the state after the last step
+    delta        (T, cell.deltas * H, B), the gradient with respect to the projected input, the separate
+                 gates' recurrent sums and the unit parameters
+    entering     (P H, B), the gradient with respect to the state before the first step
+    by_input     (T, I, B), what the direction makes of the gradient with respect to the inner layer's input
     """
 
     name: str
@@ -215,15 +215,15 @@ class Stack:
     layers       the directions of each inner layer; `directions` has all of them, in PyTorch's order
     ends_early   whether a sample may end before the last step; set with `lengths`
     initial_states, boundaries  (S, B), one per direction: the states before the first step, and the gradients
-                 by those after the last one
+                 with respect to those after the last one
     final_states, state_gradients  (S, B), likewise: the states after the last step of the latest `forward`,
-                 and the gradients by the initial states of the latest `backward`
+                 and the gradients with respect to the initial states of the latest `backward`
     graphs       launches that the device keeps (`Device.repeat`); None where passes wait for something, as
                  iterations for their error and ranks for one another
 
     A caller fills `lengths` and the initial states, and the input by `take`; then `forward`; then, for the
-    backward pass, the boundaries and the gradient by the output; `backward`; `weight_gradients` and
-    `input_gradient` in either order, or neither.
+    backward pass, the boundaries and the gradient with respect to the output; `backward`; `weight_gradients`
+    and `input_gradient` in either order, or neither.
     """
 
     ends_early: bool
@@ -375,7 +375,7 @@ class Stack:
     # ---- backward ----
 
     def take_gradient(self, gradient: Array) -> None:
-        """Take the gradient by the output of every step, (B, T, D H)."""
+        """Take the gradient with respect to the output of every step, (B, T, D H)."""
         for take in self._take_gradient:
             take(gradient, self.ends_early)
 
@@ -391,7 +391,10 @@ class Stack:
             self._method = method
 
     def backward(self, method: str = "auto") -> None:
-        """Compute every delta and the gradients by the initial states, by a method of net.backward."""
+        """Compute every delta, and the gradients with respect to the initial states.
+
+        `method` is a method of net.backward.
+        """
         self.bind_backward(method)
         if self.device.side is not None:
             self.device.side.join()
@@ -419,8 +422,8 @@ class Stack:
         return launches
 
     def _bind_to_input(self, layer: int) -> list[Launch]:
-        """The gradient by an inner layer's input, the first direction's `by_input`: beyond layer 0 in
-        `by_output` of the one below."""
+        """The gradient with respect to an inner layer's input, the first direction's `by_input`: beyond layer
+        0 in `by_output` of the one below."""
         directions, xp, H = self.layers[layer], self.device.xp, self.sizes.walk.hidden
         memory = self.device.memory_of
         launches = [
@@ -443,7 +446,7 @@ class Stack:
         return launches
 
     def input_gradient(self, out: Array) -> None:
-        """Write the gradient by the input, (B, T, F), of the last `backward`."""
+        """Write the gradient with respect to the input, (B, T, F), of the last `backward`."""
         if self._to_input is None:
             self._to_input = self._bind_to_input(0)
         for launch in self._to_input:
@@ -451,7 +454,7 @@ class Stack:
         self._put_gradient(out, self.ends_early)
 
     def weight_gradients(self) -> None:
-        """Write the gradients by all weights and biases, of the last `backward`."""
+        """Write the gradients with respect to all weights and biases, of the last `backward`."""
         if self._weights is None:
             self._weights = [launch for d in self.directions for launch in self._bind_weights(d)]
         for launch in self._weights:
@@ -484,7 +487,7 @@ class Stack:
             )  # fmt: skip
 
     def _unit_gradients(self, delta: Array, cell: CellForm, gradients: tuple[Array, ...]) -> Launch:
-        """The gradients by the unit parameters: sums of their deltas over steps and samples."""
+        """The gradients with respect to the unit parameters: sums of their deltas over steps and samples."""
         first, xp = cell.gates + len(cell.separate), self.device.xp
         by_row = delta.reshape(delta.shape[0], cell.deltas, -1, delta.shape[2])
 
@@ -496,8 +499,8 @@ class Stack:
 
 
 def recurrent_rows(cell: CellForm, hidden: int) -> Iterator[tuple[int, slice]]:
-    """Which rows of the delta, from the first of each pair on, are the gradient by which rows of W_hh h +
-    b_hh."""
+    """Which rows of the delta, from the first of each pair on, are the gradient with respect to which rows of
+    W_hh h + b_hh."""
     sources, begin = cell.recurrent_rows, 0
     for end in range(1, cell.sums + 1):
         if end == cell.sums or sources[end] != sources[end - 1] + 1:

@@ -129,7 +129,8 @@ class Walk:
 
 @dataclass(frozen=True, eq=False)
 class Weights:
-    """Parameters of one direction of one inner layer, or the gradients by them; biases are None without.
+    """Parameters of one direction of one inner layer, or the gradients with respect to them; biases are None
+    without.
 
     weight_ih           (G H, I), I being the features of the inner layer's input; None where the input is
                         the projected one

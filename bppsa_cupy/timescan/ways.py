@@ -59,7 +59,8 @@ def scratch_walk(device: Device, size: WalkSize) -> Walk:
 
 
 def scratch_backward(device: Device, walk: Walk) -> tuple[Array, Array, Array, Array]:
-    """The gradient by every output, the one by the last state, and the two results of a backward pass."""
+    """The gradient with respect to every output, the one with respect to the last state, and the two results
+    of a backward pass."""
     size, dtype = walk.size, walk.state.dtype
     state = size.cell.states * size.hidden, size.batch
     shapes = (

@@ -324,7 +324,7 @@ def _dense_record(
         )
 
     def back(by_outputs: torch.Tensor) -> torch.Tensor:
-        """(B, rows) the gradients by x."""
+        """(B, rows) the gradients with respect to x."""
         try:
             return by_sample(_gradients(outputs, (leaf,), by_outputs)).reshape(batch, rows)
         except RuntimeError as cause:
@@ -535,7 +535,7 @@ def _shown(tensor: torch.Tensor) -> str:
 def _gradients(
     result: torch.Tensor, given: Sequence[torch.Tensor], by_result: torch.Tensor, **options: Any
 ) -> torch.Tensor:
-    """The gradients by what is given, side by side."""
+    """The gradients with respect to what is given, side by side."""
     found = torch.autograd.grad(
         result, given, by_result, retain_graph=True, allow_unused=True, materialize_grads=True, **options
     )
@@ -543,8 +543,8 @@ def _gradients(
 
 
 def _check_samples(told: str, result: torch.Tensor, back: Callable[[torch.Tensor], torch.Tensor]) -> None:
-    """Raise PassError where `back`, of a gradient by the result (B, n), shows that a sample's result follows
-    from another sample."""
+    """Raise PassError where `back`, of a gradient with respect to the result (B, n), shows that a sample's
+    result follows from another sample."""
     weights = torch.zeros_like(result)
     weights[0] = torch.cos(torch.arange(result.shape[1], dtype=result.dtype, device=result.device))
     if bool(back(weights)[1:].any()):

@@ -102,7 +102,7 @@ class Gradients(torch.autograd.Function):
         *tensors: Any,
     ) -> tuple[torch.Tensor, ...]:
         """`wanted` is of parameters and input. `tensors` are the input, `count` states, the parameters, and
-        the gradients by output and last states, None for zeros.
+        the gradients with respect to output and last states, None for zeros.
 
         The pass is gone through again where `ticket` is of none: a hook for saved tensors made a copy of it;
         or of one of another batch: this one has others mapped into it.
@@ -187,7 +187,7 @@ def second_derivatives(
 def _weights(
     gradients: Sequence[torch.Tensor | None], results: Sequence[torch.Tensor]
 ) -> tuple[torch.Tensor, ...]:
-    """Gradients by results, zeros for None."""
+    """Gradients with respect to results, zeros for None."""
     pairs = zip(gradients, results, strict=True)
     return tuple(torch.zeros_like(result) if given is None else given for given, result in pairs)
 
@@ -307,7 +307,7 @@ def _(x: Any, lengths: Any, states: Any, parameters: Any, text: str, keep: bool)
 def back_through_time(
     ticket: Any, lengths: Any, x: Any, states: Any, parameters: Any, *gradients: Any
 ) -> list[torch.Tensor]:
-    """The gradients by input, first states and parameters."""
+    """The gradients with respect to input, first states and parameters."""
     by_output, by_states, text = gradients
     tensors = x, *states, *parameters, by_output, *by_states
     return list(Gradients.forward(engine_layer_named(text), ALL, len(states), ticket, lengths, *tensors))

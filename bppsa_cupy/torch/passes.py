@@ -74,7 +74,9 @@ def go_back(
     want_input: bool,
     want_states: bool,
 ) -> tuple[torch.Tensor | None, list[torch.Tensor], list[torch.Tensor]]:
-    """The gradients by input, first states and parameters; None or empty where they are not wanted.
+    """Return the gradients with respect to input, first states and parameters.
+
+    Gradients that are not requested are None or empty.
 
     by_output, by_states  by what `go_forward` gave; zeros for None
     """

@@ -18,7 +18,7 @@ from bppsa_cupy.torch.batches import over_batched
 
 
 def plan_product(*factors: Any, mask: Any = None, out_format: str | None = None) -> DifferentiableProduct:
-    """Plan a product of sparse matrices that is differentiable by their values.
+    """Plan a product of sparse matrices that is differentiable with respect to their values.
 
     Parameters
     ----------

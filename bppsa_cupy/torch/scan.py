@@ -101,7 +101,7 @@ def go_forward(a: torch.Tensor, *arguments: Any) -> torch.Tensor:
 
 
 def go_back(a: torch.Tensor, *arguments: Any) -> list[torch.Tensor]:
-    """The gradients by a, b and h0."""
+    """The gradients with respect to a, b and h0."""
     if a.is_cpu:
         return list(map(torch.from_numpy, on_host(_backward, a, *arguments)))
     with on_gpu_of(a) as device:
@@ -154,7 +154,8 @@ class _Scan(torch.autograd.Function):
 
 
 def _gradients(ctx: Any, gradient: torch.Tensor, back: Any) -> Any:
-    """The gradients by the arguments; made of differentiable scans where they are to be differentiated."""
+    """The gradients with respect to the arguments; made of differentiable scans where they are to be
+    differentiated."""
     a, h0, lengths, resets, h = ctx.saved_tensors
     transformed = torch._C._are_functorch_transforms_active()
     if transformed or torch.is_grad_enabled() or is_batched(gradient):
@@ -177,7 +178,8 @@ def _differentiable(
     resets: Optional,
     reverse: bool,
 ) -> tuple[torch.Tensor, ...]:
-    """Gradients by a, b and a given h0, of scans and products: g_t = gradient_t + conj(a_{t+1}) g_{t+1}."""
+    """Gradients with respect to a, b and a given h0, of scans and products: g_t = gradient_t + conj(a_{t+1})
+    g_{t+1}."""
     batch, steps, hidden = h.shape
     # Where nothing that is not finite may enter: at resets, and after each sample's end.
     cut = torch.zeros((1, steps, 1), dtype=torch.bool, device=h.device)
@@ -228,7 +230,7 @@ def _(a: torch.Tensor, b: torch.Tensor, *others: Any) -> torch.Tensor:
     " -> Tensor[]",
 )
 def back_operator(a: torch.Tensor, *arguments: Any) -> list[torch.Tensor]:
-    """The gradients by a, b and h0."""
+    """The gradients with respect to a, b and h0."""
     return go_back(a, *arguments)
 
 

@@ -111,7 +111,9 @@ def lyapunov_exponents(
     every: int = 1,
     steps: int | None = None,
 ) -> torch.Tensor:
-    """Compute the Lyapunov exponents of a step in PyTorch, differentiable by all that the step reads.
+    """Compute differentiable Lyapunov exponents of a step in PyTorch.
+
+    They can be differentiated with respect to all tensors that the step reads.
 
     Parameters
     ----------

@@ -87,7 +87,7 @@ class CapturedStep:
     optimizer : Optimizer
         An optimizer of `network.parameters`. Its hyper-parameters and `lr_factor` may change between steps.
     loss : callable, default: bp.cross_entropy
-        Called as `loss(scores, labels)`, it returns the loss and its gradient by the scores, as
+        Called as `loss(scores, labels)`, it returns the loss and its gradient with respect to the scores, as
         `bp.mse_loss` does. On a GPU it must not read values on the host.
     method : str, default: "auto"
         The method of `network.backward`.

@@ -1,4 +1,4 @@
-"""Losses: the mean over the batch, and its gradient by the network's output."""
+"""Losses: the mean over the batch, and its gradient with respect to the network's output."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def cross_entropy(
     loss : array, ()
         On the device of the scores. `float(loss)` waits for it.
     gradient : array
-        The gradient by the scores, of their shape; 0 where labels are ignored.
+        The gradient with respect to the scores, in their shape. It is 0 where labels are ignored.
 
     Raises
     ------
@@ -153,7 +153,7 @@ def mean_cross_entropy(
 
 
 def mse_loss(output: Array, target: Any, *, device: Device | None = None) -> tuple[Array, Array]:
-    """Mean squared error over all elements, and its gradient by the output.
+    """Return the mean squared error over all elements, and its gradient with respect to the output.
 
     Parameters
     ----------
@@ -167,7 +167,7 @@ def mse_loss(output: Array, target: Any, *, device: Device | None = None) -> tup
     loss : array, ()
         On the device of the output. `float(loss)` waits for it.
     gradient : array
-        The gradient by the output, of its shape.
+        The gradient with respect to the output, in its shape.
 
     Raises
     ------

@@ -148,7 +148,8 @@ class Serial:
             yield pending()
 
     def _grow(self, changes: MaskChanges, work: Work, step: int, batch: Batch) -> Row:
-        """A step that moves masks by the gradients by all weights, and updates nothing; its row."""
+        """A step that moves masks by the gradients with respect to all weights, and updates nothing; its
+        row."""
         network, settings = self.network, work.settings
         changes.open()
         moved = None

@@ -63,8 +63,8 @@ def _rivals(arguments: argparse.Namespace, sizes: dict[str, Any]) -> Iterator[tu
 
 
 def make_arrays(layer: str, batch: int, steps: int, hidden: int) -> dict[str, np.ndarray]:
-    """Parameters, inputs and the gradient by the output, float32. The scan's inputs are a in (0.5, 1) and b
-    in (0, 1), as logarithms take them."""
+    """Parameters, inputs and the gradient with respect to the output, float32. The scan's inputs are a in
+    (0.5, 1) and b in (0, 1), as logarithms take them."""
     rng, shape = np.random.default_rng(0), (batch, steps, hidden)
     if layer == "scan":
         a, b, gradient = (rng.random(shape, "float32") for _ in range(3))

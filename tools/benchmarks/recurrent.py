@@ -268,7 +268,7 @@ def make_layer(cell: str, device: str, steps: int, hidden: int) -> Sequential:
 
 
 def make_arrays(steps: int, hidden: int, batch: int) -> tuple[np.ndarray, np.ndarray]:
-    """An input and a gradient by the output, (B, T, H)."""
+    """An input and a gradient with respect to the output, (B, T, H)."""
     generator = np.random.default_rng(0)
     x, gradient = generator.standard_normal((2, batch, steps, hidden), dtype=np.float32)
     return x, gradient

@@ -38,8 +38,8 @@ def draw_spectrum(axes: Any, chain: StepChain, lengths: np.ndarray) -> None:
 
 
 def picture_norms(chains: Sequence[JacobianRecords], path: Path) -> None:
-    """Norms of gradients by the states of all steps: of the one that grows most on its way back from the end
-    of each sample."""
+    """Norms of gradients with respect to the states of all steps: of the one that grows most on its way back
+    from the end of each sample."""
     with _panels(chains, path) as panels:
         for (axes,), chain, lengths in panels:
             draw_norms(axes, chain, lengths)
