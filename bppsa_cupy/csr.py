@@ -25,14 +25,14 @@ class Pattern:
     shape : tuple of int
         (rows, columns).
     indptr : array of int, (rows + 1,)
-        Row i has the entries indptr[i] to indptr[i + 1].
+        Row i contains the entries indptr[i] to indptr[i + 1] - 1.
     indices : array of int, (nnz,)
         Columns, strictly increasing inside a row.
 
     Raises
     ------
     ShapeError
-        If the arrays are no such pattern.
+        If the arrays are not a valid CSR pattern.
 
     Notes
     -----
@@ -153,7 +153,7 @@ class Pattern:
         Parameters
         ----------
         data : array, (nnz,), optional
-            The values. Default: ones.
+            The values. Ones by default.
 
         Returns
         -------

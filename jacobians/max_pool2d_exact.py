@@ -17,7 +17,7 @@ def exact_max_pool2d(geometry: Pool2dGeometry, pool_indices: np.ndarray) -> tupl
     Parameters
     ----------
     geometry : Pool2dGeometry
-        From `MaxPool2d.geometry`. Windows must not overlap.
+        A geometry from `MaxPool2d.geometry`. Windows must not overlap.
     pool_indices : array of int, (channels, *out_size)
         Position of each window's maximum in its input plane.
 
@@ -26,7 +26,7 @@ def exact_max_pool2d(geometry: Pool2dGeometry, pool_indices: np.ndarray) -> tupl
     pattern : Pattern
         One entry per window.
     data : array, (nnz,)
-        Ones.
+        Array of ones.
 
     Raises
     ------

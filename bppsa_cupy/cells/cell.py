@@ -32,7 +32,7 @@ class Cell:
     parameters : sequence of str, default: ()
         Learned values per unit, besides the weights.
     recurrent : sequence of str, optional
-        Gates that have rows in W_hh, and so a u. Default: all.
+        Gates that have rows in W_hh, and so a u. All gates by default.
 
     Raises
     ------
@@ -98,7 +98,7 @@ class Cell:
 
     @property
     def form(self) -> CellForm:
-        """What kernels are made of. Raises CellError for a linear cell, which has `linear_form`."""
+        """The form from which kernels are made. A linear cell raises CellError: use its `linear_form`."""
         if self.linear_form is not None:
             raise CellError(f"cell {self.name!r} is linear and has no form: use its linear_form")
         return self._form

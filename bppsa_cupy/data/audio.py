@@ -69,7 +69,7 @@ def make_audio(
     output : Path
         The file to write.
     mfcc : Mfcc
-        What to compute.
+        The features to compute.
     pattern, test : str or None
         See `find_clips`.
     test_fraction : float, default: 0.2
@@ -209,8 +209,8 @@ def _is_wav(name: PurePosixPath) -> bool:
 def decode(content: bytes, source: str) -> tuple[np.ndarray, int]:
     """Return samples (frames, channels) float32, full scale 1, and the rate in Hz of a WAV file.
 
-    Raises DataError, naming `source`, if the content is no WAV, empty, damaged or not finite, or if soundfile
-    is missing.
+    Raises DataError, naming `source`, if the content is not a WAV file, empty, damaged or not finite, or if
+    soundfile is missing.
     """
     if content[:4] != b"RIFF" or content[8:12] != b"WAVE":
         raise DataError(
@@ -249,7 +249,7 @@ def find_clips(source: Source, pattern: str | None = None, test: str | None = No
     Parameters
     ----------
     source : Source
-        Where to look.
+        The source to search.
     pattern : str or None
         Regular expression for the whole name without ".wav", with a group "label". By default the folder is
         the class.

@@ -154,11 +154,11 @@ class Augmentation:
     Raises
     ------
     DataError
-        If the name is unknown, or the samples are no images (C, H, W).
+        If the name is unknown, or the samples are not images (C, H, W).
 
     Notes
     -----
-    Each change only depends on seed, epoch and the number of the sample in the split.
+    Each change depends only on the seed, the epoch and the index of the sample in the split.
     """
 
     def __init__(self, name: str, split: Split, seed: int, epoch: int) -> None:

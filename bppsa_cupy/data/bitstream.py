@@ -28,7 +28,7 @@ def make_bitstreams(
     samples : int
         N, at least 1.
     seed : int, default: 0
-        At least 0.
+        Seed of the bits and classes, at least 0.
     split : int, default: 0
         0 for training samples, 1 for test samples of the same distribution.
     progress : bool, default: False
@@ -46,7 +46,7 @@ def make_bitstreams(
 
     Notes
     -----
-    Sample k only depends on (seed, split, k). A larger N begins with the same samples, a larger T with the
+    Sample k depends only on (seed, split, k). A larger N begins with the same samples, a larger T with the
     same bits, in every version of NumPy.
 
     Examples

@@ -28,9 +28,9 @@ class Raw:
     inputs : array, (N, ...)
         Samples.
     labels : array of int, (N,) or (N, T)
-        One per sample, or one per step of sequences.
+        One class per sample, or one per step of a sequence.
     source : str
-        Where the samples come from.
+        The source of the samples.
     lengths : array of int, (N,), or None
         Lengths of sequences (N, T, F) that are padded to T.
     """
@@ -97,7 +97,7 @@ class Split:
     labels : array of int64, (N,) or (N, T)
         Classes. With one label per step, -100 marks steps without a label.
     normalization : Normalization or None
-        What `batches` applies to the inputs.
+        The constants that `batches` applies to the inputs.
     lengths : array of int64, (N,), or None
         Lengths of sequences (N, T, F) that are padded to T. None if no sequence is padded.
 
@@ -203,7 +203,7 @@ def make_dataset(raw: RawDataset, classes: int | None, normalize: bool) -> Datas
     Parameters
     ----------
     raw : RawDataset
-        What the reader returned.
+        The data set that the reader returned.
     classes : int or None
         Number of classes, if it is not that of the format.
     normalize : bool
@@ -212,7 +212,7 @@ def make_dataset(raw: RawDataset, classes: int | None, normalize: bool) -> Datas
     Raises
     ------
     DataError
-        If something does not fit. The message names the source.
+        If shapes, labels or values are not valid. The message names the source.
     """
     train, raws = raw.train, [raw.train] if raw.test is None else [raw.train, raw.test]
     shape = tuple(train.inputs.shape[1:])
@@ -290,7 +290,7 @@ def counted_labels(labels: np.ndarray, lengths: Any = None, ignore_index: int = 
     Returns
     -------
     array of bool
-        Of the shape of the labels.
+        An array in the shape of the labels.
 
     Raises
     ------

@@ -47,7 +47,7 @@ def load(
         sequences, and else the highest label + 1.
     normalize : bool, default: True
         Whether `batches` normalizes each channel. CIFAR-10 has fixed constants. Others are computed from the
-        training inputs. Files of sequences say what they need.
+        training inputs. Files of sequences state their normalization.
     seed : int, default: 0
         Chooses the test samples of "digits".
 

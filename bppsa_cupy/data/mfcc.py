@@ -17,7 +17,7 @@ from bppsa_cupy.errors import DataError
 
 @dataclass(frozen=True)
 class Mfcc:
-    """What to compute from a clip.
+    """The features to compute from a clip.
 
     Attributes
     ----------

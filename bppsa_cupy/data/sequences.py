@@ -32,9 +32,9 @@ class Sequences:
     train, test : Raw or None
         Inputs (N, T, F) uint8 or float32, labels (N,) or (N, T), and lengths (N,) or None.
     class_names : sequence of str
-        One per class, in the order of labels.
+        One name per class, in the order of labels.
     normalization : str
-        One of NORMALIZATIONS.
+        The normalization, one of NORMALIZATIONS.
     constants : Normalization or None
         The constants of "train".
     origin : mapping

@@ -71,7 +71,7 @@ def set_precision(precision: str) -> None:
     Raises
     ------
     ArgumentError
-        If it is another word.
+        If `precision` is another value.
 
     Examples
     --------

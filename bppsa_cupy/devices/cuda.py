@@ -464,7 +464,7 @@ def call_gemm(cupy: Any, real: str, arguments: tuple[int, ...], workspace: int, 
     Raises
     ------
     cupy.cuda.cublas.CUBLASError
-        If cuBLAS gives another status than success.
+        If cuBLAS returns an error status.
     """
     handle = cupy.cuda.get_cublas_handle()
     library = open_library(cupy)

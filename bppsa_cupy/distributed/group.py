@@ -65,15 +65,15 @@ class Group:
     Raises
     ------
     DistributedError
-        Where mpi4py is missing, or the ranks differ in transport or device.
+        If mpi4py is missing, or the ranks differ in transport or device.
 
     Notes
     -----
     Arrays are C-contiguous, of bool, integer or real numbers, and travel as buffers. Making a group, `split`,
     `allgather`, `sum`, `broadcast`, `agree`, `any`, `barrier` and `close` are collective: every rank calls
     them in the same order, with arrays of equal dtype and shape. Messages of one source and tag are received
-    in the order sent. An uncaught exception on one rank ends all ranks; a program that also calls
-    ``sys.exit(1)`` on one rank needs `guard`, or ``python -m mpi4py``.
+    in the order in which they were sent. An uncaught exception on one rank ends all ranks; a program that
+    also calls ``sys.exit(1)`` on one rank needs `guard`, or ``python -m mpi4py``.
 
     Examples
     --------
@@ -184,9 +184,10 @@ class Group:
         ----------
         array : array, shape (rows[rank], ...)
         into : array, shape (sum of rows, ...)
-            Of the same dtype, on the same device.
+            An array of the same dtype on the same device.
         rows : sequence of int, optional
-            The rows of each rank, equal on every rank. By default as many as here.
+            The number of rows of each rank; pass the same on every rank. By default every rank has as many
+            rows as this one.
         """
         counts = [len(array)] * self.size if rows is None else list(rows)
         shape = (sum(counts), *array.shape[1:])

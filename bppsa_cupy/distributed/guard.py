@@ -52,16 +52,16 @@ def import_mpi() -> ModuleType:
 def guard() -> Iterator[None]:
     """Let an exception in the block, on any rank, end all ranks with its exit code.
 
-    The rank states the error on stderr as `error: rank 2: …`, after a traceback where the error is not one of
-    the caller. The code is 1, 130 after Ctrl-C, or that of a SystemExit. With one rank, exceptions pass.
+    The rank writes the error to stderr as `error: rank 2: …`, after a traceback unless the caller made the
+    error. The code is 1, 130 after Ctrl-C, or that of a SystemExit. With one rank, exceptions pass.
 
-    For a command, or a program that may call ``sys.exit`` on one rank. Without the guard, MPI would let the
-    other ranks wait for this one. MPI begins when the block is entered.
+    Use it in a command, or in a program that may call ``sys.exit`` on one rank. Without the guard, MPI would
+    let the other ranks wait for this one. MPI begins when the block is entered.
 
     Raises
     ------
     DistributedError
-        Where mpi4py or an MPI is missing.
+        If mpi4py or an MPI is missing.
 
     Examples
     --------

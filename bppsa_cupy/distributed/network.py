@@ -43,19 +43,19 @@ def distribute(
     Parameters
     ----------
     network : Sequential
-        The same on every rank, of the same seed or state. It is not changed.
+        The network, equal on every rank (same seed or state). It is not changed.
     group : Group
         The ranks.
     partition : Partition, optional
         The layers of each rank. By default parts of about equal multiply-adds.
     over : {"layers", "time", "batch"}
-        What is split. "layers" splits parameters, activations, Jacobians and gradients. "time" splits the
-        steps of sequences and "batch" the samples; each rank then holds all parameters.
+        Quantity to split. "layers" splits parameters, activations, Jacobians and gradients. "time"
+        splits the steps of sequences and "batch" the samples; each rank then holds all parameters.
     chunk : int, optional
-        Over time: steps that are reduced together. One chunk per rank by default.
+        For over="time", the number of steps that are reduced together. One chunk per rank by default.
     micro_batch : int, optional
-        Over the batch: samples per term of the gradient sum. With it the sum has the same bits on any number
-        of ranks. By default the part of a rank.
+        For over="batch", the number of samples per term of the gradient sum. With `micro_batch` the sum has
+        the same bits on any number of ranks. By default the part of a rank.
 
     Returns
     -------

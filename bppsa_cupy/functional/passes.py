@@ -27,12 +27,12 @@ class Gradients(NamedTuple):
     Attributes
     ----------
     parameters : dict of str to array
-        By the names of the layer; empty if they were not requested.
+        Gradients by parameter name. Empty if they were not requested.
     input : array or None
         In the shape of the input.
     states : array, tuple of arrays or None
-        With respect to the states before the first step, (num_layers D, B, H), of an LSTM (h, c). None for a
-        layer that is not recurrent.
+        Gradients with respect to the states before the first step, (num_layers D, B, H), or a pair (h, c) for
+        an LSTM. None for a layer that is not recurrent.
 
     Examples
     --------
@@ -62,7 +62,8 @@ class Saved:
     layer : Layer
         The layer.
     states : array, tuple of arrays or None
-        The states of a recurrent layer after the last step, (num_layers D, B, H), of an LSTM (h, c).
+        The states of a recurrent layer after the last step, (num_layers D, B, H), or a pair (h, c) for an
+        LSTM.
 
     Examples
     --------
@@ -126,7 +127,8 @@ def forward(
     lengths : int array, (B,), optional
         The length of each sequence, from 1 to T. Only for recurrent layers.
     states : array or tuple of arrays, optional
-        The states before the first step, (num_layers D, B, H), of an LSTM (h, c). Zeros by default.
+        The states before the first step, (num_layers D, B, H), or a pair (h, c) for an LSTM. Zeros by
+        default.
     training : bool, default: True
         Training or evaluation mode.
     buffers : dict of str to array, optional
@@ -143,14 +145,14 @@ def forward(
     y : array
         The output.
     saved : Saved
-        For `vjp`. Any number of passes may be alive.
+        The argument of `vjp`. Any number of passes may exist at the same time.
 
     Raises
     ------
     ShapeError
-        If arrays do not fit.
+        If an array has the wrong shape or dtype.
     DeviceError
-        If memory is too small.
+        If there is too little memory.
 
     Examples
     --------
@@ -282,11 +284,11 @@ def vjp(
     Parameters
     ----------
     saved : Saved
-        Of `forward`. It may run backward any number of times.
+        The object that `forward` returned. `vjp` may run any number of times on it.
     gradient : array
-        With respect to the output, in its shape and dtype.
+        The gradient with respect to the output, in its shape and dtype.
     state_gradients : array or tuple of arrays, optional
-        With respect to the states after the last step. Zeros by default.
+        The gradients with respect to the states after the last step. Zeros by default.
     parameter_gradients, input_gradient : bool, default: True
         Whether to compute them.
     method : str, default: "auto"
@@ -299,7 +301,7 @@ def vjp(
     Raises
     ------
     ShapeError
-        If arrays do not fit.
+        If an array has the wrong shape or dtype.
 
     Examples
     --------
@@ -427,7 +429,7 @@ def jacobians(
     Parameters
     ----------
     layer, parameters, x, lengths, states, buffers, device
-        As for `forward`.
+        See `forward`.
     index : int, default: 0
         The number of the layer in the records.
     path : str, default: ""
@@ -442,7 +444,7 @@ def jacobians(
     Raises
     ------
     ShapeError, DeviceError
-        As `forward`.
+        See `forward`.
     PassError
         If the layer couples the samples of a batch.
 

@@ -42,7 +42,7 @@ def jacobians(
     x : array or pytree
         The input of a layer, or h0 of a step: (B, S), (S,), or a pytree of such arrays, float32 or float64.
     state, lengths : optional
-        As in a call of the layer.
+        Further arguments of a call of the layer.
     steps : int, optional
         The number of steps without inputs.
 
@@ -54,7 +54,7 @@ def jacobians(
     Raises
     ------
     ShapeError
-        If arrays do not fit.
+        If an array has the wrong shape or dtype.
     PassError
         If the step couples the samples.
 

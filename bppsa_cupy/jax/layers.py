@@ -30,7 +30,7 @@ class OverTime:
     Parameters
     ----------
     *arguments, **options
-        As for the layer of this name in bppsa_cupy. batch_first is True by default.
+        Arguments of the layer of this name in bppsa_cupy. batch_first is True by default.
 
     Examples
     --------
@@ -59,7 +59,7 @@ class OverTime:
         Returns
         -------
         dict of str to jax.Array
-            The parameters, as "weight_ih_l0".
+            The parameters by name, for example "weight_ih_l0".
         """
         shapes = self.layer.parameter_shapes()
         wanted = jnp.result_type(float) if dtype is None else dtype
@@ -77,7 +77,7 @@ class OverTime:
         Parameters
         ----------
         params : dict of str to array
-            As `init` makes them, float32 or float64.
+            The parameters that `init` returns, float32 or float64.
         x : array
             (B, T, F), (T, B, F) with batch_first=False, or (T, F) without a batch, in the dtype of params.
         state : array or tuple of arrays, optional
@@ -89,16 +89,16 @@ class OverTime:
         Returns
         -------
         output : jax.Array
-            (B, T, D H), or (B, D H) with outputs="last", in the layout of x. State spaces have F in place of
-            H.
+            (B, T, D H), or (B, D H) with outputs="last", in the layout of x. State spaces return F instead of
+            H features.
         state : jax.Array or tuple
             The states after the last step.
 
         Raises
         ------
         ShapeError
-            If arrays do not fit. Traced lengths are checked when the pass runs; JAX then raises its own error
-            with this message.
+            If an array has the wrong shape or dtype. Traced lengths are checked when the pass runs; JAX then
+            raises its own error with this message.
         """
         layer, x = self.layer, jnp.asarray(x)
         check_sequence(layer, x)
@@ -140,7 +140,7 @@ def _made(kind: type[OverTime], layer: layers.Recurrent) -> OverTime:
 
 
 class RNN(OverTime):
-    """Elman's layer as a pure function. Arguments as for `bp.RNN`.
+    """Elman's layer as a pure function. See `bp.RNN` for the arguments.
 
     Examples
     --------
@@ -155,7 +155,7 @@ class RNN(OverTime):
 
 
 class GRU(OverTime):
-    """Gated recurrent units as a pure function. Arguments as for `bp.GRU`.
+    """Gated recurrent units as a pure function. See `bp.GRU` for the arguments.
 
     Examples
     --------
@@ -170,7 +170,7 @@ class GRU(OverTime):
 
 
 class LSTM(OverTime):
-    """Long short-term memory as a pure function. Arguments as for `bp.LSTM`.
+    """Long short-term memory as a pure function. See `bp.LSTM` for the arguments.
 
     Examples
     --------
@@ -185,12 +185,12 @@ class LSTM(OverTime):
 
 
 class CellLayer(OverTime):
-    """A function whose unit computes the step of a `bp.Cell`. Arguments as for `bp.CellLayer`.
+    """A function whose unit computes the step of a `bp.Cell`. See `bp.CellLayer` for the arguments.
 
     Raises
     ------
     ShapeError
-        For a linear cell: use `LinearCellLayer`.
+        If the cell is linear. Use `LinearCellLayer` instead.
 
     Examples
     --------
@@ -306,7 +306,7 @@ class LinearCellLayer(LinearOverTime):
 
 
 class MinGRU(LinearOverTime):
-    """minGRU as a pure function. Arguments as for `bp.MinGRU`.
+    """minGRU as a pure function. See `bp.MinGRU` for the arguments.
 
     Examples
     --------
@@ -321,7 +321,7 @@ class MinGRU(LinearOverTime):
 
 
 class MinLSTM(LinearOverTime):
-    """minLSTM as a pure function. Arguments as for `bp.MinLSTM`.
+    """minLSTM as a pure function. See `bp.MinLSTM` for the arguments.
 
     Examples
     --------
@@ -336,7 +336,7 @@ class MinLSTM(LinearOverTime):
 
 
 class SRU(LinearOverTime):
-    """The simple recurrent unit as a pure function. Arguments as for `bp.SRU`.
+    """The simple recurrent unit as a pure function. See `bp.SRU` for the arguments.
 
     Examples
     --------
@@ -351,7 +351,7 @@ class SRU(LinearOverTime):
 
 
 class QRNN(LinearOverTime):
-    """A quasi-recurrent layer as a pure function. Arguments as for `bp.QRNN`.
+    """A quasi-recurrent layer as a pure function. See `bp.QRNN` for the arguments.
 
     Examples
     --------
@@ -366,7 +366,7 @@ class QRNN(LinearOverTime):
 
 
 class RGLRU(LinearOverTime):
-    """The real-gated linear recurrent unit as a pure function. Arguments as for `bp.RGLRU`.
+    """The real-gated linear recurrent unit as a pure function. See `bp.RGLRU` for the arguments.
 
     Examples
     --------
@@ -381,7 +381,7 @@ class RGLRU(LinearOverTime):
 
 
 class LRU(LinearOverTime):
-    """The linear recurrent unit as a pure function. Arguments as for `bp.LRU`.
+    """The linear recurrent unit as a pure function. See `bp.LRU` for the arguments.
 
     Examples
     --------
@@ -396,7 +396,7 @@ class LRU(LinearOverTime):
 
 
 class DiagonalSSM(LinearOverTime):
-    """The diagonal state space of S5 as a pure function. Arguments as for `bp.DiagonalSSM`.
+    """The diagonal state space of S5 as a pure function. See `bp.DiagonalSSM` for the arguments.
 
     Examples
     --------

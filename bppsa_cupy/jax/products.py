@@ -31,7 +31,7 @@ def plan_product(*factors: Any, mask: Any = None, out_format: str | None = None)
     Parameters
     ----------
     *factors, mask, out_format
-        As in `bppsa_cupy.plan_product`.
+        See `bppsa_cupy.plan_product`.
 
     Returns
     -------
@@ -71,8 +71,8 @@ def plan_matmul(matrix: Any) -> SparseMatmul:
     Returns
     -------
     SparseMatmul
-        `matmul(values, x)` is A·X (SpMM) for values (…, nnz) and X (…, columns, k). `matmul.sddmm(x, y)` has
-        the entries of X·Yᵀ at the pattern (SDDMM).
+        `matmul(values, x)` is A·X (SpMM) for values (…, nnz) and X (…, columns, k). `matmul.sddmm(x, y)`
+        returns the entries of X·Yᵀ at the positions of the pattern (SDDMM).
 
     Examples
     --------

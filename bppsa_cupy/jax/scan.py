@@ -33,7 +33,7 @@ def linear_scan(
     h0 : array, (B, H), optional
         The state before the first step. Zeros by default.
     reverse, lengths, resets
-        As for `bp.linear_scan`. Traced lengths are checked when the scan runs.
+        See `bp.linear_scan`. Traced lengths are checked when the scan runs.
 
     Returns
     -------
@@ -43,7 +43,7 @@ def linear_scan(
     Raises
     ------
     ShapeError
-        If arrays do not fit. The message names both sides.
+        If an array has the wrong shape or dtype. The message names both sides.
 
     Examples
     --------

@@ -14,7 +14,7 @@ from bppsa_cupy.errors import ShapeError
 def as_mask(layer: str, mask: Any, shape: tuple[int, ...]) -> np.ndarray | None:
     """Return `mask` as a read-only bool array of `shape`, or None.
 
-    Raises ShapeError for another shape, or an element that is no finite number.
+    Raises ShapeError for another shape, or an element that is not a finite number.
     """
     if mask is None:
         return None

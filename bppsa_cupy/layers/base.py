@@ -62,15 +62,15 @@ class Context:
     Attributes
     ----------
     device, dtype : Device, numpy.dtype
-        Those of the network.
+        The device and the dtype of the network.
     parameters : dict of str to array
-        The layer's parameters, shared with the network. Of a weight stored by its kept values, (kept,).
+        The layer's parameters, shared with the network. A weight stored by its kept values is (kept,).
     gradients : dict of str to array
-        Where `parameter_gradients` writes.
+        The arrays that `parameter_gradients` writes.
     masks : dict of str to array
         Masks by parameter name, as `layers.arguments.as_bits` returns them.
     input_shape : tuple of int
-        Without the batch.
+        Shape of one sample, without the batch.
     training : bool
         Whether the network was in training mode.
     keeps : bool
@@ -88,7 +88,7 @@ class Context:
     over_time : OverTime or None
         Place of the steps among those of all ranks. None if all steps are here.
     saved : dict
-        What forward stores for the backward pass, always with "output".
+        The arrays that `forward` stores for the backward pass, always with "output".
     placed : dict of str to array
         Arrays of the caller that `buffer` returns under these names, until `let_go`.
 
@@ -225,7 +225,7 @@ class Layer(abc.ABC):
         Parameters
         ----------
         input_shape : tuple of int
-            Without the batch.
+            Shape of one sample, without the batch.
 
         Returns
         -------

@@ -295,7 +295,7 @@ class CTRNN(BuiltInCellLayer):
 
     Notes
     -----
-    Each unit learns its α, alpha_l0 (H,), which begins uniform in [0.1, 1].
+    Each unit learns its α, alpha_l0 (H,), which is initialised uniformly in [0.1, 1].
     The step is Euler's method for a continuous-time network (Funahashi and Nakamura 1993).
 
     Examples

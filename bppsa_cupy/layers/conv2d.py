@@ -45,7 +45,7 @@ class Conv2d(Weighted):
     stride : int or tuple of int, default: 1
         Distance between windows.
     padding : int, tuple of int, "valid" or "same", default: 0
-        Zeros on each side. "valid" is none. "same" keeps the input's size for stride 1.
+        Zeros on each side. "valid" adds none. "same" keeps the input's size for stride 1.
     dilation : int or tuple of int, default: 1
         Distance between the elements of a window.
     groups : int, default: 1
@@ -55,7 +55,8 @@ class Conv2d(Weighted):
     padding_mode : {"zeros"}, default: "zeros"
         Only zeros are supported.
     mask : array, optional
-        Of the weight's shape. Weights where it is 0 stay 0 and are left out of the Jacobian's pattern.
+        Zeros and ones in the shape of the weight. Weights with mask 0 stay 0 and are left out of the
+        Jacobian's pattern.
 
     Raises
     ------

@@ -36,7 +36,7 @@ class DiagonalRecurrent(LinearRecurrent):
     hidden_size : int
         N, the number of complex units.
     num_layers : int, default: 1
-        Number of inner layers. With two directions, only 1.
+        Number of inner layers. Must be 1 for a bidirectional layer.
     **options
         Further arguments of `Recurrent` except `bias`.
 
@@ -344,9 +344,9 @@ class DiagonalSSM(DiagonalRecurrent):
     input_size, hidden_size : int
         F features and N complex units. Each unit also stands for its conjugate.
     num_layers : int, default: 1
-        Number of inner layers. With two directions, only 1.
+        Number of inner layers. Must be 1 for a bidirectional layer.
     dt_min, dt_max : float, default: 0.001 and 0.1
-        Δ begins log-uniform between them.
+        Δ is initialised log-uniformly between dt_min and dt_max.
     **options
         Further arguments of `Recurrent` except `bias`.
 

@@ -98,7 +98,7 @@ class LeakyReLU(Activation):
     Raises
     ------
     ShapeError
-        If the slope is no finite number.
+        If the slope is not a finite number.
 
     Notes
     -----
@@ -129,7 +129,7 @@ class ELU(Activation):
     Raises
     ------
     ShapeError
-        If alpha is no finite number.
+        If alpha is not a finite number.
 
     Notes
     -----
@@ -180,7 +180,7 @@ class GELU(Activation):
     Raises
     ------
     ShapeError
-        If `approximate` is another word.
+        If `approximate` is another value.
 
     Examples
     --------
@@ -226,14 +226,14 @@ class Softplus(Activation):
     Parameters
     ----------
     beta : float, default: 1.0
-        Not 0.
+        Factor of x, not 0.
     threshold : float, default: 20.0
         If beta x is larger, y = x.
 
     Raises
     ------
     ShapeError
-        If beta is 0, or an argument is no finite number.
+        If beta is 0, or an argument is not a finite number.
 
     Examples
     --------
@@ -273,7 +273,7 @@ class Dropout(Elementwise):
     Parameters
     ----------
     p : float, default: 0.5
-        From 0 to 1.
+        Probability from 0 to 1.
 
     Raises
     ------
@@ -335,7 +335,7 @@ class Flatten(Layer):
     Parameters
     ----------
     start_dim : int, default: 1
-        Not 0: the batch stays an axis.
+        The first joined axis, not 0: the batch stays an axis.
     end_dim : int, default: -1
         The last joined axis.
 

@@ -27,7 +27,7 @@ class GatedRecurrent(LinearRecurrent):
     Parameters
     ----------
     input_size, hidden_size, num_layers, batch_first, dropout, bidirectional, outputs, forward_method
-        As in `LinearRecurrent`.
+        See `LinearRecurrent`.
     bias : bool, default: True
         Whether the gates in `biased` have biases.
 
@@ -313,7 +313,7 @@ class SRU(GatedRecurrent):
     input_size, hidden_size : int
         F input features and H units.
     num_layers, bias, batch_first, dropout, bidirectional, outputs, forward_method
-        As in `GatedRecurrent`.
+        See `GatedRecurrent`.
 
     Notes
     -----
@@ -345,7 +345,7 @@ class QRNN(GatedRecurrent):
     input_size, hidden_size : int
         F input features and H units.
     num_layers, bias, batch_first, dropout, bidirectional, outputs, forward_method
-        As in `GatedRecurrent`.
+        See `GatedRecurrent`.
 
     Notes
     -----

@@ -24,7 +24,7 @@ class Library(NamedTuple):
     Attributes
     ----------
     module : module
-        With exp, sin, cos, expm1 and where.
+        A module with exp, sin, cos, expm1 and where.
     scan : callable
         (a, b, h0, reverse, lengths) -> h, the library's `linear_scan`.
     concatenate, stack : callable
@@ -153,7 +153,7 @@ class LinearRecurrent(Recurrent):
     Parameters
     ----------
     input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional, outputs
-        As in `Recurrent`.
+        See `Recurrent`.
     forward_method : str, default: "auto"
         "serial", "chunked" or "auto".
 
@@ -467,7 +467,7 @@ class LinearRecurrent(Recurrent):
         library : Library
             PyTorch or JAX.
         cell : object
-            From `cell_in`.
+            The object that `cell_in` returned.
         parameters : mapping of str to array
             The layer's parameters.
         x : array, (B, T, F)

@@ -223,7 +223,7 @@ class BatchNorm2d(BatchNorm):
     Parameters
     ----------
     num_features, eps, momentum, affine, track_running_stats
-        As in `BatchNorm1d`.
+        See `BatchNorm1d`.
 
     Examples
     --------

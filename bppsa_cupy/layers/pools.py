@@ -74,7 +74,7 @@ class MaxPool2d(Pool2d):
     stride : int or tuple of int, optional
         Default: `kernel_size`.
     padding : int or tuple of int, default: 0
-        Positions outside the input never are the maximum.
+        Padded positions on each side. They are never the maximum.
     dilation : int or tuple of int, default: 1
         Distance between the elements of a window.
     ceil_mode : bool, default: False
@@ -88,7 +88,7 @@ class MaxPool2d(Pool2d):
     Notes
     -----
     The first of equal maxima gets the gradient. NaN counts as the largest number. The Jacobian's pattern
-    holds every candidate of every window.
+    contains every candidate of every window.
 
     Examples
     --------

@@ -49,14 +49,14 @@ class Selection(Layer):
 
 
 class Pad2d(Selection):
-    """Pad the two sides of images (channels, height, width), as `torch.nn.functional.pad`.
+    """Pad the two sides of images (channels, height, width), like `torch.nn.functional.pad`.
 
     Parameters
     ----------
     padding : int or (left, right, top, bottom)
         Pixels per side, at least 0.
     mode : {"zeros", "circular", "reflect"}, default: "zeros"
-        What the border holds: zeros, the opposite side, or the image mirrored at its outermost pixels.
+        Content of the border: zeros, the opposite side, or the image mirrored at its outermost pixels.
 
     Raises
     ------

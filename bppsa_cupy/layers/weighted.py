@@ -171,7 +171,8 @@ class Linear(Weighted):
     bias : bool, default: True
         Whether to add b.
     mask : array, optional
-        Of the weight's shape. Weights where it is 0 stay 0 and are left out of the Jacobian's pattern.
+        Zeros and ones in the shape of the weight. Weights with mask 0 stay 0 and are left out of the
+        Jacobian's pattern.
 
     Raises
     ------

@@ -170,7 +170,7 @@ def resnet(
     Parameters
     ----------
     depth : int
-        6 n + 2 for n >= 1 blocks per stage.
+        Number of layers, 6 n + 2 for n >= 1 blocks per stage.
     input_shape : tuple of int, default: (3, 32, 32)
         (C, height, width).
     classes : int, default: 10

@@ -66,7 +66,7 @@ def of_cell(
     classes : int
         Number of outputs.
     hidden_size, num_layers, bidirectional, outputs, forward_method, heads
-        As in the layer. outputs="all" gives scores at every step, (T, classes).
+        Arguments of the layer. outputs="all" returns scores at every step, (T, classes).
     **options
         Further arguments of Sequential.
     """

@@ -30,11 +30,12 @@ class ParameterSet(Mapping[str, Array]):
     flat : array, (count,)
         The values of all arrays, and the zeros that align them.
     layout : Layout
-        Where each array lies in `flat`. Gradients and optimizer states have the layout of the parameters.
+        The position of each array in `flat`. Gradients and optimizer states have the layout of the
+        parameters.
     arrays : dict of str to array
-        The views of `flat` by name; of a pruned weight (kept,).
+        The views of `flat` by name. The view of a pruned weight is (kept,).
     masks : dict of str to array
-        The masks of weights that have one, as `layers.arguments.as_bits`.
+        The masks of masked weights, as `layers.arguments.as_bits` returns them.
     version : int
         Rises by one whenever an optimizer or an assignment changes the values.
     """

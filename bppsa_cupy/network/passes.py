@@ -139,18 +139,19 @@ class Walker(NamedTuple):
 
 @dataclass(frozen=True)
 class BackwardReport:
-    """What a backward pass ran.
+    """Describes what a backward pass ran.
 
     Attributes
     ----------
     method : str
         "bp", "linear", "blelloch" or "hybrid".
     requested : str
-        The method that was asked for.
+        The requested method.
     reason : str
         Why this method ran.
     schedules : tuple of str
-        One per run of layers, such as "hybrid of 2 levels: 7 mv and 3 mm in 6 levels"; empty for "bp".
+        One schedule per run of layers, such as "hybrid of 2 levels: 7 mv and 3 mm in 6 levels"; empty for
+        "bp".
     launches : dict of str to int
         Kernel launches by name.
     device : str

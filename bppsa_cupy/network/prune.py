@@ -42,7 +42,7 @@ def prune(network: Sequential, fraction: float, scope: str = "layer") -> dict[st
 
     Notes
     -----
-    Of n weights, round(fraction n) are pruned. Magnitudes are compared in float32. Of equal magnitudes, the
+    round(fraction n) of n weights are pruned. Magnitudes are compared in float32. Among equal magnitudes, the
     first are pruned first. A plan made before no longer fits the network.
 
     Examples
@@ -101,8 +101,8 @@ def regrow(network: Sequential, gradients: Mapping[str, Any], fraction: float) -
 
     Notes
     -----
-    Of k kept weights, round(fraction k) are dropped. Magnitudes are compared in float32. Of equal magnitudes
-    the first are dropped first. Of equal gradients the first grow first.
+    round(fraction k) of k kept weights are dropped. Magnitudes are compared in float32. Among equal
+    magnitudes the first are dropped first. Among equal gradients the first grow first.
 
     Examples
     --------

@@ -269,7 +269,8 @@ class Sequential:
         Raises
         ------
         ShapeError
-            If a name is no weight of a Conv2d or Linear layer, or a mask has another shape. Nothing is set.
+            If a name is not a weight of a Conv2d or Linear layer, or a mask has another shape. The network is
+            unchanged.
         DeviceError
             If the device has too little memory. The network is unchanged.
 
@@ -562,7 +563,7 @@ class Sequential:
         schedules : sequence of {"linear", "blelloch", "hybrid"}, optional
             The schedules to plan. Default: all that fit into `memory_limit`.
         memory_limit : int, optional
-            Bytes. Default: three quarters of the free memory of the device.
+            Largest size of a scan in bytes. By default three quarters of the free memory of the device.
         partition : Partition, optional
             The layers of each rank: see `bp.distribute`.
         progress : bool, default: False
@@ -606,7 +607,7 @@ class Sequential:
         Parameters
         ----------
         plan : Plan
-            From `plan` or `Plan.load`.
+            A plan from `plan` or `Plan.load`.
 
         Raises
         ------
@@ -635,7 +636,7 @@ class Sequential:
         JacobianRecords
             One record per layer. Recurrent layers have one per inner layer, direction and step.
             `gradient_norm` is the norm of the gradient with respect to that layer's output in the last
-            backward pass, None before one and for recurrent layers.
+            backward pass. It is None before a backward pass and for recurrent layers.
 
         Raises
         ------

@@ -260,7 +260,7 @@ def balanced_ppv(net: Sequential, cuts: int) -> tuple[int, ...]:
     Returns
     -------
     tuple of int
-        For `Placement` and `Pipeline`.
+        The argument `ppv` of `Placement` and `Pipeline`.
 
     Raises
     ------

@@ -37,22 +37,22 @@ class Pipeline:
         The network. Without a group the pipeline trains this network. With a group every rank passes the same
         network, and `network` is the part of this rank.
     ppv : sequence of int, or int
-        The cuts, as for `Placement`. K cuts make K + 1 stages.
+        The cuts (see `Placement`). K cuts make K + 1 stages.
     schedule : {"stale", "none", "gpipe", "1f1b", "pipedream", "stale-1f1b"}
         "stale" is section 3 of the paper, "none" runs one batch at a time.
     group : Group, optional
         K + 1 ranks, one per stage. None runs all stages in this process, with the same values.
     micro_batches : int, default: 1
-        Per batch, for "gpipe" and "1f1b". Their sizes differ by at most one sample.
+        Number of micro-batches per batch, for "gpipe" and "1f1b". Their sizes differ by at most one sample.
     non_pipelined_after : int, optional
         Steps after which the schedule becomes "none" (section 4 of the paper, hybrid training).
     trace : list, optional
-        Gets one row per action.
+        A list to which one row per action is appended.
 
     Raises
     ------
     BppsaError
-        If arguments do not fit.
+        If an argument is not valid, or does not match the network.
     DistributedError
         If the group has another number of ranks.
 

@@ -32,7 +32,7 @@ class Partition:
     Raises
     ------
     PlanError
-        For other bounds.
+        If the bounds are not valid.
 
     Examples
     --------
@@ -86,7 +86,7 @@ class Partition:
         Raises
         ------
         PlanError
-            Below one rank, or for a weight that is negative or not finite.
+            If `ranks` is below 1, or a weight is negative or not finite.
         """
         ranks = as_integer("a partition", "ranks", ranks, 1, MOST_RANKS, error=PlanError)
         given = as_plain_array("a partition", "weights", weights, error=PlanError)

@@ -51,7 +51,8 @@ class Plan:
     itemsize : int
         The bytes per value of the memory estimate.
     chains : tuple of ChainPlan
-        One per run of layers, in order, including those inside residual blocks. All have the same schedules.
+        One chain per run of layers, in order, including those inside residual blocks. All have the same
+        schedules.
     left_out : dict of str to int
         Schedules that exceed the memory limit, and the bytes they need.
     partition : Partition or None

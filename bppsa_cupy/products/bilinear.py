@@ -193,14 +193,14 @@ class DifferentiableProduct:
 
     It can be differentiated with respect to the values of all factors.
 
-    `product(a, b)` takes values (…, nnz) of each factor and gives those of the product, (…, nnz of
-    `plan.pattern`). Axes before the last one are batches, which broadcast. Made by `plan_product` of
-    `bppsa_cupy.torch` or `bppsa_cupy.jax`.
+    `product(a, b)` takes the values (…, nnz) of each factor and returns the values of the product,
+    (…, nnz of `plan.pattern`). Axes before the last one are batches, which broadcast. Made by `plan_product`
+    of `bppsa_cupy.torch` or `bppsa_cupy.jax`.
 
     Attributes
     ----------
     plan : PlannedProduct
-        The last product of two: it has `pattern`, `out_format` and `to_scipy`.
+        The plan of the last product of two factors, with `pattern`, `out_format` and `to_scipy`.
     """
 
     def __init__(

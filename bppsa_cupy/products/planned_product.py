@@ -69,7 +69,7 @@ class PlannedProduct:
     multiplications : tuple
         The products of two factors, in order. The last one gives the product.
     multiply_adds : int
-        Per sample.
+        Number of multiply-adds per sample.
 
     Examples
     --------
@@ -110,24 +110,24 @@ class PlannedProduct:
         Parameters
         ----------
         *values : array, matrix, JacobianRecord or (Pattern, values)
-            One per factor. Arrays are (nnz,) to share values across the batch, or (nnz, B), in the order of
-            the `data` of the planned matrix, or of its pattern. NumPy, CuPy and DLPack arrays are accepted.
-            Matrices of SciPy or cupyx must have the planned pattern, which is compared; the planned format is
-            the fastest.
+            One argument per factor. Arrays are (nnz,) to share values across the batch, or (nnz, B), in the
+            order of the `data` of the planned matrix, or of its pattern. NumPy, CuPy and DLPack arrays are
+            accepted. Matrices of SciPy or cupyx must have the planned pattern, which is compared; the planned
+            format is the fastest.
         out : array, optional
-            Where to write the product: C-contiguous, and apart from all values.
+            The array to write the product to: C-contiguous, and without overlap with any values.
 
         Returns
         -------
         array, (nnz,) or (nnz, B)
-            In the order of the data of `to_scipy(values)`, on the device of the values or of the plan.
-            Integers and booleans count as float64; the dtype is float32 or float64 by the promotion of NumPy.
-            On CUDA the call does not wait.
+            The values in the order of the data of `to_scipy(values)`, on the device of the values or of the
+            plan. Integers and booleans count as float64; the dtype is float32 or float64 by the promotion of
+            NumPy. On CUDA the call does not wait.
 
         Raises
         ------
         ShapeError
-            If values or `out` do not fit.
+            If values or `out` have the wrong shape or dtype.
         PlanMismatchError
             If a matrix has another pattern.
         DeviceError
@@ -161,8 +161,8 @@ class PlannedProduct:
         Parameters
         ----------
         *values, out : array
-            As for a call, but C-contiguous arrays of the device and dtype of the product. Nothing is copied;
-            the function keeps the arrays alive.
+            The arguments of a call, but C-contiguous arrays of the device and dtype of the product. Nothing
+            is copied; the function keeps the arrays alive.
 
         Returns
         -------
@@ -171,7 +171,7 @@ class PlannedProduct:
         Raises
         ------
         ShapeError
-            For other arrays, and as a call.
+            If an array would have to be copied, or a call would raise ShapeError.
         """
         device, arrays, batch, shape = self._taken(values)
         for name, array, given in zip(self._names, arrays, values, strict=True):
@@ -235,9 +235,9 @@ class PlannedProduct:
         Parameters
         ----------
         values : array, (nnz,) or (nnz, B)
-            As a call returns them.
+            The values that a call returned.
         sample : int, default: 0
-            From 0 to B - 1.
+            The sample, from 0 to B - 1.
 
         Returns
         -------
@@ -247,7 +247,7 @@ class PlannedProduct:
         Raises
         ------
         ShapeError
-            If the values do not fit.
+            If the values have the wrong shape.
         """
         nnz = self.pattern.nnz
         if getattr(values, "ndim", 0) not in (1, 2) or values.shape[0] != nnz:
@@ -317,12 +317,12 @@ def plan_product(
         the order of the pattern.
     mask
         A matrix or `Pattern` of the product's shape. Only its entries are computed; those without a term
-        are 0. Default: all entries.
+        are 0. By default all entries are computed.
     out_format : "csr", "csc" or "bsr", optional
         The order of the result's values, and the format of `to_scipy`. The default is the format of the first
         factor if that is one of these, else "csr". "bsr" needs factors whose blocks fit each other.
     device : "host", "cuda" or "auto", optional
-        Where values are computed. The default is the device that holds the values of a call.
+        The device that computes. By default the device that holds the values of a call.
 
     Returns
     -------
@@ -393,7 +393,7 @@ def plan_gram(
     triangle : {"both", "upper", "lower"}, default: "both"
         The entries that are computed; a triangle includes the diagonal.
     out_format, device
-        As in `plan_product`. The default format is that of A, or "csr" for "bsr" with one triangle.
+        See `plan_product`. The default format is that of A, or "csr" for "bsr" with one triangle.
 
     Returns
     -------
@@ -402,7 +402,7 @@ def plan_gram(
     Raises
     ------
     ShapeError, DeviceError
-        As `plan_product` does.
+        See `plan_product`.
 
     Examples
     --------

@@ -21,8 +21,8 @@ def end_to_end(records: Sequence[JacobianRecord], *, sample: int = 0) -> LinearO
     Parameters
     ----------
     records : sequence of JacobianRecord
-        Of all layers in order. Residual blocks are allowed, recurrent layers are not. Batch normalization has
-        records in evaluation mode only.
+        The records of all layers in order. Residual blocks are allowed, recurrent layers are not. Batch
+        normalization has records in evaluation mode only.
     sample : int, default: 0
         The sample of the batch.
 
@@ -34,7 +34,7 @@ def end_to_end(records: Sequence[JacobianRecord], *, sample: int = 0) -> LinearO
     Raises
     ------
     ShapeError
-        If the records are no chain of layers and blocks.
+        If the records are not a chain of layers and blocks.
 
     Examples
     --------
@@ -56,7 +56,7 @@ def depth_singular_values(
     Parameters
     ----------
     records, sample
-        As for `bp.end_to_end`.
+        See `bp.end_to_end`.
     count : int, optional
         The number of largest singular values, by `svds` without forming a product. All by default.
 
@@ -69,7 +69,7 @@ def depth_singular_values(
     Raises
     ------
     ShapeError
-        As `bp.end_to_end`.
+        See `bp.end_to_end`.
 
     Examples
     --------

@@ -29,7 +29,7 @@ def plot_spectrum(*sources: Any, axes: Any = None, labels: Sequence[str] | None 
     *sources : LyapunovSpectrum, records of a chain, or ndarray (k,) or (B, k)
         The exponents. Grey dots show the samples of a batch. The line shows their median.
     axes : matplotlib.axes.Axes, optional
-        Where to draw. New ones by default.
+        The axes to draw in. New axes by default.
     labels : sequence of str, optional
         A legend entry per source.
 
@@ -72,9 +72,9 @@ def plot_history(source: Any, *, axes: Any = None) -> Any:
     Parameters
     ----------
     source : LyapunovSpectrum or records of a chain
-        Where the averages come from.
+        The source of the averages.
     axes : matplotlib.axes.Axes, optional
-        Where to draw. New ones by default.
+        The axes to draw in. New axes by default.
 
     Returns
     -------
@@ -110,9 +110,9 @@ def plot_singular_values(records: Any, *, axes: Any = None) -> Any:
     Parameters
     ----------
     records : records of a chain, or arrays of Jacobians
-        As for `bp.singular_values`.
+        See `bp.singular_values`.
     axes : matplotlib.axes.Axes, optional
-        Where to draw. New ones by default.
+        The axes to draw in. New axes by default.
 
     Returns
     -------
@@ -145,7 +145,7 @@ def plot_eigenvalues(values: Any, *, axes: Any = None) -> Any:
     values : ndarray of complex, or FixedPoints
         Eigenvalues of any shape. Rows (K, S) get a colour each.
     axes : matplotlib.axes.Axes, optional
-        Where to draw. New ones by default.
+        The axes to draw in. New axes by default.
 
     Returns
     -------

@@ -28,9 +28,9 @@ class JacobianRecord:
     layer : int
         The index of the layer in its network.
     name : str
-        The class of the layer, as "Conv2d". Recurrent layers add the inner layer: "GRU l0".
+        The class of the layer, such as "Conv2d". Recurrent layers add the inner layer: "GRU l0".
     pattern : Pattern
-        (elements of x, elements of y).
+        The pattern, of shape (elements of x, elements of y).
     data : array, (nnz,) or (nnz, B)
         Values for all samples, or one set per sample; float32 or float64, on any device.
     step : int, default: 0
@@ -45,7 +45,7 @@ class JacobianRecord:
     sample : int, optional
         The sample that `data` (nnz,) belongs to.
     path : str, default: ""
-        The place inside the layer, as "body.0".
+        The place inside the layer, such as "body.0".
     lengths : ndarray of int, (B,), optional
         The steps of each sample in a recurrent layer. Later steps are padding.
 

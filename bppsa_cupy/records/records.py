@@ -30,7 +30,7 @@ class JacobianRecords(Sequence[JacobianRecord]):
     Raises
     ------
     ShapeError
-        If an item is no JacobianRecord.
+        If an item is not a JacobianRecord.
 
     Examples
     --------
@@ -141,9 +141,9 @@ class JacobianRecords(Sequence[JacobianRecord]):
         Returns
         -------
         ndarray, (T, B, S, S)
-            By time, in the dtype of the records. Rows are the elements of the state before the step, columns
-            those of the state after it. S is H, or 2 H for an LSTM: h, then c. Steps after the end of a
-            sample are the identity.
+            Jacobians by time, in the dtype of the records. Rows are the elements of the state before the
+            step, columns are the elements of the state after it. S is H, or 2 H for an LSTM: h, then c. Steps
+            after the end of a sample are the identity.
 
         Raises
         ------
@@ -152,7 +152,7 @@ class JacobianRecords(Sequence[JacobianRecord]):
         NonFiniteError
             If a step holds NaN or infinity. The message names the step.
         DeviceError
-            If memory is too small.
+            If there is too little memory.
         """
         chain = make_chain("dense", self)
         dtype = chain.records[0].data.dtype

@@ -17,12 +17,12 @@ from bppsa_cupy.records.records import as_chain
 def singular_values(records: Sequence[JacobianRecord]) -> np.ndarray:
     """Compute the singular values of the Jacobian of every step of a chain.
 
-    They say how much a step stretches gradients, and small changes of the state.
+    They measure how much a step stretches gradients, and small changes of the state.
 
     Parameters
     ----------
     records : records of one chain, or arrays of Jacobians
-        As for `bp.lyapunov_exponents`.
+        See `bp.lyapunov_exponents`.
 
     Returns
     -------
@@ -58,7 +58,7 @@ class SpanProduct:
     Attributes
     ----------
     label : str
-        Of the chain.
+        The label of the chain.
     steps : tuple of int
         The first and the last time step of the span.
     matrix : ndarray, (B, S, S) of float64
@@ -109,7 +109,7 @@ def span_product(records: Sequence[JacobianRecord]) -> SpanProduct:
     Parameters
     ----------
     records : records of one chain, or arrays of Jacobians
-        As for `bp.lyapunov_exponents`. `records.where(steps=slice(10, 20))` selects a span.
+        See `bp.lyapunov_exponents`. `records.where(steps=slice(10, 20))` selects a span.
 
     Returns
     -------
@@ -119,12 +119,12 @@ def span_product(records: Sequence[JacobianRecord]) -> SpanProduct:
     Raises
     ------
     ShapeError, NonFiniteError
-        As `bp.singular_values`.
+        See `bp.singular_values`.
 
     Notes
     -----
-    The product maps the gradient with respect to the state after the span to that before it. Elements below
-    1e-16 of the norm are rounding. Law: the product of two adjacent spans is the product of both.
+    The product maps the gradient with respect to the state after the span to the gradient before it. Elements
+    below 1e-16 of the norm are rounding. Law: the product of two adjacent spans is the product of both.
 
     Examples
     --------
@@ -141,15 +141,15 @@ def span_product(records: Sequence[JacobianRecord]) -> SpanProduct:
 
 
 def log_gradient_norms(records: Sequence[JacobianRecord], gradient: Any = None) -> np.ndarray:
-    """Compute the norm of a gradient at every step of a chain, on its way back from the last step.
+    """Compute the norm of a gradient at every step of a chain, backward from the last step.
 
     Parameters
     ----------
     records : records of one chain, or arrays of Jacobians
-        As for `bp.lyapunov_exponents`.
+        See `bp.lyapunov_exponents`.
     gradient : array, (S,) or (B, S), optional
-        With respect to the state after the last step. By default, for each step, the gradient of norm 1 that
-        grows most; its norm is the 2-norm of ∂s_last/∂s_t.
+        The gradient with respect to the state after the last step. By default, for each step, the gradient of
+        norm 1 that grows most; its norm is the 2-norm of ∂s_last/∂s_t.
 
     Returns
     -------
@@ -160,7 +160,7 @@ def log_gradient_norms(records: Sequence[JacobianRecord], gradient: Any = None) 
     Raises
     ------
     ShapeError, NonFiniteError
-        As `bp.singular_values`, and if the gradient does not fit.
+        See `bp.singular_values`. Also if the gradient has the wrong shape or is not finite.
 
     Examples
     --------
@@ -217,7 +217,7 @@ def log_singular_values(records: Any) -> np.ndarray:
     Parameters
     ----------
     records : records of one chain, or arrays of Jacobians
-        As for `bp.lyapunov_exponents`.
+        See `bp.lyapunov_exponents`.
 
     Returns
     -------
@@ -228,7 +228,7 @@ def log_singular_values(records: Any) -> np.ndarray:
     Raises
     ------
     ShapeError, NonFiniteError
-        As `bp.singular_values`.
+        See `bp.singular_values`.
 
     Notes
     -----

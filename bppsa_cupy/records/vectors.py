@@ -105,7 +105,7 @@ def lyapunov_vectors(records: Any, *, count: int | None = None) -> LyapunovVecto
     Parameters
     ----------
     records : records of one chain, or arrays
-        As for `bp.lyapunov_exponents`: records, arrays (T, S, S) or (T, B, S, S) of J_t, or SciPy matrices.
+        See `bp.lyapunov_exponents`. Pass records, arrays (T, S, S) or (T, B, S, S) of J_t, or SciPy matrices.
     count : int, default: S
         The number of vectors k.
 
@@ -117,9 +117,9 @@ def lyapunov_vectors(records: Any, *, count: int | None = None) -> LyapunovVecto
     Raises
     ------
     ShapeError
-        If a sample is padded, or arguments do not fit.
+        If a sample is padded, or an argument has the wrong type or shape.
     DeviceError
-        If memory is too small.
+        If there is too little memory.
 
     Examples
     --------

@@ -67,7 +67,7 @@ def scan(
     Raises
     ------
     ShapeError, PlanError, PlanMismatchError, DeviceError
-        If arguments do not fit.
+        If an argument has the wrong shape or does not match the plan, or if the device is not available.
 
     Notes
     -----
@@ -141,7 +141,7 @@ def plan_scan(
     Parameters
     ----------
     chain : Chain
-        Of `make_chain`.
+        A chain from `make_chain`.
     schedules : sequence of str
         The schedules to plan. All by default.
     levels : int or "auto"
@@ -151,7 +151,7 @@ def plan_scan(
     batch_size : int, default: 1
         The largest batch.
     memory_limit : int, optional
-        In bytes. Three quarters of the free memory by default.
+        Memory limit in bytes. Three quarters of the free memory by default.
     device : {"auto", "host", "cuda"}
 
     Returns
@@ -161,7 +161,7 @@ def plan_scan(
     Raises
     ------
     PlanError
-        If arguments do not fit.
+        If an argument is not valid.
 
     Examples
     --------

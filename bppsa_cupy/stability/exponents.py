@@ -56,9 +56,10 @@ def lyapunov_exponents(
     average: str = "mean",
     lengths: Any = None,
 ) -> Any:
-    """Lyapunov exponents, from a system that runs now or from stored Jacobians.
+    """Compute Lyapunov exponents from a system that runs now, or from stored Jacobians.
 
-    A small change of the state grows by exp(exponent) per step. So does a gradient per step back.
+    A small change of the state grows by a factor of exp(exponent) per step. In the backward pass, a gradient
+    grows by the same factor per step.
 
     Parameters
     ----------
@@ -72,9 +73,9 @@ def lyapunov_exponents(
           matrix, or a function that maps tangent vectors Q (S, k) to J Q;
         - stored Jacobians: the records of one chain, or arrays (see Notes).
     x : array, iterator or None
-        The inputs. For a network (B, T, F) or (T, F); for a step (T, ...), with the batch as the second axis.
+        The inputs: (B, T, F) or (T, F) for a network; (T, ...) for a step, with the batch as the second axis.
         An iterator yields the inputs of one step. None stands for an autonomous system: the step is called
-        as ``step(h)``, a network gets zeros.
+        as ``step(h)``, and a network gets zeros.
     h0 : array or nested arrays, (S,) or (B, S)
         The first state, in the array type of the step. A network starts from zeros by default. Its S elements
         are the states of the inner layers one after the other, each h first, then c.
@@ -91,23 +92,23 @@ def lyapunov_exponents(
     progress : bool, default False
         Show a progress bar.
     average : {"mean", "smooth"}
-        For stored Jacobians. "smooth" weights the steps by exp(-1 / (u (1 - u))) with u from 0 to 1. It
-        converges faster where the motion is quasi-periodic (Das, Saiki, Sander & Yorke 2017).
+        Weights of stored Jacobians. "smooth" weights the steps by exp(-1 / (u (1 - u))) with u from 0 to 1.
+        "smooth" converges faster if the motion is quasi-periodic (Das, Saiki, Sander & Yorke 2017).
     lengths : array of int, (B,)
-        For stored Jacobians: the steps of each sample that are not padding. By default `records.lengths()`.
+        Number of steps of each sample without padding, for stored Jacobians. By default `records.lengths()`.
 
     Returns
     -------
     LyapunovSpectrum or ndarray
-        For a system the exponents with their history, standard errors, final state and basis. For stored
-        Jacobians an array (B, k).
+        A LyapunovSpectrum for a system: exponents with their history, standard errors, final state and basis.
+        An array (B, k) for stored Jacobians.
 
     Raises
     ------
     ShapeError
-        For arguments that do not fit.
+        If an argument has the wrong type or shape.
     NonFiniteError
-        Where the trajectory or a Jacobian is not finite.
+        If the trajectory or a Jacobian is not finite.
 
     Notes
     -----

@@ -88,8 +88,8 @@ def fixed_points(
     Parameters
     ----------
     source : network or callable
-        As for `bp.lyapunov_exponents`: a `bp.Sequential` that begins with a recurrent layer, a recurrent
-        module of PyTorch, or a step ``step(x, h)`` of one state (S,) in NumPy, PyTorch or JAX.
+        A system (see `bp.lyapunov_exponents`): a `bp.Sequential` that begins with a recurrent layer, a
+        recurrent module of PyTorch, or a step ``step(x, h)`` of one state (S,) in NumPy, PyTorch or JAX.
     candidates : array, (M, S)
         States where the search begins, such as states that the trained network visits. In the array type of
         the step.
@@ -110,9 +110,9 @@ def fixed_points(
     Raises
     ------
     ShapeError
-        For arguments that do not fit.
+        If an argument has the wrong type or shape.
     NonFiniteError
-        Where the step is not finite at a candidate.
+        If the step is not finite at a candidate.
 
     Notes
     -----

@@ -29,7 +29,7 @@ class ScanGradients(NamedTuple):
     Attributes
     ----------
     a : array
-        In the shape of a.
+        The gradient in the shape of a.
     b : array, (B, T, H)
     h0 : array, (B, H)
 
@@ -74,15 +74,15 @@ def linear_scan(
     lengths : int array, (B,), optional
         The length of each sample, from 1 to T. Later states are 0; with `reverse` a sample begins there.
     resets : bool array, (T,) or (B, T), optional
-        Steps with h_t = b_t, whatever a_t and the state before, inf and NaN too. Gradients through them are
-        0. Mark the first step of every document of a packed sequence (the last with `reverse`).
+        Steps with h_t = b_t, whatever a_t and the previous state are (inf and NaN too). Gradients through
+        them are 0. Mark the first step of every document of a packed sequence (the last with `reverse`).
     method : {"auto", "serial", "chunked"}
         "chunked" runs chunks of steps at the same time. "auto" follows a fixed rule on the host and a
         measurement on a GPU.
     chunk : int, optional
         Steps per chunk.
     out : array, optional
-        Where to write the states: C-contiguous, and apart from all other arrays.
+        The array to write the states to: C-contiguous, and without overlap with any other array.
     device : "cuda" or "host", optional
         The device of b by default.
 
@@ -94,9 +94,9 @@ def linear_scan(
     Raises
     ------
     ShapeError
-        If arrays do not fit.
+        If an array has the wrong shape or dtype.
     DeviceError
-        If memory is too small.
+        If there is too little memory.
 
     Notes
     -----
@@ -137,11 +137,11 @@ def linear_scan_backward(
     Parameters
     ----------
     a, h0, reverse, lengths, resets, method, chunk, device
-        As for `linear_scan`.
+        See `linear_scan`.
     h, gradient : array, (B, T, H)
         The states, and the gradient with respect to them, of one dtype.
     out : ScanGradients, optional
-        Where to write: C-contiguous arrays, apart from all others.
+        The arrays to write to: C-contiguous, and without overlap with any other array.
 
     Returns
     -------
@@ -150,7 +150,7 @@ def linear_scan_backward(
     Raises
     ------
     ShapeError, DeviceError
-        As `linear_scan`.
+        See `linear_scan`.
 
     Notes
     -----

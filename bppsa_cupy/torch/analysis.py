@@ -53,8 +53,8 @@ def jacobians(
         The input of the model, batch first as the model accepts it. For a step (T, B, ...), or (T, ...) if h0
         has no batch; None for ``h_next = step(h)``.
     h0 : tensor or tuple of tensors, optional
-        For a step the state before the first step, (B, S) or (S,), float32 or float64. For a recurrent module
-        its hx.
+        The state of a step before the first step, (B, S) or (S,), float32 or float64, or the hx of a
+        recurrent module.
     batch_first : bool, default: False
         Whether x of a step is (B, T, ...).
     steps : int, optional
@@ -63,7 +63,8 @@ def jacobians(
     Returns
     -------
     JacobianRecords
-        In evaluation mode. Layers that bppsa_cupy has too are sparse, with a pattern from geometry and mask.
+        Records in evaluation mode. Layers that bppsa_cupy also contains are sparse, with a pattern from
+        geometry and mask.
         Other layers are dense, by autograd. Recurrent modules have one record per step, inner layer and
         direction. Layers of integers, and operations between layers, have none.
 
@@ -72,7 +73,7 @@ def jacobians(
     PassError
         If dropout or batch normalization is in training mode, or a step or layer couples the samples.
     ShapeError
-        If arguments do not fit, as for a layer of two tensors.
+        If an argument has the wrong type or shape, or a layer takes two tensors.
 
     Notes
     -----

@@ -57,7 +57,7 @@ class ModuleReport(NamedTuple):
     converted : bool
         Whether it runs on these kernels.
     reason : str
-        Why it does not, else "".
+        Why the module was not converted; "" if it was.
 
     Examples
     --------
@@ -174,12 +174,12 @@ def convert(
 def converting(*, wait: bool = False) -> Iterator[None]:
     """Convert every torch.nn.RNN, GRU and LSTM that a module registers inside this block.
 
-    Use it for libraries that build their models themselves, as inside of `fit`.
+    Use it for libraries that build their models themselves, for example inside `fit`.
 
     Parameters
     ----------
     wait : bool, default: False
-        As for `convert`.
+        See `convert`.
 
     Examples
     --------
@@ -216,7 +216,7 @@ def _convert_module(module: torch.nn.Module, wait: bool) -> None:
 
 
 def revert(model: Model, optimizer: torch.optim.Optimizer | None = None) -> Model:
-    """Replace every module of bppsa_cupy.torch by that of torch.nn, in place.
+    """Replace every module of bppsa_cupy.torch by its torch.nn counterpart, in place.
 
     Parameters
     ----------
@@ -243,7 +243,7 @@ def revert(model: Model, optimizer: torch.optim.Optimizer | None = None) -> Mode
 
 
 def report(model: torch.nn.Module) -> list[ModuleReport]:
-    """List the recurrent and pruned modules of a model, and why any of them is not converted.
+    """List the recurrent and pruned modules of a model, and why a module is not converted.
 
     Parameters
     ----------
@@ -258,7 +258,7 @@ def report(model: torch.nn.Module) -> list[ModuleReport]:
     Raises
     ------
     ArgumentError
-        If `model` is no torch.nn.Module.
+        If `model` is not a torch.nn.Module.
 
     Examples
     --------

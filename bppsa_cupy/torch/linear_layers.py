@@ -33,10 +33,10 @@ class LinearOverTime(torch.nn.Module):
     Parameters
     ----------
     *arguments, **options
-        As for the layer of this name in bppsa_cupy. Sequences are (B, T, F), or (T, B, F) with
+        Arguments of the layer of this name in bppsa_cupy. Sequences are (B, T, F), or (T, B, F) with
         batch_first=False.
     device, dtype : optional
-        Of the parameters.
+        The device and the dtype of the parameters.
 
     Notes
     -----
@@ -97,7 +97,7 @@ class LinearOverTime(torch.nn.Module):
         Raises
         ------
         ShapeError, DeviceError
-            If tensors do not fit. The message names both sides.
+            If a tensor has the wrong shape, dtype or device. The message names both sides.
         """
         if is_proxy(input):
             return record_call(self, input, hx)
@@ -162,7 +162,7 @@ class LinearCellLayer(LinearOverTime):
 
 
 class MinGRU(LinearOverTime):
-    """minGRU as a module. Arguments as for `bp.MinGRU`.
+    """minGRU as a module. See `bp.MinGRU` for the arguments.
 
     Examples
     --------
@@ -176,7 +176,7 @@ class MinGRU(LinearOverTime):
 
 
 class MinLSTM(LinearOverTime):
-    """minLSTM as a module. Arguments as for `bp.MinLSTM`.
+    """minLSTM as a module. See `bp.MinLSTM` for the arguments.
 
     Examples
     --------
@@ -190,7 +190,7 @@ class MinLSTM(LinearOverTime):
 
 
 class SRU(LinearOverTime):
-    """The simple recurrent unit as a module. Arguments as for `bp.SRU`.
+    """The simple recurrent unit as a module. See `bp.SRU` for the arguments.
 
     Examples
     --------
@@ -204,7 +204,7 @@ class SRU(LinearOverTime):
 
 
 class QRNN(LinearOverTime):
-    """A quasi-recurrent layer as a module. Arguments as for `bp.QRNN`.
+    """A quasi-recurrent layer as a module. See `bp.QRNN` for the arguments.
 
     Examples
     --------
@@ -218,7 +218,7 @@ class QRNN(LinearOverTime):
 
 
 class RGLRU(LinearOverTime):
-    """The real-gated linear recurrent unit as a module. Arguments as for `bp.RGLRU`.
+    """The real-gated linear recurrent unit as a module. See `bp.RGLRU` for the arguments.
 
     Examples
     --------
@@ -232,7 +232,7 @@ class RGLRU(LinearOverTime):
 
 
 class LRU(LinearOverTime):
-    """The linear recurrent unit as a module. Arguments as for `bp.LRU`.
+    """The linear recurrent unit as a module. See `bp.LRU` for the arguments.
 
     Examples
     --------
@@ -246,7 +246,7 @@ class LRU(LinearOverTime):
 
 
 class DiagonalSSM(LinearOverTime):
-    """The diagonal state space of S5 as a module. Arguments as for `bp.DiagonalSSM`.
+    """The diagonal state space of S5 as a module. See `bp.DiagonalSSM` for the arguments.
 
     Examples
     --------

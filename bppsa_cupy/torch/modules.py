@@ -56,8 +56,8 @@ class OverTime(torch.nn.Module):
             The states before the first step, (num_layers D, B, H), or (num_layers D, H) without a batch. An
             LSTM uses (h, c). Zeros by default.
         resets : bool tensor, optional
-            (T, B), (B, T) with batch_first, or (T,). The state before a marked step is zero, as at the begin
-            of an episode.
+            (T, B), (B, T) with batch_first, or (T,). The state before a marked step is zero, as at the
+            beginning of an episode.
 
         Returns
         -------
@@ -69,9 +69,9 @@ class OverTime(torch.nn.Module):
         Raises
         ------
         ShapeError, DeviceError
-            If tensors do not fit. The message names both sides.
+            If a tensor has the wrong shape, dtype or device. The message names both sides.
         PassError
-            For packs inside torch.func.
+            If input is a PackedSequence inside torch.func.
         """
         if resets is not None:
             return self._over_resets(input, hx, resets)
@@ -251,7 +251,7 @@ class LSTM(OverTime, torch.nn.LSTM):
     Raises
     ------
     ShapeError
-        For proj_size.
+        If proj_size is not 0.
 
     Examples
     --------

@@ -18,12 +18,12 @@ from bppsa_cupy.torch.batches import over_batched
 
 
 def plan_product(*factors: Any, mask: Any = None, out_format: str | None = None) -> DifferentiableProduct:
-    """Plan a product of sparse matrices that is differentiable with respect to their values.
+    """Plan a sparse matrix product that is differentiable with respect to its values.
 
     Parameters
     ----------
     *factors, mask, out_format
-        As in `bppsa_cupy.plan_product`.
+        See `bppsa_cupy.plan_product`.
 
     Returns
     -------
@@ -34,8 +34,9 @@ def plan_product(*factors: Any, mask: Any = None, out_format: str | None = None)
     Notes
     -----
     Gradients of any order use the list of the terms of the product, grouped by the entries of each factor.
-    `torch.func` transforms apply. `torch.compile` breaks the graph at the call. The plan of a chain has every
-    product of two separately; BSR factors are multiplied block by block in the forward pass only.
+    `torch.func` transforms apply. `torch.compile` breaks the graph at the call. The plan of a chain contains
+    each product of two factors separately; BSR factors are multiplied block by block in the forward pass
+    only.
 
     Examples
     --------

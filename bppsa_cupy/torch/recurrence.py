@@ -71,7 +71,7 @@ class Recurrence(torch.nn.Module):
         Raises
         ------
         ShapeError
-            If tensors do not fit.
+            If a tensor has the wrong shape, dtype or device.
         """
         cell = isinstance(self.step, torch.nn.RNNCellBase)
         if len(rest) == 1 and isinstance(rest[0], (tuple, list)):
@@ -218,7 +218,7 @@ class Recurrence(torch.nn.Module):
 
 
 def recurrence(step: Callable[..., Any], *, batch_first: bool = False) -> Recurrence:
-    """A module that runs a step, written in PyTorch, over whole sequences as one pass of a kernel.
+    """Make a module that runs a step, written in PyTorch, over whole sequences as one pass of a kernel.
 
     Parameters
     ----------
@@ -235,9 +235,10 @@ def recurrence(step: Callable[..., Any], *, batch_first: bool = False) -> Recurr
 
     Notes
     -----
-    A kernel needs one or more products of the first state with weights; all else must be elementwise over the
-    units. Weights may be any function of the parameters. Random numbers are drawn in the loop's order. Other
-    steps run as a loop, and `report` gives the reason. The first call compares its first steps with the loop.
+    A kernel needs one or more products of the first state with weights. All other operations must be
+    elementwise over the units. Weights may be any function of the parameters. Random numbers are drawn in the
+    loop's order. Other steps run as a loop, and `report` gives the reason. The first call compares its first
+    steps with the loop.
 
     Examples
     --------

@@ -35,7 +35,7 @@ def linear_scan(
     h0 : tensor, (B, H), optional
         The state before the first step. Zeros by default.
     reverse, lengths, resets
-        As for `bp.linear_scan`.
+        See `bp.linear_scan`.
 
     Returns
     -------
@@ -45,7 +45,7 @@ def linear_scan(
     Raises
     ------
     ShapeError, DeviceError
-        If tensors do not fit.
+        If a tensor has the wrong shape, dtype or device.
 
     Examples
     --------

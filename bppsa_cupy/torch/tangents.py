@@ -138,7 +138,7 @@ def lyapunov_exponents(
     Raises
     ------
     ShapeError
-        If a state is no (S,) or (B, S), or the step changes its shape.
+        If the shape of a state is not (S,) or (B, S), or the step changes it.
 
     Notes
     -----

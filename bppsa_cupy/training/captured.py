@@ -156,18 +156,18 @@ class CapturedStep:
         Parameters
         ----------
         x : array, (B, *input_shape)
-            As `network.forward` takes it.
+            The argument of `network.forward`.
         labels : array
-            As the loss takes them; for `bp.cross_entropy` integers (B,) or (B, T).
+            The labels that the loss accepts: integers (B,) or (B, T) for `bp.cross_entropy`.
         lengths : array of int, (B,), optional
             The number of steps of each sequence, as in `network.forward`.
         label_lengths : array of int, (B,), optional
-            With one label per time step, the number of labels of each sequence that count.
+            The number of labels of each sequence that count, for labels of every time step.
 
         Returns
         -------
         StepResult
-            Loss, gradient norm and whether the update was left out. Nothing has waited for them.
+            Loss, gradient norm and whether the update was skipped. The call does not wait for them.
         """
         if self._graphs is not None and not self._graphs.device.capturing:
             return self._graphs.step(x, labels, lengths, label_lengths)

@@ -46,13 +46,13 @@ def train(
     Parameters
     ----------
     trained : Sequential or Pipeline
-        What to train.
+        The network to train.
     dataset : Dataset
         Training samples, and test samples that are evaluated after each epoch.
     optimizer : Optimizer
         An optimizer of the network's parameters.
     settings : Settings
-        How to train.
+        Settings of the training.
     resume : Path, optional
         A checkpoint to continue from. It is overwritten unless `settings` name another file.
 
@@ -68,7 +68,7 @@ def train(
     DataError
         If the network does not accept the data.
     CheckpointError
-        If `resume` is no checkpoint of this training.
+        If `resume` is not a checkpoint of this training.
     BppsaError
         If the checkpoint or the log cannot be written.
 
@@ -152,7 +152,7 @@ class TrainingLog:
     Parameters
     ----------
     path : Path or None
-        None for no log. The first row replaces an older log.
+        The file of the log. None writes no log. The first row replaces an older log.
     step : int
         The step that a resumed run continues from. Earlier rows of the log stay.
 

@@ -49,7 +49,7 @@ def cross_entropy(
     Returns
     -------
     loss : array, ()
-        On the device of the scores. `float(loss)` waits for it.
+        The loss, on the device of the scores. `float(loss)` waits for it.
     gradient : array
         The gradient with respect to the scores, in their shape. It is 0 where labels are ignored.
 
@@ -133,11 +133,11 @@ def mean_cross_entropy(
     scores : array, (..., classes)
         float32 or float64.
     targets : array of int64
-        Of the shape of the scores without the classes; -1 for ignored labels.
+        Labels in the shape of the scores without the classes; -1 for ignored labels.
     count : array, (1,)
         Number of labels that count, in the dtype of the scores.
     smoothing : float
-        As in `cross_entropy`.
+        See `cross_entropy`.
     """
     *_, classes = scores.shape
     rows = scores.size // classes
@@ -158,14 +158,14 @@ def mse_loss(output: Array, target: Any, *, device: Device | None = None) -> tup
     Parameters
     ----------
     output, target : array
-        Of equal shape.
+        Two arrays of equal shape.
     device : Device, optional
-        Default: the device of the output.
+        By default the device of the output.
 
     Returns
     -------
     loss : array, ()
-        On the device of the output. `float(loss)` waits for it.
+        The loss, on the device of the output. `float(loss)` waits for it.
     gradient : array
         The gradient with respect to the output, in its shape.
 

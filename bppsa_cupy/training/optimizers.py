@@ -340,14 +340,14 @@ class Optimizer(abc.ABC):
         Parameters
         ----------
         state : dict
-            From `state_dict()` of an optimizer of the same class and network.
+            The `state_dict()` of an optimizer of the same class and network.
 
         Raises
         ------
         CheckpointError
-            If the state belongs to another optimizer. Nothing is set.
+            If the state belongs to another optimizer. This optimizer is unchanged.
         DeviceError
-            If the device has too little memory. Nothing is set.
+            If the device has too little memory. This optimizer is unchanged.
         """
         self._fit_layout()
         self.check_state_dict(state)
@@ -375,7 +375,7 @@ class SGD(Optimizer):
     lr : float, default: 0.001
         Learning rate.
     momentum, dampening, weight_decay : float, default: 0.0
-        As in PyTorch.
+        See torch.optim.SGD.
     nesterov : bool, default: False
         Whether to use Nesterov momentum.
 
@@ -506,7 +506,7 @@ class AdamW(Adam):
     parameters : ParameterSet
         net.parameters.
     lr, betas, eps
-        As in `Adam`.
+        See `Adam`.
     weight_decay : float, default: 0.01
         Factor of the decay.
 
@@ -550,7 +550,7 @@ def clip_grad_norm(gradients: ParameterSet, max_norm: float) -> Array:
     gradients : ParameterSet
         net.gradients.
     max_norm : float
-        Above 0.
+        Largest norm, above 0.
 
     Returns
     -------

@@ -25,17 +25,18 @@ def load_network(path: str | os.PathLike[str], device: str | Device = "auto") ->
     path : str or PathLike
         A checkpoint of `bppsa-train`.
     device : str or Device, default: "auto"
-        Where the network computes.
+        The device of the network.
 
     Returns
     -------
     Sequential
-        `forward_method` of recurrent layers has its default.
+        The network. The `forward_method` of recurrent layers is the default.
 
     Raises
     ------
     CheckpointError
-        If the file is missing, damaged or no checkpoint, or if it holds a cell or layer class of your own.
+        If the file is missing, damaged or not a checkpoint, or if it contains a cell or layer class of your
+        own.
 
     Examples
     --------

@@ -20,7 +20,7 @@ from bppsa_cupy.training.sparsity import Sparsity, check_kind, to_recipe
 
 @dataclass(frozen=True)
 class Settings:
-    """How to train.
+    """Settings of a training run.
 
     Attributes
     ----------
@@ -47,7 +47,7 @@ class Settings:
     augment : str or None
         Random changes of training samples: a name in data.batching.AUGMENTATIONS.
     label_smoothing : float
-        As in `cross_entropy`.
+        See `cross_entropy`.
     sparsity : GradualPruning, RigL or None
         How masks change. Steps at which RigL changes masks skip `gradient_hook` and `clip`.
     gradient_hook : callable or None

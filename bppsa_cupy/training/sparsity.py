@@ -35,7 +35,7 @@ class GradualPruning:
     start : float, default: 0.0
         Sparsity at the first pruning.
     scope : {"layer", "global"}, default: "layer"
-        As in `bp.prune`.
+        See `bp.prune`.
 
     Raises
     ------

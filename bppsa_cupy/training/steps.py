@@ -51,13 +51,13 @@ class Work:
     Attributes
     ----------
     batches : iterator of Batch
-        One per step.
+        One batch per step.
     sizes : array of int, (steps,)
         Samples of each batch.
     first : int
         Number of the first step, from 1 over all epochs.
     epoch : int
-        From 0.
+        Number of the epoch, from 0.
     per_epoch : int
         Steps of a complete epoch.
     history : History

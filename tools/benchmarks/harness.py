@@ -57,7 +57,7 @@ class Step:
     Attributes
     ----------
     parts : mapping of str to callable
-        What runs, in this order. Several parts are timed one by one, beside their sum.
+        The functions to run, in this order. Several parts are timed one by one, and as a sum.
     result : callable
         Returns the arrays that the last run computed, by name, for the comparison with the other sides.
     device : Device
@@ -69,7 +69,7 @@ class Step:
     per : float, default 1
         Units of work in a run; seconds are divided by it.
     note : callable, optional
-        Returns what the rows say of this side.
+        Returns the note that rows contain for this side.
     pool_bytes : callable, optional
         Returns the bytes of the GPU's memory that the side holds; by default those of CuPy's pool.
     """
@@ -86,7 +86,7 @@ class Step:
 
 @dataclass(frozen=True)
 class Rival:
-    """What our side is compared with.
+    """A library that our side is compared with.
 
     Attributes
     ----------
@@ -131,9 +131,9 @@ class Case:
     least : float, default 0
         The least norm that differences are relative to, as a part of the norm of all results.
     threads : int, optional
-        Of both sides; by default those of the command.
+        Threads of both sides; by default those of the command.
     quantities : mapping
-        What parts are called in rows, where it is another name.
+        Names of parts in rows, if they differ from the names in `parts`.
     paper : mapping
         The paper's ratio of a quantity.
     memory : bool
