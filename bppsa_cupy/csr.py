@@ -90,8 +90,8 @@ class Pattern:
         if indices.size:
             if indices.min() < 0 or indices.max() >= columns:
                 raise ShapeError(
-                    f"indices run from {indices.min()} to {indices.max()}: a matrix of "
-                    f"{columns} columns takes 0 to {columns - 1}"
+                    f"indices run from {indices.min()} to {indices.max()}: pass 0 to {columns - 1} "
+                    f"for a matrix of {columns} columns"
                 )
             rising = indices[1:] > indices[:-1]
             inner = indptr[1:-1].astype(np.int64)

@@ -42,7 +42,7 @@ class TransposedJacobian(abc.ABC):
         needed = self.bytes_to_make()
         if needed >= LARGE and needed > (free := free_host_memory()):
             raise DeviceError(
-                f"host: the pattern of a transposed Jacobian takes {needed} bytes to make, {free} are free: "
+                f"host: the pattern of a transposed Jacobian needs {needed} bytes, but only {free} are free: "
                 "give the layer a mask, or make it smaller; method 'bp' needs no pattern"
             )
         return self.make_pattern()

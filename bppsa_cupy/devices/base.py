@@ -364,7 +364,7 @@ class Device(abc.ABC):
         if there is not None and shape.shared_bytes > there:
             raise DeviceError(
                 f"{self.name}: a block of {kernel.name} needs {shape.shared_bytes} bytes of shared memory, "
-                f"the GPU has {there}: use fewer hidden units, float32 or device='host'"
+                f"but the GPU has only {there}: use fewer hidden units, float32 or device='host'"
             )
 
     @property

@@ -175,7 +175,7 @@ class BatchSequential(SharedSequential):
     def transposed_jacobians(self, *, of: Pass | None = None) -> JacobianRecords:
         raise DistributedError(
             "a batch in micro-batches has no transposed_jacobians: load state_dict() into a "
-            "Sequential, and take those of a pass of that"
+            "Sequential, run a pass, and use the transposed_jacobians of that network"
         )
 
     # ---- passes ----

@@ -86,7 +86,7 @@ def distribute(
         ("a micro-batch", micro_batch, "batch", "samples"),
     ):
         if value is not None and over != of:
-            raise DistributedError(f"{name} is of {what}: leave it out with over={over!r}")
+            raise DistributedError(f"{name} applies to {what}: leave it out with over={over!r}")
     if over == "batch":
         return BatchSequential(network, group, micro_batch)
     if over == "time":

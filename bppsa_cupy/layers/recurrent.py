@@ -70,8 +70,8 @@ class RecurrentContext(Context):
         needed = self.missing_bytes(shapes)
         if needed and needed > (free := self.device.free_memory()):
             raise DeviceError(
-                f"{self.device.name}: a pass needs {needed} more bytes, {free} are free: use a smaller "
-                "batch, or shorter sequences"
+                f"{self.device.name}: a pass needs {needed} more bytes, but only {free} are free: use "
+                "a smaller batch, or shorter sequences"
             )
         return {name: self.buffer(name, shape) for name, shape in shapes.items()}
 

@@ -195,7 +195,7 @@ class Placement:
             takes = f"numbers from 1 to {last} that increase" if last > 0 else "no cut, ()"
             lines = ", ".join(f"{number} {text}" for number, text in enumerate(self.counted, 1))
             raise BppsaError(
-                f"the pipeline placement {tuple(cuts)} does not fit: the network takes {takes}; its counted "
+                f"the pipeline placement {tuple(cuts)} does not fit the network: pass {takes}; its counted "
                 f"layers are {lines or 'none'}"
             )
         return tuple(cuts)

@@ -122,7 +122,7 @@ class Pipeline:
         for name, given in (("clip", settings.clip), ("gradient_hook", settings.gradient_hook)):
             if given is not None:
                 raise BppsaError(
-                    f"{name} takes all gradients of a step together, and the stages of a pipeline are at "
+                    f"{name} needs all gradients of a step together, but the stages of a pipeline are at "
                     f"different steps: leave {name} out"
                 )
         if self.micro_batches > batch_size:

@@ -275,7 +275,7 @@ def _checked_levels(levels: int | str, chains: Sequence[Chain]) -> int | None:
         return as_integer("plan", "levels", levels, 0, most, error=PlanError)
     except PlanError as refused:
         raise PlanError(
-            f"levels={levels!r} does not fit: this network takes 0 to {most}, or 'auto'"
+            f"levels={levels!r} does not fit this network: pass 0 to {most}, or 'auto'"
         ) from refused
 
 

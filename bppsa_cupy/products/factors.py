@@ -196,7 +196,7 @@ def arrays_of(
         if shape not in ((nnz,), (nnz, batch)):
             samples = "B" if batch is None else batch
             raise ShapeError(
-                f"{name} got values of shape {shape}: its pattern, of shape {pattern.shape}, "
-                f"takes ({nnz},) or ({nnz}, {samples})"
+                f"{name} got values of shape {shape}: pass ({nnz},) or ({nnz}, {samples}) for its "
+                f"pattern of shape {pattern.shape}"
             )
     return [a if a.dtype == dtype else device.asarray(a, dtype=dtype) for a in arrays], batch

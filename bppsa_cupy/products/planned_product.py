@@ -252,7 +252,7 @@ class PlannedProduct:
         nnz = self.pattern.nnz
         if getattr(values, "ndim", 0) not in (1, 2) or values.shape[0] != nnz:
             shape = getattr(values, "shape", type(values).__name__)
-            raise ShapeError(f"to_scipy got values of {shape}: the product has ({nnz},) or ({nnz}, B)")
+            raise ShapeError(f"to_scipy got values of {shape}: pass ({nnz},) or ({nnz}, B)")
         samples = int(values.shape[1]) if values.ndim == 2 else 1
         sample = as_integer("to_scipy", "sample", sample, 0, samples - 1)
         column = values[:, sample] if values.ndim == 2 else values

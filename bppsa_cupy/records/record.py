@@ -138,7 +138,7 @@ class JacobianRecord:
         sample = as_integer(self.label, "sample", sample)
         if sample < 0 or (self.batch is not None and sample >= self.batch):
             known = "any sample from 0" if self.batch is None else f"samples 0 to {self.batch - 1}"
-            raise ShapeError(f"{self.label}: it has no sample {sample}: pass {known}")
+            raise ShapeError(f"{self.label} has no sample {sample}: pass {known}")
         return self.data if self.data.ndim == 1 else self.data[:, sample]
 
     def select(self, sample: int) -> JacobianRecord:

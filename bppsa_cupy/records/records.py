@@ -119,7 +119,7 @@ class JacobianRecords(Sequence[JacobianRecord]):
             if not kept:
                 known = sorted({record.step for record in found})
                 there = f"steps {known[0]} to {known[-1]}" if known else "no steps"
-                raise ShapeError(f"no record is of steps={steps!r}: there are {there}")
+                raise ShapeError(f"no record has steps={steps!r}: there are {there}")
             found = kept
         return JacobianRecords(found)
 
@@ -207,8 +207,8 @@ def as_chain(owner: str, records: Any, lengths: Any = None) -> tuple[StepChain, 
     given = as_integers(owner, "lengths", lengths)
     if given.shape != (chain.batch,):
         raise ShapeError(
-            f"{owner} got lengths of {given.dtype} and shape {given.shape}: a batch of {chain.batch} takes "
-            f"integers of shape ({chain.batch},)"
+            f"{owner} got lengths of {given.dtype} and shape {given.shape}: pass integers of shape "
+            f"({chain.batch},) for a batch of {chain.batch}"
         )
     if given.min() < 0 or given.max() > chain.steps:
         raise ShapeError(
@@ -233,7 +233,7 @@ def _kept(records: tuple[JacobianRecord, ...], name: str, value: Any) -> tuple[J
     kept = tuple(record for record in records if getattr(record, name) == value)
     if not kept:
         known = sorted({getattr(record, name) for record in records} - {None})
-        there = f"those there are have {', '.join(map(repr, known))}" if known else "none of them has any"
+        there = f"the records have {', '.join(map(repr, known))}" if known else "none of the records has one"
         raise ShapeError(f"no record has {name}={value!r}: {there}")
     return kept
 

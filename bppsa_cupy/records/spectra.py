@@ -178,8 +178,8 @@ def log_gradient_norms(records: Sequence[JacobianRecord], gradient: Any = None) 
         given = as_plain_array(owner, "gradient", gradient)
         if given.shape not in (shape, shape[1:]):
             raise ShapeError(
-                f"{owner} got a gradient of shape {given.shape}: the state of {chain.label} takes "
-                f"{shape[1:]} or {shape}"
+                f"{owner} got a gradient of shape {given.shape}: pass shape {shape[1:]} or {shape} for the "
+                f"state of {chain.label}"
             )
         product = np.broadcast_to(given.astype(np.float64), shape)[:, :, None]
         if not np.isfinite(product).all():

@@ -88,7 +88,7 @@ def scan(
             "float64 of shape (d,) or (d, B)"
         )
     if not is_one_of(method, SCHEDULES):
-        raise PlanError(f"unknown method {method!r}: a scan takes {', '.join(SCHEDULES)}")
+        raise PlanError(f"scan got method={method!r}: pass one of {', '.join(SCHEDULES)}")
     input_gradient = as_flag("scan", "input_gradient", input_gradient)
     if plan is not None:
         as_instance("scan", "a plan", plan, Plan, "one of plan_scan", error=PlanError)
@@ -191,8 +191,8 @@ def _operand(device: Device, k: int, jacobian: Any) -> Matrix:
     matrix = matrix_of(jacobian)
     if matrix is None:
         raise ShapeError(
-            f"J_{k} is a {type(jacobian).__name__}: scan takes sparse matrices of SciPy and cupyx, (Pattern, "
-            "values) pairs and JacobianRecords"
+            f"J_{k} is a {type(jacobian).__name__}: pass a sparse matrix of SciPy or cupyx, a (Pattern, "
+            "values) pair or a JacobianRecord"
         )
     return Matrix(matrix.pattern, _numbers(device, f"the values of J_{k}", matrix.values))
 

@@ -134,7 +134,9 @@ def read_array(
         raise error(f"{where} lacks a part of its {stored.size} values: the file is damaged, write it again")
     size = int(stored.size) * stored.dtype.itemsize
     if size > LARGE and size > (free := free_host_memory()):
-        raise error(f"{where} takes {size} bytes, {free} are free: read it on a machine with more memory")
+        raise error(
+            f"{where} needs {size} bytes, but only {free} are free: read it on a machine with more memory"
+        )
     return np.asarray(stored[()])
 
 

@@ -22,7 +22,7 @@ def check_thread_room() -> None:
     Python waits forever for a thread that starts and finds no memory to say so.
     """
     if (free := _free_address_space("/proc")) < THREAD_BYTES:
-        raise MemoryError(f"a thread takes {THREAD_BYTES} bytes of address space, {free} are left")
+        raise MemoryError(f"a thread takes {THREAD_BYTES} bytes of address space, but only {free} are left")
 
 
 def check_host_memory(needed: int, what: str) -> None:
@@ -32,8 +32,8 @@ def check_host_memory(needed: int, what: str) -> None:
     """
     if needed > LARGE and needed > (free := free_host_memory()):
         raise DeviceError(
-            f"host: {what} takes {needed} bytes, {free} are free: use fewer entries, or a machine with more "
-            "memory"
+            f"host: {what} needs {needed} bytes, but only {free} are free: use fewer entries, or a machine "
+            "with more memory"
         )
 
 

@@ -16,7 +16,7 @@ def need(part: str, package: str, called: str, oldest: tuple[int, ...]) -> None:
     try:
         version: str = import_module(package).__version__
     except ImportError as error:
-        raise ImportError(f"{part} takes {wanted}, which cannot be imported ({error}): {cure}") from error
+        raise ImportError(f"{part} needs {wanted}, which cannot be imported ({error}): {cure}") from error
     numbers = version.split("+")[0].split(".")[: len(oldest)]
     if tuple(int("".join(filter(str.isdigit, number))) for number in numbers) < oldest:
-        raise ImportError(f"{part} takes {wanted}, {version} is there: {cure}")
+        raise ImportError(f"{part} needs {wanted}, but {version} is installed: {cure}")

@@ -15,8 +15,8 @@ def check_lengths(lengths: np.ndarray, batch: int, steps: int) -> None:
     """Raise ShapeError, naming sample, length and T, unless lengths are (B,) integers from 1 to T."""
     if lengths.shape != (batch,) or lengths.dtype.kind not in "iu":
         raise ShapeError(
-            f"lengths are {lengths.dtype} of shape {lengths.shape}: a batch of {batch} takes integers of "
-            f"shape ({batch},)"
+            f"lengths are {lengths.dtype} of shape {lengths.shape}: pass integers of shape ({batch},) for a "
+            f"batch of {batch}"
         )
     wrong = np.flatnonzero((lengths < 1) | (lengths > steps))
     if wrong.size:

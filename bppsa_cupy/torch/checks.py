@@ -125,8 +125,8 @@ def check_states(module: Any, states: Sequence[torch.Tensor], batch: int | None)
     for state in states:
         if tuple(state.shape) != shape:
             raise ShapeError(
-                f"{type(module).__name__} got hx of shape {tuple(state.shape)}: with this input it takes "
-                f"{shape}, that is (num_layers * directions{'' if batch is None else ', B'}, hidden_size)"
+                f"{type(module).__name__} got hx of shape {tuple(state.shape)}: pass {shape} for "
+                f"this input, that is (num_layers * directions{'' if batch is None else ', B'}, hidden_size)"
             )
 
 

@@ -374,8 +374,8 @@ def _check_kinds(model: torch.nn.Module, back: bool, is_sparse: bool) -> None:
     listed = ", ".join(f"{count} {kind}" for kind, count in kinds.items())
     package = "bppsa_cupy.torch" if back else "torch.nn"
     raise ShapeError(
-        f"{'revert' if back else 'convert'} takes a model with a {package}.RNN, GRU or LSTM in it, and "
-        f"got one of {listed}: pass the model that contains them"
+        f"{'revert' if back else 'convert'} needs a model that contains a {package}.RNN, GRU or LSTM, but "
+        f"got {listed}: pass the model that contains them"
     )
 
 

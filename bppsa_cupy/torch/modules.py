@@ -200,8 +200,7 @@ class OverTime(torch.nn.Module):
         if len(given) != self._components or not all(isinstance(state, torch.Tensor) for state in given):
             takes = "a tensor" if self._components == 1 else f"a tuple of {self._components} tensors"
             raise ShapeError(
-                f"{type(self).__name__} got hx of {type(hx).__name__} with {len(given)} in it: it "
-                f"takes {takes}"
+                f"{type(self).__name__} got hx of {type(hx).__name__} with {len(given)} items: pass {takes}"
             )
         return given
 

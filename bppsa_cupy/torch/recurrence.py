@@ -87,7 +87,10 @@ class Recurrence(torch.nn.Module):
         extras = [one.transpose(0, 1) if self.batch_first else one for one in rest[count:]]
         for extra in extras:
             if extra.shape[0] != x.shape[0]:
-                raise ShapeError(f"recurrence got an extra of {tuple(extra.shape)} for {x.shape[0]} steps")
+                raise ShapeError(
+                    f"recurrence got an extra of {tuple(extra.shape)} for {x.shape[0]} steps: pass one "
+                    "value per step"
+                )
         if cell and not extras and _is_unchanged(self.step, x, states):
             self.reason = ""
             y, after = _pass_of_cell(self.step, x, states)
