@@ -33,8 +33,8 @@ def say_once(what: str, text: str) -> None:
 def of_dtype(owner: str, what: str, array: Any, dtype: np.dtype, cure: str) -> Any:
     """`array`, of NumPy or CuPy, as `dtype`, where every value stays what it is; said once.
 
-    owner, what  who takes it, and what it is, as "the network" and "input"
-    cure         what the caller can do, as "convert the input, as x.astype('float32')"
+    owner, what  names of the receiver and of the array, such as "the network" and "input"
+    cure         what the caller can do, such as "convert the input, as x.astype('float32')"
 
     Raises ShapeError where a value would change: one of float64 that float32 cannot hold, an integer beyond a
     float's digits, a fraction as an integer.

@@ -104,7 +104,10 @@ class Device(abc.ABC):
         self._remembered: dict[Hashable, Any] = {}
 
     def remember(self, key: Hashable, make: Callable[[], T]) -> T:
-        """What `make` gave for an equal key; it goes with the device, and with many others of its kind."""
+        """Return what `make` returned for an equal key, or call it.
+
+        The result is dropped with the device, or when many others of its kind were stored.
+        """
         found: T | None = self._remembered.get(key)
         if found is None:
             if len(self._remembered) >= FOUND:
@@ -197,7 +200,7 @@ class Device(abc.ABC):
         return self.asarray(signed.view({4: np.uint32, 8: np.uint64}[signed.dtype.itemsize]))
 
     def address(self, array: Array) -> int:
-        """Where an array's memory begins."""
+        """The address at which an array's memory begins."""
         return int(array.__array_interface__["data"][0])
 
     def check_process(self) -> None:
@@ -225,7 +228,7 @@ class Device(abc.ABC):
 
     @property
     def queue(self) -> Hashable:
-        """What launches are made on at present, one after another: of a GPU its number and stream."""
+        """The queue of the current launches: the number and the stream of a GPU."""
         return self.name
 
     @abc.abstractmethod
@@ -333,12 +336,14 @@ class Device(abc.ABC):
         return variant, shape, checked
 
     def facts_of_launch(self, scalars: Mapping[str, Any], itemsize: int) -> dict[str, Any]:
-        """What a kernel's `launch` takes: its scalars by name, the bytes of a real, those of shared
-        memory."""
+        """Return the arguments of a kernel's `launch`.
+
+        They are its scalars by name, the bytes of a real, and the bytes of shared memory.
+        """
         return {**scalars, "itemsize": itemsize, "shared_bytes": self.shared_bytes or LEAST_SHARED_BYTES}
 
     def sequence(self, launches: Sequence[Launch]) -> Launch:
-        """One call that makes bound launches, with the results of their order."""
+        """Return one call that makes bound launches in their order."""
 
         def call() -> None:
             for launch in launches:

@@ -29,7 +29,7 @@ LEAST_ARCHITECTURE = 75
 
 
 class TooOldError(DeviceError):
-    """What a GPU needs is there, and is of too old a version: told by device='auto' too."""
+    """A driver, CuPy or NVRTC exists but is too old. device='auto' reports it too."""
 
 
 def check_architecture(architecture: str) -> None:

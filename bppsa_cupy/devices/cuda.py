@@ -112,7 +112,7 @@ class CudaDevice(Device):
         return current
 
     def multiply(self, left: Any, right: Any, out: Any, add: bool = False) -> None:
-        """By cuBLAS itself: CuPy's matmul copies what is not contiguous, and has no sum to add to."""
+        """Multiply with cuBLAS: CuPy's matmul copies arrays that are not contiguous, and cannot add."""
         if left.ndim > 2:
             left, out = left.reshape(-1, left.shape[-1]), out.reshape(-1, out.shape[-1])
         inner, real = left.shape[1], out.dtype
@@ -288,7 +288,7 @@ class CudaDevice(Device):
         return float(self.xp.cuda.get_elapsed_time(start, end)) / 1000
 
     def sequence(self, launches: Sequence[Launch]) -> Launch:
-        """One call that makes bound launches, from the second time on as a CUDA graph.
+        """Return one call that makes bound launches, from the second time on as a CUDA graph.
 
         The first time runs them one by one, which compiles and loads their kernels. In the graph a launch
         waits for those alone that the order of reads and writes asks for (`predecessors`), so that

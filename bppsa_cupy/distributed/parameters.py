@@ -64,7 +64,7 @@ class RankParameters(ParameterSet):
         return whole
 
     def own_part(self, whole: np.ndarray) -> np.ndarray:
-        """What this rank holds of an array over all of the network's parameters."""
+        """Return this rank's part of an array over all parameters of the network."""
         return whole[self._own] if whole.shape == (self._count,) else whole
 
     def of_all_ranks(self, value: Array) -> Array:

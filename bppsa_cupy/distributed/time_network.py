@@ -190,7 +190,7 @@ def _per_step(architecture: Architecture) -> range:
 
 
 def split_steps(steps: int, ranks: int, chunk: int) -> tuple[int, ...]:
-    """Where the steps of each rank begin, and T: equal numbers of chunks, on as many ranks as there are
+    """Return the first step of each rank, and T: equal numbers of chunks, on as many ranks as there are
     chunks."""
     chunks = -(-steps // chunk)
     holders = min(ranks, chunks)
@@ -357,7 +357,7 @@ class RankTimeScan:
 
     @property
     def description(self) -> str:
-        """What the latest call ran, and why."""
+        """Describes what the latest call ran, and why."""
         return f"chunked, {self._how}{RERAN if self._reran else ''}"
 
 

@@ -17,7 +17,7 @@ from bppsa_cupy.layers import GRU, LSTM, RNN
 
 
 class PassKind(NamedTuple):
-    """What decides which kernels a pass of a recurrent layer calls.
+    """The properties that decide which kernels a pass of a recurrent layer calls.
 
     mode        "RNN_TANH", "RNN_RELU", "GRU" or "LSTM", as PyTorch names them
     sizes       input_size, hidden_size, num_layers

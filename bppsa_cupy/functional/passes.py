@@ -475,7 +475,7 @@ def jacobians(
 
 
 def shapes_of(layer: Layer, shape: Shape) -> Shapes:
-    """Those of a pass over input of this shape. Raises ShapeError where the layer does not take it."""
+    """Return the shapes of a pass over input of this shape. Raises ShapeError if the layer rejects it."""
     batch, *sizes = taken_shape(layer, shape, None, None)
     output = batch, *layer.output_shape(tuple(sizes))
     if not isinstance(layer, Recurrent):
@@ -508,7 +508,7 @@ def taken_shape(layer: Layer, shape: Shape, lengths: Any, states: Any) -> Shape:
 
 
 def check_beside(layer: Layer, lengths: Any, states: Any) -> None:
-    """Raise ShapeError where lengths or states were given for a layer that takes none."""
+    """Raise ShapeError if lengths or states are passed to a layer that accepts none."""
     if (states is not None or lengths is not None) and not isinstance(layer, Recurrent):
         raise ShapeError(f"{layer!r} got a state or lengths: only recurrent layers accept them")
 
@@ -556,7 +556,7 @@ def enter(layer: Layer, ctx: Context, x: Array, lengths: Any, states: Any, by_ti
 
 
 def put(device: Device, result: Array, wanted: Array) -> None:
-    """Copy what a layer gave to where it is wanted, unless it was written there."""
+    """Copy the result of a layer to its target, unless it was written there."""
     if result is not wanted and not device.xp.may_share_memory(result, wanted):
         wanted[...] = result
 

@@ -22,7 +22,7 @@ Key = tuple[Hashable, str, Shape, Hashable, bool]
 
 
 class Shapes(NamedTuple):
-    """What a pass of one layer takes and gives.
+    """The shapes of the inputs and results of a pass of one layer.
 
     batch    samples
     output   shape of the output, in the caller's layout
@@ -50,7 +50,7 @@ class Slot:
 
     @property
     def place(self) -> Hashable:
-        """Where it works, and with which dtype."""
+        """The device and the dtype of the slot."""
         return self.key[:2]
 
 

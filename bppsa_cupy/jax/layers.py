@@ -250,7 +250,7 @@ _LIBRARY = Library(
 
 
 class LinearOverTime(OverTime):
-    """What functions of linear recurrences share. Under jit, grad, vmap, jvp and checkpoint."""
+    """Base class of functions of linear recurrences. jit, grad, vmap, jvp and checkpoint apply."""
 
     engine: ClassVar[type[layers.LinearRecurrent]]
     layer: layers.LinearRecurrent

@@ -21,7 +21,7 @@ DTYPES = (np.float32, np.float64)
 
 
 class Given(NamedTuple):
-    """What a forward pass is given.
+    """The inputs of a forward pass.
 
     x           (B, T, F), or (T, B, F) where the layer is not batch_first
     lengths     (B,) integers, or None
@@ -36,7 +36,7 @@ class Given(NamedTuple):
 
 
 class Results(NamedTuple):
-    """What it puts out: the output, the states after the last step, and what is kept, if it is; by name."""
+    """The results by name: the output, the states after the last step, and the arrays kept, if any."""
 
     y: Any
     states: tuple[Any, ...]
@@ -65,8 +65,10 @@ class Found(NamedTuple):
 @jax.tree_util.register_static
 @dataclass(frozen=True)
 class Wanted:
-    """What a pass is asked for beside its results: what is kept, or gradients with respect to parameters and
-    x."""
+    """Results that a pass computes on request.
+
+    They are arrays to keep, or gradients with respect to parameters and x.
+    """
 
     kept: bool = False
     parameters: bool = False
@@ -156,7 +158,7 @@ def check_sequence(layer: Recurrent, x: jax.Array) -> None:
 
 
 def as_given(layer: Recurrent, params: Mapping[str, Any], x: jax.Array, state: Any, lengths: Any) -> Given:
-    """What the pass is given, as arrays of JAX's; x has a batch. Raises ShapeError naming both sides."""
+    """Return the inputs of the pass as JAX arrays; x has a batch. Raises ShapeError naming both sides."""
     what = "a dict as init(key) makes it"
     as_instance(named(layer), "params", params, Mapping, what)  # type: ignore[type-abstract]
     taken_shape(layer, x.shape, None, None)

@@ -63,7 +63,7 @@ class DiagonalRecurrent(LinearRecurrent):
 
     @abc.abstractmethod
     def discretised(self, xp: Any, own: Mapping[str, Array]) -> Discretised:
-        """λ and γ from the layer's own parameters by name."""
+        """Return λ and γ, computed from the layer's own parameters."""
 
     @abc.abstractmethod
     def own_gradients(

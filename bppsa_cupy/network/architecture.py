@@ -203,7 +203,7 @@ class Architecture(LayerStack):
         return any(len(run.elements) > 1 for run in self.runs)
 
     def label(self, index: int) -> str:
-        """What a layer is called: "3 ReLU"."""
+        """The name of a layer: "3 ReLU"."""
         return f"{index} {type(self.layers[index]).__name__}"
 
     def chains(self) -> tuple[Chain, ...]:
@@ -220,8 +220,10 @@ class Architecture(LayerStack):
         )
 
     def vjp_multiply_adds(self) -> tuple[tuple[int | None, ...], ...]:
-        """Of each element of each chain those of its layer's VJP of one sample; None where they are its
-        entries. No pattern is made."""
+        """The multiply-adds of the layer's VJP of one sample, for each element of each chain.
+
+        None if they are the entries of the element. No pattern is made.
+        """
         return tuple(
             tuple(self.layers[k].vjp_multiply_adds(self.shapes[k]) for k in run.elements) for run in self.runs
         )
@@ -242,7 +244,7 @@ class Architecture(LayerStack):
         return {"input_shape": list(self.input_shape), "layers": self.describe_layers()}
 
     def describe_scans(self) -> dict[str, Any]:
-        """What a plan is compared by: the geometry, with the mode where the runs depend on it."""
+        """The facts that a plan must match: the geometry, and the mode if the runs depend on it."""
         mode = {"mode": "training" if self.training else "evaluation"} if self.has_modes else {}
         return {**mode, **self.describe()}
 

@@ -17,7 +17,7 @@ Spans = dict[str, tuple[slice, tuple[int, ...]]]
 
 
 def lay_out(dtype: np.dtype, shapes: Mapping[str, tuple[int, ...]]) -> tuple[Spans, int]:
-    """Where each array lies in `flat`, with its shape, by name; and the values of `flat`."""
+    """Return the position in `flat` and the shape of each array, and the number of values of `flat`."""
     step = ALIGNMENT // dtype.itemsize
     spans, end = {}, 0
     for name, shape in shapes.items():
@@ -68,7 +68,7 @@ class Layout:
         return flat[span].reshape(shape)
 
     def part_of(self, names: Sequence[str]) -> slice:
-        """Where arrays that follow each other lie in `flat`, up to the array after them."""
+        """Return the slice of `flat` that holds consecutive arrays, up to the next array."""
         order = list(self.spans)
         if not names:
             return slice(0, 0)

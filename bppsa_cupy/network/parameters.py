@@ -120,7 +120,7 @@ class ParameterSet(Mapping[str, Array]):
 
     @property
     def ranks(self) -> Any:
-        """What shares the arrays among ranks (`distributed.parameters`); None in one process."""
+        """The object that shares the arrays among ranks (`distributed.parameters`); None in one process."""
         return None
 
 

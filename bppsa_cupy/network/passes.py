@@ -260,7 +260,7 @@ def through(current: Pass, x: Array, layers: range, training: bool, random_state
 
 
 def draw(random_state: Mapping[str, int], index: int) -> tuple[int, int, int]:
-    """What the random numbers of layer `index` follow from: `Context.draw`."""
+    """Return the seed of the random numbers of layer `index`: `Context.draw`."""
     return random_state["key"], index, random_state["passes"]
 
 
@@ -282,7 +282,7 @@ def set_sequences(current: Pass, lengths: Any, states: Any) -> None:
 
 
 def checked_states(current: Pass, given: Any, what: str) -> dict[int, tuple[Array, ...]]:
-    """What was given of a state, by the layer's index, as arrays on the device."""
+    """Return the given states by layer index, as arrays on the device."""
     if given is None:
         return {}
     checked, recurrent = {}, current.architecture.recurrent

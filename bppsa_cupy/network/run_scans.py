@@ -155,5 +155,5 @@ class RunScans:
         return tuple(lines)
 
     def choose(self, batch: int) -> tuple[str, str]:
-        """The method that "auto" takes for a batch, and why."""
+        """Return the method that "auto" selects for a batch, and why."""
         return "bp", "one device runs one step at a time"

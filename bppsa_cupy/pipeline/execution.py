@@ -116,7 +116,7 @@ class StagePart:
 
 
 class Local:
-    """What the stages of one process hand to each other."""
+    """The messages between stages of one process."""
 
     def __init__(self) -> None:
         self._parcels: dict[Key, Parcel] = {}
@@ -130,7 +130,7 @@ class Local:
         self._parcels[(kind, target, *key)] = parcel
 
     def take(self, kind: int, stage: int, key: tuple[int, int], into: Callable[[], Parcel]) -> Parcel:
-        """What was put for a stage. Between ranks it fills the arrays that `into` gives, and waits."""
+        """Return the message for a stage. Between ranks it fills the arrays that `into` gives, and waits."""
         return self._parcels.pop((kind, stage, *key))
 
     def report(self, stage: int, batch: int, values: np.ndarray) -> None:
@@ -138,7 +138,7 @@ class Local:
         self._reports[stage, batch] = values
 
     def told(self, stage: int, batch: int) -> np.ndarray:
-        """What the next stage has told of a batch."""
+        """Return the message of the next stage about a batch."""
         return self._reports.pop((stage + 1, batch))
 
     def finish(self) -> None:

@@ -52,7 +52,7 @@ class Item:
 
     @property
     def input_shape(self) -> Shape:
-        """Of one sample: of a layer, or of the residual block."""
+        """Shape of one sample at the input of the layer, or of the residual block."""
         return self.stack.shapes[self.index]
 
     @property
@@ -121,7 +121,7 @@ def items_of(stack: LayerStack, cuts: Sequence[int], path: str = "", before: int
 
 @dataclass(frozen=True)
 class Boundary:
-    """What passes from one stage to the next.
+    """The tensors that pass from one stage to the next.
 
     shapes  without the batch: of the activation, and of the inputs of the residual blocks that are cut there,
             the outermost first

@@ -26,7 +26,7 @@ CYCLE, KIND, STAGE, BATCH, MICRO = range(5)
 
 @dataclass(frozen=True)
 class ScheduleKind:
-    """What schedules of one name have in common.
+    """The properties that schedules of one name share.
 
     summary   what it does, in a line
     micro     whether a batch is cut into micro-batches, whose gradients make one update
@@ -108,7 +108,7 @@ class PipelineSchedule:
 
     @property
     def cycles(self) -> int:
-        """From the first action to the last."""
+        """The number of cycles from the first action to the last."""
         return int(self.table[-1, CYCLE]) + 1 if len(self.table) else 0
 
     @cached_property

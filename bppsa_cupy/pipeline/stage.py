@@ -93,7 +93,7 @@ class Stage:
         method: str = "auto",
         training: bool = True,
     ) -> Parcel:
-        """What leaves the stage for what enters it; the pass is filled.
+        """Return the output of the stage for its input, and fill the pass.
 
         draw     what random numbers follow from: the network's key, the number of the training pass and that
                  of the micro-batch

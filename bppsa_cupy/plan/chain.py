@@ -33,7 +33,7 @@ class Element:
 
     @property
     def matrix(self) -> tuple[str, bool, int | None]:
-        """What of it a plan depends on: the pattern's digest, `shared` and `vjp_multiply_adds`."""
+        """The facts that a plan depends on: the pattern's digest, `shared` and `vjp_multiply_adds`."""
         return self.pattern.digest, self.shared, self.vjp_multiply_adds
 
     @property

@@ -14,7 +14,9 @@ def fingerprint(geometry: Mapping[str, Any]) -> str:
 
 
 def differences(planned: Mapping[str, Any], actual: Mapping[str, Any], *, holder: str = "plan") -> list[str]:
-    """What differs between the geometry in a plan, or another `holder`, and a network's, one line a field.
+    """List the differences between the geometry in a plan (or another `holder`) and a network.
+
+    Each line is about one field.
 
     E.g. "layer 0: kernel_size [5, 5] in the plan, [3, 3] in the network". Both are Sequential.describe() or
     what JSON made of it. A layer's input shape that differs after another difference follows from that one,

@@ -358,7 +358,7 @@ def number(group: h5py.Group | h5py.Dataset, name: str) -> int:
 
 
 def json_attribute(group: h5py.Group, name: str, kind: type) -> Any:
-    """What an attribute says as JSON, a list or a dict."""
+    """Return the JSON list or dict of an attribute."""
     return _parsed(text(group, name), f"{group.file.filename}: attribute {name}", kind)
 
 
@@ -368,7 +368,7 @@ def write_json(group: h5py.Group, name: str, value: Any) -> None:
 
 
 def read_json(group: h5py.Group, name: str, kind: type) -> Any:
-    """What data set `name`, a text in UTF-8, says as JSON, a list or a dict."""
+    """Return the JSON list or dict in data set `name`, a text in UTF-8."""
     stored = read_array(group, name, kinds="u", ndim=1, error=PlanError)
     return _parsed(stored.tobytes(), f"{group.file.filename}: {group.name.rstrip('/')}/{name}", kind)
 

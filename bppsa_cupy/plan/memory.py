@@ -122,7 +122,7 @@ def _place_segments(sizes: ChainSizes, live: Live, batch_size: int, itemsize: in
 
 @dataclass(frozen=True)
 class Budget:
-    """What scans are run for, on and with.
+    """The resources of scans: batch, workers and memory.
 
     batch_size      samples the buffers hold
     itemsize        bytes of a value

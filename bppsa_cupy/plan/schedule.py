@@ -123,7 +123,7 @@ class Schedule:
         return tuple(map(Step, *columns))
 
     def step(self, position: int) -> Step:
-        """One of the steps."""
+        """Return one of the steps."""
         level, begin, split, end, kind, worker = self.table[position].tolist()
         return Step(level, begin, split, end, "vjp" if self.crossed[position] else KINDS[kind], worker)
 

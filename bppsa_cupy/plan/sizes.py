@@ -235,7 +235,7 @@ class PatternSizes:
 
 
 class ProductSizes(NamedTuple):
-    """What a `Product` that is not made would have."""
+    """The sizes that a `Product` would have, without making it."""
 
     kind: str
     multiply_adds: int

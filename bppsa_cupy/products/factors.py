@@ -46,7 +46,7 @@ class Factor:
 
     @classmethod
     def of_pattern(cls, pattern: Pattern, kind: type | None = None) -> Factor:
-        """One whose values are in the pattern's order."""
+        """Make a factor whose values are in the order of the pattern."""
         return cls(pattern, kind, "csr", (pattern.indptr, pattern.indices), (pattern.nnz,), None)
 
     @property

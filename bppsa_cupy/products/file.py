@@ -79,7 +79,7 @@ def write_product_file(
 def read_product_file(
     path: str | os.PathLike[str],
 ) -> tuple[list[Factor], list[Multiplication], str, Pattern]:
-    """What `write_product_file` was given.
+    """Return the arguments of the `write_product_file` that wrote the file.
 
     Raises PlanError naming what is broken: a damaged, truncated or foreign file, another version, a map out
     of range, a product that is missing.

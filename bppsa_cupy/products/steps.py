@@ -55,7 +55,7 @@ class Step:
         batch: int,
         names: bool,
     ) -> Callable[..., None]:
-        """The call that computes the result; it takes the operands and the result if `names`."""
+        """Return the call that computes the result; it takes the operands and the result if `names`."""
         if self.index is not None:
             (source,) = operands
             width = source.shape[1] if source.ndim == 2 else 1

@@ -28,7 +28,7 @@ class StepChain:
 
     @property
     def label(self) -> str:
-        """What it is called in titles and errors: "0 GRU l0", "2 LSTM l1 backward"."""
+        """The name in titles and errors: "0 GRU l0", "2 LSTM l1 backward"."""
         return chain_label(self.records[0])
 
     @property
@@ -123,13 +123,13 @@ class StepChain:
 
 
 def chain_label(record: JacobianRecord) -> str:
-    """What the chain of a record is called."""
+    """Return the name of the chain of a record."""
     place = f"{record.layer}.{record.path}" if record.path else str(record.layer)
     return f"{place} {record.name}" + ("" if record.direction == "forward" else f" {record.direction}")
 
 
 def chain_key(record: JacobianRecord) -> tuple[int, str, str, str]:
-    """What the records of one chain have in common."""
+    """Return the key that all records of one chain share."""
     return record.layer, record.path, record.name, record.direction
 
 

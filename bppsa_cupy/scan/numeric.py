@@ -70,7 +70,7 @@ class NumericScan:
         return frozenset(step.split for step in self.schedule.steps if step.kind == "mv")
 
     def element(self, k: int, batch: int) -> Array:
-        """Where the values of element k go: (nnz,) where it is shared, else (nnz, batch)."""
+        """Return the array for the values of element k: (nnz,) if it is shared, else (nnz, batch)."""
         return self._matrix((k, k + 1), batch).values
 
     def vector(self, k: int, batch: int) -> Array:

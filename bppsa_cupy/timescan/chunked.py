@@ -55,7 +55,7 @@ def bind_reduce(
 
 @dataclass(frozen=True)
 class Elsewhere:
-    """What comes from, and goes to, the chunks of a walk that are elsewhere.
+    """The exchange with the chunks of a walk on other ranks.
 
     first    whether the walk's first chunk is here
     receive  fills the gradient after the last chunk here; None where that is the walk's last
@@ -248,6 +248,6 @@ class TimeScan:
 
     @property
     def description(self) -> str:
-        """What the latest call that is through ran, and why."""
+        """Describes what the latest finished call ran, and why."""
         how = serial.told(self._run) if self.by_chunks is None else self.by_chunks.reran
         return f"{self.choice}{how}"

@@ -45,7 +45,7 @@ SETTLING_WALKS, SETTLING_STEPS = 32, 64
 
 
 class ForwardReport(NamedTuple):
-    """What a pass by chunks came to.
+    """The outcome of a pass by chunks.
 
     converged   whether the chunks gave the states; if not, the serial pass did
     iterations  Newton's steps; the walks in which boundaries settle come on top
@@ -137,7 +137,7 @@ class ChunkedForward:
 
     @property
     def description(self) -> str:
-        """What the latest call ran."""
+        """Describes what the latest call ran."""
         converged, iterations, chunks = self.report
         if self._affine:
             again = "" if converged else "; a state was not finite: run serially"
@@ -282,7 +282,7 @@ class TimeForward:
 
     @property
     def description(self) -> str:
-        """What the latest call ran, and why."""
+        """Describes what the latest call ran, and why."""
         ran = f"serial{serial.told(self._call)}" if self._chunked is None else self._chunked.description
         return f"{ran} ({self._reason})"
 

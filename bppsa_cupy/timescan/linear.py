@@ -32,8 +32,10 @@ def no_state(device: Device, shape: tuple[int, ...], dtype: np.dtype) -> Array:
 
 @dataclass
 class Known:
-    """What a device remembers of scans of one kind: how "forward" and "backward" go, and the launches of
-    walks, by name and scalars."""
+    """The choices that a device remembers for scans of one kind.
+
+    They are the methods of "forward" and "backward", and the launches of walks, by name and scalars.
+    """
 
     choices: dict[str, Choice] = field(default_factory=dict)
     launches: dict[tuple[str, tuple[int, ...]], Callable[..., None]] = field(default_factory=dict)

@@ -152,7 +152,7 @@ def check_shared(device: Device, size: WalkSize) -> None:
 
 
 def told(launch: Launch) -> str:
-    """What a description of a serial pass says of its launches."""
+    """Return the text about the launches in the description of a serial pass."""
     if isinstance(launch, Together):
         return f", {launch.way}" if launch.way else told(launch.launch)
     return ", a launch a step" if isinstance(launch, BySteps) else ""
