@@ -92,7 +92,7 @@ class Saved:
 
     @property
     def backward_ways(self) -> tuple[str, ...]:
-        """How its latest backward pass ran, as `forward_ways`; empty before `vjp`."""
+        """How the latest backward pass ran, in the form of `forward_ways`; empty before `vjp`."""
         ctx = self.context
         return ctx.backward_ways if isinstance(ctx, RecurrentContext) else ()
 

@@ -72,7 +72,7 @@ class MaxPool2d(Pool2d):
     kernel_size : int or tuple of int
         Size of a window.
     stride : int or tuple of int, optional
-        Default: `kernel_size`.
+        Distance between windows. By default `kernel_size`.
     padding : int or tuple of int, default: 0
         Padded positions on each side. They are never the maximum.
     dilation : int or tuple of int, default: 1
@@ -124,7 +124,7 @@ class AvgPool2d(Pool2d):
     kernel_size : int or tuple of int
         Size of a window.
     stride : int or tuple of int, optional
-        Default: `kernel_size`.
+        Distance between windows. By default `kernel_size`.
     padding : int or tuple of int, default: 0
         Rows and columns of zeros on each side.
     ceil_mode : bool, default: False

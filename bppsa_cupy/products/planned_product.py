@@ -67,7 +67,7 @@ class PlannedProduct:
     out_format : {"csr", "csc", "bsr"}
         The order of the values of the product.
     multiplications : tuple
-        The products of two factors, in order. The last one gives the product.
+        The products of two factors, in order. The last one computes the product.
     multiply_adds : int
         Number of multiply-adds per sample.
 

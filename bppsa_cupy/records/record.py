@@ -109,7 +109,7 @@ class JacobianRecord:
 
     @property
     def label(self) -> str:
-        """The name in tables and errors, as "3 Conv2d", "4.body.0 Conv2d" or "0 RNN step 7"."""
+        """The name in tables and errors, such as "3 Conv2d", "4.body.0 Conv2d" or "0 RNN step 7"."""
         step = f" step {self.step}" if self.step else ""
         direction = "" if self.direction == "forward" else f" {self.direction}"
         place = f"{self.layer}.{self.path}" if self.path else str(self.layer)

@@ -154,9 +154,9 @@ def linear_scan_backward(
 
     Notes
     -----
-    g_t = gradient_t + conj(a_{t+1}) g_{t+1} is the gradient with respect to b_t. It gives g_t conj(h_{t-1})
-    for a_t, summed where a is shared, and conj(a_1) g_1 for h0. Complex gradients follow PyTorch: twice the
-    derivative with respect to the conjugate.
+    g_t = gradient_t + conj(a_{t+1}) g_{t+1} is the gradient with respect to b_t. The gradients are
+    g_t conj(h_{t-1}) for a_t, summed where a is shared, and conj(a_1) g_1 for h0. Complex gradients follow
+    PyTorch: twice the derivative with respect to the conjugate.
 
     Examples
     --------

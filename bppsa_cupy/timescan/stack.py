@@ -286,7 +286,7 @@ class Stack:
                 launch()
 
     def kept(self) -> dict[str, Array]:
-        """What the way back reads of the latest `forward`, by the names of `kept_shapes`."""
+        """The arrays of the latest `forward` that the backward pass reads, by the names of `kept_shapes`."""
         arrays = {}
         for d in self.directions:
             arrays[f"state_{d.name}"], arrays[f"gates_{d.name}"] = d.walk.state, d.walk.gates

@@ -44,7 +44,7 @@ def cross_entropy(
         Number of labels to average over, if the scores are a part of a batch. Default: the labels that are
         not ignored.
     device : Device, optional
-        Default: the device of the scores.
+        By default the device of the scores.
 
     Returns
     -------
