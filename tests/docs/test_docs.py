@@ -149,7 +149,7 @@ def test_the_operator_of_the_guide_passes_the_tests(tmp_path):
             "from bppsa_cupy.layers.residual",
             "from bppsa_cupy.layers.softsign import Softsign\n",
         ),
-        ("bppsa_cupy/layers/__init__.py", '    "SiLU",', '    "Softsign",\n'),
+        ("bppsa_cupy/layers/__init__.py", '"SiLU",', '"Softsign", '),
         (cases, '    same("Sigmoid"', '    same("Softsign", bp.Softsign, (4, 9), 1),\n'),
         ("tests/support/kernel_cases.py", '"relu_fill"', '"softsign_fill", '),
     ):
