@@ -36,7 +36,7 @@ DAMAGES = [
     (lambda f, g: g.attrs.update(shape=(4, 3)), "0 to 2"),
     (lambda f, g: g.attrs.update(geometry="[]"), "JSON"),
     (lambda f, g: g.__delitem__("data"), "data"),
-    (lambda f, g: replace(g, "data", np.zeros((3, 2))), "pattern"),
+    (lambda f, g: replace(g, "data", np.zeros((3, 2))), "(3, 2)"),
     (lambda f, g: replace(g, "data", np.zeros((4, 2), "f2")), "float16"),
     (lambda f, g: replace(g, "indptr", np.array([0, 2, 1, 3, 4])), "indptr"),
     (lambda f, g: replace(g, "indices", np.array([0, 1, 2, -1])), "0 to 3"),
