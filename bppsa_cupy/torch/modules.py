@@ -393,8 +393,8 @@ def with_resets(
     states  before the first step, (num_layers D, B, H) each; without any they are zeros
     resets  (T, B) bool
 
-    One more step stands before each marked one, but for the first, whose gates make the state 0. Its
-    gradients are exact zeros.
+    An extra step precedes every marked step except the first of a sequence. Its gates make the state 0, so
+    its gradients are exact zeros.
     """
     steps, batch = resets.shape
     mode, clearing = resetting_mode_of(module.mode)
@@ -412,9 +412,11 @@ def with_resets(
         outputs = []
         for direction in range(directions):
             row = layer * directions + direction
-            weight_ih, weight_hh, *rest = parameters[row * each : (row + 1) * each]
-            bias_ih = rest.pop(0) if module.bias else None
-            gates = torch.nn.functional.linear(x, weight_ih, bias_ih).flatten(0, 1)
+            own = slice(row * each, (row + 1) * each)
+            pairs = list(zip(module._flat_weights_names[own], parameters[own], strict=True))
+            of_input = [parameter for name, parameter in pairs if "_ih" in name]  # weight, and bias if any
+            rest = [parameter for name, parameter in pairs if "_ih" not in name]
+            gates = torch.nn.functional.linear(x, *of_input).flatten(0, 1)
             more = len(clearing) * hidden - gates.shape[1]
             if more:  # the gate that keeps states, or not
                 gates = torch.cat([gates, gates.new_ones(len(gates), more)], 1)
@@ -428,7 +430,7 @@ def with_resets(
             y, *last = run(
                 (mode, gates.shape[1], hidden, 1, module.bias, False, False),
                 spread.unflatten(0, (longest, batch)), lengths, [state[None] for state in initial],
-                [weight_hh, *rest],
+                rest,
             )  # fmt: skip
             outputs.append(y.flatten(0, 1).index_select(0, places).unflatten(0, (steps, batch)))
             after.append(tuple(last))
