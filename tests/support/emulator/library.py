@@ -42,6 +42,7 @@ class Library:
     def __init__(self, name: str, path: Path, architecture: Architecture) -> None:
         self.name, self.architecture = name, architecture
         self.opted_in = SHARED_BYTES
+        self.counts_sectors = False
         self._path = path
         self._handle = handle = ctypes.CDLL(str(path))
         self._launch = handle.emulator_launch
@@ -62,6 +63,7 @@ class Library:
 
     def count_sectors(self, counts: bool = True) -> None:
         """Whether sectors of accesses are counted from here on, where the library finds races."""
+        self.counts_sectors = counts
         self._handle.emulator_count_sectors(int(counts))
 
     def turn(self, array: str, batch: int, width: int) -> None:
@@ -69,7 +71,7 @@ class Library:
         self._handle.emulator_turn(array.encode(), ctypes.c_size_t(batch), ctypes.c_size_t(width))
 
     def sectors(self, array: str) -> tuple[int, int]:
-        """Writes of warps to an array since `count_sectors`, and the 32-byte sectors that they took."""
+        """Accesses of warps to an array since `count_sectors`, and the 32-byte sectors that they took."""
         counted = (ctypes.c_uint64 * 2)()
         self._handle.emulator_sectors(array.encode(), counted)
         return counted[0], counted[1]
