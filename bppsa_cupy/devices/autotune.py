@@ -34,15 +34,13 @@ def rounded(count: int) -> int:
 class Choices:
     """The choices of one device, by the keys of the work.
 
-    used     that this process has made: they change bits, so a checkpoint holds them
-    adopted  those of a checkpoint or of rank 0, which come before all others
-    leads    whether this process measures: over ranks, rank 0 does, and the others take its choices
+    used   that this process has made or adopted: they change bits, so a checkpoint holds them
+    leads  whether this process measures: over ranks, rank 0 does, and the others take its choices
     """
 
     def __init__(self, device: Any) -> None:
         self._device = device
         self.used: dict[str, str] = {}
-        self.adopted: dict[str, str] = {}
         self.leads = True
         #: Goes up where choices that were made may be others now.
         self.version = 0
@@ -57,9 +55,7 @@ class Choices:
         device = self._device
         if not device.tunes or len(ways) < 2:
             return default
-        known = self.used.get(key, self.adopted.get(key, ""))
-        if known in ways:
-            self.used[key] = known
+        if (known := self.used.get(key, "")) in ways:
             return known
         if os.environ.get("BPPSA_AUTOTUNE", "on") == "off":
             self.used[key] = default
@@ -81,14 +77,13 @@ class Choices:
     def settle(self, key: str, choose: Callable[[], str]) -> str:
         """A choice by a formula, or that of a checkpoint, whose constants may have been others."""
         if key not in self.used:
-            self.used[key] = self.adopted.get(key) or choose()
+            self.used[key] = choose()
         return self.used[key]
 
     def adopt(self, choices: Mapping[str, Any]) -> None:
         """Take these choices, of a checkpoint or of rank 0, before any other."""
         if any(self.used.get(key) != way for key, way in choices.items()):
             self.version += 1
-        self.adopted.update(choices)
         self.used.update(choices)
 
     def _measured(self, ways: Mapping[str, Way], default: str) -> str:

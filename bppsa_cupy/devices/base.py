@@ -8,6 +8,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 from types import TracebackType
 from typing import Any, TypeVar
 
@@ -25,6 +26,7 @@ from bppsa_cupy.raw_kernels.kernel import (
     VARIANTS,
     Kernel,
     LaunchShape,
+    Parameter,
     Variant,
 )
 
@@ -64,6 +66,10 @@ class RefusedError(DeviceError):
 
 class CaptureError(DeviceError):
     """Work that a graph cannot hold."""
+
+
+class HostWaitError(CaptureError):
+    """Work that a graph cannot hold because the host waits for a result, as a Newton iteration does."""
 
 
 class Device(abc.ABC):
@@ -263,7 +269,8 @@ class Device(abc.ABC):
         variant, shape, checked = self._check_launch(kernel, arguments)
         if 0 in shape.grid:
             return Bound(kernel, (), _nothing, Counter())
-        return Bound(kernel, checked, self._prepare(kernel, variant, shape, checked), self.launched)
+        run, passed = self._prepare(kernel, variant, shape), self._as_passed(kernel.parameters, checked)
+        return Bound(kernel, checked, partial(run, *passed), self.launched)
 
     def bind_open(self, kernel: Kernel, names: Sequence[str], *arguments: Any) -> Callable[..., None]:
         """As `bind`, but the call takes the arrays of the parameters of these names, in that order, and
@@ -274,21 +281,18 @@ class Device(abc.ABC):
             return _nothing
         order = [parameter.name for parameter in kernel.parameters]
         places = [order.index(name) for name in names]
+        run, passed = self._prepare(kernel, variant, shape), self._as_passed(kernel.parameters, checked)
         for place in places:
-            checked[place] = None
-        return self._prepare_open(kernel, variant, shape, checked, places)
-
-    def _prepare_open(
-        self, kernel: Kernel, variant: Variant, shape: LaunchShape, arguments: list[Any], places: list[int]
-    ) -> Callable[..., None]:
-        """The launch of checked arguments, counted, which takes the arrays that belong in some places."""
+            passed[place] = None
+        parameters = [kernel.parameters[place] for place in places]
+        launched, name = self.launched, kernel.name
 
         def call(*arrays: Array) -> None:
-            given = arguments.copy()
-            for place, array in zip(places, arrays, strict=True):
-                given[place] = array
-            self.launched[kernel.name] += 1
-            self._prepare(kernel, variant, shape, given)()
+            every = passed.copy()
+            for place, array in zip(places, self._as_passed(parameters, arrays), strict=True):
+                every[place] = array
+            launched[name] += 1
+            run(*every)
 
         return call
 
@@ -327,8 +331,26 @@ class Device(abc.ABC):
         return variant, shape, checked
 
     def _check_anew(self, kernel: Kernel, arguments: list[Any]) -> tuple[Variant, LaunchShape, list[Any]]:
-        types, checked = self._check(kernel, arguments)
-        scalars = {p.name: v for p, v in zip(kernel.parameters, checked, strict=True) if p.role == "scalar"}
+        if len(arguments) != len(kernel.parameters):
+            raise ShapeError(f"{kernel.name} got {len(arguments)} arguments: pass {len(kernel.parameters)}")
+        taken = dict(DTYPES)
+        for parameter, value in zip(kernel.parameters, arguments, strict=True):
+            if parameter.role == "scalar":
+                continue
+            if not value.flags.c_contiguous:
+                raise ShapeError(f"{kernel.name}: {parameter.name} is not C-contiguous: copy it first")
+            dtype, expected = value.dtype, taken[parameter.type]
+            if dtype not in expected:
+                raise ShapeError(
+                    f"{kernel.name}: {parameter.name} is {dtype}: pass {' or '.join(map(str, expected))}"
+                )
+            taken[parameter.type] = (dtype,)
+        types = VARIANT_OF[taken["real"][0], taken["index"][0]]
+        checked, scalars = list(arguments), {}
+        for place, parameter in enumerate(kernel.parameters):
+            if parameter.role == "scalar":
+                kind = SCALAR_TYPES[parameter.type] or taken["real"][0].type
+                checked[place] = scalars[parameter.name] = kind(arguments[place])
         of_launch = self.facts_of_launch(scalars, types.itemsize)
         variant, shape = kernel.variant_for(types, of_launch), kernel.launch(of_launch)
         if 0 not in shape.grid:
@@ -389,30 +411,12 @@ class Device(abc.ABC):
         """How many products can be worked on at once: threads of the host, multiprocessors of a GPU."""
 
     @abc.abstractmethod
-    def _prepare(self, kernel: Kernel, variant: Variant, shape: LaunchShape, arguments: list[Any]) -> Launch:
-        """The bare launch of checked arguments."""
+    def _prepare(self, kernel: Kernel, variant: Variant, shape: LaunchShape) -> Callable[..., None]:
+        """A kernel's launch, on arguments as `_as_passed` returns them."""
 
-    def _check(self, kernel: Kernel, arguments: list[Any]) -> tuple[Variant, list[Any]]:
-        if len(arguments) != len(kernel.parameters):
-            raise ShapeError(f"{kernel.name} got {len(arguments)} arguments: pass {len(kernel.parameters)}")
-        taken = dict(DTYPES)
-        for parameter, value in zip(kernel.parameters, arguments, strict=True):
-            if parameter.role == "scalar":
-                continue
-            if not value.flags.c_contiguous:
-                raise ShapeError(f"{kernel.name}: {parameter.name} is not C-contiguous: copy it first")
-            dtype, expected = value.dtype, taken[parameter.type]
-            if dtype not in expected:
-                raise ShapeError(
-                    f"{kernel.name}: {parameter.name} is {dtype}: pass {' or '.join(map(str, expected))}"
-                )
-            taken[parameter.type] = (dtype,)
-        real, index = taken["real"][0], taken["index"][0]
-        checked = [
-            (SCALAR_TYPES[parameter.type] or real.type)(value) if parameter.role == "scalar" else value
-            for parameter, value in zip(kernel.parameters, arguments, strict=True)
-        ]
-        return VARIANT_OF[real, index], checked
+    def _as_passed(self, parameters: Sequence[Parameter], values: Sequence[Any]) -> list[Any]:
+        """Checked arguments in the form in which a kernel takes them."""
+        return list(values)
 
     def __repr__(self) -> str:
         return f"<device {self.name}>"

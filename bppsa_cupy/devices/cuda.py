@@ -5,10 +5,11 @@ from __future__ import annotations
 import ctypes
 import math
 import sys
+import threading
 import warnings
 from collections import Counter, deque
-from collections.abc import Callable, Hashable, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, suppress
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from functools import cache
 from importlib import import_module
 from types import ModuleType
@@ -17,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from bppsa_cupy.conversion import check_array, from_dlpack, is_on_gpu, without_gradient
-from bppsa_cupy.devices.base import KEPT, CaptureError, Device, Graphs, Launch, RefusedError, T
+from bppsa_cupy.devices.base import KEPT, CaptureError, Device, Graphs, HostWaitError, Launch, RefusedError, T
 from bppsa_cupy.devices.cubins import TooOldError, check_architecture, machine_code
 from bppsa_cupy.devices.order import branches, predecessors
 from bppsa_cupy.errors import DeviceError, reason_of
@@ -81,15 +82,10 @@ class CudaDevice(Device):
     def __init__(self) -> None:
         super().__init__()
         self.xp = import_cupy()
-        self._attributes: dict[int, Mapping[str, int]] = {}
         #: Pinned memory that copies may still write, each with the event after its copy.
         self._copies: deque[tuple[Any, np.ndarray]] = deque()
         self._slots: list[np.ndarray] = []
-        #: Arguments of the launches that a capture has recorded; None without a capture.
-        self._recorded: list[Any] | None = None
-        #: Memory for cuBLAS in the capture that is going on.
-        self._workspace: Any = None
-        self._side: SideStream | None = None
+        self._capture = Capture()
 
     @property
     def capturing(self) -> bool:
@@ -99,8 +95,7 @@ class CudaDevice(Device):
 
     @property
     def side(self) -> Any:
-        # Other threads may work outside of the capture.
-        return self._side if self._side is not None and self.capturing else None
+        return self._capture.side
 
     def follow(self, stream: Any) -> Any:
         current = self.xp.cuda.get_current_stream()
@@ -130,11 +125,11 @@ class CudaDevice(Device):
             sum_before.ctypes.data, out.data.ptr, _apart(out, 0),
         )  # fmt: skip
         workspace = 0
-        if self._recorded is not None:
+        if self._capture.held is not None:
             # A captured product has a workspace of its graph, so that graphs on two streams share none.
-            if self._workspace is None:
-                self._workspace = self.xp.cuda.alloc(WORKSPACE)
-            workspace = self._workspace.ptr
+            if self._capture.workspace is None:
+                self._capture.workspace = self.xp.cuda.alloc(WORKSPACE)
+            workspace = self._capture.workspace.ptr
         call_gemm(self.xp, real.name, arguments, workspace, self.precision)
 
     def asarray(self, array: Any, dtype: Any = None) -> Any:
@@ -157,6 +152,8 @@ class CudaDevice(Device):
             return self.xp.ascontiguousarray(self.xp.asarray(array, dtype=dtype)).reshape(array.shape)
 
     def to_host(self, array: Any) -> np.ndarray:
+        if self.capturing:
+            raise HostWaitError("the host waits for a result, which a captured graph cannot do")
         with self.naming_memory:
             return self.xp.asnumpy(array)
 
@@ -165,9 +162,10 @@ class CudaDevice(Device):
             raise CaptureError("a captured graph cannot fetch an array: fetch it after the launch")
         while self._copies and self._copies[0][0].done:
             self._copies.popleft()
+        copy = self.pinned(array.shape, array.dtype)
         with self.naming_memory:
-            copy = self.pinned(array.shape, array.dtype)
-            copied = self.download(array, copy)
+            array.get(out=copy, blocking=False)
+            copied = self.mark()
         self._copies.append((copied, copy))  # the caller may drop it while the copy runs
 
         def wait() -> np.ndarray:
@@ -179,8 +177,7 @@ class CudaDevice(Device):
     def mirror(self, array: Any) -> tuple[np.ndarray, Launch]:
         # A graph may still write a mirror that was dropped: these few bytes are never taken for others.
         if not self._slots:
-            with self.naming_memory:
-                self._slots = list(self.pinned((MIRRORS, 1), np.uint64))
+            self._slots = list(self.pinned((MIRRORS, 1), np.uint64))
         host = self._slots.pop().view(array.dtype)[: array.size].reshape(array.shape)
         host[...] = 0
         runtime, size = self.xp.cuda.runtime, array.nbytes
@@ -195,13 +192,9 @@ class CudaDevice(Device):
     def pinned(self, shape: tuple[int, ...], dtype: Any) -> np.ndarray:
         """An uninitialised array of the host that copies from and to the GPU need not wait for."""
         size = math.prod(shape)
-        memory = self.xp.cuda.alloc_pinned_memory(max(size * np.dtype(dtype).itemsize, 1))
+        with self.naming_memory:
+            memory = self.xp.cuda.alloc_pinned_memory(max(size * np.dtype(dtype).itemsize, 1))
         return np.frombuffer(memory, dtype, size).reshape(shape)
-
-    def download(self, array: Any, host: np.ndarray) -> Any:
-        """Start copying `array` into `host`, which is pinned; the event after the copy."""
-        array.get(out=host, blocking=False)
-        return self.mark()
 
     def mark(self) -> Any:
         """An event after the current stream's work so far."""
@@ -225,10 +218,7 @@ class CudaDevice(Device):
 
     def _attribute(self, name: str) -> int:
         """Of the current GPU, whose attributes are asked for once: the driver takes long to tell all."""
-        gpu = self.xp.cuda.Device()
-        if gpu.id not in self._attributes:
-            self._attributes[gpu.id] = gpu.attributes
-        return int(self._attributes[gpu.id][name])
+        return int(self.remember("attributes", lambda: self.xp.cuda.Device().attributes)[name])
 
     @property
     def shared_bytes(self) -> int:  # type: ignore[override]  # of the current GPU
@@ -250,12 +240,11 @@ class CudaDevice(Device):
     def synchronize(self) -> None:
         self.xp.cuda.get_current_stream().synchronize()
 
-    def on_stream(self, number: int, stream: int) -> AbstractContextManager[Any]:
+    @contextmanager
+    def on_stream(self, number: int, stream: int) -> Iterator[None]:
         """Work on the GPU of this number, on a stream of another library's, by its address."""
-        cuda, both = self.xp.cuda, ExitStack()
-        both.enter_context(cuda.Device(number))
-        both.enter_context(stream_at(cuda, stream))
-        return both
+        with self.xp.cuda.Device(number), stream_at(self.xp.cuda, stream):
+            yield
 
     def use(self, number: int) -> None:
         """Make the GPU of this number the current one, counted round where there are fewer."""
@@ -272,10 +261,13 @@ class CudaDevice(Device):
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # of a missing library, which is the DeviceError below
                 nccl = import_module("cupy.cuda.nccl")  # which cupy itself does not load
+            if not nccl.available:
+                raise ImportError("cupy.cuda.nccl is not available")
         except ImportError as error:
-            raise _no_nccl(error) from error
-        if not nccl.available:
-            raise _no_nccl("cupy.cuda.nccl is not available")
+            raise DeviceError(
+                f"CuPy finds no NCCL ({error}): install nvidia-nccl-cu12 (nvidia-nccl-cu13 for cuda13x), or "
+                "take transport='host'"
+            ) from error
         return nccl
 
     def timestamp(self) -> Any:
@@ -295,8 +287,19 @@ class CudaDevice(Device):
         independent ones run side by side. Kernels and addresses are those of the bound launches, so a replay
         is one launch on the host. A single launch needs no graph.
         """
-        one_by_one = super().sequence(launches)
-        return _Graph(self, launches, one_by_one) if len(launches) > 1 else one_by_one
+        one_by_one, branches = super().sequence(launches), Branches(self, launches)
+        graphs: Graphs = {}
+
+        def run() -> None:
+            (branches.launch if self.capturing and graphs else one_by_one)()
+
+        def replay() -> None:
+            if self.capturing:
+                run()
+            else:
+                self.replay(graphs, None, "a sequence of launches", run)
+
+        return replay if len(launches) > 1 else one_by_one
 
     def repeat(self, kept: Graphs, name: Hashable, arrays: Sequence[Any], run: Launch) -> None:
         """Call `run`, from the second call on as one launch of a CUDA graph.
@@ -304,37 +307,44 @@ class CudaDevice(Device):
         A graph is used where the first call made few launches and the driver can capture them."""
         if self.capturing:
             run()
-            return
-        key = (name, *[(array.data.ptr, array.shape, array.strides) for array in arrays])
-        found = kept.get(key)
-        if found is None:
+        else:
+            key = (name, *[(array.data.ptr, array.shape, array.strides) for array in arrays])
+            self.replay(kept, key, name, run, MOST_LAUNCHES)
+
+    def replay(
+        self, kept: Graphs, key: Hashable, name: Hashable, run: Launch, most: float = math.inf, **options: Any
+    ) -> str:
+        """Call `run` the first time, and later launch a graph of it, which the second call captures.
+
+        kept     the graphs of earlier calls by `key`, or the reasons why there are none
+        most     launches that a graph may have
+        options  of `capture`
+
+        Returns "", or why no graph was launched.
+        """
+        graph = kept.get(key)
+        if graph is None:
             before = self.launched.total()
-            run()  # compiles and loads
+            run()
             if len(kept) >= MOST_GRAPHS:
                 del kept[next(iter(kept))]
-            kept[key] = _run_once if self.launched.total() - before <= MOST_LAUNCHES else _run_plainly
-        elif found is _run_plainly:
+            kept[key] = FIRST if self.launched.total() - before <= most else "it makes many launches"
+            return FIRST
+        if graph == FIRST:
+            try:
+                with self.naming_memory:
+                    graph = kept[key] = self.capture(run, **options)
+            except Exception as error:
+                if isinstance(error, DeviceError) and not isinstance(error, CaptureError):
+                    raise
+                graph = kept[key] = f"the capture failed ({reason_of(error)})"
+                if not isinstance(error, HostWaitError):
+                    warnings.warn(f"{name} runs launch by launch: {graph}", RuntimeWarning, stacklevel=4)
+        if isinstance(graph, str):
             run()
-        else:
-            if found is _run_once:
-                found = kept[key] = self._captured(name, run)
-            found(self)
-            if found is _run_plainly:
-                run()
-
-    def _captured(self, name: Hashable, run: Launch) -> Callable[[CudaDevice], None]:
-        """A graph of what `run` launches, arrays of its own included; `_run_plainly` where that cannot be."""
-        try:
-            with self.naming_memory:
-                return self.capture(run)
-        except Exception as error:
-            if isinstance(error, DeviceError) and not isinstance(error, CaptureError):
-                raise
-            warnings.warn(
-                f"{name} runs launch by launch, its capture failed ({reason_of(error)})", RuntimeWarning,
-                stacklevel=3,
-            )  # fmt: skip
-            return _run_plainly
+            return graph
+        graph(self)
+        return ""
 
     def new_pool(self) -> Any:
         """A pool for the memory of arrays that captures make. Graphs that never run at once may share one."""
@@ -349,10 +359,9 @@ class CudaDevice(Device):
                     run beside the former on a second stream
         """
         cuda, pool = self.xp.cuda, self.new_pool() if pool is None else pool
-        stream, before, outer = cuda.Stream(non_blocking=True), self.launched.copy(), self._recorded
-        recorded: list[Any] = []
-        self._recorded, self._workspace = recorded, None
-        self._side = side = SideStream(cuda, recorded) if whole_step else None
+        stream, before, state = cuda.Stream(non_blocking=True), self.launched.copy(), self._capture
+        state.held = held = [pool]
+        state.side = side = SideStream(cuda, held) if whole_step else None
         with stream, cuda.using_allocator(pool.malloc):
             # "Relaxed", CuPy's default: the pool may call cudaMalloc, and so may other threads.
             stream.begin_capture()
@@ -365,60 +374,50 @@ class CudaDevice(Device):
                     stream.end_capture()
                 raise
             else:
-                return Replay(stream.end_capture(), (pool, recorded, self._workspace), self.launched - before)
+                return Replay(stream.end_capture(), [*held, state.workspace], self.launched - before)
             finally:
-                self._recorded, self._workspace, self._side = outer, None, None
+                state.held = state.workspace = state.side = None
                 self.launched.clear()
                 self.launched.update(before)
 
-    def _prepare(self, kernel: Kernel, variant: Variant, shape: LaunchShape, arguments: list[Any]) -> Launch:
+    def _prepare(self, kernel: Kernel, variant: Variant, shape: LaunchShape) -> Callable[..., None]:
         if variant.layout.cluster == 1 and not kernel.cooperative:
-            return self._launch_of(kernel, variant, shape, arguments)
-        refused = self.xp.cuda.driver.CUDADriverError
+            return self._load(kernel, variant, shape)
+        with self._naming_refusal(kernel):
+            launch = self._load(kernel, variant, shape)
 
-        def refusal(error: Exception) -> RefusedError:
-            return RefusedError(f"{self.name}: {kernel.name}: {reason_of(error)}")
-
-        try:
-            launch = self._launch_of(kernel, variant, shape, arguments)
-        except refused as error:
-            raise refusal(error) from error
-
-        def launch_together() -> None:
-            try:
-                launch()
-            except refused as error:
-                raise refusal(error) from error
+        def launch_together(*arguments: Any) -> None:
+            with self._naming_refusal(kernel):
+                launch(*arguments)
 
         return launch_together
 
-    def _launch_of(
-        self, kernel: Kernel, variant: Variant, shape: LaunchShape, arguments: list[Any]
-    ) -> Launch:
-        function = self._load(kernel, variant, shape)
+    @contextmanager
+    def _naming_refusal(self, kernel: Kernel) -> Iterator[None]:
+        """A block in which an error of the driver becomes RefusedError."""
+        try:
+            yield
+        except self.xp.cuda.driver.CUDADriverError as error:
+            raise RefusedError(f"{self.name}: {kernel.name}: {reason_of(error)}") from error
+
+    def _load(self, kernel: Kernel, variant: Variant, shape: LaunchShape) -> Callable[..., None]:
+        """A kernel's launch, whose code lies on this GPU from now on, and not from the first launch."""
         grid, block, shared_bytes = shape
-        packed = tuple(arguments)
-
-        def launch() -> None:
-            function(grid, block, packed, shared_mem=shared_bytes)
-            if self._recorded is not None:
-                self._recorded.append(packed)
-
-        return launch
-
-    def _load(self, kernel: Kernel, variant: Variant, shape: LaunchShape) -> Any:
-        """A kernel's function, whose code lies on this GPU from now on, and not from the first launch."""
         with self.naming_memory:
             function = _function(self.xp, kernel, variant, self.xp.cuda.Device().compute_capability)
             loaded = function.kernel
-        shared_bytes = shape.shared_bytes
-        if (
-            shared_bytes and shared_bytes > function.max_dynamic_shared_size_bytes
-        ):  # 48 KiB unless a kernel opts in to more
+        # 48 KiB unless a kernel opts in to more
+        if shared_bytes and shared_bytes > function.max_dynamic_shared_size_bytes:
             function.max_dynamic_shared_size_bytes = shared_bytes
         if variant.layout.cluster > PORTABLE_CLUSTER:
             self.xp.cuda.driver.funcSetAttribute(loaded.ptr, NON_PORTABLE_CLUSTERS, 1)
-        return function
+
+        def launch(*arguments: Any) -> None:
+            function(grid, block, arguments, shared_mem=shared_bytes)
+            if self._capture.held is not None:
+                self._capture.held.append(arguments)
+
+        return launch
 
 
 # ---- cuBLAS, which CuPy refuses to call while a stream is captured ----
@@ -519,20 +518,27 @@ def stream_at(cuda: Any, address: int) -> Any:
 
 #: cudaMemcpyDeviceToHost.
 TO_HOST = 2
-#: Numbers that share a piece of pinned memory, and are copied to the host by graphs.
+#: Numbers that share a piece of pinned memory, which captures of others forbid to take.
 MIRRORS = 512
 #: Branches of a graph: kernels that one GPU runs at once, at the most.
 MOST_BRANCHES = 128
 #: Of work that is repeated: launches that are worth a graph of their own, and graphs that are kept of it.
 MOST_LAUNCHES, MOST_GRAPHS = 64, 16
+#: Stands for the graph of work that was made once.
+FIRST = "the first call, which loads kernels"
 
 
-def _run_once(device: CudaDevice) -> None:
-    """Stands for work that was made once and has no graph yet."""
+class Capture(threading.local):
+    """The capture that the current thread makes.
 
+    held       what lives as long as the graph, such as the arguments of its launches; None without a capture
+    workspace  the memory of cuBLAS in the graph
+    side       the second stream of a training step
+    """
 
-def _run_plainly(device: CudaDevice) -> None:
-    """Stands for work that goes into no graph."""
+    held: list[Any] | None = None
+    workspace: Any = None
+    side: SideStream | None = None
 
 
 class Replay:
@@ -581,32 +587,16 @@ class SideStream:
         self._held.append(event)
 
 
-class _Graph:
-    """Bound launches that are captured into a CUDA graph and replayed."""
+class Branches:
+    """Bound launches for a capture, each on the stream of its branch: independent ones run side by side."""
 
-    def __init__(self, device: CudaDevice, launches: Sequence[Launch], run_all: Launch) -> None:
-        self._device, self._launches, self._run_all = device, launches, run_all
-        self._graph: Replay | None = None
-        self._loaded = False
+    def __init__(self, device: CudaDevice, launches: Sequence[Launch]) -> None:
+        self._device, self._launches = device, launches
         #: Streams and events of a capture, which has to end before they go.
         self._used: tuple[list[Any], list[Any]] = [], []
 
-    def __call__(self) -> None:
-        with self._device.naming_memory:
-            if not self._loaded:
-                self._run_all()
-                self._loaded = True
-            elif self._device.capturing:
-                self._record()
-            else:
-                if self._graph is None:
-                    # After a failure the next call tries again.
-                    self._graph = self._device.capture(self._record)
-                self._graph(self._device)
-
-    def _record(self) -> None:
-        """Launch all into the capture of the current stream, each on the stream of its branch, with an event
-        after it; the last event is that of the start."""
+    def launch(self) -> None:
+        """Launch all, with an event after each; the last event is that of the start."""
         cuda = self._device.xp.cuda
         waits = predecessors(self._launches, self._device.address)
         branch = branches(waits, MOST_BRANCHES)
@@ -626,13 +616,6 @@ class _Graph:
         last = {own: events[number] for number, own in enumerate(branch)}
         for own in range(1, len(streams)):
             streams[0].wait_event(last[own])
-
-
-def _no_nccl(reason: object) -> DeviceError:
-    return DeviceError(
-        f"CuPy finds no NCCL ({reason}): install nvidia-nccl-cu12 (nvidia-nccl-cu13 for cuda13x), or take "
-        "transport='host'"
-    )
 
 
 @cache

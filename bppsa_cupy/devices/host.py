@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
-from functools import partial
 from importlib import import_module
 from typing import Any
 
@@ -14,9 +13,9 @@ import numpy as np
 import threadpoolctl
 
 from bppsa_cupy.conversion import check_array, from_dlpack, without_gradient
-from bppsa_cupy.devices.base import KEPT, Device, Launch
+from bppsa_cupy.devices.base import KEPT, Device
 from bppsa_cupy.errors import DeviceError
-from bppsa_cupy.raw_kernels.kernel import Kernel, LaunchShape, Variant
+from bppsa_cupy.raw_kernels.kernel import Kernel, LaunchShape, Parameter, Variant
 from bppsa_cupy.system.memory import free_host_memory
 
 # How Numba's OpenMP threads wait for one another, unless the environment says otherwise. By default they spin
@@ -112,38 +111,20 @@ class HostDevice(Device):
     def synchronize(self) -> None:
         """Every host launch is done when it returns."""
 
-    def _prepare(self, kernel: Kernel, variant: Variant, shape: LaunchShape, arguments: list[Any]) -> Launch:
-        return partial(kernel.twin, *_flat(kernel, arguments))
+    def _prepare(self, kernel: Kernel, variant: Variant, shape: LaunchShape) -> Callable[..., None]:
+        return kernel.twin
 
-    def _prepare_open(
-        self, kernel: Kernel, variant: Variant, shape: LaunchShape, arguments: list[Any], places: list[int]
-    ) -> Callable[..., None]:
-        twin, name, launched, flat = kernel.twin, kernel.name, self.launched, _flat(kernel, arguments)
-        reads = [kernel.parameters[place].role == "in" for place in places]
-
-        def call(*arrays: np.ndarray) -> None:
-            given = flat.copy()
-            for place, array, read in zip(places, arrays, reads, strict=True):
-                if read and not array.flags.writeable:
-                    array = _open(array)
-                given[place] = array if array.ndim == 1 else array.ravel()
-            launched[name] += 1
-            twin(*given)
-
-        return call
-
-
-def _flat(kernel: Kernel, arguments: list[Any]) -> list[Any]:
-    """Arguments of a twin, whose arrays have one axis."""
-    flat = []
-    for parameter, value in zip(kernel.parameters, arguments, strict=True):
-        if isinstance(value, np.ndarray):
-            if parameter.role == "in" and not value.flags.writeable:
-                value = _open(value)
-            if value.ndim != 1:
-                value = value.reshape(-1)
-        flat.append(value)
-    return flat
+    def _as_passed(self, parameters: Sequence[Parameter], values: Sequence[Any]) -> list[Any]:
+        """The arguments of a twin, whose arrays have one axis."""
+        passed = []
+        for parameter, value in zip(parameters, values, strict=True):
+            if isinstance(value, np.ndarray):
+                if parameter.role == "in" and not value.flags.writeable:
+                    value = _open(value)
+                if value.ndim != 1:
+                    value = value.reshape(-1)
+            passed.append(value)
+        return passed
 
 
 class _Memory:

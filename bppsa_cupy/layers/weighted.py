@@ -103,15 +103,10 @@ class Weighted(Layer):
                 by_all(ctx, given, result)
             samples, found = self.samples(given), self.samples(result)
             finite = ctx.device.xp.isfinite(samples).all(axis=(1, 2, 3))
-            if not finite.all():
+            if not ctx.device.to_host(finite.all(keepdims=True))[0]:
                 other = ctx.device.empty((int((~finite).sum()), *found.shape[1:]), ctx.dtype)
                 kept.go(ctx, ctx.device.xp.ascontiguousarray(samples[~finite]), other, way)
                 found[~finite] = other
-
-    def waits(self, ctx: Context) -> bool:
-        """Whether the host waits to see if a sample is finite: a masked layer that uses all weights does."""
-        kept = self._lists(ctx.input_shape)
-        return kept is not None and not kept.is_quicker(ctx.device.name)
 
     def parameter_gradients(self, ctx: Context, gradient: Array) -> None:
         if self.mask is None:

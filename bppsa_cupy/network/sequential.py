@@ -664,7 +664,7 @@ class Sequential:
     # ---- state ----
 
     def replayed(self, current: Pass, report: BackwardReport) -> None:
-        """Record that a captured training step has run through this pass."""
+        """Record that a training step has run through this pass, as a graph or not."""
         self.last_pass, self.last_backward = current, report
         if self.training:
             self.random_state["passes"] += 1

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import math
 import operator
-import warnings
 from collections import deque
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -15,11 +15,10 @@ from bppsa_cupy.arguments import as_instance, is_one_of
 from bppsa_cupy.conversion import is_on_gpu
 from bppsa_cupy.data.dataset import counted_labels
 from bppsa_cupy.devices import Array, get_device
-from bppsa_cupy.devices.cuda import CudaDevice, Replay
+from bppsa_cupy.devices.base import Graphs
+from bppsa_cupy.devices.cuda import CudaDevice
 from bppsa_cupy.distributed import BatchSequential
 from bppsa_cupy.errors import ArgumentError, DeviceError
-from bppsa_cupy.layers.residual import walk
-from bppsa_cupy.layers.weighted import Weighted
 from bppsa_cupy.network.layout import lay_out
 from bppsa_cupy.network.passes import METHODS, Pass, take_input
 from bppsa_cupy.network.sequential import Sequential
@@ -142,13 +141,21 @@ class CapturedStep:
         check_smoothing(label_smoothing)
         if label_smoothing and loss is not cross_entropy:
             raise ArgumentError("label_smoothing needs bp.cross_entropy: omit it with another loss")
+        if isinstance(network, BatchSequential) and loss is not cross_entropy:
+            raise ArgumentError("a batch that ranks share needs bp.cross_entropy: omit the loss")
         self.network, self.optimizer, self.loss, self.method = network, optimizer, loss, method
         self.clip = None if clip is None else check_max_norm(clip)
         self.label_smoothing, self.gradient_hook = label_smoothing, gradient_hook
         self.ran = "no step yet"
         self._pass: Pass | None = None
         self._obstacle = _obstacle_of(network, gradient_hook)
-        self._graphs = None if self._obstacle else _Graphs(self)
+        self._cuda = cast(CudaDevice, network.device)  # used where there is no obstacle
+        # The graphs by input shape, their common memory, the latest stream, and what they were captured for.
+        self._shapes: dict[Any, _Shape] = {}
+        self._pool = None if self._obstacle else self._cuda.new_pool()
+        self._stream: Any = None
+        self._fixed: tuple[Any, ...] = None, None, None
+        self._output_shape = network.output_shape
 
     def __call__(self, x: Any, labels: Any, lengths: Any = None, *, label_lengths: Any = None) -> StepResult:
         """Run one training step.
@@ -169,8 +176,19 @@ class CapturedStep:
         StepResult
             Loss, gradient norm and whether the update was skipped. The call does not wait for them.
         """
-        if self._graphs is not None and not self._graphs.device.capturing:
-            return self._graphs.step(x, labels, lengths, label_lengths)
+        if self._obstacle or self._cuda.capturing:
+            return self._run_plainly(x, labels, lengths, label_lengths)
+        return self._run_graph(x, labels, lengths, label_lengths)
+
+    def forget(self) -> None:
+        """Drop buffers and graphs. Call it after the network's masks have changed."""
+        self._pass = None
+        for shape in self._shapes.values():
+            shape.wait()
+        self._shapes.clear()
+
+    def _run_plainly(self, x: Any, labels: Any, lengths: Any, label_lengths: Any) -> StepResult:
+        """A step as the body of a plain training loop."""
         network, optimizer, device = self.network, self.optimizer, self.network.device
         self.ran = f"launch by launch: {self._obstacle or 'a capture is going on'}"
         if isinstance(network, BatchSequential):
@@ -198,11 +216,100 @@ class CapturedStep:
             lambda: (float(fetched()), bool(blocked()[0]), None if norm is None else norm().item())
         )
 
-    def forget(self) -> None:
-        """Drop buffers and graphs. Call it after the network's masks have changed."""
-        self._pass = None
-        if self._graphs is not None:
-            self._graphs.clear()
+    # ---- graphs ----
+
+    def _run_graph(self, x: Any, labels: Any, lengths: Any, label_lengths: Any) -> StepResult:
+        """A step as a graph, or one that leads to it, on arrays of the host or of the device."""
+        network, optimizer, device = self.network, self.optimizer, self._cuda
+        if type(x) is not np.ndarray or x.dtype != network.dtype:
+            place = device if is_on_gpu(x) else get_device("host")
+            x = take_input("the network", place, network.dtype, x, network.architecture.check_input)
+        targets, count = self._targets(x, labels, label_lengths)
+        if lengths is not None:
+            lengths = np.asarray(lengths)
+            check_lengths(lengths, len(x), x.shape[1])
+        fixed = network.parameters.masks, network.plan_in_use, optimizer.arrays
+        if any(map(operator.is_not, fixed, self._fixed)):
+            self.forget()
+            optimizer.fit()
+            self._fixed = *fixed[:2], optimizer.arrays
+        key = x.shape, targets.shape, targets.dtype, lengths is None, network.training
+        shape = self._shapes.pop(key, None)
+        if shape is None:
+            shape = _Shape(device, network.dtype, x, targets, lengths, len(optimizer.numbers))
+        host = shape.hosts[0]
+        shape.hosts.rotate()
+        if host.result is not None:
+            host.result.settle()  # whose place this step takes
+        fields = host.inputs.arrays
+        fields["numbers"][...] = optimizer.numbers
+        fields["count"][0] = count
+        fields["passes"][0] = network.random_state["passes"]
+        fields["labels"][...] = targets
+        if lengths is not None:
+            fields["lengths"][...] = lengths
+        self._stream = stream = device.follow(self._stream)
+        if type(x) is np.ndarray:
+            fields["x"][...] = x
+            shape.inputs.memory.set(host.inputs.memory, stream=stream)
+        else:
+            shape.inputs.behind_first.set(host.inputs.behind_first, stream=stream)
+            shape.inputs.arrays["x"][...] = x
+        launch, passes = partial(self._launch, shape), network.random_state["passes"]
+        replay = partial(device.replay, shape.graphs, None, "a training step", launch)
+        try:
+            why = replay(pool=self._pool, whole_step=True)
+        except DeviceError:
+            if not self._shapes:
+                raise
+            self.forget()  # whose memory this shape may need
+            why = replay(pool=self._pool, whole_step=True)
+        finally:
+            network.random_state["passes"] = passes
+        self.ran = f"launch by launch: {why}" if why else "one CUDA graph"
+        network.replayed(shape.current, shape.report)
+        self._shapes[key] = shape
+        if len(self._shapes) > MOST_SHAPES:
+            self._shapes.pop(next(iter(self._shapes))).wait()
+        shape.results.memory.get(out=host.results.memory, blocking=False)
+        host.event.record(stream)
+        host.result = result = StepResult(partial(host.read, self.clip is not None))
+        return result
+
+    def _launch(self, shape: _Shape) -> None:
+        """All launches of a step; a capture records them."""
+        network, optimizer, fields, results = (
+            self.network, self.optimizer, shape.inputs.arrays, shape.results.arrays
+        )  # fmt: skip
+        optimizer.table[...] = fields["numbers"]
+        network.passes_on_device = fields["passes"]
+        try:
+            scores = network.forward(fields["x"], fields.get("lengths"), into=shape.current)
+        finally:
+            network.passes_on_device = None
+        shape.current = network.last_pass
+        if self.loss is cross_entropy:
+            loss, gradient = mean_cross_entropy(
+                network.device, scores, fields["labels"], fields["count"], self.label_smoothing
+            )
+        else:
+            loss, gradient = self.loss(scores, fields["labels"])
+        network.backward(gradient, self.method)
+        if self.clip is not None:
+            results["norm"][...] = clip_grad_norm(network.gradients, self.clip)
+        results["loss"][...] = loss
+        optimizer.launch(network.gradients)
+        results["blocked"][...] = optimizer.flag
+        shape.report = network.last_backward
+
+    def _targets(self, x: Array, labels: Any, label_lengths: Any) -> tuple[np.ndarray, int]:
+        """The labels as the loss takes them, and how many count."""
+        if self.loss is not cross_entropy:
+            array = np.asarray(labels.get() if isinstance(labels, self._cuda.xp.ndarray) else labels)
+            return array.astype(self.network.dtype if array.dtype.kind == "f" else np.int64, copy=False), 1
+        *sizes, classes = self._output_shape
+        shape = len(x), *(sizes and (x.shape[1] if size is None else size for size in sizes))
+        return checked_targets(labels, shape, classes, label_lengths)
 
 
 def micro_batch_gradients(
@@ -236,238 +343,70 @@ def _obstacle_of(network: Sequential, gradient_hook: Any) -> str:
     return "a gradient hook runs on the host" if gradient_hook is not None else ""
 
 
-# ---- graphs ----
+#: Dtype and shape of arrays, by name.
+Kinds = Mapping[str, tuple[Any, tuple[int, ...]]]
 
 
-class _Graphs:
-    """The graphs of a step, by input shape; they share one memory pool."""
+class _Block:
+    """Memory, made by `new`, and the arrays of these kinds in it; `behind_first`: all but the first array."""
 
-    def __init__(self, step: CapturedStep) -> None:
-        device = step.network.device
-        assert isinstance(device, CudaDevice)
-        self.device = device
-        self._step, self._pool = step, device.new_pool()
-        self._shapes: dict[Any, _Shape] = {}
-        self._stream: Any = None
-        self._fixed: tuple[Any, ...] = ()
-
-    def clear(self) -> None:
-        """Drop all graphs, once they have run."""
-        for shape in self._shapes.values():
-            shape.wait()
-        self._shapes.clear()
-
-    def step(self, x: Any, labels: Any, lengths: Any, label_lengths: Any) -> StepResult:
-        """A step on arrays of the host or of the device."""
-        step, network, optimizer = self._step, self._step.network, self._step.optimizer
-        if type(x) is not np.ndarray or x.dtype != network.dtype:
-            place = self.device if is_on_gpu(x) else get_device("host")
-            x = take_input("the network", place, network.dtype, x, network.architecture.check_input)
-        targets, count = self._targets(x, labels, label_lengths)
-        if lengths is not None:
-            lengths = np.asarray(lengths)
-            check_lengths(lengths, len(x), x.shape[1])
-        numbers = optimizer.checked_numbers()
-        # What all graphs were captured for.
-        fixed = network.architecture, network.plan_in_use, network.gradients.flat, *optimizer.bound_arrays()
-        if len(fixed) != len(self._fixed) or not all(map(operator.is_, fixed, self._fixed)):
-            self.clear()
-            self._fixed = fixed
-        key = x.shape, targets.shape, targets.dtype, lengths is None, network.training
-        shape = self._shapes.pop(key, None)
-        if shape is None:
-            shape = _Shape(self.device, network.dtype, x.shape, targets, lengths is not None, len(numbers))
-        block = shape.blocks[0]
-        shape.blocks.rotate()
-        if block.result is not None:
-            block.result.settle()  # whose place this step takes
-        host = block.fields
-        host["numbers"][...] = numbers
-        host["count"][0] = count
-        host["passes"][0] = network.random_state["passes"]
-        host["labels"][...] = targets
-        if lengths is not None:
-            host["lengths"][...] = lengths
-        self._stream = stream = self.device.follow(self._stream)
-        if type(x) is np.ndarray:
-            host["x"][...] = x
-            shape.memory.set(block.memory, stream=stream)
-        else:
-            shape.head.set(block.head, stream=stream)
-            shape.fields["x"][...] = x
-        optimizer.numbers = numbers
-        if shape.graph is None:
-            self._without_graph(shape)
-        if shape.graph is not None:
-            assert shape.current is not None
-            shape.graph(self.device)
-            network.replayed(shape.current, shape.report)
-            step.ran = "one CUDA graph"
-        self._shapes[key] = shape
-        if len(self._shapes) > MOST_SHAPES:
-            self._shapes.pop(next(iter(self._shapes))).wait()
-        shape.found.get(out=block.found, blocking=False)
-        block.event.record(stream)
-        block.result = result = StepResult(partial(block.read, step.clip is not None))
-        return result
-
-    def _without_graph(self, shape: _Shape) -> None:
-        """Capture the second step of a shape, or run the first one and those that cannot be captured."""
-        step, network = self._step, self._step.network
-        if shape.current is not None and not shape.obstacle:
-            passes = network.random_state["passes"]
-            try:
-                with self.device.naming_memory:
-                    shape.graph = self.device.capture(
-                        partial(self._launch, shape), self._pool, whole_step=True
-                    )
-                return
-            except Exception as error:
-                shape.obstacle = f"the capture failed ({type(error).__name__}: {error})"
-                warnings.warn(
-                    f"training steps run launch by launch: {shape.obstacle}", RuntimeWarning, stacklevel=5
-                )
-            finally:
-                network.random_state["passes"] = passes
-        try:
-            self._launch(shape)
-        except DeviceError:
-            if not self._shapes:
-                raise
-            self.clear()  # whose memory this shape may need
-            self._launch(shape)
-        step.ran = f"launch by launch: {shape.obstacle or 'the first step of a shape'}"
-        shape.obstacle = shape.obstacle or _obstacle_in(shape.current)
-
-    def _launch(self, shape: _Shape) -> None:
-        """All launches of a step; a capture records them."""
-        step, network, optimizer, fields = self._step, self._step.network, self._step.optimizer, shape.fields
-        optimizer.table[...] = fields["numbers"]
-        network.passes_on_device = fields["passes"]
-        try:
-            scores = network.forward(fields["x"], fields.get("lengths"), into=shape.current)
-        finally:
-            network.passes_on_device = None
-        shape.current = network.last_pass
-        if step.loss is cross_entropy:
-            loss, gradient = mean_cross_entropy(
-                self.device, scores, fields["labels"], fields["count"], step.label_smoothing
-            )
-        else:
-            loss, gradient = step.loss(scores, fields["labels"])
-        network.backward(gradient, step.method)
-        if step.clip is not None:
-            shape.results["norm"][...] = clip_grad_norm(network.gradients, step.clip)
-        shape.results["loss"][...] = loss
-        optimizer.step(network.gradients)
-        shape.results["blocked"][...] = optimizer.flag
-        shape.report = network.last_backward
-
-    def _targets(self, x: Array, labels: Any, label_lengths: Any) -> tuple[np.ndarray, int]:
-        """The labels as the loss takes them, and how many count."""
-        network = self._step.network
-        if self._step.loss is not cross_entropy:
-            array = np.asarray(labels.get() if isinstance(labels, self.device.xp.ndarray) else labels)
-            return array.astype(network.dtype if array.dtype.kind == "f" else np.int64, copy=False), 1
-        *shape, classes = network.output_shape
-        steps = (x.shape[1] if size is None else size for size in shape)
-        return checked_targets(labels, (len(x), *steps), classes, label_lengths)
-
-
-def _obstacle_in(current: Pass | None) -> str:
-    """Why a pass cannot be captured; "" where it can."""
-    assert current is not None
-    for walker in current.walkers():
-        stack = getattr(walker.ctx, "stack", None)
-        if stack is not None and stack.graphs is None:
-            return f"layer {walker.place} iterates, and the host waits for its error"
-    for place in walk(current.architecture, current.layers):
-        if isinstance(place.layer, Weighted) and place.ctx is not None and place.layer.waits(place.ctx):
-            return f"layer {place.path} multiplies by masked weights, and the host looks for NaN in its input"
-    return ""
-
-
-class _Shape:
-    """The arrays and the graph of one input shape.
-
-    memory   what a step reads from the host, in one piece; `head` is all of it but the input
-    fields   its arrays by name
-    found    what a step writes for the host, in one piece; `results` are its arrays
-    current  the pass; report: what its backward pass ran
-    """
-
-    def __init__(
-        self,
-        device: CudaDevice,
-        dtype: np.dtype,
-        x_shape: tuple[int, ...],
-        targets: np.ndarray,
-        with_lengths: bool,
-        numbers: int,
-    ) -> None:
-        integers = np.dtype(np.int64)
-        kinds = {
-            "numbers": (np.dtype(np.float64), (numbers,)),
-            "count": (dtype, (1,)),
-            "passes": (integers, (1,)),
-            "labels": (targets.dtype, targets.shape),
-            **({"lengths": (integers, x_shape[:1])} if with_lengths else {}),
-            "x": (dtype, x_shape),
+    def __init__(self, kinds: Kinds, new: Callable[..., Array]) -> None:
+        sizes = {name: (math.prod(shape) * np.dtype(kind).itemsize,) for name, (kind, shape) in kinds.items()}
+        spans, size = lay_out(np.dtype(np.uint8), sizes)
+        places = [place for place, _ in spans.values()]
+        self.memory = new((size,), np.uint8)
+        self.behind_first = self.memory[places[1].start :]
+        self.arrays = {
+            name: self.memory[place].view(kind).reshape(shape)
+            for place, (name, (kind, shape)) in zip(places, kinds.items(), strict=True)
         }
-        results = {
-            "norm": (np.dtype(np.float64), ()),
-            "loss": (dtype, ()),
-            "blocked": (np.dtype(np.int32), (1,)),
-        }
-        with device.naming_memory:
-            self.memory, self.fields = _arrays_in(kinds, lambda n: device.empty((n,), np.uint8))
-            self.found, self.results = _arrays_in(results, lambda n: device.zeros((n,), np.uint8))
-            self.blocks = deque(_HostBlock(device, kinds, results) for _ in range(BLOCKS))
-        self.head = self.memory[: self.memory.size - self.blocks[0].x_bytes]
-        self.graph: Replay | None = None
-        self.current: Pass | None = None
-        self.report: Any = None
-        self.obstacle = ""
-
-    def wait(self) -> None:
-        """Wait for the steps so far, and keep their results."""
-        for block in self.blocks:
-            if block.result is not None:
-                block.result.settle()
 
 
-class _HostBlock:
+class _Host:
     """The pinned memory of a step, and the event after the step."""
 
-    def __init__(
-        self, device: CudaDevice, kinds: Mapping[str, tuple[Any, Any]], results: Mapping[str, tuple[Any, Any]]
-    ) -> None:
-        self.memory, self.fields = _arrays_in(kinds, lambda n: device.pinned((n,), np.uint8))
-        self.found, self._results = _arrays_in(results, lambda n: device.pinned((n,), np.uint8))
-        x_begin = lay_out(np.dtype(np.uint8), _bytes_of(kinds))[0]["x"][0].start
-        self.x_bytes, self.head = self.memory.size - x_begin, self.memory[:x_begin]
+    def __init__(self, device: CudaDevice, inputs: Kinds, results: Kinds) -> None:
+        self.inputs, self.results = _Block(inputs, device.pinned), _Block(results, device.pinned)
         self.event = device.xp.cuda.Event(disable_timing=True)
         self.result: StepResult | None = None
 
     def read(self, clipped: bool) -> Values:
         """Loss, whether the update was left out, and the norm, once the step is done."""
         self.event.synchronize()
-        found = self._results
-        norm = float(found["norm"]) if clipped else None
-        return float(found["loss"]), bool(found["blocked"][0]), norm
+        found = self.results.arrays
+        return float(found["loss"]), bool(found["blocked"][0]), float(found["norm"]) if clipped else None
 
 
-def _bytes_of(kinds: Mapping[str, tuple[Any, Any]]) -> dict[str, tuple[int, ...]]:
-    return {name: (int(np.prod(shape)) * dtype.itemsize,) for name, (dtype, shape) in kinds.items()}
+class _Shape:
+    """The memory and the graph of one input shape (`CudaDevice.replay`).
 
+    inputs, results  what a step reads and writes on the device
+    hosts            the same on the host, which steps use in turn
+    current, report  the pass, and what its backward pass ran
+    """
 
-def _arrays_in(
-    kinds: Mapping[str, tuple[Any, Any]], new: Callable[[int], Array]
-) -> tuple[Array, dict[str, Array]]:
-    """Bytes that hold arrays of these dtypes and shapes, and the arrays by name."""
-    spans, size = lay_out(np.dtype(np.uint8), _bytes_of(kinds))
-    memory = new(size)
-    arrays = {
-        name: memory[spans[name][0]].view(dtype).reshape(shape) for name, (dtype, shape) in kinds.items()
-    }
-    return memory, arrays
+    def __init__(
+        self, device: CudaDevice, dtype: np.dtype, x: Array, targets: np.ndarray, lengths: Any, numbers: int
+    ) -> None:
+        inputs: dict[str, tuple[Any, tuple[int, ...]]] = {
+            "x": (dtype, x.shape),
+            "numbers": (np.float64, (numbers,)),
+            "count": (dtype, (1,)),
+            "passes": (np.int64, (1,)),
+            "labels": (targets.dtype, targets.shape),
+        }
+        if lengths is not None:
+            inputs["lengths"] = np.int64, lengths.shape
+        results: Kinds = {"norm": (np.float64, ()), "loss": (dtype, ()), "blocked": (np.int32, (1,))}
+        with device.naming_memory:
+            self.inputs, self.results = _Block(inputs, device.empty), _Block(results, device.zeros)
+            self.hosts = deque(_Host(device, inputs, results) for _ in range(BLOCKS))
+        self.graphs: Graphs = {}
+        self.current: Any = None
+        self.report: Any = None
+
+    def wait(self) -> None:
+        """Wait for the steps so far, and keep their results."""
+        for host in self.hosts:
+            if host.result is not None:
+                host.result.settle()

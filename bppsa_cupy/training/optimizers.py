@@ -13,7 +13,7 @@ import numpy as np
 from bppsa_cupy.arguments import as_flag, as_instance, as_integer, as_number, as_plain_array
 from bppsa_cupy.devices import Array, Launch
 from bppsa_cupy.errors import ArgumentError, BppsaError, CheckpointError
-from bppsa_cupy.network.layout import ALIGNMENT, Layout
+from bppsa_cupy.network.layout import ALIGNMENT
 from bppsa_cupy.network.parameters import ParameterSet
 from bppsa_cupy.raw_kernels import KERNELS
 from bppsa_cupy.raw_kernels.kernel import Kernel
@@ -44,49 +44,91 @@ class Optimizer(abc.ABC):
     ----------
     parameters : ParameterSet
         net.parameters.
+    **settings
+        The hyper-parameters by name.
 
     Attributes
     ----------
-    table : array
-        The numbers that the kernel reads on the device: the hyper-parameters, then `lr_factor`.
     numbers : list of float
-        The values of `table`.
+        The hyper-parameters, then `lr_factor`. Every change makes a new list.
+    table : array
+        The numbers on the device, which the kernel reads.
+    arrays : dict of str to array
+        The optimizer's state by name, in the layout of the parameters. A new array makes a new dict.
     lr_factor : float
         Factor of every learning rate, set by schedules; not in `state_dict`.
 
     Raises
     ------
     ArgumentError
-        If a value is out of range.
+        If a value is out of range, here or when an attribute is set. The optimizer is unchanged.
 
     Notes
     -----
     A step with NaN or infinite gradients changes nothing: a flag on the device skips it without a wait.
-    Masked weights stay 0. A subclass sets its hyper-parameters as attributes before it calls this `__init__`.
-    Attributes may change between steps.
+    Masked weights stay 0. Hyper-parameters and `lr_factor` are attributes that may be set between steps.
     """
 
     hyperparameters: tuple[str, ...]
     lr: float
+    lr_factor: float
+    numbers: list[float]
+    arrays: dict[str, Array]
 
-    def __init__(self, parameters: ParameterSet) -> None:
+    def __init__(self, parameters: ParameterSet, **settings: Any) -> None:
         if not isinstance(parameters, ParameterSet):
             raise ArgumentError(f"{type(self).__name__} got {type(parameters).__name__}: pass net.parameters")
-        self.parameters, self.lr_factor = parameters, 1.0
-        self._common = operator.attrgetter(*self.hyperparameters)
-        #: Hyper-parameters that passed the check, and their numbers.
-        self._checked: tuple[Any, list[float]] = (None, [])
-        self._bound: tuple[tuple[Any, ...], tuple[Launch, ...]] | None = None
-        self.numbers = self.checked_numbers()
-        self.table = parameters.device.asarray(np.array(self.numbers))
-        self._whole = Progress(*(parameters.device.zeros((1,), kind) for kind in (np.int32, np.int64)))
-        self._parts: dict[tuple[int, int], Progress] = {}
-        self._state: dict[str, Array] = {}
-        self._layout = parameters.layout
-        self._add_arrays()
+        device = parameters.device
+        self.parameters, self._layout = parameters, parameters.layout
         self._masks: Mapping[str, Array] | None = parameters.masks
-        #: Gradients that passed the check, and their layout then.
-        self._fitting: tuple[ParameterSet, Layout] | None = None
+        self._whole = Progress(*(device.zeros((1,), kind) for kind in (np.int32, np.int64)))
+        self._parts: dict[tuple[int, int], Progress] = {}
+        self.arrays = {}
+        vars(self).update(settings, lr_factor=1.0)
+        self._set(settings)
+        self.table = device.asarray(np.array(self.numbers))
+        self._written = self.numbers
+        #: The launches of all parameters, and the arrays that they are bound to.
+        self._bound: tuple[tuple[Array, ...], tuple[Launch, ...]] = (), ()
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name in self.hyperparameters:
+            self._set({name: value})
+        elif name == "lr_factor":
+            _check_not_negative(type(self).__name__, lr_factor=value)
+            self.numbers = [*self.numbers[:-1], float(value)]
+        super().__setattr__(name, value)
+
+    def _set(self, changes: Mapping[str, Any]) -> None:
+        """Check hyper-parameters together and set them. State arrays that they add begin with zeros."""
+        settings = {**self._settings(), **changes}
+        self._check(**settings)
+        values = [*(value for setting in settings.values() for value in np.ravel(setting)), self.lr_factor]
+        added = [name for name in self._arrays(settings) if name not in self.arrays]
+        if added:
+            self.fit()
+            flat, device = self.parameters.flat, self.parameters.device
+            with device.naming_memory:
+                zeros = {name: device.zeros(flat.shape, flat.dtype) for name in added}
+            self.arrays = {**self.arrays, **zeros}
+        self.numbers = [float(value) for value in values]
+        vars(self).update(settings)
+
+    def _settings(self) -> dict[str, Any]:
+        """The hyper-parameters by name."""
+        return {name: vars(self)[name] for name in self.hyperparameters}
+
+    def fit(self) -> None:
+        """Bring the state into the layout of the parameters, with zeros for weights that are pruned now."""
+        old, new, masks = self._layout, self.parameters.layout, self.parameters.masks
+        if masks is self._masks:
+            return
+        if new is not old:
+            self.arrays = {name: new.compress(old.expand(array)) for name, array in self.arrays.items()}
+            self._layout = new
+        for array in self.arrays.values():
+            self.parameters.apply_masks(array)
+        self._masks = masks
 
     def step(self, gradients: ParameterSet, part: slice | None = None) -> None:
         """Update the parameters once.
@@ -104,115 +146,50 @@ class Optimizer(abc.ABC):
         DeviceError
             If the device has too little memory.
         """
-        parameters = self.parameters
-        fitting = self._fitting
-        if fitting is None or fitting[0] is not gradients or fitting[1] is not gradients.layout:
-            self._check_gradients(gradients)
-        numbers = self.checked_numbers()
+        if self._written is not self.numbers:
+            self.table[...] = self.parameters.device.asarray(np.array(self.numbers))
+            self._written = self.numbers
+        self.launch(gradients, part)
+
+    def launch(self, gradients: ParameterSet, part: slice | None = None) -> None:
+        """Launch a step by the numbers in `table`, which graphs write."""
+        parameters, progress = self.parameters, self._progress(part)
         with parameters.device.naming_memory:
-            self._fit_layout()
-            self._add_arrays()
-            progress, ranks = self._progress(part), parameters.ranks
-            self.set_numbers(numbers)
+            self.fit()
             check, count, update = self._launches(gradients, progress, part)
-            self._mask_state()
             progress.flag[...] = 0
             check()
-            if ranks is not None and part is None:
-                ranks.set_where_any(progress.flag)
+            if parameters.ranks is not None and part is None:
+                parameters.ranks.set_where_any(progress.flag)
             count()
             update()
         parameters.changed()
 
-    def set_numbers(self, numbers: list[float]) -> None:
-        """Write these numbers, of `checked_numbers`, to the table on the device."""
-        if numbers != self.numbers:
-            self.table[...] = self.parameters.device.asarray(np.array(numbers))
-            self.numbers = numbers
-
     def _launches(
         self, gradients: ParameterSet, progress: Progress, part: slice | None
     ) -> tuple[Launch, ...]:
-        """The check for NaN, the count of the step and the update. Those of the whole are bound once."""
-        device, parameters = self.parameters.device, self.parameters
-        kernel, arrays, flag = self._kernel()
-        fixed: tuple[Any, ...] = ()
-        if part is None:
-            fixed = gradients.flat, parameters.flat, self.table, kernel, flag, *arrays
-            if self._bound is not None and len(fixed) == len(self._bound[0]):
-                if all(map(operator.is_, fixed, self._bound[0])):
-                    return self._bound[1]
-        own = slice(0, parameters.layout.size) if part is None else part
-        values, updated = gradients.flat[own], parameters.flat[own]
-        if part is not None:
-            arrays = [array[part] for array in arrays]
+        """The check for NaN, the count of the step and the update. Those of all parameters are bound once."""
+        device, parameters, (kernel, state, flag) = self.parameters.device, self.parameters, self._kernel()
+        fixed = getattr(gradients, "flat", None), parameters.flat, *state
+        if part is None and self._bound[0] and all(map(operator.is_, fixed, self._bound[0])):
+            return self._bound[1]
+        if not isinstance(gradients, ParameterSet) or not parameters.layout.is_equal(gradients.layout):
+            held = gradients if isinstance(gradients, ParameterSet) else type(gradients).__name__
+            raise ArgumentError(
+                f"{type(self).__name__} got gradients of {held} for parameters of {parameters}: pass "
+                "net.gradients of the same network"
+            )
+        values, updated, *state = (array if part is None else array[part] for array in fixed)
         launches = (
             device.bind(KERNELS["finite_check"], values, progress.flag, values.size),
             device.bind(KERNELS["step_count"], progress.flag, progress.steps),
             device.bind(
-                kernel, progress.flag, progress.steps, values, updated, *arrays, self.table, values.size,
-                flag,
+                kernel, progress.flag, progress.steps, values, updated, *state, self.table, values.size, flag
             ),
-        )  # fmt: skip
-        if fixed:
+        )
+        if part is None:
             self._bound = fixed, launches
         return launches
-
-    def _check_gradients(self, gradients: Any) -> None:
-        own, name = self.parameters, type(self).__name__
-        if not isinstance(gradients, ParameterSet) or not own.layout.is_equal(gradients.layout):
-            held = gradients if isinstance(gradients, ParameterSet) else type(gradients).__name__
-            raise ArgumentError(
-                f"{name} got gradients of {held} for parameters of {own}: pass net.gradients of the "
-                "same network"
-            )
-        self._fitting = gradients, gradients.layout
-
-    def checked_numbers(self) -> list[float]:
-        """Return the the hyper-parameters, then `lr_factor`. Settings that changed are checked."""
-        common, (checked, numbers), factor = self._common(self), self._checked, self.lr_factor
-        if common == checked and type(factor) is float and 0 <= factor < math.inf:
-            return [*numbers[:-1], factor]
-        settings = self._settings()
-        self._check(**settings)
-        _check_not_negative(type(self).__name__, lr_factor=factor)
-        values = (value for setting in settings.values() for value in np.ravel(setting))
-        made = [*map(float, values), float(factor)]
-        self._checked = common, made
-        return made
-
-    def _mask_state(self) -> None:
-        """Set the state to 0 where masks that are newer prune the parameters."""
-        if self._masks is not self.parameters.masks:
-            for array in self._state.values():
-                self.parameters.apply_masks(array)
-            self._masks = self.parameters.masks
-
-    def _fit_layout(self) -> None:
-        """Lay the state out as the parameters are now, which follows from the masks."""
-        old, new = self._layout, self.parameters.layout
-        if new is old:
-            return
-        self._fitting = None
-        self._state = {name: new.compress(old.expand(array)) for name, array in self._state.items()}
-        self._layout = new
-
-    def _add_arrays(self) -> None:
-        """Begin with zeros what state arrays the hyper-parameters ask for and there are none of yet."""
-        for name in self._arrays():
-            if name not in self._state:
-                flat = self.parameters.flat
-                self._state[name] = self.parameters.device.zeros(flat.shape, flat.dtype)
-
-    def bound_arrays(self) -> tuple[Array, ...]:
-        """The arrays that a step uses besides parameters and gradients."""
-        self._fit_layout()
-        self._add_arrays()
-        return self.table, *self._state.values()
-
-    def _settings(self) -> dict[str, Any]:
-        """The hyper-parameters by name."""
-        return {name: getattr(self, name) for name in self.hyperparameters}
 
     def _progress(self, part: slice | None) -> Progress:
         """Of the whole, or of a part, which begins where the whole is."""
@@ -255,18 +232,13 @@ class Optimizer(abc.ABC):
         """The number of updates. Reading it waits for them."""
         return int(self.parameters.device.to_host(self._whole.steps)[0])
 
-    @property
-    def arrays(self) -> Mapping[str, Array]:
-        """The optimizer's state by name, in the layout of the parameters."""
-        return self._state
-
     @abc.abstractmethod
     def _kernel(self) -> tuple[Kernel, Sequence[Array], bool]:
         """The step's kernel, the state arrays and the flag that it takes."""
 
     @abc.abstractmethod
-    def _arrays(self) -> tuple[str, ...]:
-        """The names of the state arrays that the present hyper-parameters take; they begin with zeros."""
+    def _arrays(self, settings: Mapping[str, Any]) -> tuple[str, ...]:
+        """The names of the state arrays that these hyper-parameters need."""
 
     @abc.abstractmethod
     def _check(self, **own: Any) -> None:
@@ -274,11 +246,11 @@ class Optimizer(abc.ABC):
 
     def state_dict(self) -> dict[str, Any]:
         """Return name, hyper-parameters, steps and state arrays (host copies)."""
-        self._fit_layout()
+        self.fit()
         device, ranks = self.parameters.device, self.parameters.ranks
         arrays = {
             name: np.array(device.to_host(array)) if ranks is None else ranks.gathered(array)
-            for name, array in self._state.items()
+            for name, array in self.arrays.items()
         }
         return {
             "name": type(self).__name__,
@@ -306,15 +278,15 @@ class Optimizer(abc.ABC):
             self._check(**values)
         except BppsaError as error:
             raise CheckpointError(f"the checkpoint's optimizer cannot be continued: {error}") from error
-        if set(arrays) != set(self._state):
+        if set(arrays) != set(self.arrays):
             raise CheckpointError(
                 f"the checkpoint's {own} stores {', '.join(map(str, arrays)) or 'no array'}, this one "
-                f"{', '.join(self._state) or 'no array'}: use the same hyper-parameters"
+                f"{', '.join(self.arrays) or 'no array'}: use the same hyper-parameters"
             )
         for name, value in arrays.items():
             array, flat = (
                 as_plain_array("the checkpoint", name, value, error=CheckpointError),
-                self._state[name],
+                self.arrays[name],
             )
             if self._stored(array).shape != flat.shape or array.dtype.kind == "c":
                 raise CheckpointError(
@@ -349,7 +321,7 @@ class Optimizer(abc.ABC):
         DeviceError
             If the device has too little memory. This optimizer is unchanged.
         """
-        self._fit_layout()
+        self.fit()
         self.check_state_dict(state)
         device, dtype = self.parameters.device, self.parameters.dtype
         arrays = {
@@ -357,10 +329,9 @@ class Optimizer(abc.ABC):
             for name, array in state["arrays"].items()
         }
         for name, array in arrays.items():
-            self._state[name][...] = array
+            self.arrays[name][...] = array
         self._masks = None
-        for name, value in state["hyperparameters"].items():
-            setattr(self, name, value)
+        self._set(state["hyperparameters"])
         self._parts.clear()
         self._whole.steps[...] = int(state["steps"])
 
@@ -411,13 +382,14 @@ class SGD(Optimizer):
         weight_decay: float = 0.0,
         nesterov: bool = False,
     ) -> None:
-        self.lr, self.momentum, self.dampening = lr, momentum, dampening
-        self.weight_decay, self.nesterov = weight_decay, nesterov
-        super().__init__(parameters)
+        super().__init__(
+            parameters, lr=lr, momentum=momentum, dampening=dampening, weight_decay=weight_decay,
+            nesterov=nesterov,
+        )  # fmt: skip
         self._none = parameters.device.empty((0,), parameters.dtype)
 
-    def _arrays(self) -> tuple[str, ...]:
-        return ("velocity",) if self.momentum else ()
+    def _arrays(self, settings: Mapping[str, Any]) -> tuple[str, ...]:
+        return ("velocity",) if settings["momentum"] else ()
 
     def _check(self, **own: Any) -> None:
         nesterov = as_flag("SGD", "nesterov", own["nesterov"], error=ArgumentError)
@@ -429,8 +401,8 @@ class SGD(Optimizer):
             )
 
     def _kernel(self) -> tuple[Kernel, Sequence[Array], bool]:
-        velocity = self._state.get("velocity", self._none)
-        return KERNELS["sgd_step"], [velocity], bool(self._state)
+        velocity = self.arrays.get("velocity", self._none)
+        return KERNELS["sgd_step"], [velocity], bool(self.arrays)
 
 
 class Adam(Optimizer):
@@ -478,10 +450,9 @@ class Adam(Optimizer):
         eps: float = 1e-8,
         weight_decay: float = 0.0,
     ) -> None:
-        self.lr, self.betas, self.eps, self.weight_decay = lr, betas, eps, weight_decay
-        super().__init__(parameters)
+        super().__init__(parameters, lr=lr, betas=betas, eps=eps, weight_decay=weight_decay)
 
-    def _arrays(self) -> tuple[str, ...]:
+    def _arrays(self, settings: Mapping[str, Any]) -> tuple[str, ...]:
         return "first", "second"
 
     def _check(self, **own: Any) -> None:
@@ -493,7 +464,7 @@ class Adam(Optimizer):
             as_number(name, "betas", beta, lambda b: 0 <= b < 1, takes, error=ArgumentError)
 
     def _kernel(self) -> tuple[Kernel, Sequence[Array], bool]:
-        return KERNELS["adam_step"], (self._state["first"], self._state["second"]), self.decoupled
+        return KERNELS["adam_step"], (self.arrays["first"], self.arrays["second"]), self.decoupled
 
 
 class AdamW(Adam):

@@ -140,7 +140,7 @@ def test_only_rank_0_measures_and_the_others_adopt(tuning: CudaDevice) -> None:
 
 def test_a_formula_yields_to_a_checkpoint() -> None:
     choices = Choices(get_device("host"))
-    choices.adopted["over time"] = "chunked"
+    choices.adopt({"over time": "chunked"})
     assert choices.settle("over time", lambda: "serial") == "chunked"
     assert choices.settle("other", lambda: "serial") == "serial"
     assert choices.used == {"over time": "chunked", "other": "serial"}

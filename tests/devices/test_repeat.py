@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import nullcontext
+from threading import Thread
 
 import numpy as np
 import pytest
@@ -59,6 +60,19 @@ def test_other_arrays_and_other_work_are_other_graphs(stub: CudaDevice, graphs: 
     assert len(Graph.made) == graphs + 3
     stub.repeat(kept, "b", arrays[0], lambda: arrays[0][1].fill(7.0))
     assert np.array_equal(stub.to_host(arrays[0][1]), np.full(4, 7.0))
+
+
+def test_another_thread_stays_out_of_a_capture(stub: CudaDevice) -> None:
+    found = []
+
+    def record() -> None:
+        other = Thread(target=lambda: found.append(stub.side is None))
+        other.start()
+        other.join()
+        found.append(stub.side is None)
+
+    stub.capture(record, whole_step=True)
+    assert found == [True, False]
 
 
 def test_what_cannot_be_captured_is_made_plainly(stub: CudaDevice) -> None:

@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 
-from bppsa_cupy.devices.base import Device
 from bppsa_cupy.devices.host import HostDevice
 from bppsa_cupy.raw_kernels.architectures import ARCHITECTURES, Architecture
 from bppsa_cupy.raw_kernels.kernel import Kernel, LaunchShape, Parameter, Variant
@@ -46,7 +45,6 @@ class EmulatedDevice(HostDevice):
     #: The orders, by `Library.run`; whether races are looked for.
     orders: tuple[int, ...] = (ASCENDING, DESCENDING)
     finds_races = False
-    _prepare_open = Device._prepare_open  # the host's runs the twin
 
     def __init__(self, architecture: str = LEAST) -> None:
         super().__init__()
@@ -56,15 +54,13 @@ class EmulatedDevice(HostDevice):
     def shared_bytes(self) -> int:
         return self.architecture.shared_bytes
 
-    def _prepare(
-        self, kernel: Kernel, variant: Variant, shape: LaunchShape, arguments: list[Any]
-    ) -> Callable[[], None]:
+    def _prepare(self, kernel: Kernel, variant: Variant, shape: LaunchShape) -> Callable[..., None]:
         library = load(kernel, variant, self.architecture, self.finds_races)
         library.check_shape(shape)
-        sizes = declared_sizes(kernel, arguments)
-        _require_disjoint(kernel, arguments, sizes)
 
-        def call() -> None:
+        def call(*arguments: Any) -> None:
+            sizes = declared_sizes(kernel, arguments)
+            _require_disjoint(kernel, arguments, sizes)
             first = _run(kernel, library, shape, arguments, sizes, self.orders[0], 0)
             for turn, order in enumerate(self.orders[1:], 1):
                 others = _run(kernel, library, shape, arguments, sizes, order, turn % 2)
@@ -104,7 +100,7 @@ def load(kernel: Kernel, variant: Variant, architecture: Architecture, races: bo
     return library
 
 
-def declared_sizes(kernel: Kernel, arguments: list[Any]) -> list[int]:
+def declared_sizes(kernel: Kernel, arguments: Sequence[Any]) -> list[int]:
     """The number of elements of each array by its parameter's expression; -1 for scalars."""
     scalars = {p.name: int(v) if p.type == "size" else v.item()
                for p, v in zip(kernel.parameters, arguments, strict=True) if not p.is_array}  # fmt: skip
@@ -123,7 +119,7 @@ def declared_sizes(kernel: Kernel, arguments: list[Any]) -> list[int]:
     return sizes
 
 
-def is_guarded(kernel: Kernel, arguments: list[Any]) -> bool:
+def is_guarded(kernel: Kernel, arguments: Sequence[Any]) -> bool:
     """Whether the launch may leave its outputs as they are, by a flag on the device."""
     return any(
         bool(value)
@@ -132,7 +128,7 @@ def is_guarded(kernel: Kernel, arguments: list[Any]) -> bool:
     )
 
 
-def _require_disjoint(kernel: Kernel, arguments: list[Any], sizes: list[int]) -> None:
+def _require_disjoint(kernel: Kernel, arguments: Sequence[Any], sizes: list[int]) -> None:
     """Pointers are __restrict__: what is written must be reached through one parameter alone."""
     arrays = [
         (parameter, value.reshape(-1)[:size])
@@ -151,7 +147,7 @@ def _run(
     kernel: Kernel,
     library: Library,
     shape: LaunchShape,
-    arguments: list[Any],
+    arguments: Sequence[Any],
     sizes: list[int],
     order: int,
     poisoned: int,
@@ -159,7 +155,7 @@ def _run(
     """One launch on copies, with the poison of this number in outputs; the new values of the arrays that are
     written, None for the others."""
     buffers: list[Buffer | None] = []
-    written: list[Memory] = []
+    watched: list[Memory] = []
     values: list[Any] = []
     results: list[np.ndarray | None] = []
     guarded = is_guarded(kernel, arguments)
@@ -176,10 +172,10 @@ def _run(
                 buffer.array[...] = poison(argument.dtype, poisoned)
             else:
                 buffer.array[...] = argument.reshape(-1)[:size]
-            if parameter.role != "in":
+            if parameter.role != "in" or library.counts_sectors:
                 item = argument.dtype.itemsize
-                written.append(Memory(parameter.name, buffer.address, size * item, item))
-        library.run(values, shape, order, written)
+                watched.append(Memory(parameter.name, buffer.address, size * item, item))
+        library.run(values, shape, order, watched)
         for parameter, argument, buffer in zip(kernel.parameters, arguments, buffers, strict=True):
             if buffer is None:
                 results.append(None)
