@@ -181,11 +181,18 @@ class BatchSequential(SharedSequential):
     # ---- passes ----
 
     def forward(
-        self, x: Any, lengths: Any = None, states: Any = None, *, into: Pass | None = None, keep: bool = True
+        self,
+        x: Any,
+        lengths: Any = None,
+        states: Any = None,
+        *,
+        resets: Any = None,
+        into: Pass | None = None,
+        keep: bool = True,
     ) -> Array:
-        """`Sequential.forward`, collective. Raises DistributedError for initial states."""
-        if states is not None:
-            raise DistributedError("a batch in micro-batches cannot have initial states: leave them out")
+        """`Sequential.forward`, collective. Raises DistributedError for initial states and resets."""
+        if states is not None or resets is not None:
+            raise DistributedError("a batch in micro-batches has no initial states or resets: leave them out")
         with self.device.naming_memory:
             current, given, cut = self._begun(x, into)
             current.keeps = keep

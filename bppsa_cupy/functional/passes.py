@@ -9,7 +9,7 @@ import numpy as np
 
 from bppsa_cupy.arguments import as_flag, as_instance, is_one_of
 from bppsa_cupy.devices import Array, Device, device_of, get_device
-from bppsa_cupy.errors import PassError, ShapeError
+from bppsa_cupy.errors import ArgumentError, PassError, ShapeError
 from bppsa_cupy.functional.pool import Key, Pool, Shapes, Slot, pool_of
 from bppsa_cupy.layers import Context, Layer, MatrixRecurrent, Recurrent, Shape
 from bppsa_cupy.layers.arguments import as_bits
@@ -19,6 +19,7 @@ from bppsa_cupy.layers.recurrent import RecurrentContext
 from bppsa_cupy.records.records import JacobianRecords
 from bppsa_cupy.timescan.chunked import WAYS
 from bppsa_cupy.timescan.lengths import take_lengths
+from bppsa_cupy.timescan.resets import Resets
 
 
 class Gradients(NamedTuple):
@@ -106,6 +107,7 @@ def forward(
     x: Any,
     *,
     lengths: Any = None,
+    resets: Any = None,
     states: Any = None,
     training: bool = True,
     buffers: Mapping[str, Any] | None = None,
@@ -126,6 +128,9 @@ def forward(
         float32 or float64. Sequences are (B, T, F), or (T, B, F) with batch_first=False.
     lengths : int array, (B,), optional
         The length of each sequence, from 1 to T. Only for recurrent layers.
+    resets : bool array, (B, T), optional
+        The state before a marked step is zero. (T, B) with batch_first=False. Only for RNN, GRU, LSTM and
+        CellLayer, and not together with lengths.
     states : array or tuple of arrays, optional
         The states before the first step, (num_layers D, B, H), or a pair (h, c) for an LSTM. Zeros by
         default.
@@ -167,9 +172,10 @@ def forward(
     given = where.asarray(x)
     own, own_buffers = checked_arrays(layer, where, given.dtype, parameters, buffers)
     addresses = tuple(map(where.address, (*own.values(), *own_buffers.values())))
-    saved = begin(layer, where, given, addresses, lambda: (own, own_buffers), lengths, states, keep)
+    bounds = lengths if resets is None else marks_of(layer, where, lengths, resets)
+    saved = begin(layer, where, given, addresses, lambda: (own, own_buffers), bounds, states, keep)
     saved.context.training, saved.context.draw = as_flag("forward", "training", training), draw
-    return run(saved, given, lengths, states, copied=layer.backward_reads if keep else ()), saved
+    return run(saved, given, bounds, states, copied=layer.backward_reads if keep else ()), saved
 
 
 def begin(
@@ -178,7 +184,7 @@ def begin(
     x: Array,
     addresses: Hashable,
     arrays: Callable[[], tuple[dict[str, Array], dict[str, Array]]],
-    lengths: Any,
+    bounds: Any,
     states: Any,
     keep: bool,
     pool: Pool | None = None,
@@ -190,12 +196,13 @@ def begin(
 
     addresses  addresses of parameters and buffers; equal addresses mean the same arrays
     arrays     returns checked parameters and buffers; called if no context is bound to them
+    bounds     lengths (B,), or bools (B, T) that mark resets, or None
     keep       whether a backward pass may follow
     pool       the pool of the layer, if the caller has it
     """
     device.check_process()
-    if lengths is not None or states is not None:
-        check_beside(layer, lengths, states)
+    if bounds is not None or states is not None:
+        check_beside(layer, bounds, states)
     if pool is None:
         pool = pool_of(layer)
     key = device.queue, x.dtype.char, x.shape, addresses, keep
@@ -230,7 +237,7 @@ def _new_slot(
 def run(
     saved: Saved,
     x: Array,
-    lengths: Any,
+    bounds: Any,
     states: Any,
     out: Array | None = None,
     states_out: Any = None,
@@ -247,7 +254,7 @@ def run(
     with device.naming_memory:
         output = device.empty(shapes.output, ctx.dtype) if out is None else out
         by_samples = output.swapaxes(0, 1) if shapes.output_by_time else output
-        if "output" not in copied and (lengths is None or by_samples.flags.c_contiguous):
+        if "output" not in copied and (bounds is None or by_samples.flags.c_contiguous):
             ctx.placed["output"] = by_samples
         if "input" in copied:
             own = ctx.buffer("own_input", x.shape)
@@ -256,7 +263,7 @@ def run(
         if shapes.states:
             of_states = layer.state_dtype(ctx.dtype) if isinstance(layer, Recurrent) else ctx.dtype
             saved.states = _place_states(ctx, "states", shapes.states, of_states, states_out)
-        entered = enter(layer, ctx, x, lengths, states, shapes.by_time)
+        entered = enter(layer, ctx, x, bounds, states, shapes.by_time)
         if "states" in copied:
             assert isinstance(ctx, RecurrentContext)
             ctx.initial = None if ctx.initial is None else tuple(state.copy() for state in ctx.initial)
@@ -400,15 +407,16 @@ def keep(saved: Saved, out: Mapping[str, Array]) -> None:
     ctx = saved.context
     assert isinstance(ctx, MatrixContext) and ctx.stack is not None
     for name, array in ctx.stack.kept().items():
-        out[name][...] = array
+        out[name][: len(array)] = array
+        out[name][len(array) :] = 0
 
 
-def resume(saved: Saved, x: Array, lengths: Any, states: Any, kept: Mapping[str, Array]) -> None:
+def resume(saved: Saved, x: Array, bounds: Any, states: Any, kept: Mapping[str, Array]) -> None:
     """Make a pass that was begun with these what it is after a forward pass that kept these arrays, which
     are copied."""
     layer, ctx = saved.layer, saved.context
     assert isinstance(layer, MatrixRecurrent) and isinstance(ctx, MatrixContext)
-    layer.resume(ctx, enter(layer, ctx, x, lengths, states, is_by_time(layer)), kept)
+    layer.resume(ctx, enter(layer, ctx, x, bounds, states, is_by_time(layer)), kept)
     saved.pool.measure(saved.slot)
 
 
@@ -418,6 +426,7 @@ def jacobians(
     x: Any,
     *,
     lengths: Any = None,
+    resets: Any = None,
     states: Any = None,
     buffers: Mapping[str, Any] | None = None,
     index: int = 0,
@@ -428,8 +437,8 @@ def jacobians(
 
     Parameters
     ----------
-    layer, parameters, x, lengths, states, buffers, device
-        See `forward`.
+    layer, parameters, x, lengths, resets, states, buffers, device
+        See `forward`. The Jacobian of a step with a reset is 0.
     index : int, default: 0
         The number of the layer in the records.
     path : str, default: ""
@@ -456,8 +465,9 @@ def jacobians(
     [[1.0, 0.0], [0.0, 0.0]]
     """
     _, saved = forward(
-        layer, parameters, x, lengths=lengths, states=states, training=False, buffers=buffers, device=device
-    )
+        layer, parameters, x, lengths=lengths, resets=resets, states=states, training=False, buffers=buffers,
+        device=device,
+    )  # fmt: skip
     ctx, batch = saved.context, saved.slot.shapes.batch
     if layer.is_barrier(False) and not isinstance(layer, Recurrent):
         raise PassError(
@@ -518,14 +528,6 @@ def is_by_time(layer: Layer) -> bool:
     return isinstance(layer, Recurrent) and not layer.batch_first
 
 
-def go_forward(layer: Layer, ctx: Context, x: Array, lengths: Any, states: Any) -> Array:
-    """The layer's output for x, of a shape it takes and C-contiguous, in its layout: a view of a buffer of
-    the context's, which is filled. Arguments and errors are those of `functional.forward`."""
-    by_time = is_by_time(layer)
-    y = forward_whole(layer, ctx, enter(layer, ctx, x, lengths, states, by_time))
-    return y.swapaxes(0, 1) if by_time and y.ndim == 3 else y
-
-
 def forward_whole(layer: Layer, ctx: Context, x: Array) -> Array:
     """`layer.forward`; where that fails, the layer's buffers are as they were."""
     buffers = list(ctx.module_buffers.values()) if ctx.training else []
@@ -538,19 +540,33 @@ def forward_whole(layer: Layer, ctx: Context, x: Array) -> Array:
         raise
 
 
-def enter(layer: Layer, ctx: Context, x: Array, lengths: Any, states: Any, by_time: bool) -> Array:
+def marks_of(layer: Layer, device: Device, lengths: Any, resets: Any) -> Array:
+    """Resets of the caller's layout as bools (B, T). Raises where they come with lengths."""
+    if lengths is not None:
+        raise ArgumentError(f"{layer!r} got lengths and resets: pass only one of them")
+    marks = device.asarray(resets)
+    if marks.dtype != np.bool_ or marks.ndim != 2:
+        raise ShapeError(f"{layer!r} got resets of {marks.dtype} and shape {marks.shape}: pass bools (B, T)")
+    return marks.T if is_by_time(layer) else marks
+
+
+def enter(layer: Layer, ctx: Context, x: Array, bounds: Any, states: Any, by_time: bool) -> Array:
     """An input of the layer's layout, which may be `by_time`, as its `forward` takes it, with what comes
     beside it in the context."""
     if by_time:
         x = x.swapaxes(0, 1)
-    ctx.input_shape, ctx.lengths = x.shape[1:], None
+    ctx.input_shape, ctx.lengths, ctx.resets = x.shape[1:], None, None
     if isinstance(ctx, RecurrentContext):
         ctx.initial = ctx.final_gradient = None
         if states is not None:
             assert isinstance(layer, Recurrent)
             ctx.initial = layer.check_states(states, len(x), ctx.dtype, ctx.device.asarray, "the state")
-        if lengths is not None:
-            ctx.lengths = take_lengths(ctx.device, lengths, *x.shape[:2])
+        if getattr(bounds, "dtype", None) == np.bool_:
+            assert isinstance(layer, Recurrent)
+            layer.check_resets()
+            ctx.resets = Resets(ctx.device, bounds, *x.shape[:2])
+        elif bounds is not None:
+            ctx.lengths = take_lengths(ctx.device, bounds, *x.shape[:2])
             x = ctx.device.xp.ascontiguousarray(x)  # as the engine takes samples that end early
     return x
 

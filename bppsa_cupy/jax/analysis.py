@@ -15,6 +15,7 @@ from bppsa_cupy.arguments import as_integer
 from bppsa_cupy.errors import PassError, ShapeError
 from bppsa_cupy.jax.layers import OverTime
 from bppsa_cupy.jax.parts import as_given, check_sequence, sequence_axis
+from bppsa_cupy.jax.tangents import JaxFlow
 from bppsa_cupy.records.records import JacobianRecords, step_records
 
 
@@ -25,6 +26,7 @@ def jacobians(
     state: Any = None,
     *,
     lengths: Any = None,
+    resets: Any = None,
     steps: int | None = None,
 ) -> JacobianRecords:
     """Compute the transposed Jacobian of every step of a recurrent layer or of a recurrence.
@@ -41,8 +43,8 @@ def jacobians(
         a step without inputs, ``h_next = step(h)``.
     x : array or pytree
         The input of a layer, or h0 of a step: (B, S), (S,), or a pytree of such arrays, float32 or float64.
-    state, lengths : optional
-        Further arguments of a call of the layer.
+    state, lengths, resets : optional
+        Further arguments of a call of the layer. The Jacobian of a step with a reset is 0.
     steps : int, optional
         The number of steps without inputs.
 
@@ -66,8 +68,8 @@ def jacobians(
     [[0.5, 0.0], [0.0, 0.5]]
     """
     if isinstance(function, OverTime):
-        return _of_layer(function, given, x, state, lengths)
-    if not callable(function) or state is not None or lengths is not None:
+        return _of_layer(function, given, x, state, lengths, resets)
+    if not callable(function) or any(one is not None for one in (state, lengths, resets)):
         raise ShapeError(
             f"jacobians got a {type(function).__name__}: pass a layer of bppsa_cupy.jax with params and "
             "x, or a function step(x_t, h) with sequences and the first state"
@@ -75,20 +77,24 @@ def jacobians(
     return _of_steps(function, given, x, steps)
 
 
-def _of_layer(function: OverTime, params: Any, x: Any, state: Any, lengths: Any) -> JacobianRecords:
+def _of_layer(
+    function: OverTime, params: Any, x: Any, state: Any, lengths: Any, resets: Any
+) -> JacobianRecords:
     layer, x = function.layer, jnp.asarray(x)
     check_sequence(layer, x)
     if x.ndim == 2:
         x = jnp.expand_dims(x, sequence_axis(layer))
         state = None if state is None else jax.tree.map(lambda part: jnp.expand_dims(part, 1), state)
         lengths = None if lengths is None else np.reshape(lengths, 1)
+        resets = None if resets is None else jnp.expand_dims(resets, sequence_axis(layer))
     taken = as_given(layer, params, x, state, lengths)
     arrays = jax.tree.map(np.asarray, taken)
     return functional.jacobians(
         layer,
         arrays.parameters,
         arrays.x,
-        lengths=arrays.lengths,
+        lengths=arrays.bounds,
+        resets=None if resets is None else np.asarray(resets),
         states=arrays.states or None,
         device="host",
     )
@@ -96,45 +102,23 @@ def _of_layer(function: OverTime, params: Any, x: Any, state: Any, lengths: Any)
 
 def _of_steps(step: Callable[..., Any], x: Any, h0: Any, steps: int | None) -> JacobianRecords:
     """Steps one after the other in one compiled scan, on a batch, as the caller would."""
-    h0 = jax.tree.map(jnp.asarray, h0)
-    states, form = jax.tree.flatten(h0)
-    kinds = {(state.ndim, str(state.dtype)) for state in states}
-    if len(kinds) != 1 or not kinds <= {(n, d) for n in (1, 2) for d in ("float32", "float64")}:
-        told = ", ".join(f"{state.dtype}{state.shape}" for state in states)
-        raise ShapeError(
-            f"jacobians of a step got h0 of {told or 'no arrays'}: pass h0 of shape (B, S), or (S,) without "
-            "a batch, all of one dtype, float32 or float64"
-        )
-    batched = states[0].ndim == 2
-    batch = states[0].shape[0] if batched else 1
+    flow = JaxFlow(step, h0)
+    h, total, batched, batch = flow.flat, flow.size, flow.batch is not None, flow.batch or 1
     is_autonomous = x is None
     if is_autonomous:
         x = np.zeros((as_integer("jacobians", "steps", steps, 1), batch), np.float32)
     x = jnp.asarray(x)
-    if not x.ndim or not len(x) or (batched and (x.ndim < 2 or x.shape[1] != batch)):
+    if not x.ndim or not len(x) or (batched and x.shape[1:2] != (batch,)):
         takes = f"(T, {batch}, ...)" if batched else "(T, ...)"
         raise ShapeError(
-            f"jacobians of a step got x of shape {x.shape} with h0 of shape {states[0].shape}: pass x of "
+            f"jacobians of a step got x of shape {x.shape} with h0 of shape {h.shape}: pass x of "
             f"shape {takes}"
         )
     name = getattr(step, "__name__", type(step).__name__)
     name = name if name.isidentifier() else "step"
-    sizes = [state.shape[-1] for state in states]
-    ends = np.cumsum(sizes)[:-1].tolist()
-    total = sum(sizes)
-    h = jnp.concatenate(states, -1)
 
     def flat_step(x_t: jax.Array, h: jax.Array) -> jax.Array:
-        state = jax.tree.unflatten(form, jnp.split(h, ends, -1))
-        after = step(state) if is_autonomous else step(x_t, state)
-        parts = jax.tree.leaves(after)
-        if [jnp.shape(part) for part in parts] != [state.shape for state in states]:
-            told, wanted = (", ".join(str(jnp.shape(a)) for a in arrays) for arrays in (parts, states))
-            raise ShapeError(
-                f"jacobians: {name}(x_t, h) returned shapes {told} for h of shapes {wanted}: return the "
-                "next state with the same shapes as h"
-            )
-        return jnp.concatenate(parts, -1).astype(h.dtype)
+        return flow.evaluate(None if is_autonomous else x_t, h)
 
     basis = jnp.eye(total, dtype=h.dtype)
     if batched:

@@ -70,7 +70,7 @@ class OverTime:
         }
 
     def __call__(
-        self, params: Mapping[str, Any], x: Any, state: Any = None, *, lengths: Any = None
+        self, params: Mapping[str, Any], x: Any, state: Any = None, *, lengths: Any = None, resets: Any = None
     ) -> tuple[jax.Array, Any]:
         """Compute outputs and last states of sequences.
 
@@ -85,6 +85,9 @@ class OverTime:
             LSTM uses (h, c). Complex if the states of the layer are. Zeros by default.
         lengths : int array, (B,), optional
             The length of each sequence, from 1 to T. Later steps keep the state and output 0.
+        resets : bool array, optional
+            (B, T), (T, B) with batch_first=False, or (T,). The state before a marked step is zero, as at the
+            beginning of an episode. Only for RNN, GRU, LSTM and CellLayer, and not together with lengths.
 
         Returns
         -------
@@ -103,13 +106,15 @@ class OverTime:
         layer, x = self.layer, jnp.asarray(x)
         check_sequence(layer, x)
         if x.ndim == 3:
-            return self._over(as_given(layer, params, x, state, lengths))
+            return self._over(as_given(layer, params, x, state, lengths, resets))
         axis = sequence_axis(layer)
         if state is not None:
             state = jax.tree.map(lambda part: jnp.expand_dims(part, 1), state)
         if lengths is not None:
             lengths = lengths[None] if hasattr(lengths, "ndim") else [lengths]
-        y, after = self._over(as_given(layer, params, jnp.expand_dims(x, axis), state, lengths))
+        if resets is not None:
+            resets = jnp.expand_dims(resets, axis)
+        y, after = self._over(as_given(layer, params, jnp.expand_dims(x, axis), state, lengths, resets))
         y = y.squeeze(axis if layer.outputs == "all" else 0)
         return y, jax.tree.map(lambda part: part.squeeze(1), after)
 
@@ -282,7 +287,7 @@ class LinearOverTime(OverTime):
             layer.cell_in(_LIBRARY),
             given.parameters,
             given.x.swapaxes(0, 1) if by_time else given.x,
-            given.lengths,
+            given.bounds,
             given.states[0] if given.states else None,
         )
         return y.swapaxes(0, 1) if by_time and y.ndim == 3 else y, after

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from bppsa_cupy.arguments import as_instance
-from bppsa_cupy.errors import ShapeError
+from bppsa_cupy.errors import ArgumentError, ShapeError
 from bppsa_cupy.functional.passes import checked_parameters, taken_shape
 from bppsa_cupy.layers import MatrixRecurrent, Recurrent
 from bppsa_cupy.timescan.lengths import check_lengths
@@ -24,13 +24,13 @@ class Given(NamedTuple):
     """The inputs of a forward pass.
 
     x           (B, T, F), or (T, B, F) where the layer is not batch_first
-    lengths     (B,) integers, or None
+    bounds      lengths (B,), or bools (B, T) that mark resets, or None
     states      before the first step, (num_layers D, B, H), as many as the cell has; () for zeros
     parameters  by name
     """
 
     x: Any
-    lengths: Any
+    bounds: Any
     states: tuple[Any, ...]
     parameters: dict[str, Any]
 
@@ -86,7 +86,8 @@ def forward_shapes(layer: MatrixRecurrent, given: Given, wanted: Wanted) -> Resu
     columns = layer.directions * layer.hidden_size
     every_step = (batch, steps, columns) if layer.batch_first else (steps, batch, columns)
     state = struct((layer.num_layers * layer.directions, batch, layer.hidden_size))
-    kept = layer.kept_shapes(batch, steps).items() if wanted.kept else None
+    has_resets = given.bounds is not None and given.bounds.dtype == bool
+    kept = layer.kept_shapes(batch, steps, has_resets).items() if wanted.kept else None
     return Results(
         y=struct(every_step if layer.outputs == "all" else (batch, columns)),
         states=(state,) * layer.state_count,
@@ -123,7 +124,7 @@ def batch_axes(layer: MatrixRecurrent, parts: Any) -> list[int | None]:
     by_step = sequence_axis(layer)
     output = by_step if layer.outputs == "all" else 0
     axis_of = {
-        "x": by_step, "lengths": 0, "states": 1, "parameters": None,
+        "x": by_step, "bounds": 0, "states": 1, "parameters": None,
         "y": output, "kept": 2, "by_output": output, "by_states": 1,
     }  # fmt: skip
     axes: list[int | None] = []
@@ -157,7 +158,9 @@ def check_sequence(layer: Recurrent, x: jax.Array) -> None:
         )
 
 
-def as_given(layer: Recurrent, params: Mapping[str, Any], x: jax.Array, state: Any, lengths: Any) -> Given:
+def as_given(
+    layer: Recurrent, params: Mapping[str, Any], x: jax.Array, state: Any, lengths: Any, resets: Any = None
+) -> Given:
     """Return the inputs of the pass as JAX arrays; x has a batch. Raises ShapeError naming both sides."""
     what = "a dict as init(key) makes it"
     as_instance(named(layer), "params", params, Mapping, what)  # type: ignore[type-abstract]
@@ -167,9 +170,12 @@ def as_given(layer: Recurrent, params: Mapping[str, Any], x: jax.Array, state: A
     states: tuple[Any, ...] = ()
     if state is not None:
         states = layer.check_states(state, batch, x.dtype, partial(_as_state, layer, x.dtype), "the state")
+    bounds = None
     if lengths is not None:
-        lengths = _as_lengths(lengths, batch, steps)
-    return Given(x, lengths, states, checked_parameters(layer, x.dtype, params, jnp.asarray))
+        bounds = _as_lengths(lengths, batch, steps)
+    if resets is not None:
+        bounds = _as_marks(layer, x.shape[:2], lengths, resets)
+    return Given(x, bounds, states, checked_parameters(layer, x.dtype, params, jnp.asarray))
 
 
 def _as_state(layer: Recurrent, dtype: Any, array: Any) -> jax.Array:
@@ -192,3 +198,16 @@ def _as_lengths(lengths: Any, batch: int, steps: int) -> jax.Array:
         lengths = np.asarray(lengths)
         check_lengths(lengths, batch, steps)
     return jnp.asarray(lengths)
+
+
+def _as_marks(layer: Recurrent, shape: tuple[int, ...], lengths: Any, resets: Any) -> jax.Array:
+    """`resets`, of the first two axes of x, as bools (B, T)."""
+    layer.check_resets()
+    marks = jnp.asarray(resets)
+    if lengths is not None:
+        raise ArgumentError(f"{named(layer)} got lengths and resets: pass only one of them")
+    if marks.dtype != bool or marks.shape != shape:
+        raise ShapeError(
+            f"{named(layer)} got resets of {marks.dtype} and shape {marks.shape}: pass bools of shape {shape}"
+        )
+    return marks if layer.batch_first else marks.T

@@ -29,7 +29,7 @@ def go_forward(layer: MatrixRecurrent, wanted: Wanted, execution: Any, out: Resu
         arrays: Given = as_arrays(device, given)
         results: Results = as_arrays(device, out)
         saved = begun(layer, device, arrays, wanted.kept)
-        run(saved, arrays.x, arrays.lengths, arrays.states or None, results.y, results.states)
+        run(saved, arrays.x, arrays.bounds, arrays.states or None, results.y, results.states)
         if results.kept is not None:
             keep(saved, results.kept)
 
@@ -42,7 +42,7 @@ def go_back(layer: MatrixRecurrent, wanted: Wanted, execution: Any, out: Found, 
         found: Found = as_arrays(device, out)
         given = arrays.given
         saved = begun(layer, device, given, True)
-        resume(saved, given.x, given.lengths, given.states or None, arrays.kept)
+        resume(saved, given.x, given.bounds, given.states or None, arrays.kept)
         into = Gradients(found.parameters or {}, found.x, found.states or None)
         back_through(
             saved, arrays.by_output, arrays.by_states or None, wanted.parameters, wanted.x, True, out=into
@@ -60,7 +60,7 @@ def begun(layer: MatrixRecurrent, device: Device, given: Given, keep: bool) -> S
     def arrays() -> tuple[dict[str, Array], dict[str, Array]]:
         return {name: device.empty(a.shape, dtype) for name, a in given.parameters.items()}, {}
 
-    saved = begin(layer, device, given.x, OWN, arrays, given.lengths, given.states or None, keep)
+    saved = begin(layer, device, given.x, OWN, arrays, given.bounds, given.states or None, keep)
     for name, array in saved.context.parameters.items():
         array[...] = given.parameters[name]
     return saved

@@ -15,7 +15,10 @@ from bppsa_cupy.records.streaming import Flow
 
 
 class JaxFlow(Flow):
-    """h_t = step(x_t, h_{t-1}) for a pytree of arrays (S,) or (B, S); many steps in one compiled loop."""
+    """h_t = step(x_t, h_{t-1}) for a pytree of arrays (S,) or (B, S); many steps in one compiled loop.
+
+    flat  the present state, the arrays of a pytree side by side
+    """
 
     chunk = 1024
 
@@ -29,18 +32,18 @@ class JaxFlow(Flow):
                 f"h0 has {told or 'no arrays'}: pass float32 or float64 arrays (S,), or (B, S) for a batch"
             )
         self._ends = np.cumsum([h.shape[-1] for h in states])[:-1].tolist()
-        self._flat = jnp.concatenate(states, -1)
-        self.size = self._flat.shape[-1]
-        self.batch = len(self._flat) if self._flat.ndim == 2 else None
+        self.flat = jnp.concatenate(states, -1)
+        self.size = self.flat.shape[-1]
+        self.batch = len(self.flat) if self.flat.ndim == 2 else None
         self._at_points: Any = None
         self._run = jax.jit(self._loop, static_argnames="every")
 
     @property
     def state(self) -> Any:
-        return jax.tree.unflatten(self._form, jnp.split(self._flat, self._ends, -1))
+        return jax.tree.unflatten(self._form, jnp.split(self.flat, self._ends, -1))
 
     def begin(self, tangent: np.ndarray) -> None:
-        self._vectors = jnp.asarray(tangent, self._flat.dtype).swapaxes(-1, -2)
+        self._vectors = jnp.asarray(tangent, self.flat.dtype).swapaxes(-1, -2)
 
     @property
     def tangent(self) -> np.ndarray:
@@ -57,7 +60,7 @@ class JaxFlow(Flow):
                 return self.evaluate(x, h), jax.jacfwd(partial(self.evaluate, x))(h)
 
             self._at_points = jax.jit(jax.vmap(both, in_axes=(None if x is None else 0, 0)))
-        after, jacobian = self._at_points(x, jnp.asarray(points, self._flat.dtype))
+        after, jacobian = self._at_points(x, jnp.asarray(points, self.flat.dtype))
         return np.asarray(after, np.float64), np.asarray(jacobian, np.float64)
 
     def push(self, x: Any) -> None:
@@ -81,7 +84,7 @@ class JaxFlow(Flow):
         length = max(1, self.chunk // every) * every
         if inputs is not None and steps < length:  # one compiled loop serves every number of steps
             inputs = jax.tree.map(lambda a: np.concatenate([a, np.repeat(a[:1], length - steps, 0)]), inputs)
-        self._flat, self._vectors, logs = self._run(inputs, self._flat, self._vectors, steps, every=every)
+        self.flat, self._vectors, logs = self._run(inputs, self.flat, self._vectors, steps, every=every)
         return np.asarray(logs[: -(-steps // every)], np.float64)
 
     def _loop(self, inputs: Any, flat: Any, vectors: Any, steps: Any, *, every: int) -> Any:

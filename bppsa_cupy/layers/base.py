@@ -15,6 +15,7 @@ from bppsa_cupy.csr import Pattern
 from bppsa_cupy.devices import Array, Device, Launch
 from bppsa_cupy.devices.base import Graphs
 from bppsa_cupy.jacobians.base import TransposedJacobian
+from bppsa_cupy.timescan.resets import Resets
 
 Shape = tuple[int, ...]
 
@@ -79,6 +80,8 @@ class Context:
         The layer's buffers ("running_mean"), shared with the network.
     lengths : array of int64, (B,), or None
         Number of valid steps per sample. None if no sequence is padded.
+    resets : Resets or None
+        Where the states of recurrent layers become zero inside of sequences.
     method : str
         The requested method of net.backward.
     draw : tuple of int
@@ -110,6 +113,7 @@ class Context:
     training: bool = True
     keeps: bool = True
     lengths: Array | None = None
+    resets: Resets | None = None
     method: str = "auto"
     draw: tuple[int, int, int] = (0, 0, 0)
     first_sample: int = 0

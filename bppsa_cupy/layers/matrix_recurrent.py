@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import abc
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from bppsa_cupy.arguments import as_integer
+from bppsa_cupy.cells import Cell
 from bppsa_cupy.csr import Pattern
 from bppsa_cupy.devices import Array, Launch, rules
 from bppsa_cupy.errors import ArgumentError, DeviceError
 from bppsa_cupy.jacobians.cell import CellJacobian
 from bppsa_cupy.layers.base import Shape, StepJacobians
 from bppsa_cupy.layers.recurrent import Recurrent, RecurrentContext
+from bppsa_cupy.raw_kernels.cells import FORMS
 from bppsa_cupy.raw_kernels.frames.form import CellForm
 from bppsa_cupy.timescan import (
     Stack,
@@ -27,6 +30,7 @@ from bppsa_cupy.timescan import (
     stack_shapes,
     suffix,
 )
+from bppsa_cupy.timescan.resets import CLOSED
 
 #: Batches and numbers of steps whose bound passes a context keeps, at most.
 MOST_STACKS = 4
@@ -46,6 +50,7 @@ class MatrixContext(RecurrentContext):
         Steps per part of a pass without a backward pass, by batch size and number of steps.
     stacks : dict
         Stacks of the latest sizes on the same buffers, so that an epoch's last batch binds nothing again.
+        The key says also whether there are resets.
     version : int
         Version of the device's choices that the stacks follow.
     whole : tuple or None
@@ -55,7 +60,7 @@ class MatrixContext(RecurrentContext):
     make_stack: Callable[..., Stack] = field(default=Stack, repr=False)
     stack: Stack | None = field(default=None, repr=False)
     at_once: dict[tuple[int, int], int] = field(default_factory=dict, repr=False)
-    stacks: dict[tuple[int, int], Stack] = field(default_factory=dict, repr=False)
+    stacks: dict[tuple[int, int, bool], Stack] = field(default_factory=dict, repr=False)
     whole: tuple[int, int] | None = field(default=None, repr=False)
     version: int = field(default=0, repr=False)
 
@@ -191,7 +196,7 @@ class MatrixRecurrent(Recurrent):
 
     def forward(self, ctx: MatrixContext, x: Array) -> Array:
         batch, steps = x.shape[:2]
-        length = steps if ctx.keeps else self._steps_at_once(ctx, batch, steps)
+        length = steps if ctx.keeps or ctx.resets is not None else self._steps_at_once(ctx, batch, steps)
         if length < steps:
             stack = self._forward_in_parts(ctx, x, length)
             y, states = self._output(ctx, x), self._state_buffers(ctx, "states", batch)
@@ -201,10 +206,10 @@ class MatrixRecurrent(Recurrent):
             y, states = self._output(ctx, x), self._state_buffers(ctx, "states", batch)
 
             def run() -> None:
-                set_states(stack.initial_states, ctx.initial)
+                self._set_initial(ctx, stack)
                 stack.forward()
                 if self.outputs == "all":
-                    stack.put(y)
+                    _put(ctx, stack.put, y)
                 self._put_last(stack, y, states)
 
             self._repeat(stack, "forward", (y, *states, *(ctx.initial or ())), run)
@@ -284,22 +289,38 @@ class MatrixRecurrent(Recurrent):
     def resume(self, ctx: MatrixContext, x: Array, kept: Mapping[str, Array]) -> None:
         """Restore the context that `forward(x)` left, from the stored arrays of `kept_shapes`."""
         stack = self._enter(ctx, x)
-        set_states(stack.initial_states, ctx.initial)
-        stack.recall(kept)
+        self._set_initial(ctx, stack)
+        stack.recall({name: array[: stack.sizes.walk.steps] for name, array in kept.items()})
         ctx.saved["input"] = x
 
     def _enter(self, ctx: MatrixContext, x: Array, first: int = 0) -> Stack:
         """The stack, with input, lengths and parameters in it; of a part of the steps, of which the first
         is number `first`."""
-        batch, steps = x.shape[:2]
+        (batch, steps), lengths, resets = x.shape[:2], ctx.lengths, ctx.resets
+        if resets is not None:
+            if ctx.over_time is not None:
+                raise ArgumentError("resets do not work with steps that ranks share: use one rank")
+            steps, lengths = resets.steps, resets.lengths
         stack = self._make_stack(ctx, batch, steps)
-        stack.ends_early = ctx.lengths is not None
-        whole = (batch, steps) if ctx.lengths is None else None
+        stack.ends_early = lengths is not None
+        whole = (batch, steps) if lengths is None else None
         if whole is None or ctx.whole != whole:
-            stack.lengths[...] = steps if ctx.lengths is None else (ctx.lengths - first).clip(0, steps)
+            stack.lengths[...] = steps if lengths is None else (lengths - first).clip(0, steps)
         ctx.whole = whole
-        stack.take(x)
+        if resets is not None:
+            stack.extra = resets.extra
+        stack.take(_spread(ctx, x))
         return stack
+
+    def _set_initial(self, ctx: MatrixContext, stack: Stack) -> None:
+        set_states(stack.initial_states, ctx.initial)
+        self._cut_first(ctx, stack.initial_states)
+
+    def _cut_first(self, ctx: MatrixContext, arrays: list[Array]) -> None:
+        """Set states of samples whose first step has a reset to 0: arrays (S, B), one per direction."""
+        if ctx.resets is not None:
+            for array in arrays[:: self.directions]:
+                array[:, ctx.resets.first] = 0
 
     def backward(self, ctx: MatrixContext, gradient: Array, want_input: bool) -> Array | None:
         """Run the backward pass over time, then compute the gradients with respect to parameters and
@@ -326,12 +347,13 @@ class MatrixRecurrent(Recurrent):
         def run() -> None:
             set_states(stack.boundaries, ctx.final_gradient)
             if self.outputs == "all":
-                stack.take_gradient(gradient)
+                stack.take_gradient(_spread(ctx, gradient))
             else:
                 for number, last in enumerate(stack.boundaries[-self.directions :]):
                     by_output = last[:H].T
                     by_output += gradient[:, number * H : (number + 1) * H]
             stack.backward(ctx.method)
+            self._cut_first(ctx, stack.state_gradients)
             self._get_states(states, stack.state_gradients)
 
         arrays = (gradient, *states, *(ctx.final_gradient or ()))
@@ -348,19 +370,21 @@ class MatrixRecurrent(Recurrent):
 
     def _input_gradient(self, ctx: MatrixContext, stack: Stack) -> Array:
         result = ctx.buffer("input_gradient", ctx.saved["input"].shape)
-        self._repeat(stack, "by input", (result,), lambda: stack.input_gradient(result))
+        self._repeat(stack, "by input", (result,), lambda: _put(ctx, stack.input_gradient, result))
         return result
 
     def step_jacobians(self, ctx: MatrixContext) -> Iterator[StepJacobians]:
         assert ctx.stack is not None
         device, stack = ctx.device, ctx.stack
-        jacobian = CellJacobian(self.cell, self.hidden_size, self.heads)
+        jacobian = CellJacobian(stack.sizes.walk.cell, self.hidden_size, self.heads)
         pattern = jacobian.pattern
         for number, layer in enumerate(stack.layers):
             for direction in layer:
                 walk = direction.walk
                 values = device.empty((walk.size.steps, pattern.nnz, walk.size.batch), ctx.dtype)
                 jacobian.fill(device, walk, values)
+                if ctx.resets is not None:
+                    values = ctx.resets.gather_jacobians(values, walk.reverse)
                 way = "backward" if walk.reverse else "forward"
                 yield StepJacobians(f"{type(self).__name__} l{number}", way, pattern, values)
 
@@ -376,19 +400,28 @@ class MatrixRecurrent(Recurrent):
             self.bias, self.outputs == "all", self.unit_parameters, self.projects,
         )  # fmt: skip
 
-    def kept_shapes(self, batch: int, steps: int) -> dict[str, Shape]:
-        """Shapes by name of the arrays (T, rows, B) that a forward pass stores for the backward pass."""
-        return kept_shapes(self._stack_size(batch, steps, 0))
+    def kept_shapes(self, batch: int, steps: int, has_resets: bool = False) -> dict[str, Shape]:
+        """Shapes by name of the arrays (T, rows, B) that a forward pass stores for the backward pass.
+
+        With resets there may be 2 T steps.
+        """
+        size = self._stack_size(batch, steps, 0)
+        if has_resets:
+            size = replace(size, walk=replace(size.walk, cell=resetting_form(self)[0], steps=2 * steps))
+        return kept_shapes(size)
 
     def _make_stack(self, ctx: MatrixContext, batch: int, steps: int) -> Stack:
         """The bound passes for this batch and number of steps, made where none are kept of them."""
-        key = batch, steps
+        has_resets = ctx.resets is not None
+        key = batch, steps, has_resets
         if ctx.version != ctx.device.choices.version:
             ctx.unbind()
             ctx.version = ctx.device.choices.version
         ctx.stack = ctx.stacks.pop(key, None)
         if ctx.stack is None:
             sizes = self._stack_size(batch, steps, ctx.dtype.itemsize)
+            if has_resets:
+                sizes = replace(sizes, walk=replace(sizes.walk, cell=resetting_form(self)[0]))
             shapes = stack_shapes(sizes, ctx.device)
             if ctx.missing_bytes(shapes):
                 ctx.unbind()  # what is there is bound to buffers that are too small
@@ -407,8 +440,69 @@ class MatrixRecurrent(Recurrent):
         check_shared(ctx.device, sizes.walk)
         buffers = ctx.reserve(shapes)
         buffers["lengths"], ctx.whole = ctx.buffer("lengths", (sizes.walk.batch,), np.int64), None
+        closing = None
+        if ctx.resets is not None:
+            gates = np.repeat(resetting_form(self)[1], self.hidden_size)
+            closing = ctx.device.asarray(gates.astype(ctx.dtype))
         arrays = buffers, ctx.parameters, ctx.gradients
-        return ctx.make_stack(ctx.device, sizes, *arrays, self.forward_method)
+        return ctx.make_stack(ctx.device, sizes, *arrays, self.forward_method, closing)
+
+    def check_resets(self) -> None:
+        if self.forward_method == "newton":
+            raise ArgumentError(
+                f"{type(self).__name__} got resets with forward_method='newton': use forward_method='auto'"
+            )
+
+
+#: By the digest of a cell, `resetting_form` of it.
+_resetting: dict[str, CellForm] = {}
+
+
+def resetting_form(layer: MatrixRecurrent) -> tuple[CellForm, list[float]]:
+    """A form like that of a layer, and the projected input of each gate at which its states become 0.
+
+    An LSTM or GRU closes its gates. Other cells get a gate more, by which their new states are multiplied.
+    """
+    form = layer.cell
+    if form is FORMS["lstm"]:  # c' = f c + i g, h' = o tanh(c')
+        return form, [CLOSED, CLOSED, 0.0, 0.0]
+    if form is FORMS["gru"]:  # h' = (1 - z) tanh(x_n + r u_n) + z h
+        return form, [CLOSED, CLOSED, 0.0]
+    cell: Cell = getattr(layer, "definition", None) or Cell.built_in(form.name)
+    if cell.digest not in _resetting:
+        _resetting[cell.digest] = Cell(
+            f"{cell.name}_with_resets", gates=(*cell.gates, "keeps"), states=cell.states,
+            parameters=cell.parameters, recurrent=cell.recurrent,
+            step=partial(_keep_step, cell.definition.step),
+        ).form  # fmt: skip
+    return _resetting[cell.digest], [0.0] * (form.gates + 1)
+
+
+def _keep_step(step: Any, x: Any, u: Any, s: Any, p: Any) -> Any:
+    """A step whose new states are multiplied by one more gate."""
+    after = step(x, u, s, p)
+    if isinstance(after, Mapping):
+        return {name: x.keeps * value for name, value in after.items()}
+    return [x.keeps * value for value in after]
+
+
+def _spread(ctx: MatrixContext, sequences: Array) -> Array:
+    """Sequences (B, T, columns) with the extra steps of resets, if there are any."""
+    if ctx.resets is None:
+        return sequences
+    batch, _, columns = sequences.shape
+    return ctx.resets.spread(sequences, ctx.buffer("spread", (batch, ctx.resets.steps, columns)))
+
+
+def _put(ctx: MatrixContext, put: Callable[[Array], None], out: Array) -> None:
+    """`put` sequences (B, T, columns) into `out`, without the extra steps of resets."""
+    if ctx.resets is None:
+        put(out)
+        return
+    batch, _, columns = out.shape
+    spread = ctx.buffer("spread", (batch, ctx.resets.steps, columns))
+    put(spread)
+    out[...] = ctx.resets.gather(spread)
 
 
 def _part(ctx: MatrixContext, x: Array, first: int, length: int) -> Array:

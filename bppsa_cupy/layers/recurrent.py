@@ -51,7 +51,7 @@ class RecurrentContext(Context):
 
     def let_go(self) -> None:
         super().let_go()
-        self.initial = self.final_gradient = self.lengths = None
+        self.initial = self.final_gradient = self.lengths = self.resets = None
 
     def rebind(self, parameters: dict[str, Array]) -> None:
         """Use other parameters, with the same buffers."""
@@ -219,6 +219,13 @@ class Recurrent(Layer):
 
     def is_recurrent(self) -> bool:
         return True
+
+    def check_resets(self) -> None:
+        """Raise ArgumentError unless the layer accepts resets."""
+        raise ArgumentError(
+            f"{type(self).__name__} got resets: pass them to RNN, GRU, LSTM or a CellLayer, or run the "
+            "parts of the sequences one by one"
+        )
 
     def check_states(
         self, given: Any, batch: int, dtype: np.dtype, convert: Callable[[Any], Any], what: str

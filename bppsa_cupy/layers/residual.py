@@ -187,8 +187,8 @@ class Residual(Layer):
             if branch not in ctx.inner:
                 ctx.inner[branch] = self._contexts(ctx, branch, stack)
             for inner in ctx.inner[branch]:
-                inner.lengths, inner.first_sample, inner.keeps = ctx.lengths, ctx.first_sample, ctx.keeps
-                inner.over_time = ctx.over_time
+                inner.lengths, inner.resets, inner.over_time = ctx.lengths, ctx.resets, ctx.over_time
+                inner.first_sample, inner.keeps = ctx.first_sample, ctx.keeps
             draws = partial(inner_draw, ctx.draw, branch)
             try:
                 results.append(stack.forward(ctx.inner[branch], x, ctx.training, draws))

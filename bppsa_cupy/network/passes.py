@@ -19,6 +19,7 @@ from bppsa_cupy.network.architecture import Architecture
 from bppsa_cupy.network.parameters import ParameterSet
 from bppsa_cupy.plan import SCHEDULES
 from bppsa_cupy.timescan.lengths import take_lengths
+from bppsa_cupy.timescan.resets import Resets
 
 METHODS = ("auto", "bp", *SCHEDULES)
 
@@ -217,7 +218,7 @@ def checked_gradient(current: Pass, given: Any) -> Array:
     return array
 
 
-def begin(current: Pass, x: Any, lengths: Any, states: Any, keep: bool) -> Array:
+def begin(current: Pass, x: Any, lengths: Any, states: Any, keep: bool, resets: Any = None) -> Array:
     """Take a batch into a pass; it is on the device then. Arguments and errors are those of
     `Sequential.forward`."""
     architecture = current.architecture
@@ -228,7 +229,7 @@ def begin(current: Pass, x: Any, lengths: Any, states: Any, keep: bool) -> Array
         ctx.keeps = keep
     current.input, current.version = given, current.parameters.version
     current.forget_gradients()
-    set_sequences(current, lengths, states)
+    set_sequences(current, lengths, states, resets)
     return given
 
 
@@ -267,16 +268,25 @@ def draw(random_state: Mapping[str, int], index: int) -> tuple[int, int, int]:
 # ---- sequences: where samples end, and states of recurrent layers ----
 
 
-def set_sequences(current: Pass, lengths: Any, states: Any) -> None:
-    """Hand lengths and initial states to the recurrent layers of a pass. Raises ShapeError."""
-    taken = None
-    if lengths is not None:
+def set_sequences(current: Pass, lengths: Any, states: Any, resets: Any) -> None:
+    """Hand lengths, resets and initial states to the recurrent layers of a pass. Raises ShapeError."""
+    taken, cuts = None, None
+    if lengths is not None or resets is not None:
+        what = "resets" if lengths is None else "lengths"
+        if lengths is not None and resets is not None:
+            raise ArgumentError("forward got lengths and resets: pass only one of them")
         if not any(layer.is_recurrent() for layer in current.architecture.layers):
-            raise ArgumentError("forward got lengths, but no layer of the network is recurrent: omit them")
+            raise ArgumentError(f"forward got {what}, but no layer of the network is recurrent: omit them")
+    if lengths is not None:
         taken = take_lengths(current.device, lengths, current.batch, current.input.shape[1])
+    if resets is not None:
+        for place in walk(current.architecture):
+            if isinstance(place.layer, Recurrent):
+                place.layer.check_resets()
+        cuts = Resets(current.device, resets, current.batch, current.input.shape[1])
     initial = checked_states(current, states, "the initial state")
     for ctx in current.layers:
-        ctx.lengths = taken
+        ctx.lengths, ctx.resets = taken, cuts
     for index, ctx in current.recurrent.items():
         ctx.initial, ctx.final_gradient = initial.get(index), None
 

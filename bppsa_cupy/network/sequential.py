@@ -324,7 +324,14 @@ class Sequential:
     # ---- forward ----
 
     def forward(
-        self, x: Any, lengths: Any = None, states: Any = None, *, into: Pass | None = None, keep: bool = True
+        self,
+        x: Any,
+        lengths: Any = None,
+        states: Any = None,
+        *,
+        resets: Any = None,
+        into: Pass | None = None,
+        keep: bool = True,
     ) -> Array:
         """Return the output for a batch.
 
@@ -339,6 +346,9 @@ class Sequential:
             Initial states of recurrent layers by layer index, (num_layers D, B, H) each. An LSTM takes the
             pair (h, c). Zeros by default. A network with a single recurrent layer also accepts its state
             alone.
+        resets : array of bool, (B, T), optional
+            The state before a marked step is zero, as at the beginning of an episode. A second direction is
+            cut at the same place. Only for RNN, GRU, LSTM and CellLayer, and not together with lengths.
         into : Pass, optional
             An earlier pass whose arrays may be overwritten, its output included.
         keep : bool, default: True
@@ -378,7 +388,7 @@ class Sequential:
             if current.architecture is not self.architecture:  # the pass is older than the masks, or the mode
                 current.architecture, current.layers = self.architecture, self._contexts()
             current.stream = self.device.follow(current.stream)
-            given = begin(current, x, lengths, states, keep)
+            given = begin(current, x, lengths, states, keep, resets)
             y = current.output = self._through(current, given)
         self.last_pass = current
         self.random_state["passes"] += self.training

@@ -208,12 +208,19 @@ class StageSequential(SharedSequential):
         self._evaluation = self._stage.new_pass()
 
     def forward(
-        self, x: Any, lengths: Any = None, states: Any = None, *, into: Pass | None = None, keep: bool = True
+        self,
+        x: Any,
+        lengths: Any = None,
+        states: Any = None,
+        *,
+        resets: Any = None,
+        into: Pass | None = None,
+        keep: bool = True,
     ) -> Array:
-        if self.training or states is not None:
+        if self.training or states is not None or resets is not None:
             raise DistributedError(
-                "forward of a pipelined network is for evaluation, from states of 0: call eval() before it; "
-                "training is bppsa_cupy.training.loop.train of the pipeline"
+                "forward of a pipelined network is for evaluation, from states of 0 and without resets: call "
+                "eval() before it; training is bppsa_cupy.training.loop.train of the pipeline"
             )
         with self.device.naming_memory:
             return self._evaluated(x, lengths)

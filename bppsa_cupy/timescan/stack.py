@@ -206,6 +206,22 @@ class Exchange:
         self._launch(outside)
 
 
+class Widened:
+    """Input weights with a gate more, whose projected input is 1. A call copies the weights of the others."""
+
+    def __init__(self, device: Device, weight: Array, bias: Array | None, rows: int) -> None:
+        self.weight = device.zeros((rows, weight.shape[1]), weight.dtype)
+        self.bias = device.zeros((rows,), weight.dtype)
+        self.bias[len(weight) :] = 1
+        self._pairs = [(self.weight[: len(weight)], weight)]
+        if bias is not None:
+            self._pairs.append((self.bias[: len(weight)], bias))
+
+    def __call__(self) -> None:
+        for target, source in self._pairs:
+            target[...] = source
+
+
 class Stack:
     """Bound launches of a recurrent layer on buffers of `stack_shapes`; nothing is allocated in a pass.
 
@@ -214,6 +230,9 @@ class Stack:
     forward_method  of the passes over time: "auto", "serial" or "newton"
     layers       the directions of each inner layer; `directions` has all of them, in PyTorch's order
     ends_early   whether a sample may end before the last step; set with `lengths`
+    closing      (G H,), the projected input that makes every state 0; G are the cell's gates, the last of
+                 which has no weights where `weight_ih` has fewer rows: it is 1 at all other steps
+    extra        (times, samples) of the steps with that input; set with `lengths`
     initial_states, boundaries  (S, B), one per direction: the states before the first step, and the gradients
                  with respect to those after the last one
     final_states, state_gradients  (S, B), likewise: the states after the last step of the latest `forward`,
@@ -228,6 +247,7 @@ class Stack:
 
     ends_early: bool
     graphs: Graphs | None = None
+    extra: tuple[Array, Array] | None = None
 
     def __init__(
         self,
@@ -237,8 +257,10 @@ class Stack:
         parameters: Mapping[str, Array],
         gradients: Mapping[str, Array],
         forward_method: str = "auto",
+        closing: Array | None = None,
     ) -> None:
         self.device, self.sizes, self.lengths = device, sizes, buffers["lengths"]
+        self._closing = closing
         self.layers = make_directions(device, sizes, buffers, parameters, gradients)
         self.directions = [direction for layer in self.layers for direction in layer]
         self.initial_states = [direction.walk.initial for direction in self.directions]
@@ -261,7 +283,8 @@ class Stack:
         self._forwards: list[Any] = []
         self._joins: list[Launch] = []
         self._forward = self._bind_forward(forward_method)
-        self.graphs = None if any(getattr(one, "iterates", True) for one in self._forwards) else {}
+        iterates = any(getattr(one, "iterates", True) for one in self._forwards)
+        self.graphs = None if iterates or closing is not None else {}
         self._method: str | None = None
         self._scans: list[Any] = []
         self._backward: list[Launch] = []
@@ -281,6 +304,9 @@ class Stack:
         if self.device.side is not None:
             beside.update(zip(self._forwards, self._scans, strict=False))
         for launch in self._forward:
+            if self.extra is not None and launch in self._forwards:
+                times, samples = self.extra
+                self.directions[0].walk.projected[times, :, samples] = self._closing
             chunks = beside[launch].by_chunks if launch in beside else None
             if chunks is None or not chunks.reduce_beside(launch):
                 launch()
@@ -317,6 +343,9 @@ class Stack:
                 given, out = d.parameters, d.walk.projected
                 if given.weight_ih is not None:
                     weights = given.weight_ih, given.bias_ih
+                    if len(given.weight_ih) < out.shape[1]:
+                        launches.append(widen := Widened(self.device, *weights, out.shape[1]))
+                        weights = widen.weight, widen.bias
                     launches.append(products.project(self.device, d.values, *weights, out))
                 launches += self._bind_heads(d)
                 launches.append(passes[place])
@@ -400,6 +429,10 @@ class Stack:
             self.device.side.join()
         for launch in self._backward:
             launch()
+        if self.extra is not None:
+            times, samples = self.extra
+            for d in self.directions:
+                d.delta[times, :, samples] = 0
 
     def _backward_pass(self, d: Direction, method: str) -> Any:
         """The pass of one direction from its last step to its first."""
@@ -465,7 +498,7 @@ class Stack:
         size, cell = walk.size, walk.size.cell
         if by.weight_ih is None:
             launches = list(self._bind_recurrent_weights(d))
-        elif products.gradients_size(device, size, by.weight_ih.shape[1]):
+        elif self._closing is None and products.gradients_size(device, size, by.weight_ih.shape[1]):
             launches = [products.gradients(device, walk, d.delta, d.values, space, by)]
         else:
             launches = [

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from functools import partial
 from math import prod
@@ -25,10 +25,10 @@ from bppsa_cupy.records.record import JacobianRecord
 from bppsa_cupy.records.records import JacobianRecords, step_records
 from bppsa_cupy.system.memory import free_host_memory
 from bppsa_cupy.torch import checks
-from bppsa_cupy.torch.arrays import array_of, on_gpu_of, on_host
-from bppsa_cupy.torch.engine_layer import engine_layer_of
+from bppsa_cupy.torch.engine import array_of, engine_layer_of, on_device_of
 from bppsa_cupy.torch.modules import OverTime
 from bppsa_cupy.torch.pruned import Pruned, mask_of, masked_weight
+from bppsa_cupy.torch.tangents import TorchFlow
 
 #: Modules that do one step of a recurrence.
 CELLS = (torch.nn.RNNCell, torch.nn.GRUCell, torch.nn.LSTMCell)
@@ -228,12 +228,16 @@ def _of_layer(
     return _by_engine(known, x, None, None, index, path)
 
 
-def _of_recurrent(module: Any, index: int, path: str, input: Any, hx: Any = None) -> JacobianRecords:
+def _of_recurrent(
+    module: Any, index: int, path: str, input: Any, hx: Any = None, resets: Any = None
+) -> JacobianRecords:
     """Those of a recurrent module: of each inner layer, direction and step, of a pack by padded sequences."""
     known = recurrent_counterpart(module)
     parameters = list(known.parameters.values())
     states = [] if hx is None else list(hx) if isinstance(hx, (tuple, list)) else [hx]
     lengths = None
+    if resets is not None:
+        checks.check_resets(module, input, resets)
     if isinstance(input, PackedSequence):
         checks.check_tensors(module, input.data, states, parameters)
         x, lengths = checks.unpack(type(module).__name__, input, module.input_size)
@@ -246,14 +250,15 @@ def _of_recurrent(module: Any, index: int, path: str, input: Any, hx: Any = None
         checks.check_sequence(module, input)
         x = input
         if input.dim() == 2:
-            x = input.unsqueeze(0 if module.batch_first else 1)
+            x = input.unsqueeze(axis := 0 if module.batch_first else 1)
             states = [state.unsqueeze(1) for state in states]
+            resets = None if resets is None else resets.unsqueeze(axis)
     checks.check_states(module, states, x.shape[0 if module.batch_first else 1])
-    return _by_engine(known, x, lengths, states, index, path)
+    return _by_engine(known, x, lengths, states, index, path, resets)
 
 
 def _by_engine(
-    known: Counterpart, x: torch.Tensor, lengths: Any, states: Any, index: int, path: str
+    known: Counterpart, x: torch.Tensor, lengths: Any, states: Any, index: int, path: str, resets: Any = None
 ) -> JacobianRecords:
     def run(device: Device) -> JacobianRecords:
         return functional.jacobians(
@@ -261,15 +266,13 @@ def _by_engine(
             {name: array_of(tensor) for name, tensor in known.parameters.items()},
             array_of(x),
             lengths=None if lengths is None else lengths.cpu().numpy(),
+            resets=None if resets is None else array_of(resets),
             states=tuple(map(array_of, states)) if states else None,
             buffers={name: array_of(tensor) for name, tensor in known.buffers.items()} or None,
             index=index, path=path, device=device,
         )  # fmt: skip
 
-    if x.is_cpu:
-        return on_host(run)
-    with on_gpu_of(x) as device:
-        return run(device)
+    return on_device_of(x, run)
 
 
 def _dense_record(
@@ -327,7 +330,7 @@ def _dense_record(
     def back(by_outputs: torch.Tensor) -> torch.Tensor:
         """(B, rows) the gradients with respect to x."""
         try:
-            return by_sample(_gradients(outputs, (leaf,), by_outputs)).reshape(batch, rows)
+            return by_sample(_gradients(outputs, leaf, by_outputs)).reshape(batch, rows)
         except RuntimeError as cause:
             raise PassError(f"jacobians: PyTorch has no derivatives of {told}: {cause}") from cause
 
@@ -426,98 +429,57 @@ def jacobians_of_steps(
     step: Callable[..., Any], x: Any, h0: Any, batch_first: bool, steps: int | None
 ) -> JacobianRecords:
     """The records of every step of a recurrence, called as its caller would: in order, on a batch."""
-    states = h0 if isinstance(h0, (tuple, list)) else (h0,)
-    is_autonomous = x is None
-    if is_autonomous:
-        x = torch.empty(as_integer("jacobians", "steps", steps, 1), *getattr(states[0], "shape", ())[:-1])
-    if not isinstance(x, torch.Tensor) or not all(isinstance(state, torch.Tensor) for state in states):
-        raise ShapeError(
-            f"jacobians of a step got x of type {type(x).__name__} and h0 of type {type(h0).__name__}: pass "
-            "a tensor as x, and a tensor or a tuple of tensors as h0"
-        )
-    axes, dtype = states[0].dim(), states[0].dtype
-    if any(state.dim() != axes or state.dtype != dtype for state in states) or axes not in (1, 2):
-        raise ShapeError(
-            f"jacobians of a step got h0 of {', '.join(map(_shown, states))}: pass h0 of shape (B, S), or "
-            "(S,) without a batch, all of one dtype"
-        )
-    if dtype not in checks.DTYPES:
-        raise ShapeError(f"jacobians of a step got h0 of {dtype}: pass h0 of torch.float32 or torch.float64")
-    batched = axes == 2
-    if batch_first and batched and x.dim() > 1:
-        x = x.swapaxes(0, 1)
-    batch = states[0].shape[0] if batched else 1
-    if not x.dim() or not len(x) or (batched and (x.dim() < 2 or x.shape[1] != batch)):
-        takes = f"(T, {batch}, ...), or (B, T, ...) with batch_first=True" if batched else "(T, ...)"
-        raise ShapeError(
-            f"jacobians of a step got x of shape {tuple(x.shape)} with h0 of {_shown(states[0])}: pass x of "
-            f"shape {takes}"
-        )
-    sizes = [state.shape[-1] for state in states]
-    total = sum(sizes)
-    needed = len(x) * batch * total**2 * states[0].element_size()
+    flow, name = TorchFlow(step, h0), name_of(step)
+    state, total, batch = flow.flat, flow.size, flow.batch or 1
+    inputs: Any = [None] * as_integer("jacobians", "steps", steps, 1) if x is None else x
+    if x is not None:
+        if not isinstance(x, torch.Tensor):
+            raise ShapeError(f"jacobians of a step got x of type {type(x).__name__}: pass a tensor")
+        is_batch = flow.batch is not None
+        inputs = x.detach().swapaxes(0, 1) if batch_first and is_batch and x.dim() > 1 else x.detach()
+        if not x.dim() or not len(inputs) or (is_batch and inputs.shape[1:2] != (batch,)):
+            takes = f"(T, {batch}, ...), or (B, T, ...) with batch_first=True" if is_batch else "(T, ...)"
+            raise ShapeError(
+                f"jacobians of a step got x of shape {tuple(x.shape)} with h0 of {tuple(state.shape)}: pass "
+                f"x of shape {takes}"
+            )
+    needed = len(inputs) * batch * total**2 * state.element_size()
     if 2 * needed > (free := free_host_memory()):
         raise DeviceError(
-            f"jacobians of {len(x)} steps of {batch} samples take {2 * needed} bytes, but only {free} "
+            f"jacobians of {len(inputs)} steps of {batch} samples take {2 * needed} bytes, but only {free} "
             "are free: use fewer steps or samples"
         )
-    name = name_of(step)
-    is_tuple = isinstance(h0, (tuple, list))
-    matrices = np.empty((len(x), batch, total, total), str(dtype).removeprefix("torch."))
-    before = [state.detach().clone() for state in states]
-
-    def call(x_t: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        h = tuple(state.clone() for state in before)  # a step may write into its arguments
-        given = () if is_autonomous else (x_t.clone(),)
-        return _checked_states(name, step(*given, h if is_tuple else h[0]), states)
-
+    matrices = np.empty((len(inputs), batch, total, total), str(state.dtype).removeprefix("torch."))
     with torch.inference_mode(False), torch.enable_grad():
-        for t, x_t in enumerate(x.detach()):
-            before = [state.detach().requires_grad_() for state in before]
-            after = call(x_t)
+        for t, x_t in enumerate(inputs):
+            before = state.detach().clone().requires_grad_()
+            # A step may write into its arguments.
+            state = flow.evaluate(None if x_t is None else x_t.clone(), before.clone())
             try:
-                if not t and batch > 1:
-                    joined = torch.cat(after, -1)
-                    if joined.requires_grad:
-                        _check_samples(name, joined, partial(_gradients, joined, before))
-                matrices[t] = _matrices(after, before, batch).cpu().numpy()
+                if not t and batch > 1 and state.requires_grad:
+                    _check_samples(name, state, partial(_gradients, state, before))
+                matrices[t] = _matrices(state, before, batch).cpu().numpy()
             except RuntimeError as cause:
                 if isinstance(cause, PassError):
                     raise
                 raise PassError(
                     f"jacobians: PyTorch has no gradient of {name}: {str(cause).splitlines()[0]}"
                 ) from cause
-            before = list(after)
     return step_records(name, matrices)
 
 
-def _matrices(after: Sequence[torch.Tensor], before: Sequence[torch.Tensor], batch: int) -> torch.Tensor:
+def _matrices(after: torch.Tensor, before: torch.Tensor, batch: int) -> torch.Tensor:
     """The transposed Jacobians (B, S, S) of a step's result by the state before it."""
-    joined = torch.cat(tuple(after), -1)
-    total = joined.shape[-1]
-    if not joined.requires_grad:
-        return joined.new_zeros(batch, total, total)
-    basis = torch.eye(total, dtype=joined.dtype, device=joined.device)
-    basis = basis[:, None].expand(total, batch, total) if joined.dim() == 2 else basis
-
+    total = after.shape[-1]
+    if not after.requires_grad:
+        return after.new_zeros(batch, total, total)
+    basis = torch.eye(total, dtype=after.dtype, device=after.device)
+    basis = basis[:, None].expand(total, batch, total) if after.dim() == 2 else basis
     try:
-        rows = _gradients(joined, before, basis, is_grads_batched=True)
+        rows = _gradients(after, before, basis, is_grads_batched=True)
     except RuntimeError:  # an operation whose backward pass torch.vmap does not take
-        rows = torch.stack([_gradients(joined, before, by_output) for by_output in basis])
+        rows = torch.stack([_gradients(after, before, by_output) for by_output in basis])
     return rows.reshape(total, batch, total).permute(1, 2, 0)
-
-
-def _checked_states(name: str, result: Any, states: Any) -> tuple[torch.Tensor, ...]:
-    """The state after a step. Raises ShapeError unless it is of the shapes before it."""
-    after = tuple(result) if isinstance(result, (tuple, list)) else (result,)
-    shapes = [tuple(state.shape) for state in states]
-    if [tuple(part.shape) if isinstance(part, torch.Tensor) else None for part in after] != shapes:
-        told = ", ".join(_shown(p) if isinstance(p, torch.Tensor) else type(p).__name__ for p in after)
-        raise ShapeError(
-            f"jacobians: {name}(x_t, h) returned {told} for h of {', '.join(map(_shown, states))}: "
-            "return the next state with the same shapes as h"
-        )
-    return after
 
 
 def name_of(function: Any) -> str:
@@ -526,21 +488,15 @@ def name_of(function: Any) -> str:
     return name if name.isidentifier() else "step"
 
 
-def _shown(tensor: torch.Tensor) -> str:
-    return f"{tuple(tensor.shape)}"
-
-
 # ---- derivatives by autograd ----
 
 
 def _gradients(
-    result: torch.Tensor, given: Sequence[torch.Tensor], by_result: torch.Tensor, **options: Any
+    result: torch.Tensor, given: torch.Tensor, by_result: torch.Tensor, **options: Any
 ) -> torch.Tensor:
-    """The gradients with respect to what is given, side by side."""
-    found = torch.autograd.grad(
-        result, given, by_result, retain_graph=True, allow_unused=True, materialize_grads=True, **options
-    )
-    return found[0] if len(found) == 1 else torch.cat(found, -1)
+    """The gradient with respect to what is given."""
+    options |= {"retain_graph": True, "allow_unused": True, "materialize_grads": True}
+    return torch.autograd.grad(result, given, by_result, **options)[0]
 
 
 def _check_samples(told: str, result: torch.Tensor, back: Callable[[torch.Tensor], torch.Tensor]) -> None:

@@ -10,11 +10,25 @@ import torch
 from torch.autograd import forward_ad
 
 from bppsa_cupy.errors import PassError
-from bppsa_cupy.torch.batches import Axes, is_batched, mapped, over_batched
 from bppsa_cupy.torch.cells import unrolled
-from bppsa_cupy.torch.engine_layer import Arguments, EngineLayer, engine_layer_named, engine_layer_of
-from bppsa_cupy.torch.graphs import hide_from_dynamo, is_recorded
-from bppsa_cupy.torch.passes import go_back, go_forward, pass_of, ticket_of
+from bppsa_cupy.torch.engine import (
+    Arguments,
+    EngineLayer,
+    engine_layer_named,
+    engine_layer_of,
+    go_back,
+    go_forward,
+    pass_of,
+    ticket_of,
+)
+from bppsa_cupy.torch.transforms import (
+    Axes,
+    hide_from_dynamo,
+    is_batched,
+    is_recorded,
+    mapped,
+    over_batched,
+)
 
 
 class RecurrentPass(torch.autograd.Function):
@@ -26,17 +40,17 @@ class RecurrentPass(torch.autograd.Function):
 
     @staticmethod
     @hide_from_dynamo
-    def forward(engine: EngineLayer, lengths: Any, count: int, x: Any, *tensors: Any) -> Any:
+    def forward(engine: EngineLayer, bounds: Any, count: int, x: Any, *tensors: Any) -> Any:
         """`tensors` are `count` states before the first step, and the parameters."""
-        outputs, saved = go_forward(engine, lengths, x, tensors[:count], tensors[count:], True)
+        outputs, saved = go_forward(engine, bounds, x, tensors[:count], tensors[count:], True)
         return (*outputs, ticket_of(saved))
 
     @staticmethod
     @hide_from_dynamo
     def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
-        ctx.engine, lengths, ctx.count, *tensors = inputs
+        ctx.engine, bounds, ctx.count, *tensors = inputs
         ctx.mark_non_differentiable(output[-1])
-        ctx.save_for_backward(output[-1], lengths, *tensors)
+        ctx.save_for_backward(output[-1], bounds, *tensors)
         ctx.set_materialize_grads(False)
 
     @staticmethod
@@ -63,16 +77,16 @@ class RecurrentPass(torch.autograd.Function):
 
     @staticmethod
     def vmap(
-        info: Any, dims: Any, engine: EngineLayer, lengths: Any, count: int, x: Any, *tensors: Any
+        info: Any, dims: Any, engine: EngineLayer, bounds: Any, count: int, x: Any, *tensors: Any
     ) -> Any:
         sequences, states = _axes(engine)
         axes = 0, sequences, *(1,) * count, *(None,) * len(engine.names)
 
-        def call(lengths: Any, *tensors: Any) -> Any:
-            return RecurrentPass.apply(engine, lengths, count, *tensors)
+        def call(bounds: Any, *tensors: Any) -> Any:
+            return RecurrentPass.apply(engine, bounds, count, *tensors)
 
         return mapped(
-            call, info.batch_size, (lengths, x, *tensors), (dims[1], *dims[3:]), axes,
+            call, info.batch_size, (bounds, x, *tensors), (dims[1], *dims[3:]), axes,
             (sequences, *states, None),
         )  # fmt: skip
 
@@ -98,7 +112,7 @@ class Gradients(torch.autograd.Function):
         wanted: tuple[bool, bool],
         count: int,
         ticket: torch.Tensor,
-        lengths: Any,
+        bounds: Any,
         *tensors: Any,
     ) -> tuple[torch.Tensor, ...]:
         """`wanted` is of parameters and input. `tensors` are the input, `count` states, the parameters, and
@@ -110,7 +124,7 @@ class Gradients(torch.autograd.Function):
         x, states, parameters, (by_output, *by_states) = _parts(engine, count, tensors)
         saved = pass_of(ticket)
         if saved is None or saved.slot.key[2] != x.shape:
-            _, saved = go_forward(engine, lengths, x, states, parameters, True)
+            _, saved = go_forward(engine, bounds, x, states, parameters, True)
         by_input, by_first, by_parameters = go_back(saved, by_output, by_states, *wanted, count > 0)
         return (*by_first, *by_parameters) if by_input is None else (by_input, *by_first, *by_parameters)
 
@@ -122,8 +136,8 @@ class Gradients(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *gradients: Any) -> Any:
-        lengths, *tensors = ctx.saved_tensors
-        arguments = ctx.engine, ctx.wanted, ctx.count, lengths, tensors, ctx.needs_input_grad[5:]
+        bounds, *tensors = ctx.saved_tensors
+        arguments = ctx.engine, ctx.wanted, ctx.count, bounds, tensors, ctx.needs_input_grad[5:]
         return (None,) * 5 + second_derivatives(*arguments, gradients)
 
     @staticmethod
@@ -148,7 +162,7 @@ def second_derivatives(
     engine: EngineLayer,
     wanted: tuple[bool, bool],
     count: int,
-    lengths: torch.Tensor | None,
+    bounds: torch.Tensor | None,
     tensors: Sequence[torch.Tensor | None],
     needed: Sequence[bool],
     gradients: Sequence[torch.Tensor | None],
@@ -167,7 +181,7 @@ def second_derivatives(
             found = iter(tensors)
             own_x = next(found) if wanted[1] else x
             own_states = [next(found) for _ in states]
-            return unrolled(engine, lengths, own_x, own_states, list(found) or parameters)
+            return unrolled(engine, bounds, own_x, own_states, list(found) or parameters)
 
         chosen = (x,) * wanted[1] + (*states,) + (*parameters,) * wanted[0]
         outputs, pull, *_ = torch.func.vjp(run, *chosen)
@@ -233,17 +247,17 @@ def _refusal(engine: EngineLayer) -> PassError:
     )
 
 
-def apply(engine: EngineLayer, lengths: Any, states: Sequence[Any], x: Any, parameters: Any) -> Any:
+def apply(engine: EngineLayer, bounds: Any, states: Sequence[Any], x: Any, parameters: Any) -> Any:
     """Output and last states by autograd's function, where no graph is recorded."""
     if is_without_derivatives():
-        return go_forward(engine, lengths, x, states, parameters, False)[0]
-    return _apply(engine, lengths, len(states), x, *states, *parameters)[:-1]
+        return go_forward(engine, bounds, x, states, parameters, False)[0]
+    return _apply(engine, bounds, len(states), x, *states, *parameters)[:-1]
 
 
 def run(
     arguments: Arguments,
     x: torch.Tensor,
-    lengths: torch.Tensor | None,
+    bounds: torch.Tensor | None,
     states: Sequence[torch.Tensor],
     parameters: Sequence[torch.Tensor],
 ) -> Sequence[torch.Tensor]:
@@ -253,12 +267,12 @@ def run(
         keep = torch.is_grad_enabled() and any(t.requires_grad for t in (x, *states, *parameters))
         keep = keep or torch.jit.is_tracing()  # the graph serves calls with gradients and without
         text = "|".join(map(str, arguments))
-        outputs = torch.ops.bppsa_cupy.over_time(x, lengths, list(states), list(parameters), text, keep)
+        outputs = torch.ops.bppsa_cupy.over_time(x, bounds, list(states), list(parameters), text, keep)
         return outputs[:-1]
     engine = engine_layer_of(*arguments)
     if torch._C._are_functorch_transforms_active():
-        return RecurrentPass.apply(engine, lengths, len(states), x, *states, *parameters)[:-1]
-    return apply(engine, lengths, states, x, parameters)
+        return RecurrentPass.apply(engine, bounds, len(states), x, *states, *parameters)[:-1]
+    return apply(engine, bounds, states, x, parameters)
 
 
 def is_without_derivatives() -> bool:
@@ -275,19 +289,17 @@ ALL = True, True
 @torch.library.custom_op(
     "bppsa_cupy::over_time",
     mutates_args=(),
-    schema="(Tensor x, Tensor? lengths, Tensor[] states, Tensor[] parameters, str text, bool keep)"
+    schema="(Tensor x, Tensor? bounds, Tensor[] states, Tensor[] parameters, str text, bool keep)"
     " -> Tensor[]",
 )
-def over_time(
-    x: Any, lengths: Any, states: Any, parameters: Any, text: str, keep: bool
-) -> list[torch.Tensor]:
+def over_time(x: Any, bounds: Any, states: Any, parameters: Any, text: str, keep: bool) -> list[torch.Tensor]:
     """Output, states after the last step, and a ticket of the pass, which is kept where `keep` is set."""
-    outputs, saved = go_forward(engine_layer_named(text), lengths, x, states, parameters, keep)
+    outputs, saved = go_forward(engine_layer_named(text), bounds, x, states, parameters, keep)
     return [*outputs, ticket_of(saved if keep else None)]
 
 
 @over_time.register_fake
-def _(x: Any, lengths: Any, states: Any, parameters: Any, text: str, keep: bool) -> list[torch.Tensor]:
+def _(x: Any, bounds: Any, states: Any, parameters: Any, text: str, keep: bool) -> list[torch.Tensor]:
     layer = engine_layer_named(text).layer
     batch = x.shape[0 if layer.batch_first else 1]
     state = layer.num_layers * layer.directions, batch, layer.hidden_size
@@ -301,34 +313,34 @@ def _(x: Any, lengths: Any, states: Any, parameters: Any, text: str, keep: bool)
 @torch.library.custom_op(
     "bppsa_cupy::back_through_time",
     mutates_args=(),
-    schema="(Tensor ticket, Tensor? lengths, Tensor x, Tensor[] states, Tensor[] parameters,"
+    schema="(Tensor ticket, Tensor? bounds, Tensor x, Tensor[] states, Tensor[] parameters,"
     " Tensor by_output, Tensor[] by_states, str text) -> Tensor[]",
 )
 def back_through_time(
-    ticket: Any, lengths: Any, x: Any, states: Any, parameters: Any, *gradients: Any
+    ticket: Any, bounds: Any, x: Any, states: Any, parameters: Any, *gradients: Any
 ) -> list[torch.Tensor]:
     """The gradients with respect to input, first states and parameters."""
     by_output, by_states, text = gradients
     tensors = x, *states, *parameters, by_output, *by_states
-    return list(Gradients.forward(engine_layer_named(text), ALL, len(states), ticket, lengths, *tensors))
+    return list(Gradients.forward(engine_layer_named(text), ALL, len(states), ticket, bounds, *tensors))
 
 
 @back_through_time.register_fake
-def _(ticket: Any, lengths: Any, x: Any, states: Any, parameters: Any, *_: Any) -> list[torch.Tensor]:
+def _(ticket: Any, bounds: Any, x: Any, states: Any, parameters: Any, *_: Any) -> list[torch.Tensor]:
     return [tensor.new_empty(tensor.shape) for tensor in (x, *states, *parameters)]
 
 
 def _keep(ctx: Any, inputs: Any, output: Any) -> None:
-    x, lengths, states, parameters, ctx.text, _ = inputs
-    ctx.save_for_backward(output[-1], lengths, x, *states, *parameters)
+    x, bounds, states, parameters, ctx.text, _ = inputs
+    ctx.save_for_backward(output[-1], bounds, x, *states, *parameters)
     ctx.end = 3 + len(states)
 
 
 def _back(ctx: Any, gradients: Any) -> Any:
     given, end = ctx.saved_tensors, ctx.end
-    (ticket, lengths, x, *states), parameters = given[:end], given[end:]
+    (ticket, bounds, x, *states), parameters = given[:end], given[end:]
     by_output, *by_states = gradients[:-1]
-    found = back_through_time(ticket, lengths, x, states, parameters, by_output, by_states, ctx.text)
+    found = back_through_time(ticket, bounds, x, states, parameters, by_output, by_states, ctx.text)
     return found[0], None, found[1 : 1 + len(states)], found[1 + len(states) :], None, None
 
 

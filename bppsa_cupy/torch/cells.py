@@ -12,7 +12,7 @@ from torch.nn.functional import linear
 
 from bppsa_cupy.layers import MatrixRecurrent
 from bppsa_cupy.raw_kernels.frames.form import CellForm
-from bppsa_cupy.torch.engine_layer import EngineLayer
+from bppsa_cupy.torch.engine import EngineLayer
 
 # ---- the functions of cells, by the names that the texts of twins have them by ----
 
@@ -70,7 +70,7 @@ def step_of(cell: CellForm) -> Step:
 
 def unrolled(
     engine: EngineLayer,
-    lengths: torch.Tensor | None,
+    bounds: torch.Tensor | None,
     x: torch.Tensor,
     states: Sequence[torch.Tensor],
     parameters: Sequence[torch.Tensor],
@@ -87,7 +87,7 @@ def unrolled(
             walk = layer.directions * number + direction
             first = [state[walk] for state in states]
             given = parameters[walk * own : (walk + 1) * own]
-            output, last = _walk(layer, step, bool(direction), lengths, y, first, given)
+            output, last = _walk(layer, step, bool(direction), bounds, y, first, given)
             outputs.append(output)
             after.append(last)
         y = torch.cat(outputs, -1)
@@ -99,7 +99,7 @@ def _walk(
     layer: MatrixRecurrent,
     step: Step,
     is_backwards: bool,
-    lengths: torch.Tensor | None,
+    bounds: torch.Tensor | None,
     x: torch.Tensor,
     first: Sequence[torch.Tensor],
     parameters: Sequence[torch.Tensor],
@@ -112,10 +112,16 @@ def _walk(
     bias_hh = rest.pop(0) if layer.bias and sums else None
     steps, batch = x.shape[:2]
     state: Sequence[torch.Tensor] = first or [x.new_zeros(batch, layer.hidden_size)] * layer.cell.states
-    ends = None if lengths is None else lengths.to(x.device).unsqueeze(1)
+    ends = cuts = None
+    if bounds is not None and bounds.dtype == torch.bool:
+        cuts = bounds.T.unsqueeze(-1).roll(-1, 0) if is_backwards else bounds.T.unsqueeze(-1)
+    elif bounds is not None:
+        ends = bounds.to(x.device).unsqueeze(1)
     projected = (x if weight_ih is None else linear(x, weight_ih, bias_ih)).chunk(gates, -1)
     outputs = []
     for t in reversed(range(steps)) if is_backwards else range(steps):
+        if cuts is not None and not (is_backwards and t == steps - 1):
+            state = [torch.where(cuts[t], 0.0, one) for one in state]
         recurrent = () if weight_hh is None else linear(state[0], weight_hh, bias_hh).chunk(sums, -1)
         after = step([gate[t] for gate in projected], recurrent, state, rest)
         if ends is not None:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
 
 from bppsa_cupy.errors import DeviceError, PassError, ShapeError
-from bppsa_cupy.torch.graphs import is_recorded
+from bppsa_cupy.torch.transforms import is_recorded
 
 DTYPES = (torch.float32, torch.float64)
 
@@ -118,6 +118,20 @@ def check_sequence(module: Any, x: torch.Tensor) -> None:
         )
 
 
+def check_resets(module: Any, x: Any, resets: Any) -> None:
+    """Raise ShapeError unless x is a tensor and resets are bools of its shape, without the features."""
+    if not isinstance(x, torch.Tensor) or not isinstance(resets, torch.Tensor):
+        raise ShapeError(
+            f"{type(module).__name__} got input of {type(x).__name__} and resets of {type(resets).__name__}: "
+            "pass both as tensors, because resets do not work with a PackedSequence"
+        )
+    if resets.dtype != torch.bool or resets.shape != x.shape[:-1]:
+        raise ShapeError(
+            f"{type(module).__name__} got resets of {resets.dtype} and shape {tuple(resets.shape)}: they "
+            f"must be torch.bool of {tuple(x.shape[:-1])}"
+        )
+
+
 def check_states(module: Any, states: Sequence[torch.Tensor], batch: int | None) -> None:
     """Raise ShapeError unless states are (num_layers D, B, H), or without a batch (num_layers D, H)."""
     rows = module.num_layers * (2 if module.bidirectional else 1)
@@ -151,7 +165,25 @@ def unpack(name: str, pack: PackedSequence, features: int) -> tuple[torch.Tensor
     return pad_packed_sequence(PackedSequence(data, sizes), batch_first=True)
 
 
-def repack(y: torch.Tensor, lengths: torch.Tensor, pack: PackedSequence) -> PackedSequence:
-    """Outputs (B, T, columns) of sequences that `unpack` gave, packed as these were."""
+def over_pack(
+    module: Any,
+    pack: PackedSequence,
+    states: Sequence[torch.Tensor],
+    call: Callable[..., Sequence[torch.Tensor]],
+) -> tuple[Any, Sequence[torch.Tensor]]:
+    """Outputs and last states of a pack, by `call` of padded sequences (B, T, F), their lengths and states.
+
+    States come and go in the order of the sequences before they were packed.
+    """
+    x, lengths = unpack(type(module).__name__, pack, module.input_size)
+    check_states(module, states, x.shape[0])
+    order, back = pack.sorted_indices, pack.unsorted_indices
+    if order is not None:
+        states = [state.index_select(1, order) for state in states]
+    y, *after = call(x, lengths, states)
+    if back is not None:
+        after = [state.index_select(1, back) for state in after]
+    if y.dim() < 3:  # the last step's
+        return y if back is None else y[back], after
     data = pack_padded_sequence(y, lengths, batch_first=True).data
-    return PackedSequence(data, pack.batch_sizes, pack.sorted_indices, pack.unsorted_indices)
+    return PackedSequence(data, pack.batch_sizes, order, back), after

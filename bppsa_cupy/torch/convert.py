@@ -34,7 +34,7 @@ Kind = type[Any]
 PAIRS: dict[Kind, Kind] = {torch.nn.RNN: RNN, torch.nn.GRU: GRU, torch.nn.LSTM: LSTM}
 
 #: What a subclass may define and still compute what torch.nn's class does.
-HARMLESS = {"_apply", "all_weights", "extra_repr", "flatten_parameters", "reset_parameters", "step"}
+HARMLESS = {"_apply", "all_weights", "extra_repr", "flatten_parameters", "reset_parameters"}
 COMPUTING = {"__call__", "__getattr__", "__getattribute__"} | {
     name
     for kind in (OverTime, torch.nn.RNNBase)

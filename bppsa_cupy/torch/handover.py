@@ -5,16 +5,18 @@ from __future__ import annotations
 import logging
 import os
 import threading
+from collections.abc import Sequence
 from typing import Any
 
 import torch
+from torch import _VF
 from torch.autograd import forward_ad
 from torch.nn.utils.rnn import PackedSequence
 
 from bppsa_cupy.functional.ahead import Compiler, PassKind, run_pass
 from bppsa_cupy.system.compilation import NotCompiledError, compiled_only
-from bppsa_cupy.torch.arrays import on_host
-from bppsa_cupy.torch.graphs import hide_from_dynamo, is_recorded
+from bppsa_cupy.torch.engine import on_host
+from bppsa_cupy.torch.transforms import hide_from_dynamo, is_recorded
 
 logger = logging.getLogger("bppsa_cupy.torch")
 
@@ -25,6 +27,54 @@ _passes: dict[Any, list[PassKind]] = {}
 _lock = threading.Lock()
 
 
+#: PyTorch's operators by a module's mode.
+_OPERATORS: dict[str, Any] = {
+    "LSTM": _VF.lstm,
+    "GRU": _VF.gru,
+    "RNN_TANH": _VF.rnn_tanh,
+    "RNN_RELU": _VF.rnn_relu,
+}
+
+
+@hide_from_dynamo
+def one_step(module: Any, x: Any, hx: Any) -> Sequence[torch.Tensor] | None:
+    """Output and last states of one step on the CPU, by PyTorch's operator without the checks of its module.
+
+    None where the call is another one, or an argument does not fit.
+    """
+    if _is_transformed() or type(x) is not torch.Tensor or not x.is_cpu or x.dim() != 3:
+        return None
+    steps, batch, features = x.shape
+    batch_first = module.batch_first
+    if batch_first:
+        steps, batch = batch, steps
+    if steps != 1 or features != module.input_size:
+        return None
+    known, mode, layers, both = module._parameters, module.mode, module.num_layers, module.bidirectional
+    state = (layers * 2 if both else layers, batch, module.hidden_size)
+    if hx is None:
+        hx = torch.zeros(state, dtype=x.dtype)
+        if mode == "LSTM":
+            hx = hx, hx
+    elif mode == "LSTM":
+        if type(hx) is not tuple or len(hx) != 2 or hx[0].shape != state or hx[1].shape != state:
+            return None
+    elif type(hx) is not torch.Tensor or hx.shape != state:
+        return None
+    try:
+        weights = [known[name] for name in module._flat_weights_names]
+        return _OPERATORS[mode](
+            x, hx, weights, module.bias, layers, module.dropout, module.training, both, batch_first
+        )
+    except (AttributeError, KeyError, RuntimeError, TypeError):
+        return None
+
+
+def _is_transformed() -> bool:
+    """Whether PyTorch records or transforms calls."""
+    return is_recorded() or torch._C._are_functorch_transforms_active() or forward_ad._current_level >= 0
+
+
 @hide_from_dynamo
 def goes_to_pytorch(module: Any, x: Any, hx: Any) -> bool:
     """Whether PyTorch's operator computes this call of a module that has one.
@@ -33,10 +83,8 @@ def goes_to_pytorch(module: Any, x: Any, hx: Any) -> bool:
     It does not follow from times. While another process compiles the kernels, and under torch.autocast, it is
     PyTorch's. Inside of torch.func and where PyTorch records a graph, it is never PyTorch's.
     """
-    if is_recorded() or torch._C._are_functorch_transforms_active() or forward_ad._current_level >= 0:
+    if _is_transformed():
         return False
-    if type(x) is torch.Tensor and x.is_cpu and x.dim() == 3 and x.size(+module.batch_first) == 1:
-        return True  # one step of a loop, where each further check would show
     packed = isinstance(x, PackedSequence)
     values = x.data if packed else x
     if not isinstance(values, torch.Tensor):

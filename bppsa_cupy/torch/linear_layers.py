@@ -10,11 +10,10 @@ import torch
 from torch.nn.utils.rnn import PackedSequence
 
 from bppsa_cupy import layers
-from bppsa_cupy.errors import ShapeError
 from bppsa_cupy.layers.linear_recurrent import Library
 from bppsa_cupy.torch import cells, checks
-from bppsa_cupy.torch.graphs import is_proxy, record_call
 from bppsa_cupy.torch.scan import linear_scan
+from bppsa_cupy.torch.transforms import is_proxy, record_call
 
 _LIBRARY = Library(
     module=torch,
@@ -104,7 +103,14 @@ class LinearOverTime(torch.nn.Module):
         parameters = {name: getattr(self, name) for name in self._names}
         states = [] if hx is None else [hx]
         if isinstance(input, PackedSequence):
-            return self._over_pack(input, hx, parameters)
+            self._check(input.data, states, parameters)
+
+            def call(x: Any, lengths: Any, states: Any) -> Any:
+                first = states[0] if states else None
+                return self.layer.forward_in(_LIBRARY, self._cell, parameters, x, lengths.to(x.device), first)
+
+            y, last = checks.over_pack(self, input, states, call)
+            return y, last[0]
         self._check(input, states, parameters)
         checks.check_sequence(self, input)
         axis = 0 if self.layer.batch_first else 1
@@ -119,27 +125,6 @@ class LinearOverTime(torch.nn.Module):
     def _check(self, x: Any, states: list[torch.Tensor], parameters: Mapping[str, torch.Tensor]) -> None:
         real = [torch.view_as_real(state) if state.is_complex() else state for state in states]
         checks.check_tensors(self, x, real, list(parameters.values()))
-
-    def _over_pack(self, pack: PackedSequence, hx: Any, parameters: Any) -> tuple[PackedSequence, Any]:
-        self._check(pack.data, [] if hx is None else [hx], parameters)
-        x, lengths = checks.unpack(type(self).__name__, pack, self.layer.input_size)
-        checks.check_states(self, [] if hx is None else [hx], x.shape[0])
-        order, back = pack.sorted_indices, pack.unsorted_indices
-        first = hx if hx is None or order is None else hx.index_select(1, order)
-        y, after = self.layer.forward_in(_LIBRARY, self._cell, parameters, x, lengths.to(x.device), first)
-        after = after if back is None else after.index_select(1, back)
-        return (checks.repack(y, lengths, pack) if y.dim() == 3 else y if back is None else y[back]), after
-
-    def step(self, input: torch.Tensor, hx: Any = None) -> tuple[torch.Tensor, torch.Tensor]:
-        """Compute one step from `input` (B, F) and the state of the step before.
-
-        Returns the output (B, O) and the new state. Raises ShapeError with two directions.
-        """
-        if self.layer.bidirectional:
-            raise ShapeError(f"{self.layer!r} has two directions, so it has no step: use bidirectional=False")
-        axis = 1 if self.layer.batch_first else 0
-        y, after = self.forward(input.unsqueeze(axis), hx)
-        return y.reshape(input.shape[0], -1), after
 
     def extra_repr(self) -> str:
         return ", ".join(f"{name}={value!r}" for name, value in self.layer.config().items())

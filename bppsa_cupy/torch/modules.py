@@ -14,9 +14,9 @@ from bppsa_cupy.cells import Cell
 from bppsa_cupy.errors import PassError, ShapeError
 from bppsa_cupy.torch import checks
 from bppsa_cupy.torch.autograd import apply, run
-from bppsa_cupy.torch.engine_layer import Arguments, engine_layer_of, mode_of, resetting_mode_of
-from bppsa_cupy.torch.graphs import is_exported, is_proxy, record_call
-from bppsa_cupy.torch.handover import goes_to_pytorch
+from bppsa_cupy.torch.engine import Arguments, engine_layer_of, mode_of
+from bppsa_cupy.torch.handover import goes_to_pytorch, one_step
+from bppsa_cupy.torch.transforms import is_exported, is_proxy, record_call
 
 
 class OverTime(torch.nn.Module):
@@ -73,88 +73,57 @@ class OverTime(torch.nn.Module):
         PassError
             If input is a PackedSequence inside torch.func.
         """
-        if resets is not None:
-            return self._over_resets(input, hx, resets)
-        if self.torch_class is not None and goes_to_pytorch(self, input, hx):
-            try:
-                return self.torch_class.forward(self, input, hx)
-            except (RuntimeError, TypeError, ValueError):
-                pass  # an argument that the checks below name
+        if resets is None and self.torch_class is not None:
+            results = one_step(self, input, hx)
+            if results is not None:
+                return results[0], results[1] if len(results) == 2 else results[1:]
+            if goes_to_pytorch(self, input, hx):
+                try:
+                    return self.torch_class.forward(self, input, hx)
+                except (RuntimeError, TypeError, ValueError):
+                    pass  # an argument that the checks below name
         known = self._parameters
         parameters: list[Any] = [
             known[name] if name in known else getattr(self, name) for name in self._flat_weights_names
         ]
-        if hx is None and checks.is_plain(self, input, parameters):
+        if hx is None and resets is None and checks.is_plain(self, input, parameters):
             engine = engine_layer_of(*self._arguments(self.batch_first, self.input_size, self.num_layers))
             y, *after = apply(engine, None, (), input, parameters)
             return y, _state(after)
         if is_proxy(input):
-            return record_call(self, input, hx)
-        if self.torch_class is not None and is_exported():
+            return record_call(self, input, hx, *(() if resets is None else (resets,)))
+        if resets is None and self.torch_class is not None and is_exported():
             return self.torch_class.forward(self, input, hx)
         checks.check_arguments(self)
         states = [] if hx is None else self._states(hx)
-        if isinstance(input, PackedSequence):
-            return self._over_pack(input, states, parameters)
+        if resets is not None:
+            checks.check_resets(self, input, resets)
+        elif isinstance(input, PackedSequence):
+            checks.check_tensors(self, input.data, states, parameters)
+            checks.check_pack(self)
+
+            def call(x: Any, lengths: Any, states: Any) -> Sequence[torch.Tensor]:
+                return self._over(x, lengths, True, states, parameters)
+
+            y, after = checks.over_pack(self, input, states, call)
+            return y, _state(after)
         checks.check_tensors(self, input, states, parameters)
         checks.check_sequence(self, input)
         axis = 0 if self.batch_first else 1
         batched = input.dim() == 3
         checks.check_states(self, states, input.shape[axis] if batched else None)
+        if resets is not None:  # (B, T)
+            resets = resets if batched and self.batch_first else resets.T if batched else resets[None]
         if batched:
-            y, *after = self._over(input, None, self.batch_first, states, parameters)
+            y, *after = self._over(input, resets, self.batch_first, states, parameters)
             return y, _state(after)
         x, states = input.unsqueeze(axis), [state.unsqueeze(1) for state in states]
-        y, *after = self._over(x, None, self.batch_first, states, parameters)
+        y, *after = self._over(x, resets, self.batch_first, states, parameters)
         return y.squeeze(axis), _state([state.squeeze(1) for state in after])
 
     def _get_name(self) -> str:
         """The class as `print` shows it, beside torch.nn's of the same name."""
         return f"bppsa_cupy.{super()._get_name()}"
-
-    def _over_resets(self, input: Any, hx: Any, resets: Any) -> tuple[Any, Any]:
-        """`forward` of sequences with resets."""
-        if not isinstance(input, torch.Tensor) or not isinstance(resets, torch.Tensor):
-            kinds = f"input of {type(input).__name__} and resets of {type(resets).__name__}"
-            raise ShapeError(
-                f"{type(self).__name__} got {kinds}: pass both as tensors, because resets do not work "
-                "with a PackedSequence"
-            )
-        checks.check_arguments(self)
-        checks.check_sequence(self, input)
-        if resets.dtype != torch.bool or resets.shape != input.shape[:-1]:
-            raise ShapeError(
-                f"{type(self).__name__} got resets of {resets.dtype} and shape {tuple(resets.shape)}: they "
-                f"must be torch.bool of {tuple(input.shape[:-1])}"
-            )
-        parameters = [getattr(self, name) for name in self._flat_weights_names]
-        states = [] if hx is None else self._states(hx)
-        checks.check_tensors(self, input, states, parameters)
-        axis = 0 if self.batch_first else 1
-        is_batch = input.dim() == 3
-        checks.check_states(self, states, input.shape[axis] if is_batch else None)
-        if not is_batch:
-            x, resets, states = input[:, None], resets[:, None], [state.unsqueeze(1) for state in states]
-        else:
-            x, resets = (input.transpose(0, 1), resets.T) if self.batch_first else (input, resets)
-        y, after = with_resets(self, x, states, resets, parameters)
-        if is_batch:
-            return y.transpose(0, 1) if self.batch_first else y, _state(after)
-        return y.squeeze(1), _state([state.squeeze(1) for state in after])
-
-    def step(self, input: Any, hx: Any = None) -> tuple[Any, Any]:
-        """Compute one step from `input` (B, F) and the states of the step before.
-
-        Returns the output (B, H) and the new states. Raises ShapeError with two directions.
-        """
-        if self.bidirectional:
-            raise ShapeError(
-                f"{type(self).__name__} has two directions, so it has no step: call it with "
-                "sequences, or use bidirectional=False"
-            )
-        axis = 1 if self.batch_first else 0
-        y, after = self.forward(input.unsqueeze(axis), hx)
-        return y.squeeze(axis), after
 
     def __prepare_scriptable__(self) -> None:
         """What torch.jit.script calls first. Raises PassError."""
@@ -163,32 +132,21 @@ class OverTime(torch.nn.Module):
             "which restores the torch.nn module"
         )
 
-    def _over_pack(self, pack: PackedSequence, states: Any, parameters: Any) -> tuple[PackedSequence, Any]:
-        """`forward` of a pack: states come and go in the order of the sequences before they were packed."""
-        checks.check_tensors(self, pack.data, states, parameters)
-        checks.check_pack(self)
-        x, lengths = checks.unpack(type(self).__name__, pack, self.input_size)
-        checks.check_states(self, states, x.shape[0])
-        order, back = pack.sorted_indices, pack.unsorted_indices
-        if order is not None:
-            states = [state.index_select(1, order) for state in states]
-        y, *after = self._over(x, lengths, True, states, parameters)
-        if back is not None:
-            after = [state.index_select(1, back) for state in after]
-        return checks.repack(y, lengths, pack), _state(after)
-
     def _over(
-        self, x: torch.Tensor, lengths: Any, batch_first: bool, states: Any, parameters: Any
+        self, x: torch.Tensor, bounds: Any, batch_first: bool, states: Any, parameters: Any
     ) -> Sequence[torch.Tensor]:
-        """Output and last states of padded sequences; in training with dropout between inner layers."""
+        """Output and last states of padded sequences; in training with dropout between inner layers.
+
+        bounds are lengths (B,), or bools (B, T) that mark resets, or None.
+        """
         if self.training and self.dropout and self.num_layers > 1:
             features = self.hidden_size * (2 if self.bidirectional else 1)
             each = [self._arguments(batch_first, columns, 1) for columns in (self.input_size, features)]
             return with_dropout(
-                each, self.dropout, self.num_layers, x, lengths, batch_first, states, parameters
+                each, self.dropout, self.num_layers, x, bounds, batch_first, states, parameters
             )
         whole = self._arguments(batch_first, self.input_size, self.num_layers)
-        return run(whole, x, lengths, states, parameters)
+        return run(whole, x, bounds, states, parameters)
 
     def _arguments(self, batch_first: bool, inputs: int, layers: int) -> Arguments:
         """Those of inner layers."""
@@ -205,7 +163,7 @@ class OverTime(torch.nn.Module):
         return given
 
 
-def _state(after: list[torch.Tensor]) -> Any:
+def _state(after: Sequence[torch.Tensor]) -> Any:
     """States as torch.nn gives them: a tensor, or a tuple of several."""
     return after[0] if len(after) == 1 else tuple(after)
 
@@ -351,7 +309,7 @@ def with_dropout(
     p: float,
     layers: int,
     x: torch.Tensor,
-    lengths: torch.Tensor | None,
+    bounds: torch.Tensor | None,
     batch_first: bool,
     states: Sequence[torch.Tensor],
     parameters: Sequence[torch.Tensor],
@@ -371,70 +329,10 @@ def with_dropout(
     for number in range(layers):
         initial = [state[number * rows : (number + 1) * rows] for state in states]
         given = parameters[number * own : (number + 1) * own]
-        x, *last = run(arguments[min(number, 1)], x, lengths, initial, given)
+        x, *last = run(arguments[min(number, 1)], x, bounds, initial, given)
         after.append(last)
         if number + 1 < layers:
             by_time = x.transpose(0, 1).contiguous() if batch_first else x
             x = torch.nn.functional.dropout(by_time, p)
             x = x.transpose(0, 1) if batch_first else x
     return [x, *map(torch.cat, zip(*after, strict=True))]
-
-
-def with_resets(
-    module: OverTime,
-    x: torch.Tensor,
-    states: Sequence[torch.Tensor],
-    resets: torch.Tensor,
-    parameters: Sequence[torch.Tensor],
-) -> tuple[torch.Tensor, list[torch.Tensor]]:
-    """Output and last states of one pass over sequences with resets.
-
-    x       (T, B, F)
-    states  before the first step, (num_layers D, B, H) each; without any they are zeros
-    resets  (T, B) bool
-
-    An extra step precedes every marked step except the first of a sequence. Its gates make the state 0, so
-    its gradients are exact zeros.
-    """
-    steps, batch = resets.shape
-    mode, clearing = resetting_mode_of(module.mode)
-    hidden, directions = module.hidden_size, 2 if module.bidirectional else 1
-    cuts = resets.clone()
-    cuts[0] = False
-    before = cuts.cumsum(0)
-    lengths = steps + before[-1]
-    longest = int(lengths.max())
-    onward = torch.arange(steps, device=x.device)[:, None] + before
-    samples = torch.arange(batch, device=x.device)
-    each = len(parameters) // (module.num_layers * directions)
-    after: list[tuple[torch.Tensor, ...]] = []
-    for layer in range(module.num_layers):
-        outputs = []
-        for direction in range(directions):
-            row = layer * directions + direction
-            own = slice(row * each, (row + 1) * each)
-            pairs = list(zip(module._flat_weights_names[own], parameters[own], strict=True))
-            of_input = [parameter for name, parameter in pairs if "_ih" in name]  # weight, and bias if any
-            rest = [parameter for name, parameter in pairs if "_ih" not in name]
-            gates = torch.nn.functional.linear(x, *of_input).flatten(0, 1)
-            more = len(clearing) * hidden - gates.shape[1]
-            if more:  # the gate that keeps states, or not
-                gates = torch.cat([gates, gates.new_ones(len(gates), more)], 1)
-            places = onward if direction == 0 else lengths - 1 - onward
-            places = (places * batch + samples).flatten()
-            clear = x.new_tensor(clearing).repeat_interleave(hidden)
-            spread = clear.expand(longest * batch, -1).index_copy(0, places, gates)
-            initial = [state[row] for state in states]
-            if direction == 0:
-                initial = [torch.where(resets[0, :, None], 0, state) for state in initial]
-            y, *last = run(
-                (mode, gates.shape[1], hidden, 1, module.bias, False, False),
-                spread.unflatten(0, (longest, batch)), lengths, [state[None] for state in initial],
-                rest,
-            )  # fmt: skip
-            outputs.append(y.flatten(0, 1).index_select(0, places).unflatten(0, (steps, batch)))
-            after.append(tuple(last))
-        x = outputs[0] if directions == 1 else torch.cat(outputs, -1)
-        if module.training and module.dropout and layer + 1 < module.num_layers:
-            x = torch.nn.functional.dropout(x, module.dropout)
-    return x, [torch.cat(each) for each in zip(*after, strict=True)]

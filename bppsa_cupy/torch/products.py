@@ -13,8 +13,8 @@ from bppsa_cupy.products.bilinear import (
     Form,
     SparseMatmul,
 )
-from bppsa_cupy.torch.arrays import array_of, on_gpu_of, on_host
-from bppsa_cupy.torch.batches import over_batched
+from bppsa_cupy.torch.engine import array_of, on_device_of, tensor_of
+from bppsa_cupy.torch.transforms import over_batched
 
 
 def plan_product(*factors: Any, mask: Any = None, out_format: str | None = None) -> DifferentiableProduct:
@@ -111,10 +111,7 @@ class _Bilinear(torch.autograd.Function):
 
     @staticmethod
     def forward(form: Form, wanted: int, u: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
-        if u.is_cpu:
-            return torch.from_numpy(on_host(form.evaluate, wanted, array_of(u), array_of(v)))
-        with on_gpu_of(u) as device:
-            return torch.from_dlpack(form.evaluate(device, wanted, array_of(u), array_of(v)))
+        return tensor_of(on_device_of(u, form.evaluate, wanted, array_of(u), array_of(v)))
 
     @staticmethod
     def setup_context(ctx: Any, inputs: Any, output: torch.Tensor) -> None:

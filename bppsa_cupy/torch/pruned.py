@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, MutableMapping
+from collections.abc import MutableMapping
 from functools import cache, partial
 from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
@@ -18,11 +18,9 @@ from bppsa_cupy.functional import passes as functional
 from bppsa_cupy.functional.pool import Pool, pool_of
 from bppsa_cupy.layers import Conv2d, Linear
 from bppsa_cupy.layers.weighted import Weighted
-from bppsa_cupy.torch.arrays import array_of, host, on_gpu_of, on_host
-from bppsa_cupy.torch.batches import is_batched
 from bppsa_cupy.torch.checks import DTYPES
-from bppsa_cupy.torch.graphs import hide_from_dynamo, is_proxy, is_recorded, record_call
-from bppsa_cupy.torch.passes import pass_of, ticket_of
+from bppsa_cupy.torch.engine import array_of, on_device_of, pass_of, tensor_of, ticket_of
+from bppsa_cupy.torch.transforms import hide_from_dynamo, is_batched, is_proxy, is_recorded, record_call
 
 #: Buffers that no state dict has. KEPT: the mask of a module whose zeros were taken for one, bool. INDEX: the
 #: places (nnz,) int64 of a compact module's kept weights in the flattened weight. MASKED: a dense weight with
@@ -339,19 +337,11 @@ def _dense_gradients(
 
 
 def _forward(by_list: ByList, x: Any, weight: Any, bias: Any) -> tuple[torch.Tensor, Saved]:
-    if x.is_cpu:
-        return on_host(_forward_on, torch.from_numpy, by_list, x, weight, bias)
-    with on_gpu_of(x) as device:
-        return _forward_on(device, torch.from_dlpack, by_list, x, weight, bias)
+    return on_device_of(x, _forward_on, by_list, x, weight, bias)
 
 
 def _forward_on(
-    device: Device,
-    to_tensor: Callable[[Array], torch.Tensor],
-    by_list: ByList,
-    x: Any,
-    weight: Any,
-    bias: Any,
+    device: Device, by_list: ByList, x: Any, weight: Any, bias: Any
 ) -> tuple[torch.Tensor, Saved]:
     layer, pool, kept = by_list
     given, weight = array_of(x), weight.contiguous()
@@ -364,7 +354,7 @@ def _forward_on(
     addresses = weight.data_ptr(), None if bias is None else bias.data_ptr()
     arrays = partial(_arrays, weight, bias)
     saved = functional.begin(layer, device, given, addresses, arrays, None, None, True, pool)
-    return to_tensor(functional.run(saved, given, None, None)), saved
+    return tensor_of(functional.run(saved, given, None, None)), saved
 
 
 def _arrays(weight: Any, bias: Any) -> tuple[dict[str, Array], dict[str, Array]]:
@@ -376,11 +366,7 @@ def _backward(
     by_list: ByList, saved: Saved, gradient: Any, weight: Any, wanted: tuple[bool, bool, bool]
 ) -> list[torch.Tensor | None]:
     """The gradients that are wanted, the weight's with zeros where it is not kept."""
-    if saved.slot.ctx.device is host():
-        by_input, own = on_host(_backward_on, torch.from_numpy, saved, gradient, wanted)
-    else:
-        with on_gpu_of(gradient) as device:
-            by_input, own = _backward_on(device, torch.from_dlpack, saved, gradient, wanted)
+    by_input, own = on_device_of(gradient, _backward_on, saved, gradient, wanted)
     by_weight = own["weight"] if wanted[1] else None
     if wanted[1] and weight.dim() > 1:
         by_weight = torch.zeros(weight.numel(), dtype=weight.dtype, device=weight.device)
@@ -390,13 +376,9 @@ def _backward(
 
 
 def _backward_on(
-    device: Device,
-    to_tensor: Callable[[Array], torch.Tensor],
-    saved: Saved,
-    gradient: Any,
-    wanted: tuple[bool, bool, bool],
+    device: Device, saved: Saved, gradient: Any, wanted: tuple[bool, bool, bool]
 ) -> tuple[torch.Tensor | None, dict[str, torch.Tensor]]:
     of_parameters = wanted[1] or wanted[2]
     found = functional.go_back(saved, array_of(gradient), None, of_parameters, wanted[0], False)
-    by_input = None if found.input is None else to_tensor(found.input)
-    return by_input, {name: to_tensor(array) for name, array in found.parameters.items()}
+    by_input = None if found.input is None else tensor_of(found.input)
+    return by_input, {name: tensor_of(array) for name, array in found.parameters.items()}

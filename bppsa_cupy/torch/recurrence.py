@@ -11,7 +11,7 @@ import torch
 from bppsa_cupy.errors import ShapeError
 from bppsa_cupy.torch.autograd import run
 from bppsa_cupy.torch.checks import DTYPES
-from bppsa_cupy.torch.engine_layer import projected_mode_of
+from bppsa_cupy.torch.engine import projected_mode_of
 from bppsa_cupy.torch.step_graph import NoKernelError, StepGraph
 
 #: Steps of a first call that the loop computes too.

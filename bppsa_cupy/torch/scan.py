@@ -9,9 +9,8 @@ import torch
 from bppsa_cupy.devices import Device
 from bppsa_cupy.errors import DeviceError, PassError, ShapeError
 from bppsa_cupy.timescan import linear_scan as engine
-from bppsa_cupy.torch.arrays import array_of, on_gpu_of, on_host
-from bppsa_cupy.torch.batches import is_batched, mapped, over_batched
-from bppsa_cupy.torch.graphs import hide_from_dynamo, is_recorded
+from bppsa_cupy.torch.engine import array_of, on_device_of, tensor_of
+from bppsa_cupy.torch.transforms import hide_from_dynamo, is_batched, is_recorded, mapped, over_batched
 
 Optional = torch.Tensor | None
 
@@ -94,18 +93,12 @@ def _backward(device: Device, *arguments: Any) -> Any:
 
 def go_forward(a: torch.Tensor, *arguments: Any) -> torch.Tensor:
     """The states."""
-    if a.is_cpu:
-        return torch.from_numpy(on_host(_forward, a, *arguments))
-    with on_gpu_of(a) as device:
-        return torch.from_dlpack(_forward(device, a, *arguments))
+    return tensor_of(on_device_of(a, _forward, a, *arguments))
 
 
 def go_back(a: torch.Tensor, *arguments: Any) -> list[torch.Tensor]:
     """The gradients with respect to a, b and h0."""
-    if a.is_cpu:
-        return list(map(torch.from_numpy, on_host(_backward, a, *arguments)))
-    with on_gpu_of(a) as device:
-        return list(map(torch.from_dlpack, _backward(device, a, *arguments)))
+    return list(map(tensor_of, on_device_of(a, _backward, a, *arguments)))
 
 
 class _Scan(torch.autograd.Function):

@@ -16,7 +16,10 @@ from bppsa_cupy.torch import checks
 
 
 class TorchFlow(Flow):
-    """h_t = step(x_t, h_{t-1}) for a tensor (S,) or (B, S), or a tuple of them."""
+    """h_t = step(x_t, h_{t-1}) for a tensor (S,) or (B, S), or a tuple of them.
+
+    flat  the present state, the tensors of a tuple side by side
+    """
 
     def __init__(self, step: Callable[..., Any], h0: Any) -> None:
         with warnings.catch_warnings():  # PyTorch warns of itself when its first jvp loads decompositions
@@ -25,23 +28,29 @@ class TorchFlow(Flow):
         self._step, self._is_tuple = step, isinstance(h0, (tuple, list))
         states = tuple(h0) if self._is_tuple else (h0,)
         first = states[0]
+        if not all(isinstance(h, torch.Tensor) for h in states):
+            raise ShapeError(f"h0 is {type(first).__name__}: pass a tensor, or a tuple of tensors")
         if any(h.dim() != first.dim() or h.dtype != first.dtype for h in states) or first.dim() not in (1, 2):
             told = ", ".join(f"{h.dtype} {tuple(h.shape)}" for h in states)
             raise ShapeError(f"h0 has {told}: pass tensors (S,), or (B, S) for a batch, of one dtype")
         if first.dtype not in checks.DTYPES:
             raise ShapeError(f"h0 is {first.dtype}: pass torch.float32 or torch.float64")
-        self._sizes = [h.shape[-1] for h in states]
-        self.size, self.batch = sum(self._sizes), len(first) if first.dim() == 2 else None
-        self._flat = torch.cat(states, -1) if self._is_tuple else first
+        sizes = [h.shape[-1] for h in states]
+        self._parts = [(sum(sizes[:number]), size) for number, size in enumerate(sizes)]
+        self.size, self.batch = sum(sizes), len(first) if first.dim() == 2 else None
+        self.flat = torch.cat(states, -1) if self._is_tuple else first
 
     @property
     def state(self) -> Any:
-        parts = self._flat.split(self._sizes, -1)
-        return tuple(parts) if self._is_tuple else self._flat
+        return self._states_of(self.flat)
+
+    def _states_of(self, flat: torch.Tensor) -> Any:
+        """A state as the step takes it. It may write to the parts, unlike to those of `split`."""
+        return tuple(flat.narrow(-1, *part) for part in self._parts) if self._is_tuple else flat
 
     def begin(self, tangent: np.ndarray) -> None:
         rows = np.array(np.moveaxis(tangent, -2, 0), order="C")
-        self._rows = torch.from_numpy(rows).to(self._flat)  # (count, B, S) or (count, S)
+        self._rows = torch.from_numpy(rows).to(self.flat)  # (count, B, S) or (count, S)
 
     @property
     def tangent(self) -> np.ndarray:
@@ -50,28 +59,29 @@ class TorchFlow(Flow):
 
     def evaluate(self, x: Any, flat: torch.Tensor) -> torch.Tensor:
         """The next state of a flat one."""
-        h = flat.split(self._sizes, -1) if self._is_tuple else flat
+        h = self._states_of(flat)
         after = self._step(h) if x is None else self._step(x, h)
         if self._is_tuple:
             after = torch.cat(tuple(after), -1)
-        if after.shape != flat.shape:
+        if getattr(after, "shape", None) != flat.shape:
+            told = tuple(after.shape) if isinstance(after, torch.Tensor) else type(after).__name__
             raise ShapeError(
-                f"the step returned {tuple(after.shape)} for a state of shape {tuple(flat.shape)}: a step "
-                "returns the next state, of the same shape"
+                f"the step returned {told} for a state of shape {tuple(flat.shape)}: a step returns the next "
+                "state, of the same shape"
             )
         return after
 
     def push(self, x: Any) -> None:
-        flat = self._flat
+        flat = self.flat
 
         def move(vector: torch.Tensor) -> Any:
             return torch.func.jvp(lambda h: self.evaluate(x, h), (flat,), (vector,))
 
         if len(self._rows) == 1:
-            self._flat, moved = move(self._rows[0])
+            self.flat, moved = move(self._rows[0])
             self._rows = moved[None]
         else:
-            self._flat, self._rows = torch.vmap(move, out_dims=(None, 0))(self._rows)  # type: ignore[arg-type]
+            self.flat, self._rows = torch.vmap(move, out_dims=(None, 0))(self._rows)  # type: ignore[arg-type]
 
     def decompose(self) -> torch.Tensor:
         """Make the tangent vectors orthonormal; returns r_ii (count, B) or (count,)."""
@@ -91,8 +101,8 @@ class TorchFlow(Flow):
             after = self.evaluate(x_m, h)
             return after, after
 
-        given = [torch.from_numpy(points).to(self._flat)]
-        given += [] if x is None else [torch.from_numpy(np.array(x)).to(self._flat)]
+        given = [torch.from_numpy(points).to(self.flat)]
+        given += [] if x is None else [torch.from_numpy(np.array(x)).to(self.flat)]
         with torch.no_grad():
             jacobian, after = torch.vmap(torch.func.jacfwd(both, has_aux=True))(*given)
         return after.cpu().numpy().astype(np.float64), jacobian.cpu().numpy().astype(np.float64)

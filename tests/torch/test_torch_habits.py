@@ -20,7 +20,7 @@ from torch_cases import assert_same, flat, gradients, pair
 
 import bppsa_cupy as bp
 import bppsa_cupy.torch as ours
-from bppsa_cupy.torch.engine_layer import engine_layer_of
+from bppsa_cupy.torch.engine import engine_layer_of
 
 X = torch.linspace(-1, 1, 5 * 2 * 3, dtype=torch.float64).reshape(5, 2, 3)
 

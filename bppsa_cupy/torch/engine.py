@@ -1,0 +1,287 @@
+"""The engine on tensors: devices, arrays without a copy, layers of modules, and passes that tensors keep."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import cache, lru_cache, partial
+from typing import Any, NamedTuple, TypeVar
+
+import numba
+import numpy as np
+import torch
+
+from bppsa_cupy.cells import Cell
+from bppsa_cupy.devices import Array, Device, get_device
+from bppsa_cupy.functional import Saved
+from bppsa_cupy.functional import passes as functional
+from bppsa_cupy.functional.ahead import layer_named
+from bppsa_cupy.functional.passes import checked_arrays
+from bppsa_cupy.functional.pool import Pool, pool_of
+from bppsa_cupy.layers import CellLayer, MatrixRecurrent
+from bppsa_cupy.layers.cell_layers import ProjectedCellLayer
+from bppsa_cupy.system.threads import get_threads, set_threads
+from bppsa_cupy.torch.transforms import hide_from_dynamo
+
+Result = TypeVar("Result")
+
+#: That Numba has.
+MOST_THREADS = numba.config.NUMBA_NUM_THREADS
+
+
+@cache
+def host() -> Device:
+    """The engine's device of tensors on the CPU."""
+    threads = torch.get_num_threads()
+    numba.set_num_threads(numba.get_num_threads())  # starts Numba's, and sets OpenMP's number, PyTorch's too
+    torch.set_num_threads(threads)
+    return get_device("host")
+
+
+def on_host(call: Callable[..., Result], *arguments: Any) -> Result:
+    """`call` of the host's device and arguments, on no more threads than torch.set_num_threads gave."""
+    device, limit = host(), torch.get_num_threads()
+    if limit >= MOST_THREADS:
+        return call(device, *arguments)
+    own = get_threads()
+    if own <= limit:
+        return call(device, *arguments)
+    set_threads(limit)
+    try:
+        return call(device, *arguments)
+    finally:
+        set_threads(own)
+
+
+def on_device_of(tensor: torch.Tensor, call: Callable[..., Result], *arguments: Any) -> Result:
+    """`call` of the tensor's device and arguments."""
+    if tensor.is_cpu:
+        return on_host(call, *arguments)
+    with on_gpu_of(tensor) as device:
+        return call(device, *arguments)
+
+
+@contextmanager
+def on_gpu_of(tensor: torch.Tensor) -> Iterator[Device]:
+    """Work on the tensor's GPU, which the block is given as the engine's device, on PyTorch's current stream.
+    While PyTorch captures a graph, memory comes from its private pool. Raises DeviceError without CuPy."""
+    device, where = get_device("cuda"), tensor.device
+    with device.on_stream(where.index, torch.cuda.current_stream(where).cuda_stream):
+        if device.capturing:
+            with device.xp.cuda.using_allocator(_allocator(device).malloc):
+                yield device
+        else:
+            yield device
+
+
+@cache
+def _allocator(device: Device) -> Any:
+    """PyTorch's memory as an allocator of CuPy's: a capture of PyTorch's forbids cudaMalloc to all others."""
+    return device.xp.cuda.PythonFunctionAllocator(
+        lambda size, number: torch.cuda.caching_allocator_alloc(size, number),
+        lambda address, number: torch.cuda.caching_allocator_delete(address),
+    )
+
+
+def array_of(tensor: torch.Tensor) -> Array:
+    """The tensor's memory as NumPy's or CuPy's array; C-contiguous, of a copy where it is not."""
+    given = tensor.detach().contiguous()
+    return given.numpy() if given.is_cpu else get_device("cuda").asarray(given)
+
+
+def tensor_of(array: Array) -> torch.Tensor:
+    """A tensor on the memory of an array."""
+    return torch.from_numpy(array) if isinstance(array, np.ndarray) else torch.from_dlpack(array)
+
+
+# ---- layers of modules, by a text that a compiled graph can hold ----
+
+#: Cells that modules were made of, by digest: a module's text names its cell by it.
+_cells: dict[str, Cell] = {}
+
+
+def mode_of(cell: Cell, forward_method: str = "auto") -> str:
+    """The mode of a module of this cell, "cell:DIGEST:METHOD", by which the cell is found again."""
+    _cells[cell.digest] = cell
+    return f"cell:{cell.digest}:{forward_method}"
+
+
+def projected_mode_of(cell: Cell) -> str:
+    """The mode of a layer of this cell whose input is the projected input."""
+    _cells[cell.digest] = cell
+    return f"projected:{cell.digest}"
+
+
+#: What a module's layer is made of: mode, input_size, hidden_size, num_layers, bias, batch_first,
+#: bidirectional. The mode is torch.nn's ("RNN_TANH", "GRU", …), or `mode_of` or `projected_mode_of` a cell.
+#: A graph holds them as a text, joined by "|".
+Arguments = tuple[str, int, int, int, bool, bool, bool]
+
+
+class EngineLayer(NamedTuple):
+    """What modules of equal arguments share: the engine's layer, its parameters' names, and the memory of its
+    passes."""
+
+    layer: MatrixRecurrent
+    names: tuple[str, ...]
+    pool: Pool
+
+
+@lru_cache(maxsize=256)
+def engine_layer_of(
+    mode: str,
+    input_size: int,
+    hidden_size: int,
+    num_layers: int,
+    bias: bool,
+    batch_first: bool,
+    bidirectional: bool,
+) -> EngineLayer:
+    """That of `Arguments`."""
+    sizes = input_size, hidden_size, num_layers
+    options: dict[str, Any] = {"bias": bias, "batch_first": batch_first, "bidirectional": bidirectional}
+    layer: MatrixRecurrent
+    if mode.startswith("cell:"):
+        _, digest, method = mode.split(":")
+        layer = CellLayer(_cells[digest], *sizes, forward_method=method, **options)
+    elif mode.startswith("projected:"):
+        layer = ProjectedCellLayer(_cells[mode.partition(":")[2]], hidden_size, **options)
+    else:
+        layer = layer_named(mode, *sizes, **options)
+    return EngineLayer(layer, tuple(layer.parameter_shapes()), pool_of(layer))
+
+
+def engine_layer_named(text: str) -> EngineLayer:
+    """That of arguments as a text."""
+    mode, *arguments = text.split("|")
+    sizes, flags = map(int, arguments[:3]), (flag in ("True", "1") for flag in arguments[3:])
+    return engine_layer_of(mode, *sizes, *flags)
+
+
+# ---- passes ----
+
+
+@hide_from_dynamo  # without gradients it is called first
+def go_forward(
+    engine: EngineLayer,
+    bounds: torch.Tensor | None,
+    x: torch.Tensor,
+    states: Sequence[torch.Tensor],
+    parameters: Sequence[torch.Tensor],
+    keep: bool,
+) -> tuple[list[torch.Tensor], Saved]:
+    """The output and the states after the last step, and what the way back needs, where `keep` is set.
+
+    bounds  lengths (B,), or bools (B, T) that mark resets, or None
+    """
+    return on_device_of(x, _forward_on, engine, bounds, x, states, parameters, keep)
+
+
+def _forward_on(
+    device: Device,
+    engine: EngineLayer,
+    bounds: torch.Tensor | None,
+    x: torch.Tensor,
+    states: Sequence[torch.Tensor],
+    parameters: Sequence[torch.Tensor],
+    keep: bool,
+) -> tuple[list[torch.Tensor], Saved]:
+    given, whole = array_of(x), []
+    addresses: list[Any] = []
+    for parameter in parameters:
+        tensor = parameter.contiguous()
+        whole.append(tensor)
+        addresses += tensor.data_ptr(), tensor.shape
+    arrays = partial(_arrays, engine, device, given.dtype, whole)
+    limits = None if bounds is None else array_of(bounds)
+    first = tuple(map(array_of, states)) if states else None
+    layer, _, pool = engine
+    saved = functional.begin(layer, device, given, tuple(addresses), arrays, limits, first, keep, pool)
+    y = functional.run(saved, given, limits, first)
+    after = saved.states
+    return [tensor_of(y), *map(tensor_of, after if isinstance(after, tuple) else (after,))], saved
+
+
+def _arrays(engine: EngineLayer, device: Device, dtype: np.dtype, parameters: Sequence[torch.Tensor]) -> Any:
+    """Parameters and buffers of a layer, by name. Raises ShapeError."""
+    by_name = dict(zip(engine.names, map(array_of, parameters), strict=True))
+    return checked_arrays(engine.layer, device, dtype, by_name, None)
+
+
+def go_back(
+    saved: Saved,
+    by_output: torch.Tensor | None,
+    by_states: Sequence[torch.Tensor | None],
+    want_parameters: bool,
+    want_input: bool,
+    want_states: bool,
+) -> tuple[torch.Tensor | None, list[torch.Tensor], list[torch.Tensor]]:
+    """Return the gradients with respect to input, first states and parameters.
+
+    Gradients that are not requested are None or empty.
+
+    by_output, by_states  by what `go_forward` gave; zeros for None
+    """
+    given = next(tensor for tensor in (by_output, *by_states) if tensor is not None)
+    wanted = want_parameters, want_input, want_states
+    return on_device_of(given, _back_on, saved, by_output, by_states, wanted)
+
+
+def _back_on(
+    device: Device,
+    saved: Saved,
+    by_output: torch.Tensor | None,
+    by_states: Sequence[torch.Tensor | None],
+    wanted: tuple[bool, bool, bool],
+) -> tuple[torch.Tensor | None, list[torch.Tensor], list[torch.Tensor]]:
+    dtype, shapes = saved.slot.ctx.dtype, saved.slot.shapes
+    gradient = device.zeros(shapes.output, dtype) if by_output is None else array_of(by_output)
+    after = None
+    for tensor in by_states:
+        if tensor is not None:
+            after = tuple(
+                device.zeros(shape, dtype) if tensor is None else array_of(tensor)
+                for tensor, shape in zip(by_states, shapes.states, strict=True)
+            )
+            break
+    by_parameters, by_input, by_first = functional.go_back(saved, gradient, after, *wanted)
+    first: Any = () if by_first is None else by_first if isinstance(by_first, tuple) else (by_first,)
+    return (
+        None if by_input is None else tensor_of(by_input),
+        list(map(tensor_of, first)),
+        list(map(tensor_of, by_parameters.values())),
+    )
+
+
+# ---- tickets: a pass that a tensor holds, which autograd saves, hands on and frees ----
+
+#: By the address of the memory of the ticket that keeps it.
+_passes: dict[int, Saved] = {}
+
+
+class _Ticket(np.ndarray[Any, Any]):
+    """An array of one integer, whose address stands for a pass, which ends with it."""
+
+    address = 0
+
+    def __del__(self) -> None:
+        _passes.pop(self.address, None)
+
+
+def ticket_of(saved: Saved | None) -> torch.Tensor:
+    """A tensor (1,) int64 on the CPU whose memory keeps a pass alive; or no pass.
+
+    So the pass is freed when autograd frees what it saved: after the way back, or where a checkpoint does.
+    """
+    if saved is None:
+        return torch.zeros(1, dtype=torch.int64)
+    memory = _Ticket(1, np.int64)
+    ticket = torch.from_numpy(memory)
+    address = memory.address = ticket.data_ptr()
+    _passes[address] = saved
+    return ticket
+
+
+def pass_of(ticket: torch.Tensor) -> Saved | None:
+    """The pass that a ticket keeps; None for a copy of one."""
+    return _passes.get(ticket.data_ptr())
