@@ -9,8 +9,13 @@ import numpy as np
 
 from bppsa_cupy.errors import ShapeError
 from bppsa_cupy.layers import Layer, MatrixRecurrent
-from bppsa_cupy.records.streaming import HostFlow
+from bppsa_cupy.records.streaming import HostFlow, log_stretches
 from bppsa_cupy.timescan import suffix
+
+#: What the derivatives of a cell read at one step: saved arrays, states after the step, states before it.
+Point = tuple[tuple[np.ndarray, ...], tuple[np.ndarray, ...], tuple[np.ndarray, ...]]
+#: Terms of a derivative: the kind and number of the vectors, and the factor of each unit.
+Terms = list[tuple[str, int, np.ndarray]]
 
 
 class CellFlow(HostFlow):
@@ -32,12 +37,14 @@ class CellFlow(HostFlow):
         self._inner: list[tuple[Any, ...]] = []
         for number in range(layer.num_layers):
             of = suffix(number, 0)
-            arrays = [
+            weight, recurrent, bias, recurrent_bias = (
                 np.array(parameters[name + of], np.float64) if name + of in parameters else None
                 for name in names
-            ]
+            )
+            if bias is None:
+                bias = np.zeros(self.form.gates * self.hidden)
             unit = tuple(np.array(parameters[name + of], np.float64) for name in layer.unit_parameters)
-            self._inner.append((*arrays, unit))
+            self._inner.append((weight, recurrent, bias, recurrent_bias, unit))
         self._state = np.array(h0, np.float64)
         if self._state.ndim not in (1, 2) or self._state.shape[-1] != self.size:
             raise ShapeError(
@@ -46,53 +53,97 @@ class CellFlow(HostFlow):
             )
         self.batch = len(self._state) if self._state.ndim == 2 else None
 
-    def push(self, x: Any) -> None:
-        self._state, self.tangent = self.evaluate(x, self._state, self.tangent)
+    def advance(self, inputs: Any, steps: int, every: int) -> np.ndarray:
+        points = []
+        for step in range(steps):
+            self._state, point = self._forward(None if inputs is None else inputs[step], self._state)
+            points.append(point)
+        derivatives = self._linearized(points)
+
+        def push(step: int) -> None:
+            self.tangent = self._multiply(derivatives, step, self.tangent)
+
+        return log_stretches(push, self.orthonormalize, steps, every)
 
     def linearize(self, x: Any, points: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         self.batch = len(points)
         eye = np.broadcast_to(np.eye(self.size), (self.batch, self.size, self.size))
-        after, rows = self.evaluate(x, points, eye)
-        return after, rows.swapaxes(1, 2)
+        after, point = self._forward(x, points)
+        return after, self._multiply(self._linearized([point]), 0, eye).swapaxes(1, 2)
 
-    def evaluate(self, x: Any, state: np.ndarray, tangent: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """The next state and tangent vectors, of the same shapes; x is (F,) or (B, F), None for zeros."""
-        form, functions, H = self.form, self.form.functions, self.hidden
-        batch, count = state.size // self.size, tangent.shape[-2]
+    def _forward(self, x: Any, state: np.ndarray) -> tuple[np.ndarray, list[Point]]:
+        """The next state, and what its derivatives read; x is (F,) or (B, F), None for zeros."""
+        form, H, batch = self.form, self.hidden, state.size // self.size
         states = state.reshape(batch, -1, form.states, H)
-        tangents = tangent.reshape(batch, count, -1, form.states, H)
-        after, moved = np.empty_like(states), np.zeros_like(tangents)
+        after, points = np.empty_like(states), []
         below = None if x is None else self._input(x, batch)
-        below_tangent: np.ndarray | None = None
         for number, (weight, recurrent, bias, recurrent_bias, unit) in enumerate(self._inner):
-            projected = np.zeros((batch, form.gates * H)) if below is None else below @ weight.T
-            if bias is not None:
-                projected += bias
+            projected = np.broadcast_to(bias, (batch, bias.size))
+            if below is not None:
+                projected = below @ weight.T + bias
             through = self._recurrent(recurrent, states[:, number, 0])
             if recurrent_bias is not None:
                 through = through + recurrent_bias
-            moving = self._recurrent(recurrent, tangents[:, :, number, 0])
             before = tuple(states[:, number].swapaxes(0, 1))
-            entering = None if below_tangent is None else below_tangent @ weight.T
-            given = _parts(projected, H), _parts(through, H), before, unit
-            new, kept = functions.forward(*given)
+            new, saved = form.functions.forward(_parts(projected, H), _parts(through, H), before, unit)
             for row in range(form.states):
                 after[:, number, row] = new[row]
-                seed = tuple(np.full((batch, H), float(place == row)) for place in range(form.states))
-                by_x, by_u, by_before, _ = functions.backward(seed, kept, new, *given[2:])
+            points.append((saved, new, before))
+            below = after[:, number, 0]
+        return after.reshape(state.shape), points
+
+    def _linearized(self, points: list[list[Point]]) -> list[list[Terms]]:
+        """The partial derivatives of some steps, per inner layer and state: factors (steps, B, 1, H)."""
+        form = self.form
+        layers: list[list[Terms]] = []
+        for (*_, unit), steps in zip(self._inner, zip(*points, strict=True), strict=True):
+            saved, new, before = (
+                tuple(map(np.concatenate, zip(*arrays, strict=True))) for arrays in zip(*steps, strict=True)
+            )
+            rows = []
+            for row in range(form.states):
+                seed = tuple(np.full((1, 1), float(place == row)) for place in range(form.states))
+                by_x, by_u, by_before, _ = form.functions.backward(seed, saved, new, before, unit)
                 by_sums = dict(zip(form.separate, by_u, strict=True))
-                target = moved[:, :, number, row]
+                terms = {}
                 if (0, row) in form.dense:
-                    for gate, part in zip(form.recurrent_gates, _parts(moving, H), strict=True):
-                        _add(target, by_sums.get(gate, by_x[gate]), part)
+                    for place, gate in enumerate(form.recurrent_gates):
+                        terms["recurrent", place] = by_sums.get(gate, by_x[gate])
                 for former in range(form.states):
                     if (former, row) in form.diagonal:
-                        _add(target, by_before[former], tangents[:, :, number, former])
-                if entering is not None:
-                    for factor, part in zip(by_x, _parts(entering, H), strict=True):
-                        _add(target, factor, part)
-            below, below_tangent = after[:, number, 0], moved[:, :, number, 0]
-        return after.reshape(state.shape), moved.reshape(tangent.shape)
+                        terms["state", former] = by_before[former]
+                if layers:
+                    terms |= {("below", gate): factor for gate, factor in enumerate(by_x)}
+                shape = len(points), -1, 1, self.hidden
+                rows.append([
+                    (*key, np.broadcast_to(factor, new[0].shape).reshape(shape))
+                    for key, factor in terms.items()
+                    if factor.any()
+                ])  # fmt: skip
+            layers.append(rows)
+        return layers
+
+    def _multiply(self, layers: list[list[Terms]], step: int, tangent: np.ndarray) -> np.ndarray:
+        """The Jacobian of a step times tangent vectors."""
+        H, count = self.hidden, tangent.shape[-2]
+        tangents = tangent.reshape(-1, count, len(layers), self.form.states, H)
+        moved = np.empty_like(tangents)
+        for number, rows in enumerate(layers):
+            weight, recurrent = self._inner[number][:2]
+            vectors = {"recurrent": _parts(self._recurrent(recurrent, tangents[:, :, number, 0]), H)}
+            vectors["state"] = tuple(np.moveaxis(tangents[:, :, number], 2, 0))
+            if number:
+                vectors["below"] = _parts(moved[:, :, number - 1, 0] @ weight.T, H)
+            for row, terms in enumerate(rows):
+                target = moved[:, :, number, row]
+                if not terms:
+                    target[...] = 0
+                for place, (source, gate, factor) in enumerate(terms):
+                    if place:
+                        target += factor[step] * vectors[source][gate]
+                    else:
+                        np.multiply(factor[step], vectors[source][gate], out=target)
+        return moved.reshape(tangent.shape)
 
     def _input(self, x: Any, batch: int) -> np.ndarray:
         given, features = np.asarray(x, np.float64), self.layer.input_size
@@ -115,9 +166,3 @@ class CellFlow(HostFlow):
 def _parts(array: np.ndarray, width: int) -> tuple[np.ndarray, ...]:
     """The parts of the last axis, each of this width."""
     return tuple(array[..., first : first + width] for first in range(0, array.shape[-1], width))
-
-
-def _add(target: np.ndarray, factor: np.ndarray, vectors: np.ndarray) -> None:
-    """target += factor · vectors, a factor (B, H) per unit for vectors (B, count, H)."""
-    if factor.any():
-        target += factor[:, None] * vectors

@@ -63,11 +63,6 @@ class JaxFlow(Flow):
         after, jacobian = self._at_points(x, jnp.asarray(points, self.flat.dtype))
         return np.asarray(after, np.float64), np.asarray(jacobian, np.float64)
 
-    def push(self, x: Any) -> None:
-        raise NotImplementedError
-
-    orthonormalize = push  # type: ignore[assignment]
-
     def evaluate(self, x: Any, flat: Any) -> Any:
         """The next state of a flat one."""
         h = jax.tree.unflatten(self._form, jnp.split(flat, self._ends, -1))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import abc
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import islice
@@ -50,12 +50,11 @@ class Flow(abc.ABC):
         """Set the tangent vectors."""
 
     @abc.abstractmethod
-    def push(self, x: Any) -> None:
-        """Advance the state and the tangent vectors by one step."""
+    def advance(self, inputs: Any, steps: int, every: int) -> np.ndarray:
+        """Advance by some steps, with a QR decomposition after every `every` steps and after the last one.
 
-    @abc.abstractmethod
-    def orthonormalize(self) -> np.ndarray:
-        """Make the tangent vectors orthonormal; returns r_ii of the QR decomposition, (B, count)."""
+        Returns the logarithms (decompositions, B, count).
+        """
 
     @abc.abstractmethod
     def linearize(self, x: Any, points: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -65,18 +64,18 @@ class Flow(abc.ABC):
         """The inputs of several steps as `advance` takes them."""
         return inputs
 
-    def advance(self, inputs: Any, steps: int, every: int) -> np.ndarray:
-        """Advance by some steps, with a QR decomposition after every `every` steps and after the last one.
 
-        Returns the logarithms (decompositions, B, count).
-        """
-        diagonals = []
-        for step in range(steps):
-            self.push(None if inputs is None else inputs[step])
-            if (step + 1) % every == 0 or step + 1 == steps:
-                diagonals.append(self.orthonormalize())
-        with np.errstate(divide="ignore"):
-            return np.log(np.abs(diagonals))
+def log_stretches(
+    push: Callable[[int], None], orthonormalize: Callable[[], np.ndarray], steps: int, every: int
+) -> np.ndarray:
+    """Push tangent vectors through some steps, as `Flow.advance`; orthonormalize returns r_ii (B, count)."""
+    diagonals = []
+    for step in range(steps):
+        push(step)
+        if (step + 1) % every == 0 or step + 1 == steps:
+            diagonals.append(orthonormalize())
+    with np.errstate(divide="ignore"):
+        return np.log(np.abs(diagonals))
 
 
 def orthonormalize_rows(rows: np.ndarray) -> np.ndarray:
@@ -140,9 +139,13 @@ class StepFlow(HostFlow):
             )
         return np.asarray(result[0], np.float64), result[1]
 
-    def push(self, x: Any) -> None:
-        self._state, jacobian = self.evaluate(x, self._state)
-        self.tangent = multiply(jacobian, self.tangent)
+    def advance(self, inputs: Any, steps: int, every: int) -> np.ndarray:
+        def push(step: int) -> None:
+            x = None if inputs is None else inputs[step]
+            self._state, jacobian = self.evaluate(x, self._state)
+            self.tangent = multiply(jacobian, self.tangent)
+
+        return log_stretches(push, self.orthonormalize, steps, every)
 
     def linearize(self, x: Any, points: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         eye = np.eye(self.size)

@@ -11,7 +11,7 @@ import torch
 
 from bppsa_cupy.arguments import as_integer
 from bppsa_cupy.errors import ShapeError
-from bppsa_cupy.records.streaming import Flow
+from bppsa_cupy.records.streaming import Flow, log_stretches
 from bppsa_cupy.torch import checks
 
 
@@ -72,6 +72,7 @@ class TorchFlow(Flow):
         return after
 
     def push(self, x: Any) -> None:
+        """Advance the state and the tangent vectors by one step."""
         flat = self.flat
 
         def move(vector: torch.Tensor) -> Any:
@@ -94,6 +95,7 @@ class TorchFlow(Flow):
         return r.diagonal(dim1=-2, dim2=-1).movedim(-1, 0)
 
     def orthonormalize(self) -> np.ndarray:
+        """`decompose`, with r_ii (B, count) or (count,) on the host."""
         return np.moveaxis(self.decompose().detach().cpu().numpy(), 0, -1).astype(np.float64)
 
     def linearize(self, x: Any, points: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -109,7 +111,8 @@ class TorchFlow(Flow):
 
     def advance(self, inputs: Any, steps: int, every: int) -> np.ndarray:
         with torch.no_grad():
-            return super().advance(inputs, steps, every)
+            push = lambda step: self.push(None if inputs is None else inputs[step])  # noqa: E731
+            return log_stretches(push, self.orthonormalize, steps, every)
 
 
 def lyapunov_exponents(
