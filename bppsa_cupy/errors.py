@@ -213,7 +213,7 @@ class DistributedError(BppsaError):
     Examples
     --------
     >>> import bppsa_cupy as bp
-    >>> bp.distribute(None, None)
+    >>> bp.accumulate(bp.Sequential([bp.Tanh()], input_shape=(3,), device="host"), 0)
     Traceback (most recent call last):
         ...
     bppsa_cupy.errors.DistributedError: ...

@@ -20,9 +20,8 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any, NoReturn
 
-from bppsa_cupy.system.complaint import STATED, complaint, for_want_of_memory
+from bppsa_cupy.system.complaint import STATED, complaint
 from bppsa_cupy.system.files import write_text
-from bppsa_cupy.system.interrupts import one_interrupt
 from bppsa_cupy.tools import choices
 
 UNITS = {"": 1, "k": 1000, "m": 1000**2, "g": 1000**3, "ki": 1024, "mi": 1024**2, "gi": 1024**3}
@@ -101,18 +100,13 @@ def run(main: Callable[[argparse.Namespace], None] | str, arguments: argparse.Na
     Returns the exit code: 0 done; 1 after a stated error, which goes to stderr as one line; 130 after Ctrl-C.
     A RuntimeWarning goes to stderr as one line, too.
     """
-    with one_interrupt(), _warnings_on_one_line():
+    with _warnings_on_one_line():
         try:
             (imported(main) if isinstance(main, str) else main)(arguments)
             sys.stdout.flush()
         except BrokenPipeError:
             # The reader has seen enough, as head does; nothing may be flushed to it at exit.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-            return 1
-        except ImportError as error:
-            if not for_want_of_memory(error):
-                raise
-            print(f"error: {complaint(MemoryError(str(error)))[0]}", file=sys.stderr)
             return 1
         except STATED as error:
             text, code = complaint(error)

@@ -24,9 +24,7 @@ def parser() -> cli.Parser:
 
     bits = add("bitstream", "Make the paper's bitstreams (equation 8).", "--length 1000 -o bits.h5")
     _add_bitstream(bits)
-    _add_audio(
-        add("audio", "Compute MFCC features of a folder or archive of WAV files.", "recordings -o audio.h5")
-    )
+    _add_audio(add("audio", "Compute MFCC features of a folder of WAV files.", "recordings -o audio.h5"))
     show = add("show", "Print what a file of sequences holds.", "bits.h5")
     show.add_argument("file", type=Path, metavar="FILE", help="File of sequences to read.")
     show.add_argument("--json", action="store_true", help="Print one JSON object instead of text.")
@@ -50,7 +48,7 @@ def _add_bitstream(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_audio(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("source", type=Path, metavar="FOLDER", help="Folder of WAV files, or a zip archive.")
+    parser.add_argument("source", type=Path, metavar="FOLDER", help="Folder of WAV files.")
     cli.add_output(parser, "FILE", "HDF5 file to write.")
     features = parser.add_argument_group("features")
     features.add_argument("--set", choices=SETS, default="M", help="Feature set of the paper.")
@@ -65,11 +63,6 @@ def _add_audio(parser: argparse.ArgumentParser) -> None:
         "--rate", type=cli.positive, metavar="HZ", help="Resample to this rate. Default: the files' rate."
     )
     features.add_argument("--mono", action="store_true", help="Average the channels.")
-    features.add_argument(
-        "--normalize", choices=("sample", "train"), default="sample",
-        help="Normalise each coefficient over the frames of its clip, as the paper does, or by constants of "
-        "all training clips.",
-    )  # fmt: skip
     split = parser.add_argument_group("classes and split")
     split.add_argument(
         "--pattern", metavar="REGEX",
@@ -77,18 +70,10 @@ def _add_audio(parser: argparse.ArgumentParser) -> None:
         "the folder's name.",
     )  # fmt: skip
     split.add_argument(
-        "--test", metavar="REGEX",
-        help="Pattern of the names of test recordings, without .wav. Default: a share of them.",
-    )  # fmt: skip
-    split.add_argument(
-        "--test-fraction", type=float, default=0.2, metavar="F",
-        help="Share of each class's recordings that is for the test, without --test.",
-    )  # fmt: skip
-    split.add_argument(
-        "--seed", type=cli.not_negative, default=0, metavar="N", help="Seed of the choice of test recordings."
+        "--test-fraction", type=float, default=0.2, metavar="F", help="Share of each class for the test."
     )
-    parser.add_argument(
-        "--threads", type=cli.positive, metavar="N", help="Number of threads. Default: one per processor."
+    split.add_argument(
+        "--seed", type=cli.not_negative, default=0, metavar="N", help="Seed of the choice of test clips."
     )
 
 

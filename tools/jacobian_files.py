@@ -52,7 +52,7 @@ def run_dump(arguments: argparse.Namespace) -> None:
     records = network.transposed_jacobians()
     if arguments.sample is not None:
         records = records.sample(arguments.sample)
-    save_jacobians(arguments.output, records, **cli.taken(arguments, "compress", "anndata"))
+    save_jacobians(arguments.output, records, **cli.taken(arguments, "compress"))
     size = arguments.output.stat().st_size
     print(
         f"{arguments.output}: {counted(len(records), 'Jacobian')}, {in_bytes(size)}, loss {float(loss):.4f}"

@@ -75,9 +75,6 @@ def _add_dump_options(dump: argparse.ArgumentParser) -> None:
         metavar="K",
         help="Write the matrices of this sample only. Default: all samples.",
     )
-    dump.add_argument(
-        "--anndata", action="store_true", help="Write each sample also as a group that AnnData reads."
-    )
     dump.add_argument("--compress", action="store_true", help="Compress the file by shuffle and gzip.")
 
 

@@ -11,10 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from bppsa_cupy.data.audio import make_audio
+from bppsa_cupy.data.audio import SETS, make_audio
 from bppsa_cupy.data.bitstream import CLASSES, make_bitstreams
 from bppsa_cupy.data.dataset import Raw
-from bppsa_cupy.data.mfcc import SETS
 from bppsa_cupy.data.sequences import Sequences, read_sequences, write_sequences
 from bppsa_cupy.errors import DataError
 from bppsa_cupy.system.files import check_writable
@@ -49,10 +48,8 @@ def run_audio(arguments: argparse.Namespace) -> None:
         arguments.source,
         arguments.output,
         replace(SETS[arguments.set], mono=arguments.mono, **given),
-        normalization=arguments.normalize,
         progress=sys.stderr.isatty(),
-        **cli.taken(arguments, "pattern", "test", "test_fraction", "seed"),
-        workers=arguments.threads,
+        **cli.taken(arguments, "pattern", "test_fraction", "seed"),
     )
     _print(arguments.output, sequences)
 

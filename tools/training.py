@@ -78,7 +78,7 @@ def run(arguments: argparse.Namespace) -> None:
     if plan is not None:
         network.use(plan)
         check_plan(plan, arguments.method, min(arguments.batch_size, len(dataset.train)))
-    elif arguments.method not in ("auto", "bp") and network.needs_plan:
+    elif arguments.method not in ("auto", "bp") and network.architecture.needs_plan:
         raise BppsaError(
             f"--method {arguments.method} scans by a plan: make one with bppsa-plan build and give it "
             "with --plan"

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from bppsa_cupy.arguments import as_flag, as_instance, as_integer, is_one_of
+from bppsa_cupy.arguments import as_integer
 from bppsa_cupy.data.dataset import Split
 from bppsa_cupy.errors import DataError
 
@@ -44,7 +44,6 @@ class Batch(NamedTuple):
 
 def number_of_batches(split: Split, batch_size: int) -> int:
     """The number of batches in one epoch, including a smaller last batch."""
-    as_instance("batches", "split", split, Split, "a Split, such as dataset.train", error=DataError)
     return -(-len(split) // as_integer("batches", "batch_size", batch_size, 1, error=DataError))
 
 
@@ -104,10 +103,7 @@ def batches(
         as_integer("batches", name, value, 0, None, error=DataError)
         for name, value in (("seed", seed), ("epoch", epoch))
     )
-    shuffle = as_flag("batches", "shuffle", shuffle, error=DataError)
     start = as_integer("batches", "start", start, 0, count, error=DataError)
-    if not isinstance(dtype, (str, type, np.dtype)) or dtype not in (np.dtype("f4"), np.dtype("f8")):
-        raise DataError(f"batches got dtype={dtype!r}: pass float32 or float64")
     changes = None if augment is None else Augmentation(augment, split, seed, epoch)
     order = np.random.default_rng((seed, epoch)).permutation(len(split)) if shuffle else None
     return _batches(split, batch_size, order, range(start, count), np.dtype(dtype), changes, samples)
@@ -184,5 +180,5 @@ class Augmentation:
 
 def check_augmentation(name: str) -> None:
     """Raise DataError if there is no augmentation of this name."""
-    if not is_one_of(name, AUGMENTATIONS):
+    if name not in AUGMENTATIONS:
         raise DataError(f"the augmentation {name!r} is unknown: pass {', '.join(AUGMENTATIONS)}")

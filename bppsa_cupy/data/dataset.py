@@ -275,6 +275,16 @@ def _check(raw: Raw) -> np.ndarray:
     return counted
 
 
+def draw_test(labels: np.ndarray, fraction: float, seed: int) -> np.ndarray:
+    """(N,) bool: the samples for the test, a share of each class that `seed` chooses."""
+    generator = np.random.default_rng(seed)
+    is_test = np.zeros(len(labels), bool)
+    for label in np.unique(labels):
+        members = generator.permutation(np.flatnonzero(labels == label))
+        is_test[members[: round(fraction * len(members))]] = True
+    return is_test
+
+
 def counted_labels(labels: np.ndarray, lengths: Any = None, ignore_index: int = IGNORED) -> np.ndarray:
     """Mark the labels that are neither ignored nor padding.
 

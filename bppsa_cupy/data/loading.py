@@ -13,9 +13,9 @@ from pathlib import Path
 
 import numpy as np
 
-from bppsa_cupy.arguments import as_flag, as_integer, as_path, is_one_of
+from bppsa_cupy.arguments import as_integer
 from bppsa_cupy.data import sequences
-from bppsa_cupy.data.dataset import Dataset, Normalization, Raw, RawDataset, make_dataset
+from bppsa_cupy.data.dataset import Dataset, Normalization, Raw, RawDataset, draw_test, make_dataset
 from bppsa_cupy.errors import DataError, reason_of
 
 _TAKES = (
@@ -71,15 +71,14 @@ def load(
     """
     if classes is not None:
         classes = as_integer("load", "classes", classes, 1, error=DataError)
-    normalize = as_flag("load", "normalize", normalize, error=DataError)
     seed = as_integer("load", "seed", seed, 0, None, error=DataError)
-    if is_one_of(source, ["digits"]):
+    if source == "digits":
         made = make_dataset(read_digits(seed), classes, normalize)
         return replace(made, source="digits")
-    path = as_path("load", "source", source, error=DataError)
-    if not path.exists():
-        raise DataError(f"data {str(source)!r} does not exist: pass {_TAKES}")
+    path = Path(source)
     try:
+        if not path.exists():
+            raise DataError(f"data {str(source)!r} does not exist: pass {_TAKES}")
         raw = _read(path)
     except OSError as cause:
         raise DataError(f"{path} cannot be read ({cause.strerror or cause})") from cause
@@ -100,10 +99,7 @@ def _read(path: Path) -> RawDataset:
         return read_npz(path)
     elif path.suffix in sequences.SUFFIXES:
         found = sequences.read_sequences(path)
-        return RawDataset(
-            found.name, found.train, found.test, len(found.class_names), normalization=found.constants,
-            ready=found.normalization != "train",
-        )  # fmt: skip
+        return RawDataset(found.name, found.train, found.test, len(found.class_names), ready=True)
     elif IDX_IMAGES.match(path.name):
         return read_idx(path)
     raise DataError(f"{path} has an unknown layout: pass {_TAKES}")
@@ -256,10 +252,6 @@ def read_digits(seed: int) -> RawDataset:
     images = np.round(digits.images * (255 / 16)).astype(np.uint8)
     images = images.repeat(4, axis=1).repeat(4, axis=2)[:, None]
     labels = digits.target
-    generator = np.random.default_rng(seed)
-    is_test = np.zeros(len(labels), bool)
-    for label in np.unique(labels):
-        members = generator.permutation(np.flatnonzero(labels == label))
-        is_test[members[: round(0.2 * len(members))]] = True
+    is_test = draw_test(labels, 0.2, seed)
     train, test = (Raw(images[chosen], labels[chosen], "digits") for chosen in (~is_test, is_test))
     return RawDataset("digits", train, test)

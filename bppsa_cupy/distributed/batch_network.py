@@ -10,10 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from bppsa_cupy.arguments import as_flag, as_instance, as_integer
+from bppsa_cupy.arguments import as_integer
 from bppsa_cupy.conversion import of_list
 from bppsa_cupy.devices import Array, Device
-from bppsa_cupy.distributed.group import Group, Handle
+from bppsa_cupy.distributed.group import BLOCK, Group
 from bppsa_cupy.distributed.shared import SharedChoices, SharedSequential, agree_on
 from bppsa_cupy.errors import DistributedError, PassError
 from bppsa_cupy.network.architecture import Architecture
@@ -32,8 +32,6 @@ from bppsa_cupy.records.records import JacobianRecords
 
 #: Gives a micro-batch's part of a batch's loss, an array of no dimensions, and the gradient by its scores.
 PartOfLoss = Callable[[Array, slice], tuple[Array, Array]]
-#: The tag of a rank's first partial sum; that of the next is one more.
-PARTIAL = 16
 
 
 @dataclass
@@ -92,7 +90,6 @@ def accumulate(network: Sequential, micro_batch: int) -> BatchSequential:
     >>> bp.accumulate(net, 4).forward(np.ones((8, 3), np.float32)).shape
     (8, 2)
     """
-    as_instance("accumulate", "a network", network, Sequential, "a Sequential", error=DistributedError)
     return BatchSequential(network, None, micro_batch)
 
 
@@ -130,9 +127,6 @@ class BatchSequential(SharedSequential):
         self.parameters, self.gradients, self.buffers = inner.parameters, inner.gradients, inner.buffers
         self.random_state = inner.random_state
         self.last_pass, self.last_backward = None, None
-        self._moving = [array for array in self.buffers.values() if array.dtype == self.dtype]
-        self._counters = [array for array in self.buffers.values() if array.dtype != self.dtype]
-        self._starts: list[Array] = []
         self._sums: dict[tuple[str, int], TreeSum] = {}
 
     @property
@@ -218,9 +212,8 @@ class BatchSequential(SharedSequential):
             raise DistributedError(
                 "a batch in micro-batches has no gradients with respect to final states: leave them out"
             )
-        old = as_flag("backward", "stale", stale)
-        current = current_pass(self.last_pass if of is None else of, self.parameters, "backward", stale=old)
-        wanted = as_flag("backward", "input_gradient", input_gradient)
+        given = self.last_pass if of is None else of
+        current, wanted = current_pass(given, self.parameters, "backward", stale=stale), input_gradient
         assert isinstance(current, BatchPass)
         cut = self.cut(current.batch)
         if len(current.parts) < len(cut.own):
@@ -306,26 +299,25 @@ class BatchSequential(SharedSequential):
         inner.training, inner.random_state = self.training, self.random_state
         moves = self.training and bool(self.buffers)
         alone = count == 1 and self.over is None
-        if moves:
-            self.buffers.keep()
-        self._starts = [array.copy() for array in self._moving] if moves else []
+        starts = [array.copy() for array in self.buffers.values()] if moves else []
         for place, number in enumerate(cut.own):
             index, samples = place if together else 0, cut.samples[number]
             if index == len(current.parts):
                 current.parts.append(Pass(self.parameters, self.architecture, inner._contexts()))
             part = current.parts[index]
-            if moves and place:
-                self.buffers.restore()
+            if place:
+                for array, start in zip(self.buffers.values(), starts, strict=False):
+                    array[...] = start
             own_lengths = None if lengths is None else np.asarray(self.device.to_host(lengths))[samples]
             taken = begin(part, given[samples], own_lengths, None, current.keeps)
             for ctx in part.layers:
                 ctx.first_sample = samples.start
             part.output = inner._through(part, taken)
             if moves and not alone:
-                self._take_move(number, samples, cut)
+                self._take_move(number, samples, cut, starts)
             then(number, part)
         if moves and not alone:
-            self._agree_on_buffers(count)
+            self._agree_on_buffers(count, starts)
         del current.parts[len(cut.own) if together else 1 :]
         if not together:
             current.output = current.parts[0].output if current.parts else None
@@ -344,29 +336,29 @@ class BatchSequential(SharedSequential):
 
     # ---- what is agreed ----
 
-    def _take_move(self, number: int, samples: slice, cut: Cut) -> None:
+    def _take_move(self, number: int, samples: slice, cut: Cut, starts: list[Array]) -> None:
         """Take what a micro-batch made of the running statistics: its part of the move, or the values where
         it is the only one."""
         share = self.dtype.type((samples.stop - samples.start) / sum(cut.rows))
         moved = [
             array.reshape(-1) if len(cut.samples) == 1 else (array - start).reshape(-1) * share
-            for array, start in zip(self._moving, self._starts, strict=True)
+            for array, start in zip(self.buffers.values(), starts, strict=True)
+            if array.dtype == self.dtype
         ]
         self._sum("buffers", sum(array.size for array in moved)).add(number, *moved)
 
-    def _agree_on_buffers(self, count: int) -> None:
+    def _agree_on_buffers(self, count: int, starts: list[Array]) -> None:
         """Let every rank have the running statistics of a whole batch of so many micro-batches."""
-        total = self._sum("buffers", sum(array.size for array in self._moving)).finish(count)
+        moving = [array for array in self.buffers.values() if array.dtype == self.dtype]
+        total = self._sum("buffers", sum(array.size for array in moving)).finish(count)
         place = 0
-        for array, start in zip(self._moving, self._starts, strict=True):
+        for array, start in zip(self.buffers.values(), starts, strict=True):
+            if array.dtype != self.dtype:  # the number of batches
+                array[...] = start + 1
+                continue
             moved = total[place : place + array.size].reshape(array.shape)
             array[...] = moved if count == 1 else start + moved
             place += array.size
-        if self.over is not None and self._counters:
-            counters = self.device.xp.concatenate([array.reshape(-1) for array in self._counters])
-            self.over.broadcast(counters)
-            for array, value in zip(self._counters, counters, strict=True):
-                array[...] = value
 
     def _sum(self, of: str, size: int) -> TreeSum:
         """Sums of so many values."""
@@ -432,17 +424,13 @@ class TreeSum:
     multiple of 2^(k + 1) make one of 2^(k + 1), and what is left is added from the right. Law: the sum
     depends on the terms alone, to the bit, and not on who holds them.
 
-    Each rank adds up a slice of all ranks' nodes, and all gather the slices: a rank sends and receives some 2
-    `size` values, where its terms are one node, in place of every rank's `size`.
+    Every rank gathers the nodes of all ranks, about `BLOCK` bytes of each at a time, and adds them.
     """
 
     def __init__(self, group: Group | None, device: Device, dtype: np.dtype, size: int) -> None:
         self._group, self._device, self._dtype, self.size = group, device, dtype, size
-        self._ranks, self._rank = (1, 0) if group is None else (group.size, group.rank)
         self._spare: list[Array] = []
         self._stack: list[tuple[Node, Array]] = []
-        cuts = [size * rank // self._ranks for rank in range(self._ranks + 1)]
-        self._slices = [slice(start, stop) for start, stop in pairwise(cuts)]
 
     def add(self, number: int, *parts: Array) -> None:
         """Take one of this rank's terms, which come by rising numbers: flat arrays, one after another."""
@@ -464,60 +452,23 @@ class TreeSum:
 
     def finish(self, terms: int) -> Array:
         """(size,) the sum of terms 0 to `terms` - 1, on every rank, up to the next `add`; collective."""
-        if self._ranks == 1:
-            own, self._stack = self._stack, []
-            return self._joined(own)
-        assert self._group is not None
-        part = self._finish_slice(self._group, terms)
+        own, self._stack = self._stack, []
+        self._spare.extend(array for _, array in own)
+        if self._group is None:
+            return _join(own)
         if not self._spare:
             self._spare.append(self._device.empty((self.size,), self._dtype))
-        result = self._spare[-1]
-        self._group.allgather(part, result, [span.stop - span.start for span in self._slices])
-        return result
-
-    def _finish_slice(self, group: Group, terms: int) -> Array:
-        """This rank's slice of the sum."""
-        own, self._stack = self._stack, []
-        device, mine = self._device, self._slices[self._rank]
-        group.finish()
-        for other, span in enumerate(self._slices):
-            if other != self._rank:
-                for index, (_, array) in enumerate(own):
-                    group.isend(array[span], other, PARTIAL + index)
-        arriving: list[tuple[Node, Array, Handle | None]] = []
-        for other, held in enumerate(shares(terms, self._ranks)):
-            for index, node in enumerate(nodes_of(held)):
-                if other == self._rank:
-                    arriving.append((node, own[index][1][mine].copy(), None))
-                else:
-                    array = device.empty((mine.stop - mine.start,), self._dtype)
-                    arriving.append((node, array, group.post(array, other, PARTIAL + index)))
-        for _, _, handle in arriving:
-            if handle is not None:
-                handle.wait()
-        part = self._joined([(node, array) for node, array, _ in arriving], spare=False)
-        group.finish()
-        self._spare.extend(array for _, array in own)
-        return part
-
-    def _joined(self, nodes: list[tuple[Node, Array]], *, spare: bool = True) -> Array:
-        """The sum of nodes that follow each other from term 0 on, in one of their arrays."""
-        stack: list[tuple[Node, Array]] = []
-        released = []
-        for node, array in nodes:
-            while stack and stack[-1][0].joins(node):
-                before, sums = stack.pop()
-                sums += array
-                released.append(array)
-                node, array = Node(before.start, 2 * before.length), sums
-            stack.append((node, array))
-        while len(stack) > 1:
-            _, behind = stack.pop()
-            stack[-1][1][...] += behind
-            released.append(behind)
-        result = stack[0][1]
-        if spare:
-            self._spare.extend([*released, result])
+        held = [nodes_of(part) for part in shares(terms, self._group.size)]
+        counts = [len(nodes) for nodes in held]
+        result, length = self._spare[-1], BLOCK // self._dtype.itemsize
+        for start in range(0, self.size, length):
+            span = slice(start, min(start + length, self.size))
+            mine = self._device.empty((len(own), span.stop - start), self._dtype)
+            for row, (_, array) in zip(mine, own, strict=True):
+                row[...] = array[span]
+            every = self._device.empty((sum(counts), span.stop - start), self._dtype)
+            self._group.allgather(mine, every, counts)
+            result[span] = _join(list(zip((node for nodes in held for node in nodes), every, strict=True)))
         return result
 
     def _spans(self, parts: tuple[Array, ...]) -> list[tuple[slice, Array]]:
@@ -527,3 +478,18 @@ class TreeSum:
             start += part.size
         assert start == self.size, "the parts of a term are those of every term"
         return found
+
+
+def _join(nodes: list[tuple[Node, Array]]) -> Array:
+    """The sum of nodes that follow each other from term 0 on, in the array of the first."""
+    stack: list[tuple[Node, Array]] = []
+    for node, array in nodes:
+        while stack and stack[-1][0].joins(node):
+            before, sums = stack.pop()
+            sums += array
+            node, array = Node(before.start, 2 * before.length), sums
+        stack.append((node, array))
+    while len(stack) > 1:
+        _, behind = stack.pop()
+        stack[-1][1][...] += behind
+    return stack[0][1]

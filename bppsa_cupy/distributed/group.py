@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import time
@@ -12,10 +11,9 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from bppsa_cupy.arguments import as_integer, is_one_of
 from bppsa_cupy.devices import Array, Device, get_device
 from bppsa_cupy.devices.cuda import CudaDevice
-from bppsa_cupy.distributed.guard import import_mpi, install_hook
+from bppsa_cupy.distributed.guard import import_mpi
 from bppsa_cupy.distributed.nccl import Nccl, require_nccl
 from bppsa_cupy.errors import DistributedError, ShapeError
 
@@ -87,11 +85,10 @@ class Group:
     def __init__(
         self, communicator: Any = None, device: str | Device = "auto", transport: str = "host"
     ) -> None:
-        if not is_one_of(transport, TRANSPORTS):
+        if transport not in TRANSPORTS:
             raise DistributedError(f"transport={transport!r} is unknown: use one of {', '.join(TRANSPORTS)}")
         self.transport = transport
         mpi = self._mpi = import_mpi()
-        install_hook(mpi)
         self._communicator = (mpi.COMM_WORLD if communicator is None else communicator).Dup()
         self.rank: int = self._communicator.rank
         self.size: int = self._communicator.size
@@ -114,9 +111,8 @@ class Group:
         """Start sending `array`, and do not wait: leave it unchanged until the handle is through.
 
         The handle may be dropped; `finish` waits for all sends. Raises ShapeError for an array that cannot
-        travel, DistributedError for a rank that does not exist.
+        travel.
         """
-        self._check_peer("send to", target)
         if nccl := self._nccl_of(array):
             handle: Handle = nccl.send(array, target)
         else:
@@ -132,7 +128,6 @@ class Group:
 
     def post(self, array: Array, source: int, tag: int = 0) -> Handle:
         """Await a message into `array`, which is filled when the handle is through. Raises as `isend`."""
-        self._check_peer("receive from", source)
         if nccl := self._nccl_of(array):
             return nccl.post(array, source)
         host = self._host_buffer(array)
@@ -154,22 +149,6 @@ class Group:
             self._sends.popleft().wait()
 
     # ---- among all ranks ----
-
-    def split(self, part: int | None) -> Group | None:
-        """Return the group of all ranks that pass the same `part`, in rank order.
-
-        A rank that passes None gets None. All ranks must call this method. The new group uses the device and
-        transport of this group.
-        """
-        if part is not None:
-            part = as_integer("a group", "part", part, 0, None, error=DistributedError)
-        color = self._mpi.UNDEFINED if part is None else part
-        communicator = self._communicator.Split(color, self.rank)
-        if communicator == self._mpi.COMM_NULL:
-            return None
-        group = Group(communicator, self.device, self.transport)
-        communicator.Free()
-        return group
 
     def close(self) -> None:
         """`finish`, and free the communicator; collective. Do not use the group afterwards."""
@@ -302,13 +281,6 @@ class Group:
         if host is not array:
             array[...] = self.device.asarray(host)
 
-    def _check_peer(self, what: str, peer: int) -> None:
-        """Raise DistributedError where there is no such other rank."""
-        if not 0 <= peer < self.size or peer == self.rank:
-            raise DistributedError(
-                f"{what} rank {peer} on rank {self.rank} of {self.size}: there is no such other rank"
-            )
-
 
 class _Message:
     """A request of MPI for an array of the host, which it keeps; `fill` is called once when it is through."""
@@ -350,8 +322,4 @@ def _text(array: Array) -> str:
 
 
 def _shown(value: str | None) -> str:
-    if value is None:
-        return "nothing"
-    if len(value) <= SHOWN:
-        return repr(value)
-    return f"{value[:SHOWN]!r}… (SHA-256 {hashlib.sha256(value.encode()).hexdigest()[:16]})"
+    return "nothing" if value is None else repr(value[:SHOWN]) + "…" * (len(value) > SHOWN)

@@ -8,7 +8,7 @@ import time
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
-from types import ModuleType, TracebackType
+from types import ModuleType
 
 from bppsa_cupy.errors import DistributedError
 from bppsa_cupy.system.complaint import STATED, complaint
@@ -95,21 +95,6 @@ def _described(error: BaseException) -> tuple[str, str, int]:
         return ("", *complaint(error))
     trace = "".join(traceback.format_exception(error))
     return trace, f"{type(error).__name__}: {' '.join(str(error).split())}", 1
-
-
-def install_hook(mpi: ModuleType) -> None:
-    """Let an exception that nobody catches end all ranks, after its traceback."""
-    if mpi.COMM_WORLD.size == 1 or getattr(sys.excepthook, "ends_all_ranks", False):
-        return
-    tell = sys.excepthook
-
-    def hook(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
-        tell(kind, error, trace)
-        if not mpi.Is_finalized():
-            _abort(mpi, 130 if issubclass(kind, KeyboardInterrupt) else 1)
-
-    hook.ends_all_ranks = True  # type: ignore[attr-defined]
-    sys.excepthook = hook
 
 
 def _abort(mpi: ModuleType, code: int) -> None:

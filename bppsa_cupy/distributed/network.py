@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from bppsa_cupy.arguments import as_instance, as_integer, is_one_of
+from bppsa_cupy.arguments import as_integer
 from bppsa_cupy.devices import Array, Device, Launch
 from bppsa_cupy.distributed.balance import layer_multiply_adds
 from bppsa_cupy.distributed.batch_network import BatchSequential
@@ -76,9 +76,7 @@ def distribute(
     >>> net = bp.Sequential([bp.Linear(3, 2)], input_shape=(3,), device="host")
     >>> net = bp.distribute(net, bp.Group(device="host"), over="batch")  # doctest: +SKIP
     """
-    as_instance("distribute", "a network", network, Sequential, "a Sequential", error=DistributedError)
-    as_instance("distribute", "a group", group, Group, "a bp.Group", error=DistributedError)
-    if not is_one_of(over, ["layers", "time", "batch"]):
+    if over not in ("layers", "time", "batch"):
         raise DistributedError(f"over={over!r} is unknown: use 'layers', 'time' or 'batch'")
     for name, value, of, what in (
         ("a partition", partition, "layers", "layers"),

@@ -9,8 +9,7 @@ import numpy as np
 
 from bppsa_cupy.devices import Array
 from bppsa_cupy.distributed.group import Group
-from bppsa_cupy.network.layout import ALIGNMENT, lay_out
-from bppsa_cupy.network.parameters import BufferSet, ParameterSet
+from bppsa_cupy.network.parameters import ALIGNMENT, BufferSet, ParameterSet, lay_out
 from bppsa_cupy.plan import Partition
 
 Shapes = Mapping[str, tuple[int, ...]]

@@ -24,23 +24,18 @@ from bppsa_cupy.layers import (
 from bppsa_cupy.layers.elementwise import Elementwise
 from bppsa_cupy.layers.matrix_recurrent import MatrixContext
 from bppsa_cupy.network.architecture import Architecture
-from bppsa_cupy.network.layout import lay_out
-from bppsa_cupy.network.parameters import BufferSet, ParameterSet
+from bppsa_cupy.network.parameters import BufferSet, ParameterSet, lay_out
 from bppsa_cupy.network.passes import Pass, through
 from bppsa_cupy.network.sequential import Sequential
-from bppsa_cupy.timescan import Stack, WalkSize, serial
+from bppsa_cupy.timescan import Stack, serial
 from bppsa_cupy.timescan.chunked import RERAN, WAYS, ChunkScan, Elsewhere
 from bppsa_cupy.timescan.stack import Direction
-from bppsa_cupy.timescan.ways import MAXIMAL_STATE, key_of, shared_lack
+from bppsa_cupy.timescan.ways import MAXIMAL_STATE, shared_lack
 
 #: The tags of states that go forward in time, and of gradients that go back.
 STATES, GRADIENTS = 0, 1
-#: Seconds of an empty message and bytes per second, by transport.
-LINKS = {"host": (2e-5, 4e9), "nccl": (2e-5, 5e10)}
-#: On the host: seconds per step whatever its size, and multiply-adds per second. Measured on two cores.
-HOST_STEP, HOST_RATE = 1e-8, 3.8e9
-#: On a GPU: seconds per step of a walk and of a reduction, and chunks per rank that run at once.
-GPU_STEP, GPU_REDUCE_STEP, GPU_CHUNKS = 1.5e-6, 3e-6, 64
+#: Chunks per rank that run at once on a GPU.
+GPU_CHUNKS = 64
 #: Layers that work at each step on its own, beside recurrent ones; but Dropout, which draws for all steps.
 PER_STEP = (Linear, Elementwise)
 
@@ -50,12 +45,12 @@ class TimeSequential(SharedSequential):
 
     Every rank holds all parameters, and a range of the steps of every sequence: activations, states and
     deltas of these alone. Every rank calls `forward` and `backward` with the same whole batches; both give
-    whole results on every rank; states of recurrent layers are on those that hold steps: of fewer chunks than
-    ranks the first ones. Layers after the one that puts out a last state are computed by every rank.
+    whole results on every rank. Layers after the one that puts out a last state are computed by every rank.
 
     States go from rank to rank. Gradients of weights over steps are summed over the ranks, in rank order: the
     same bits in every run.
-    Raises DistributedError for a layer that couples steps and is not recurrent.
+    Raises DistributedError for a layer that couples steps and is not recurrent, and for fewer steps than
+    ranks.
     """
 
     def __init__(self, network: Sequential, group: Group, chunk: int | None = None) -> None:
@@ -64,68 +59,72 @@ class TimeSequential(SharedSequential):
         buffers = BufferSet(network.device, network.dtype, network.architecture.initial_buffers())
         super().__init__(network, group, parameters, gradients, buffers, chunk=chunk)
         self.chunk, self.per_step = chunk, _per_step(network.architecture)
-        self._groups: dict[int, Group | None] = {group.size: group}
         self._choices = SharedChoices(group)
 
-    def ranges(self, steps: int) -> TimeRanges | None:
-        """Who holds which of so many steps; None on a rank that holds none."""
-        starts, chunk = self._cut(steps)
-        holders = len(starts) - 1
-        if holders not in self._groups:
-            self._groups[holders] = self.group.split(0 if self.group.rank < holders else None)
-        group = self._groups[holders]
-        return None if group is None else TimeRanges(group, starts, chunk)
+    def ranges(self, steps: int) -> TimeRanges:
+        """Which rank holds which of so many steps: equal numbers of chunks.
 
-    def rows(self, current: Pass) -> list[int]:
-        """How many of a pass's steps each rank holds."""
-        held = np.diff(self._cut(current.input.shape[1])[0]).tolist()
-        return held + [0] * (self.group.size - len(held))
-
-    def _cut(self, steps: int) -> tuple[tuple[int, ...], int]:
-        """`TimeRanges.starts`, and the chunk length: as asked for, or `chunk_length`; of layers whose state
-        goes through no matrix, one chunk per rank."""
-        chunk, ranks = self.chunk, self.group.size
+        A chunk is as long as asked for, and at most so long that every rank has one. By default there is one
+        per rank, and GPU_CHUNKS per rank on a GPU; two at least, which a scan needs.
+        """
+        ranks, chunk = self.group.size, self.chunk
+        if steps < ranks:
+            raise DistributedError(
+                f"{steps} steps cannot be split over {ranks} ranks: pass at least {ranks} steps, or start "
+                f"at most {steps} ranks"
+            )
         if chunk is None:
             walked = any(isinstance(layer, MatrixRecurrent) for layer in self.architecture.recurrent.values())
-            chunk = chunk_length(self.device, steps, ranks) if walked else -(-steps // ranks)
-        return split_steps(steps, ranks, chunk), chunk
+            per_rank = GPU_CHUNKS if walked and self.device.shared_bytes is not None else 1
+            chunk = -(-steps // max(ranks * per_rank, 1 + walked))
+        while -(-steps // chunk) < ranks:
+            chunk -= 1
+        chunks = -(-steps // chunk)
+        starts = (-(-chunks * rank // ranks) * chunk for rank in range(ranks))
+        return TimeRanges(self.group, (*starts, steps), chunk)
 
     def _through(self, current: Pass, x: Array) -> Array:
         self._choices.begin_pass()
-        xp, ranges = self.device.xp, self.ranges(x.shape[1])
+        ranges = self.ranges(x.shape[1])
         for ctx in current.layers[: self.per_step.stop]:
             ctx.over_time = ranges
-            if ranges is not None and ctx.lengths is not None:
+            if ctx.lengths is not None:
                 ctx.lengths = (ctx.lengths - ranges.own.start).clip(0, ranges.own.stop - ranges.own.start)
-            if ranges is not None and isinstance(ctx, MatrixContext):
+            if isinstance(ctx, MatrixContext):
                 ctx.make_stack = _kept_stack(ctx, ranges)
-        y = None
-        if ranges is not None:
-            own = xp.ascontiguousarray(x[:, ranges.own])
-            y = through(current, own, self.per_step, self.training, self.random_state)
-        y = whole_steps(self, y, current, self.per_step.stop)
+        own = self.device.xp.ascontiguousarray(x[:, ranges.own])
+        y = through(current, own, self.per_step, self.training, self.random_state)
+        y = self._whole_steps(y, current, self.per_step.stop)
         rest = range(self.per_step.stop, len(self))
         return through(current, y, rest, self.training, self.random_state)
 
     def _go_back(self, current: Pass, gradient: Array, method: str, input_gradient: bool) -> Array | None:
         """Layers after the steps on every rank, those over steps each rank its own; then the sums."""
-        layers, per_step, result = range(len(current.layers)), self.per_step, None
+        layers, per_step = range(len(current.layers)), self.per_step
         go_back, by_outputs = current.architecture.backward, current.output_gradients
         whole = go_back(current.layers, gradient, input_gradient, by_outputs, layers[per_step.stop :])
-        ranges = self.ranges(current.input.shape[1])
         assert whole is not None, "the layers over steps are trained"
-        if ranges is not None:
-            over_steps = len(current.architecture.shapes[per_step.stop]) == 2
-            own = self.device.xp.ascontiguousarray(whole[:, ranges.own]) if over_steps else whole
-            result = go_back(current.layers, own, input_gradient, by_outputs, per_step)
+        if len(current.architecture.shapes[per_step.stop]) == 2:
+            own = self.ranges(current.input.shape[1]).own
+            whole = self.device.xp.ascontiguousarray(whole[:, own])
+        result = go_back(current.layers, whole, input_gradient, by_outputs, per_step)
         # The gradients of layers over steps, which come first, are summed over the ranks.
         shapes = self.architecture.parameter_shapes()
         ours = {n: shape for n, shape in shapes.items() if int(n.partition(".")[0]) in per_step}
-        part = self.gradients.flat[: lay_out(self.dtype, ours)[1]]
-        if ranges is None:
-            part[...] = 0
-        self.group.sum(part)
-        return whole_steps(self, result, current, 0) if input_gradient else None
+        self.group.sum(self.gradients.flat[: lay_out(self.dtype, ours)[1]])
+        if result is None or not input_gradient:
+            return None
+        return self._whole_steps(result, current, 0)
+
+    def _whole_steps(self, own: Array, current: Pass, index: int) -> Array:
+        """The input of layer `index` for all steps, on every rank; without a step axis, all ranks have it."""
+        xp, shape = self.device.xp, current.shape_at(index)
+        if len(shape) != 3:
+            return own
+        by_time = self.device.empty((shape[1], shape[0], *shape[2:]), current.dtype)
+        rows = np.diff(self.ranges(current.input.shape[1]).starts).tolist()
+        self.group.allgather(xp.ascontiguousarray(own.swapaxes(0, 1)), by_time, rows)
+        return xp.ascontiguousarray(by_time.swapaxes(0, 1))
 
 
 def _kept_stack(ctx: MatrixContext, ranges: TimeRanges) -> Any:
@@ -134,25 +133,6 @@ def _kept_stack(ctx: MatrixContext, ranges: TimeRanges) -> Any:
     if made != (ranges,):
         ctx.unbind()
     return partial(RankStack, ranges)
-
-
-def whole_steps(network: TimeSequential, own: Array | None, current: Pass, index: int) -> Array:
-    """What lies before layer `index` for all steps, on every rank, from each holder's own steps.
-
-    Without a step axis, as after a last state, all holders have the same, and the first gives it.
-    """
-    device, group = network.device, network.group
-    xp, shape = device.xp, current.shape_at(index)
-    if len(shape) != 3:
-        result = device.empty(shape, current.dtype) if own is None else xp.ascontiguousarray(own)
-        group.broadcast(result, 0)
-        return result
-    by_time = device.empty((shape[1], shape[0], *shape[2:]), current.dtype)
-    given = device.empty((0, shape[0], *shape[2:]), current.dtype)
-    if own is not None:
-        given = xp.ascontiguousarray(own.swapaxes(0, 1))
-    group.allgather(given, by_time, network.rows(current))
-    return xp.ascontiguousarray(by_time.swapaxes(0, 1))
 
 
 def _goes_by_steps(layer: Layer, is_inside: bool = False) -> bool:
@@ -187,42 +167,6 @@ def _per_step(architecture: Architecture) -> range:
 
 
 # ---- passes over time of which each rank holds a range of the steps ----
-
-
-def split_steps(steps: int, ranks: int, chunk: int) -> tuple[int, ...]:
-    """Return the first step of each rank, and T: equal numbers of chunks, on as many ranks as there are
-    chunks."""
-    chunks = -(-steps // chunk)
-    holders = min(ranks, chunks)
-    return (*(-(-chunks * rank // holders) * chunk for rank in range(holders)), steps)
-
-
-def chunk_length(device: Device, steps: int, ranks: int) -> int:
-    """Steps per chunk: one chunk per rank on the host, where a thread reduces one at a time; GPU_CHUNKS per
-    rank on a GPU. There are two chunks at least, where there are steps enough."""
-    per_rank = 1 if device.shared_bytes is None else GPU_CHUNKS
-    return max(1, min(-(-steps // (ranks * per_rank)), -(-steps // 2)))
-
-
-def goes_by_chunks(device: Device, transport: str, size: WalkSize, ranks: int) -> bool:
-    """Whether the backward pass is quicker by chunks on all ranks at once than from rank to rank.
-
-    size  of the walk over all steps
-
-    From rank to rank, p walks over T / p steps follow one another. By chunks, each rank reduces its steps,
-    which costs about H + 8 times a walk on the host, and expands them.
-    """
-    latency, rate = LINKS[transport]
-    message = latency + size.heads * size.batch * size.state * size.itemsize / rate
-    if device.shared_bytes is None:
-        work = size.cell.sums * size.units**2 / HOST_RATE
-        step = HOST_STEP + work
-        chunked_step = step + work * size.cell.states * (size.units + 8)
-    else:
-        step, chunked_step = GPU_STEP, (GPU_STEP + GPU_REDUCE_STEP) / GPU_CHUNKS
-    own = size.steps / ranks
-    relayed = ranks * own * step + (ranks - 1) * message
-    return own * chunked_step + (ranks - 1) * message < relayed
 
 
 @dataclass(frozen=True)
@@ -365,15 +309,10 @@ def backward_pass(device: Device, d: Direction, ranges: TimeRanges, method: str)
     """The backward pass of one direction by a method of net.backward; the same on every rank."""
     way, group, size = WAYS[method], ranges.group, replace(d.walk.size, steps=ranges.starts[-1])
     chunks = sum(map(ranges.chunks, range(group.size)))
-    if way == "serial" or chunks == 1 or size.state > MAXIMAL_STATE:
-        return relayed_backward(device, d, ranges)
-    if shared_lack(device, size, "backward", ranges.chunk):
-        return relayed_backward(device, d, ranges)
-    if way == "auto":
-        key = key_of(f"backward over {group.size} ranks", size, f"T{size.steps}", f"exactly{size.batch}")
-        chunked = partial(goes_by_chunks, device, group.transport, size, group.size)
-        way = device.choices.settle(key, lambda: "chunked" if chunked() else "serial")
-    return (RankTimeScan if way == "chunked" else relayed_backward)(device, d, ranges)
+    if way == "auto":  # from rank to rank is quicker where a chunk costs a core about H walks
+        way = "serial" if device.shared_bytes is None else "chunked"
+    lacks = size.state > MAXIMAL_STATE or shared_lack(device, size, "backward", ranges.chunk)
+    return (relayed_backward if way == "serial" or chunks == 1 or lacks else RankTimeScan)(device, d, ranges)
 
 
 class RankStack(Stack):

@@ -6,16 +6,15 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import zip_longest
 from typing import Any, Final
 
 from bppsa_cupy.arguments import as_integer
-from bppsa_cupy.errors import PlanError, PlanMismatchError, ShapeError
+from bppsa_cupy.errors import PlanMismatchError, ShapeError
 from bppsa_cupy.jacobians.base import TransposedJacobian
-from bppsa_cupy.layers import Layer, Recurrent, Residual
+from bppsa_cupy.layers import Layer, Recurrent
 from bppsa_cupy.layers.residual import walk
 from bppsa_cupy.layers.stack import LayerStack
-from bppsa_cupy.plan import Chain, Element, Plan, fingerprint
+from bppsa_cupy.plan import Chain, Element, Plan
 
 
 @dataclass(frozen=True)
@@ -36,62 +35,6 @@ class Run:
     stop: int
     elements: tuple[int, ...]
     position: int
-
-
-@dataclass(frozen=True, eq=False)
-class Section:
-    """Consecutive layers in one mode: those of the network, or of a residual block's branch.
-
-    Attributes
-    ----------
-    stack : LayerStack
-        The layers.
-    place : str
-        "3.body." for a branch; "" for the network.
-    outermost : int or None
-        Index of the network's layer that contains the branch.
-    jacobians : sequence of (TransposedJacobian or None)
-        None for layers without a Jacobian, or if the number of steps is open.
-    branches : dict of int to dict of str to Section
-        Sections inside each residual block, by name.
-    """
-
-    stack: LayerStack
-    place: str
-    outermost: int | None
-    jacobians: tuple[TransposedJacobian | None, ...]
-    branches: Mapping[int, Mapping[str, Section]]
-
-
-def make_section(
-    stack: LayerStack,
-    training: bool,
-    operators: dict[Any, TransposedJacobian | None],
-    place: str = "",
-    outermost: int | None = None,
-) -> Section:
-    """The section of a stack.
-
-    operators  the transposed Jacobians made so far, which sections of both modes share: layers of equal
-               geometry have one, and so one pattern
-    """
-    jacobians: list[TransposedJacobian | None] = []
-    branches: dict[int, dict[str, Section]] = {}
-    for index, (layer, shape) in enumerate(zip(stack.layers, stack.shapes, strict=False)):
-        operator = None
-        if not layer.is_barrier(training) and None not in shape:
-            key = type(layer), repr(layer), json.dumps(layer.describe(shape), sort_keys=True)
-            if key not in operators:
-                operators[key] = layer.jacobian(shape)
-            operator = operators[key]
-        jacobians.append(operator)
-        if isinstance(layer, Residual):
-            top = index if outermost is None else outermost
-            branches[index] = {
-                name: make_section(inner, training, operators, f"{place}{index}.{name}.", top)
-                for name, inner in layer.stacks(shape).items()
-            }
-    return Section(stack, place, outermost, tuple(jacobians), branches)
 
 
 class Architecture(LayerStack):
@@ -117,7 +60,7 @@ class Architecture(LayerStack):
     def __init__(self, layers: Sequence[Layer], input_shape: Sequence[int], training: bool = True) -> None:
         super().__init__(layers, _checked_shape(input_shape))
         self.training: Final = training
-        self._operators: dict[Any, Any] = {}
+        self._operators: dict[Any, TransposedJacobian | None] = {}
 
     @cached_property
     def has_modes(self) -> bool:
@@ -153,17 +96,20 @@ class Architecture(LayerStack):
         """The recurrent layers, by index."""
         return {index: layer for index, layer in enumerate(self.layers) if isinstance(layer, Recurrent)}
 
-    @cached_property
-    def section(self) -> Section:
-        """The layers with their Jacobians, and the sections inside of residual blocks."""
-        stack = LayerStack(self.layers, self.input_shape)  # not self: a cycle would keep the patterns
-        return make_section(stack, self.training, self._operators)
+    def operator(self, layer: Layer, shape: tuple[int, ...]) -> TransposedJacobian | None:
+        """The transposed Jacobian of a layer for an input shape: one for all layers of equal geometry, and so
+        one pattern. None for one that only reshapes, for a barrier, and where the number of steps is open."""
+        if layer.is_barrier(self.training) or None in shape:
+            return None
+        key = type(layer), repr(layer), json.dumps(layer.describe(shape), sort_keys=True)
+        if key not in self._operators:
+            self._operators[key] = layer.jacobian(shape)
+        return self._operators[key]
 
-    @property
+    @cached_property
     def jacobians(self) -> tuple[Any, ...]:
-        """Each layer's transposed Jacobian operator; None for one that only reshapes, for a barrier, and
-        where the number of steps is left open."""
-        return self.section.jacobians
+        """The `operator` of each layer."""
+        return tuple(self.operator(layer, shape) for layer, shape in self._placed)
 
     @cached_property
     def runs(self) -> tuple[Run, ...]:
@@ -248,26 +194,9 @@ class Architecture(LayerStack):
         mode = {"mode": "training" if self.training else "evaluation"} if self.has_modes else {}
         return {**mode, **self.describe()}
 
-    @property
-    def fingerprint(self) -> str:
-        """SHA-256 of `describe_scans`: the geometry, the masks and the mode."""
-        return fingerprint(self.describe_scans())
-
     def check_plan(self, plan: Plan) -> None:
         """Raise PlanMismatchError, naming what differs, unless `plan` was made for this architecture."""
-        if not isinstance(plan, Plan):
-            raise PlanError(
-                f"use got a {type(plan).__name__}: pass a Plan, from net.plan() or Plan.load(path)"
-            )
         plan.check(self.describe_scans())
-        planned = [", ".join(element.name for element in chain.chain.elements) for chain in plan.chains]
-        scanned = [", ".join(map(self.label, run.elements)) for run in self.runs]
-        for position, (theirs, ours) in enumerate(zip_longest(planned, scanned, fillvalue="none")):
-            if theirs != ours:
-                raise PlanMismatchError(
-                    f"the plan was made for other runs of layers: chain {position} is {theirs} in the plan, "
-                    f"{ours} in the network; build the plan again"
-                )
         for made, run in zip(plan.chains, self.runs, strict=True):
             for index, element in zip(run.elements, made.chain.elements, strict=True):
                 # The library's layers are compared by their descriptions, from which their patterns follow.

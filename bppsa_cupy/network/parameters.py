@@ -1,8 +1,10 @@
-"""Named arrays laid end to end: a network's parameters, their gradients, and its buffers."""
+"""Named arrays laid end to end, of pruned weights only the kept values: a network's parameters, gradients
+and buffers."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import math
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -10,7 +12,109 @@ import numpy as np
 from bppsa_cupy.devices import Array, Device
 from bppsa_cupy.errors import CheckpointError, ShapeError
 from bppsa_cupy.layers.arguments import as_bits, hold
-from bppsa_cupy.network.layout import Layout, lay_out
+
+#: Every array starts at a multiple of this many bytes, as vector loads and BLAS like it.
+ALIGNMENT = 64
+
+Spans = dict[str, tuple[slice, tuple[int, ...]]]
+
+
+def lay_out(dtype: np.dtype, shapes: Mapping[str, tuple[int, ...]]) -> tuple[Spans, int]:
+    """Return the position in `flat` and the shape of each array, and the number of values of `flat`."""
+    step = ALIGNMENT // dtype.itemsize
+    spans, end = {}, 0
+    for name, shape in shapes.items():
+        size = math.prod(shape)
+        spans[name] = slice(end, end + size), shape
+        end += -(-size // step) * step
+    return spans, end
+
+
+class Layout:
+    """Positions of named arrays in one flat array.
+
+    Attributes
+    ----------
+    shapes : mapping of str to tuple of int
+        Shapes of the arrays.
+    kept : mapping of str to array
+        Kept positions, flattened and ascending, of pruned arrays. `flat` stores only these values of them.
+    spans : mapping
+        Position and shape of each array in `flat`.
+    size, dense_size : int
+        Size of `flat` with the zeros that align the arrays, and the size without `kept`.
+    """
+
+    def __init__(
+        self,
+        device: Device,
+        dtype: np.dtype,
+        shapes: Mapping[str, tuple[int, ...]],
+        kept: Mapping[str, np.ndarray],
+    ) -> None:
+        self.device, self.dtype, self.shapes, self.kept = device, dtype, dict(shapes), dict(kept)
+        held = {name: (kept[name].size,) if name in kept else shape for name, shape in shapes.items()}
+        self.spans, self.size = lay_out(dtype, held)
+        self._dense, self.dense_size = lay_out(dtype, shapes)
+        self._index = {name: device.asarray(positions.astype(np.int64)) for name, positions in kept.items()}
+
+    def is_equal(self, other: Layout) -> bool:
+        """Whether `other` lays out the same values of arrays of the same names, shapes, dtype and device."""
+        if self is other:
+            return True
+        ours, theirs = ((of.device, of.dtype, of.shapes, of.kept.keys()) for of in (self, other))
+        return ours == theirs and all(np.array_equal(self.kept[n], other.kept[n]) for n in self.kept)
+
+    def view(self, flat: Array, name: str) -> Array:
+        """The values of an array in `flat`: all in its shape, or (kept,) those that are kept."""
+        span, shape = self.spans[name]
+        return flat[span].reshape(shape)
+
+    def part_of(self, names: Sequence[str]) -> slice:
+        """Return the slice of `flat` that holds consecutive arrays, up to the next array."""
+        order = list(self.spans)
+        if not names:
+            return slice(0, 0)
+        behind = order.index(names[-1]) + 1
+        stop = self.spans[order[behind]][0].start if behind < len(order) else self.size
+        return slice(self.spans[names[0]][0].start, stop)
+
+    def positions(self, name: str, flat: Array) -> Array:
+        """The kept positions of a pruned array, where `flat` is: on the host or on the device."""
+        return self.kept[name] if isinstance(flat, np.ndarray) else self._index[name]
+
+    def dense(self, flat: Array, name: str) -> Array:
+        """A new array of the values of a pruned array, with zeros elsewhere."""
+        result = self._zeros(flat, math.prod(self.shapes[name]))
+        result[self.positions(name, flat)] = flat[self.spans[name][0]]
+        return result.reshape(self.shapes[name])
+
+    def expand(self, flat: Array) -> Array:
+        """`flat`, or a new array laid out without `kept`, with zeros for what is not kept."""
+        if not self.kept:
+            return flat
+        result = self._zeros(flat, self.dense_size)
+        for name, (place, _) in self._dense.items():
+            target = result[place]
+            target[self.positions(name, flat) if name in self.kept else ...] = flat[self.spans[name][0]]
+        return result
+
+    def compress(self, flat: Array) -> Array:
+        """The inverse of `expand`: the values that are kept of an array laid out without `kept`."""
+        if not self.kept:
+            return flat
+        result = self._zeros(flat, self.size)
+        for name, (place, _) in self._dense.items():
+            source = flat[place]
+            result[self.spans[name][0]] = source[self.positions(name, flat)] if name in self.kept else source
+        return result
+
+    def _zeros(self, flat: Array, size: int) -> Array:
+        return (
+            np.zeros(size, flat.dtype)
+            if isinstance(flat, np.ndarray)
+            else self.device.zeros((size,), flat.dtype)
+        )
 
 
 class ParameterSet(Mapping[str, Array]):
@@ -54,6 +158,11 @@ class ParameterSet(Mapping[str, Array]):
     def _use(self, layout: Layout, flat: Array) -> None:
         self.layout, self.flat = layout, flat
         self.arrays = {name: layout.view(flat, name) for name in layout.spans}
+
+    def share(self, other: ParameterSet, layers: range) -> None:
+        """Use the arrays of some layers of another set in place of arrays of the same shapes."""
+        names = [name for name in other if int(name.partition(".")[0]) in layers]
+        self._use(self.layout, other.flat[other.layout.part_of(names)])
 
     # ---- arrays by name ----
 
@@ -127,23 +236,16 @@ class ParameterSet(Mapping[str, Array]):
 class BufferSet(Mapping[str, Array]):
     """A dict of name -> array of what layers hold beside their parameters: no gradient, no optimizer.
 
-    Forward passes, `assign` and `restore` change the values. Integers are int64, all other arrays have the
+    Forward passes and `assign` change the values. Integers are int64, all other arrays have the
     network's dtype.
     """
 
     def __init__(self, device: Device, dtype: np.dtype, initial: Mapping[str, np.ndarray]) -> None:
         self.device, self.dtype = device, dtype
-        kinds = {n: np.dtype(np.int64) if v.dtype.kind == "i" else dtype for n, v in initial.items()}
-        sizes = {name: (value.size * kinds[name].itemsize,) for name, value in initial.items()}
-        spans, end = lay_out(np.dtype(np.uint8), sizes)
-        # The bytes of all arrays: one copy saves them.
-        self._all: Array = device.empty((end,), np.uint8)
-        self._saved: Array = None
-        self._arrays = {}
-        for name, value in initial.items():
-            array = self._all[spans[name][0]].view(kinds[name]).reshape(value.shape)
-            array[...] = device.asarray(value, dtype=kinds[name])
-            self._arrays[name] = array
+        self._arrays = {
+            name: device.asarray(value.astype(np.int64 if value.dtype.kind == "i" else dtype))
+            for name, value in initial.items()
+        }
 
     def __getitem__(self, name: str) -> Array:
         return self._arrays[name]
@@ -154,6 +256,11 @@ class BufferSet(Mapping[str, Array]):
     def __len__(self) -> int:
         return len(self._arrays)
 
+    def share(self, other: BufferSet, layers: range) -> None:
+        """Use the arrays of some layers of another set in place of arrays of the same shapes."""
+        arrays = (array for name, array in other.items() if int(name.partition(".")[0]) in layers)
+        self._arrays = dict(zip(self, arrays, strict=True))
+
     def converted(self, arrays: Mapping[str, Any]) -> dict[str, Array]:
         """`arrays` as `assign` takes them. Raises ShapeError naming both shapes."""
         wanted = {name: (array.shape, array.dtype) for name, array in self.items()}
@@ -163,18 +270,6 @@ class BufferSet(Mapping[str, Array]):
         """Set the values from arrays that `converted` returned."""
         for name, array in arrays.items():
             self[name][...] = array
-
-    def keep(self) -> None:
-        """Save a copy of the values, in place of the last copy."""
-        if self:
-            if self._saved is None:
-                self._saved = self.device.empty(self._all.shape, self._all.dtype)
-            self._saved[...] = self._all
-
-    def restore(self) -> None:
-        """Set the values to the saved copy."""
-        if self:
-            self._all[...] = self._saved
 
     def to_host(self) -> dict[str, np.ndarray]:
         """Copies on the host, by name."""
@@ -195,14 +290,6 @@ def converted(
         if result[name].shape != shape:
             raise ShapeError(f"got {name} of shape {tuple(result[name].shape)}: pass shape {shape}")
     return result
-
-
-def check_mapping(arrays: Any) -> None:
-    """Raise CheckpointError unless these are arrays by name."""
-    if not isinstance(arrays, Mapping):
-        raise CheckpointError(
-            f"load_state_dict got a {type(arrays).__name__}: pass arrays by name, such as net.state_dict()"
-        )
 
 
 def real_dtype(dtype: Any) -> np.dtype:

@@ -178,8 +178,6 @@ class BackwardReport:
 
 def own_pass(given: Pass, parameters: ParameterSet) -> Pass:
     """`given`, which must be a pass of the network of these parameters. Raises PassError."""
-    if not isinstance(given, Pass):
-        raise PassError(f"got a {type(given).__name__} as a pass: pass a Pass, such as net.last_pass")
     if given.parameters is not parameters:
         raise PassError("the pass belongs to another network: use a pass of this network")
     return given
@@ -190,8 +188,7 @@ def current_pass(given: Pass | None, parameters: ParameterSet, caller: str, *, s
     it may be `stale`. Raises PassError."""
     if given is None:
         raise PassError(f"{caller} was called before forward: run net.forward(x) first")
-    if not isinstance(given, Pass) or given.parameters is not parameters:
-        own_pass(given, parameters)
+    own_pass(given, parameters)
     if given.output is None:
         raise PassError(
             "the pass is incomplete, since its latest forward call failed: run net.forward(x) again "
@@ -297,15 +294,9 @@ def checked_states(current: Pass, given: Any, what: str) -> dict[int, tuple[Arra
         return {}
     checked, recurrent = {}, current.architecture.recurrent
     for index, state in _by_layer(recurrent, given, what).items():
-        if not hasattr(index, "__index__"):
-            raise ArgumentError(
-                f"{what} has the key {index!r}: pass a dict by layer index, an integer, such as {{0: h}}"
-            )
         if index not in recurrent:
-            layers = current.architecture.layers
-            layer = layers[index] if 0 <= index < len(layers) else None
             raise ArgumentError(
-                f"{what} has an entry for layer {index}, {layer!r}: pass entries for recurrent layers only"
+                f"{what} has an entry for layer {index!r}: the recurrent layers are {list(recurrent)}"
             )
         checked[index] = recurrent[index].check_states(
             state, current.batch, current.dtype, current.device.asarray, what

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from bppsa_cupy.arguments import as_instance, as_number, is_one_of
+from bppsa_cupy.arguments import as_number
 from bppsa_cupy.errors import PruneError
 from bppsa_cupy.network.sequential import Sequential
 
@@ -52,9 +52,8 @@ def prune(network: Sequential, fraction: float, scope: str = "layer") -> dict[st
     >>> int(bp.prune(net, 0.9)["0.weight"].sum())
     10
     """
-    as_instance("prune", "a network", network, Sequential, "a Sequential", error=PruneError)
     fraction = as_number("prune", "fraction", fraction, lambda f: 0 <= f <= 1, A_SHARE, error=PruneError)
-    if not is_one_of(scope, SCOPES):
+    if scope not in SCOPES:
         raise PruneError(f"prune got scope={scope!r}: pass 'layer' or 'global'")
     present = {name: network.masks.get(name) for name in network.architecture.maskable}
     magnitudes = {name: _magnitudes(network, name, mask) for name, mask in present.items()}
@@ -113,10 +112,7 @@ def regrow(network: Sequential, gradients: Mapping[str, Any], fraction: float) -
     >>> before.tolist(), bp.regrow(net, {"0.weight": [[0.0, 9.0]]}, 1.0)["0.weight"].tolist()
     ([[True, False]], [[False, True]])
     """
-    as_instance("regrow", "a network", network, Sequential, "a Sequential", error=PruneError)
     fraction = as_number("regrow", "fraction", fraction, lambda f: 0 <= f <= 1, A_SHARE, error=PruneError)
-    takes = "arrays by weight name"
-    as_instance("regrow", "gradients", gradients, Mapping, takes, error=PruneError)  # type: ignore[type-abstract]
     masks, host = network.masks, network.device.to_host
     changed = {}
     for name, mask in masks.items():

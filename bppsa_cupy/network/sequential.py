@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
 import numpy as np
 
-from bppsa_cupy.arguments import as_flag, as_instance, as_integer, is_one_of
+from bppsa_cupy.arguments import as_integer
 from bppsa_cupy.devices import Array, Device, get_device
 from bppsa_cupy.errors import ArgumentError, PlanError, ShapeError
 from bppsa_cupy.layers import Context, Layer
 from bppsa_cupy.layers.layer_records import layer_records
 from bppsa_cupy.layers.recurrent import RecurrentContext
-from bppsa_cupy.layers.residual import ResidualContext
-from bppsa_cupy.network.architecture import Architecture, Run, Section
+from bppsa_cupy.layers.residual import Residual, ResidualContext
+from bppsa_cupy.layers.stack import LayerStack
+from bppsa_cupy.network.architecture import Architecture, Run
 from bppsa_cupy.network.parameters import BufferSet, ParameterSet, real_dtype
 from bppsa_cupy.network.passes import (
     METHODS,
@@ -30,9 +31,9 @@ from bppsa_cupy.network.passes import (
     through,
 )
 from bppsa_cupy.network.run_scans import RunScans
-from bppsa_cupy.network.state import in_order, load_state, matched, state_of, without_masks
-from bppsa_cupy.network.summary import Summary, summarize
-from bppsa_cupy.plan import Budget, Chain, Partition, Plan, build_plan
+from bppsa_cupy.network.state import in_order, load_state, state_of, without_masks
+from bppsa_cupy.network.summary import summarize
+from bppsa_cupy.plan import Budget, Partition, Plan, build_plan
 from bppsa_cupy.records.record import JacobianRecord
 from bppsa_cupy.records.records import JacobianRecords
 
@@ -158,36 +159,16 @@ class Sequential:
         return self.architecture.shapes
 
     @property
-    def jacobians(self) -> tuple[Any, ...]:
-        """The transposed Jacobian of each layer; None for layers that have none."""
-        return self.architecture.jacobians
-
-    @property
     def masks(self) -> dict[str, np.ndarray]:
         """The masks by parameter name: True where a weight is kept."""
         return self.architecture.masks
-
-    @property
-    def needs_plan(self) -> bool:
-        """Whether a scan needs a plan: some run of layers has more than one Jacobian."""
-        return self.architecture.needs_plan
-
-    @property
-    def fingerprint(self) -> str:
-        """SHA-256 of the geometry, the masks and the mode."""
-        return self.architecture.fingerprint
 
     def describe(self) -> dict[str, Any]:
         """Return the geometry of the network as JSON values."""
         return self.architecture.describe()
 
-    def summary(self) -> Summary:
-        """Return shapes, parameters and Jacobian size of every layer.
-
-        Returns
-        -------
-        Summary
-            `print(net.summary())` prints a table.
+    def summary(self) -> str:
+        """Return a table of shapes, parameters and Jacobian size of every layer.
 
         Notes
         -----
@@ -197,8 +178,13 @@ class Sequential:
         --------
         >>> import bppsa_cupy as bp
         >>> net = bp.Sequential([bp.Linear(4, 3), bp.Tanh()], input_shape=(4,), device="host")
-        >>> net.summary().nnz
-        15
+        >>> print(net.summary())
+        float32, input 4
+        layer     output  parameters  Jacobian nnz  bytes
+        0 Linear  3               15            12  116 B
+        1 Tanh    3                –             3   40 B
+        15 parameters, 60 B
+        Jacobians of one sample: 15 entries, 156 B
         """
         return summarize(self.architecture, self.dtype)
 
@@ -206,10 +192,6 @@ class Sequential:
     def by_kept_weights(self) -> tuple[str, ...]:
         """Names of the masked layers that compute with a list of their kept weights, such as "3.body.1"."""
         return tuple(name.rpartition(".")[0] for name in self.architecture.kept(self.device.name))
-
-    def chains(self) -> tuple[Chain, ...]:
-        """Return the chains of Jacobians that a plan is made for."""
-        return self.architecture.chains()
 
     def __len__(self) -> int:
         return len(self.layers)
@@ -225,16 +207,36 @@ class Sequential:
         return self
 
     def __getitem__(self, index: Any) -> Any:
-        """Return layer `index`, or a tuple of the layers of a slice.
+        """Return layer `index`, or a network of the layers of a slice that shares their parameters.
+
+        Notes
+        -----
+        The network of a slice is a view: writing into its parameters, gradients or buffers writes into those
+        of this network. New masks of this network end this.
 
         Examples
         --------
         >>> import bppsa_cupy as bp
         >>> net = bp.Sequential([bp.Linear(4, 3), bp.Tanh()], input_shape=(4,), device="host")
-        >>> net[0], net[1:]
-        (Linear(in_features=4, out_features=3, bias=True), (Tanh(),))
+        >>> net[0]
+        Linear(in_features=4, out_features=3, bias=True)
+        >>> part = net[:1]
+        >>> part.parameters["0.bias"][...] = 1
+        >>> float(net.parameters["0.bias"][0])
+        1.0
         """
-        return self.layers[index]
+        if not isinstance(index, slice):
+            return self.layers[index]
+        start, stop, step = index.indices(len(self))
+        if step != 1:
+            raise ArgumentError(f"a network got a slice of step {step}: pass one of step 1, such as net[:3]")
+        shape, layers = self.shapes[start], range(start, stop)
+        part = Sequential(self.layers[start:stop], shape, dtype=self.dtype, device=self.device)
+        part.parameters.share(self.parameters, layers)
+        part.gradients.share(self.gradients, layers)
+        part.buffers.share(self.buffers, layers)
+        part.training = self.training
+        return part
 
     def __iter__(self) -> Iterator[Layer]:
         return iter(self.layers)
@@ -286,21 +288,11 @@ class Sequential:
         >>> int(np.count_nonzero(net.parameters["0.weight"]))
         2
         """
-        takes = "arrays by weight name"
-        as_instance("set_masks", "masks", masks, Mapping, takes)  # type: ignore[type-abstract]
-        self._take_masks(self._with_masks(masks))
+        self._take_masks(self._architecture.with_masks(masks))
         if self._scans is not None:
             self._scans.clear()
         self.parameters.apply_masks()
         self.parameters.changed()
-
-    def _with_masks(self, masks: Mapping[str, Any]) -> Architecture:
-        """The architecture with these masks in place of its own. Raises ShapeError."""
-        return self._architecture.with_masks(masks)
-
-    def described_with_masks(self, masks: Mapping[str, Any]) -> dict[str, Any]:
-        """Return `describe()` as it would be with these masks."""
-        return self._with_masks(masks).describe()
 
     def _take_masks(self, masked: Architecture) -> None:
         """Take an architecture with other masks, and store parameters and gradients as these need."""
@@ -468,9 +460,6 @@ class Sequential:
         >>> net.gradients["0.bias"].tolist()
         [2.0, 2.0, 2.0]
         """
-        if stale is not False or input_gradient is not False:
-            stale = as_flag("backward", "stale", stale)
-            input_gradient = as_flag("backward", "input_gradient", input_gradient)
         given = self.last_pass if of is None else of
         current = current_pass(given, self.parameters, "backward", stale=stale)
         with self.device.naming_memory:
@@ -481,7 +470,7 @@ class Sequential:
         self, current: Pass, given: Any, method: str, input_gradient: bool, state_gradients: Any
     ) -> Array | None:
         """`backward` through a pass that is checked, with its report."""
-        if not is_one_of(method, METHODS):
+        if method not in METHODS:
             raise ArgumentError(f"backward got method={method!r}: pass one of {', '.join(METHODS)}")
         gradient = checked_gradient(current, given)
         by_states = {}
@@ -558,7 +547,6 @@ class Sequential:
         memory_limit: int | None = None,
         partition: Partition | None = None,
         progress: bool = False,
-        tell: Callable[[str], None] | None = None,
     ) -> Plan:
         """Plan the products and schedules of the scan, without computing values.
 
@@ -573,13 +561,11 @@ class Sequential:
         schedules : sequence of {"linear", "blelloch", "hybrid"}, optional
             The schedules to plan. Default: all that fit into `memory_limit`.
         memory_limit : int, optional
-            Largest size of a scan in bytes. By default three quarters of the free memory of the device.
+            Largest size of the values of a scan in bytes. By default three quarters of the free memory.
         partition : Partition, optional
             The layers of each rank: see `bp.distribute`.
         progress : bool, default: False
             Whether to show a progress bar.
-        tell : callable, optional
-            Called with one line of text for each schedule that exceeds the limit.
 
         Returns
         -------
@@ -600,15 +586,14 @@ class Sequential:
         """
         limit = memory_limit if memory_limit is not None else self.device.free_memory() * 3 // 4
         return build_plan(
-            self.chains(),
+            self.architecture.chains(),
             self.architecture.describe_scans(),
             Budget(batch_size, self.dtype.itemsize, 1 if workers is None else workers, limit),
             schedules=schedules,
             levels=levels,
             partition=partition,
             vjps=True,
-            progress=as_flag("plan", "progress", progress, error=PlanError),
-            tell=tell,
+            progress=progress,
         )
 
     def use(self, plan: Plan) -> None:
@@ -666,10 +651,8 @@ class Sequential:
         given = self.last_pass if of is None else of
         current = current_pass(given, self.parameters, "transposed_jacobians")
         with self.device.naming_memory:
-            section = current.architecture.section
-            return JacobianRecords(
-                _section_records(section, current.layers, current.output_gradients, current.batch)
-            )
+            found = _records(current, current.architecture, current.layers, current.output_gradients)
+            return JacobianRecords(found)
 
     # ---- state ----
 
@@ -703,11 +686,10 @@ class Sequential:
         Parameters
         ----------
         arrays : mapping of str to array
-            Arrays with the names and shapes of `state_dict()`. If a single layer has arrays, the layer's own
-            names also work: `torch.nn.LSTM(…).state_dict()`.
+            Arrays with the names and shapes of `state_dict()`.
         by_order : bool, default: False
-            Pair layers by position, for modules with other names. Within a layer, arrays are paired by the
-            last part of their names, or by position.
+            Pair layers by position, for modules with other names, such as a bare torch.nn.LSTM. Within a
+            layer, arrays are paired by the last part of their names, or by position.
 
         Raises
         ------
@@ -729,13 +711,12 @@ class Sequential:
         >>> bool((a.parameters["0.bias"] == b.parameters["0.bias"]).all())
         True
         """
-        ordered = as_flag("load_state_dict", "by_order", by_order)
         whole, masks = without_masks(arrays)
-        named = (in_order if ordered else matched)(self.architecture, whole)
+        named = in_order(self.architecture, whole) if by_order else whole
         if masks:
             own = {id(array): name for name, array in named.items()}
             given = {own[id(whole[name])]: mask for name, mask in masks.items()}
-            self._with_masks({**self.masks, **given})
+            self._architecture.with_masks({**self.masks, **given})
         load_state(self.architecture, self.parameters, self.buffers, named)
         if masks:
             self.set_masks({**self.masks, **given})
@@ -764,19 +745,24 @@ def _rebuild(
     return network
 
 
-def _section_records(
-    section: Section, contexts: Sequence[Context], by_outputs: Mapping[int, Array], batch: int
+def _records(
+    current: Pass,
+    stack: LayerStack,
+    contexts: Sequence[Context],
+    by_outputs: Mapping[int, Array],
+    place: str = "",
 ) -> Iterator[JacobianRecord]:
-    """Those of the layers of a section, in order, with those inside of residual blocks in their places."""
+    """Those of the layers of a stack, in order, with those inside of residual blocks in their places."""
     for index, ctx in enumerate(contexts):
         if not ctx.saved:  # another rank's layer
             continue
-        outer = index if section.outermost is None else section.outermost
-        path = "" if section.outermost is None else f"{section.place}{index}".removeprefix(f"{outer}.")
+        layer, shape = stack.layers[index], stack.shapes[index]
+        outer, _, path = f"{place}{index}".partition(".")
         yield from layer_records(
-            section.stack.layers[index], ctx, section.stack.shapes[index], section.jacobians[index], batch,
-            index=outer, path=path, gradient=by_outputs.get(index),
+            layer, ctx, shape, current.architecture.operator(layer, shape), current.batch,
+            index=int(outer), path=path, gradient=by_outputs.get(index),
         )  # fmt: skip
-        if isinstance(ctx, ResidualContext):
-            for name, inner in section.branches[index].items():
-                yield from _section_records(inner, ctx.inner[name], ctx.by_outputs.get(name, {}), batch)
+        if isinstance(ctx, ResidualContext) and isinstance(layer, Residual):
+            for name, inner in layer.stacks(shape).items():
+                gradients = ctx.by_outputs.get(name, {})
+                yield from _records(current, inner, ctx.inner[name], gradients, f"{place}{index}.{name}.")

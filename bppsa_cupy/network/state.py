@@ -10,7 +10,7 @@ import numpy as np
 
 from bppsa_cupy.errors import CheckpointError
 from bppsa_cupy.network.architecture import Architecture
-from bppsa_cupy.network.parameters import BufferSet, ParameterSet, check_mapping
+from bppsa_cupy.network.parameters import BufferSet, ParameterSet
 
 
 def state_of(
@@ -27,7 +27,6 @@ def load_state(
 ) -> None:
     """Set all from arrays of the same names and shapes. Masked weights are set to 0. Raises CheckpointError
     naming the names that are missing or unknown, ShapeError naming both shapes; nothing is set then."""
-    check_mapping(arrays)
     names = architecture.state_names
     missing = [name for name in names if name not in arrays]
     unknown = [name for name in arrays if name not in names]
@@ -47,7 +46,6 @@ def without_masks(arrays: Mapping[str, Any]) -> tuple[Mapping[str, Any], dict[st
     "weight_orig" and "weight_mask" stand for a weight; others as they are, without masks. Raises
     CheckpointError
     for parametrizations, which are anything."""
-    check_mapping(arrays)
     names = [name for name in arrays if isinstance(name, str)]
     for name in names:
         if ".parametrizations." in f".{name}":
@@ -65,17 +63,6 @@ def without_masks(arrays: Mapping[str, Any]) -> tuple[Mapping[str, Any], dict[st
     }, masks
 
 
-def matched(architecture: Architecture, arrays: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Arrays by the network's names: those of a module alone get its number where a single layer has arrays;
-    others are returned as they are."""
-    check_mapping(arrays)
-    own = {name.partition(".")[2]: name for name in architecture.state_names}
-    layers = {name.partition(".")[0] for name in architecture.state_names}
-    if len(layers) != 1 or set(arrays) != set(own):
-        return arrays
-    return {own[name]: array for name, array in arrays.items()}
-
-
 def in_order(architecture: Architecture, arrays: Mapping[str, Any]) -> dict[str, Any]:
     """Arrays of any names by the network's, layer after layer. Raises CheckpointError where their number
     differs.
@@ -83,7 +70,6 @@ def in_order(architecture: Architecture, arrays: Mapping[str, Any]) -> dict[str,
     Inside a layer, arrays are paired by their last names if these are equal, else by order:
     torch.nn.utils.prune moves a weight behind its bias.
     """
-    check_mapping(arrays)
     names, theirs = architecture.state_names, list(arrays)
     if len(theirs) != len(names):
         raise CheckpointError(

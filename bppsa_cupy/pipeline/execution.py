@@ -391,17 +391,11 @@ class _Rows:
 def _loss_of(
     scores: Array, batch: Batch, samples: slice, smoothing: float, device: Device
 ) -> tuple[Array, Array]:
-    """What a micro-batch adds to the loss of its batch, by its share of the labels that count, and the
-    gradient with respect to its scores. Raises what `cross_entropy` raises, also where no label of the batch
-    counts."""
-    labels = batch.labels[samples]
+    """What a micro-batch adds to the loss of its batch, and the gradient with respect to its scores. Raises
+    what `cross_entropy` raises, also where no label of the batch counts."""
     lengths = None if batch.label_lengths is None else batch.label_lengths[samples]
-    if len(labels) == len(batch.labels):
-        return cross_entropy(scores, labels, lengths=lengths, label_smoothing=smoothing, device=device)
-    counted = np.count_nonzero(counted_labels(labels, lengths))
-    every = np.count_nonzero(counted_labels(batch.labels, batch.label_lengths))
-    if every and not counted:
-        return device.zeros((), scores.dtype), device.zeros(scores.shape, scores.dtype)
-    loss, gradient = cross_entropy(scores, labels, lengths=lengths, label_smoothing=smoothing, device=device)
-    share = scores.dtype.type(counted / every)
-    return loss * share, gradient * share
+    counted = int(np.count_nonzero(counted_labels(batch.labels, batch.label_lengths))) or None
+    return cross_entropy(
+        scores, batch.labels[samples], lengths=lengths, counted=counted, label_smoothing=smoothing,
+        device=device,
+    )  # fmt: skip

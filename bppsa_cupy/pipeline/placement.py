@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from bppsa_cupy.arguments import as_instance, as_integer, as_integers
+from bppsa_cupy.arguments import as_integer, as_integers
 from bppsa_cupy.distributed.balance import layer_multiply_adds
 from bppsa_cupy.errors import BppsaError
 from bppsa_cupy.layers import Layer, Recurrent, Residual
@@ -173,8 +173,6 @@ class Placement:
     """
 
     def __init__(self, net: Sequential | Architecture, ppv: Sequence[int] | int) -> None:
-        if not isinstance(net, Architecture):
-            as_instance("Placement", "a network", net, Sequential, "a Sequential", error=BppsaError)
         architecture = net.architecture if isinstance(net, Sequential) else net
         self.architecture: Architecture = architecture.in_mode(True)
         self.counted = counted_layers(self.architecture)
@@ -274,7 +272,6 @@ def balanced_ppv(net: Sequential, cuts: int) -> tuple[int, ...]:
     >>> bp.balanced_ppv(net, 1)
     (1,)
     """
-    as_instance("balanced_ppv", "a network", net, Sequential, "a Sequential", error=BppsaError)
     cuts = as_integer("balanced_ppv", "cuts", cuts, error=BppsaError)
     architecture = net.architecture
     counted = len(counted_layers(architecture))

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NoReturn
 
-from bppsa_cupy.arguments import as_instance, as_integer
+from bppsa_cupy.arguments import as_integer
 from bppsa_cupy.devices import Array
 from bppsa_cupy.distributed import Group
 from bppsa_cupy.distributed.parameters import RankBuffers, RankParameters
@@ -82,10 +81,6 @@ class Pipeline:
         non_pipelined_after: int | None = None,
         trace: list[TraceRow] | None = None,
     ) -> None:
-        as_instance("Pipeline", "a network", net, Sequential, "a Sequential", error=BppsaError)
-        for name, value, kind in (("group", group, Group), ("trace", trace, list)):
-            if value is not None:
-                as_instance("Pipeline", name, value, kind, f"a {kind.__name__}, or None", error=BppsaError)
         check_schedule(schedule, micro_batches)
         self.placement = Placement(net, ppv)
         self.schedule, self.micro_batches = schedule, micro_batches
@@ -129,15 +124,6 @@ class Pipeline:
             raise BppsaError(
                 f"{self.micro_batches} micro-batches of a batch of {batch_size} do not fit: "
                 "use at most one per sample"
-            )
-        normalizes = any(
-            name.endswith("num_batches_tracked") for name in self.placement.architecture.state_names
-        )
-        if self.micro_batches > 1 and normalizes and self.network.writes:
-            warnings.warn(
-                f"{self.schedule} with BatchNorm: its statistics are those of a micro-batch, "
-                f"{batch_size / self.micro_batches:.4g} samples, and not of the batch",
-                stacklevel=4,  # where `train` was called
             )
 
     def schedule_at(self, step: int) -> str:

@@ -30,18 +30,17 @@ class StepCounts(NamedTuple):
     multiply_adds: int
 
 
-def step_counts(sizes: ChainSizes, step: Step, budget: Budget) -> StepCounts:
-    """The counts of one step."""
-    shared = step.kind != "vjp" and sizes.chain.shared(*step.out)
-    terms = sizes.multiply_adds(step) * (1 if shared else budget.batch_size)
-    if step.kind == "mm":
-        return StepCounts(step, sizes.kind(step), sizes.nnz(step.out), terms)
-    return StepCounts(step, "vjp" if step.kind == "vjp" else "csr_mv", sizes.chain.length(step.end), terms)
-
-
 def all_counts(sizes: ChainSizes, schedule: Schedule, budget: Budget) -> list[StepCounts]:
     """The counts of every step, in the schedule's order."""
-    return [step_counts(sizes, step, budget) for step in schedule.steps]
+    found = []
+    for step in schedule.steps:
+        shared = step.kind != "vjp" and sizes.chain.shared(*step.out)
+        terms = sizes.multiply_adds(step) * (1 if shared else budget.batch_size)
+        kind, nnz = "vjp" if step.kind == "vjp" else "csr_mv", sizes.chain.length(step.end)
+        if step.kind == "mm":
+            kind, nnz = sizes.kind(step), sizes.nnz(step.out)
+        found.append(StepCounts(step, kind, nnz, terms))
+    return found
 
 
 def run_schedule(sizes: ChainSizes, schedule: Schedule, budget: Budget) -> tuple[Schedule, int]:

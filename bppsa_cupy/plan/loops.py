@@ -236,28 +236,6 @@ def masked_terms(a_indptr, a_indices, b_indptr, b_indices, sizes, indptr, indice
 
 
 @compiled(parallel=True)
-def wrong_terms(a_indptr, a_indices, b_indptr, b_indices, indptr, indices, term_ptr, a_position, b_position):
-    """Count the terms that do not belong to the entry they are listed under, or whose entries of A are not in
-    the order of its row. Positions are in range, and term_ptr increases. Where the list has as many terms as
-    the product, 0 proves that it is right."""
-    wrong = 0
-    for i in prange(indptr.size - 1):
-        own = 0
-        for k in range(indptr[i], indptr[i + 1]):
-            least = a_indptr[i]
-            for t in range(term_ptr[k], term_ptr[k + 1]):
-                p, q = a_position[t], b_position[t]
-                row = a_indices[p]
-                fits = least <= p and p < a_indptr[i + 1]
-                if fits and b_indptr[row] <= q and q < b_indptr[row + 1] and b_indices[q] == indices[k]:
-                    least = p + 1
-                else:
-                    own += 1
-        wrong += own
-    return wrong
-
-
-@compiled(parallel=True)
 def least_keys(indptr, indices, keys, least):
     """least[i], out: the least of keys[j] over the entries j of row i, per sample; infinity for an empty row.
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from heapq import heappop, heappush
 
 import numpy as np
@@ -139,19 +139,16 @@ class Budget:
     owners: tuple[int, ...] | None = None
 
     def bytes(self, sizes: ChainSizes, schedule: Schedule) -> int:
-        """Bytes that `schedule` takes with the gradient with respect to the chain's input: values, patterns
-        and maps."""
+        """Bytes of the values that `schedule` takes with the gradient with respect to the chain's input; of
+        the fullest rank."""
         schedule = with_input_gradient(schedule)
         if self.owners is None:
-            values = memory_plan(sizes, schedule, self.batch_size, self.itemsize).total_bytes
-            return values + sizes.index_bytes(schedule)
+            return memory_plan(sizes, schedule, self.batch_size, self.itemsize).total_bytes
         placement = place(schedule, self.owners, self.workers)
-        taken = []
-        for rank in range(self.workers):
-            part = replace(schedule, table=schedule.table[placement.steps_of(rank)])
-            layout = rank_memory_plan(sizes, placement, rank, self.batch_size, self.itemsize)
-            taken.append(layout.total_bytes + sizes.index_bytes(part))
-        return max(taken)
+        size = self.batch_size, self.itemsize
+        return max(
+            rank_memory_plan(sizes, placement, rank, *size).total_bytes for rank in range(self.workers)
+        )
 
     def fits(self, needed: int) -> bool:
         """Whether there is as much memory."""

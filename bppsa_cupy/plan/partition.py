@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from bppsa_cupy.arguments import as_integer, as_integers, as_plain_array
+from bppsa_cupy.arguments import as_integer, as_integers
 from bppsa_cupy.errors import PlanError
 from bppsa_cupy.plan.schedule import BEGIN, END, LEVEL, SPLIT, WORKER, Schedule, Segment
 
@@ -89,13 +89,7 @@ class Partition:
             If `ranks` is below 1, or a weight is negative or not finite.
         """
         ranks = as_integer("a partition", "ranks", ranks, 1, MOST_RANKS, error=PlanError)
-        given = as_plain_array("a partition", "weights", weights, error=PlanError)
-        if given.ndim != 1 or given.dtype.kind == "c":
-            raise PlanError(
-                f"a partition got weights of {given.dtype} and shape {given.shape}: pass one real "
-                "number per item, as an array of shape (items,)"
-            )
-        given = given.astype(np.float64)
+        given = np.asarray(weights, np.float64)
         fits = np.isfinite(given) & (given >= 0)
         if not fits.all():
             raise PlanError(
@@ -136,15 +130,6 @@ class Partition:
                 f"the partition {self.bounds} is of {self.items} {what} over {self.ranks} ranks: it must "
                 f"cover {items} over {ranks}"
             )
-
-
-def as_partition(owner: str, value: Any) -> Partition:
-    """`value`, which must be a Partition. Raises PlanError."""
-    if not isinstance(value, Partition):
-        raise PlanError(
-            f"{owner} got partition={value!r}: pass a bp.Partition, for example bp.Partition((0, 3, 8))"
-        )
-    return value
 
 
 def _best_bounds(parts: int, cost: np.ndarray, join: np.ufunc) -> tuple[float, list[int]]:
@@ -198,12 +183,6 @@ class RankSchedule:
         amounts = [0] * len(self.sent) if bytes_of is None else np.asarray(bytes_of).tolist()
         for (level, begin, end, source, target), amount in zip(self.sent.tolist(), amounts, strict=True):
             yield Message(level, (begin, end), source, target, amount)
-
-    @cached_property
-    def travels(self) -> np.ndarray:
-        """(steps,) whether a step's left operand comes from another rank."""
-        table = self.schedule.table
-        return self.owners[table[:, SPLIT] - 1] != table[:, WORKER]
 
     def steps_of(self, rank: int) -> np.ndarray:
         """(k,) the positions of a rank's steps."""

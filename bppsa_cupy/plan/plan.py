@@ -3,26 +3,23 @@
 from __future__ import annotations
 
 import os
-import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
-from tqdm import tqdm
 
 from bppsa_cupy.arguments import as_integer, as_list, is_one_of
 from bppsa_cupy.errors import PlanError, PlanMismatchError
 from bppsa_cupy.plan.chain import Chain
-from bppsa_cupy.plan.chain_plan import ChainPlan, multiply_chain
+from bppsa_cupy.plan.chain_plan import ChainPlan
 from bppsa_cupy.plan.compare import differences, fingerprint
 from bppsa_cupy.plan.counts import run_schedule, shortest, vjp_multiply_adds, with_vjps
 from bppsa_cupy.plan.file import read_plan, write_plan
 from bppsa_cupy.plan.memory import Budget
-from bppsa_cupy.plan.partition import Partition, RankSchedule, as_partition, place
+from bppsa_cupy.plan.partition import Partition, RankSchedule, place
 from bppsa_cupy.plan.product import Product
 from bppsa_cupy.plan.schedule import (
-    KIND,
     SCHEDULES,
     Schedule,
     blelloch,
@@ -118,9 +115,9 @@ class Plan:
             raise PlanMismatchError(f"the plan was made for another {what}: {'; '.join(found)}")
 
     def bytes(self, name: str, batch_size: int | None = None) -> int:
-        """Estimate the bytes of a scan with the input gradient by schedule `name`: values, patterns and maps.
+        """Return the bytes of the values of a scan with the input gradient by schedule `name`.
 
-        Over ranks it is the estimate of the fullest rank of each chain.
+        Over ranks it is the fullest rank of each chain.
         """
         batch = self.batch_size if batch_size is None else batch_size
         batch = as_integer("plan", "batch_size", batch, 1, error=PlanError)
@@ -180,7 +177,6 @@ def build_plan(
     partition: Partition | None = None,
     vjps: bool = False,
     progress: bool = False,
-    tell: Callable[[str], None] | None = None,
 ) -> Plan:
     """Plan the scans of a network's chains.
 
@@ -194,7 +190,6 @@ def build_plan(
     vjps          whether elements are layers whose VJPs may be run in place of filled entries, by the hybrid
                   schedule; of a partition none is, since what travels is laid out as the scan has it
     progress      show bars on a terminal
-    tell          called with a line on each schedule that is left out
 
     No product that does not fit is ever made. Raises PlanError for an argument of another kind or range, an
     unknown schedule, or where a schedule asked for, or every one, takes more than the memory.
@@ -204,7 +199,6 @@ def build_plan(
     if memory is not None:
         memory = as_integer("plan", "memory_limit", memory, 0, None, error=PlanError)
     if partition is not None:
-        partition = as_partition("plan", partition)
         workers = partition.ranks if workers == 1 else workers
         partition.check(len(network["layers"]), workers, "layers")
     budget = replace(
@@ -222,23 +216,14 @@ def build_plan(
     made = {name: _make_schedules(name, sizes, asked, budgets, vjps and name == "hybrid") for name in names}
     needed = {name: sum(map(Budget.bytes, budgets, sizes, made[name])) for name in names}
     left_out = {name: amount for name, amount in needed.items() if not budget.fits(amount)}
-    reasons = {
-        name: f"schedule {name} takes {amount} bytes for a batch of {budget.batch_size}, and the memory "
-        f"limit is {budget.memory} bytes: use fewer --levels, a smaller --batch-size, or more memory"
-        for name, amount in left_out.items()
-    }
     if left_out and (schedules is not None or len(left_out) == len(names)):
-        raise PlanError(reasons[min(left_out, key=lambda name: left_out[name])])
-    if tell is not None:
-        for reason in reasons.values():
-            tell(reason)
+        amount, name = min((amount, name) for name, amount in left_out.items())
+        raise PlanError(
+            f"schedule {name} takes {amount} bytes for a batch of {budget.batch_size}, and the memory limit "
+            f"is {budget.memory} bytes: use fewer --levels, a smaller --batch-size, or more memory"
+        )
     fitting = {name: made[name] for name in names if name not in left_out}
     products: dict[tuple[str, str], Product] = {}
-    steps = sum(int(schedule.table[:, KIND].sum()) for every in fitting.values() for schedule in every)
-    with tqdm(total=steps, desc="products", disable=not (progress and sys.stderr.isatty())) as bar:
-        for chain, *own in zip(chains, *fitting.values(), strict=True):
-            for _ in multiply_chain(chain, own, products):
-                bar.update()
     planned = []
     for chain, counted, own_budget, *own in zip(chains, sizes, budgets, *fitting.values(), strict=True):
         assigned = [run_schedule(counted, schedule, own_budget)[0] for schedule in own]

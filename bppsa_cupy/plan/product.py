@@ -12,7 +12,7 @@ import numba
 import numpy as np
 
 from bppsa_cupy.csr import Pattern, index_dtype
-from bppsa_cupy.errors import PlanError, ShapeError
+from bppsa_cupy.errors import ShapeError
 from bppsa_cupy.plan import loops
 from bppsa_cupy.system.memory import check_host_memory
 
@@ -110,12 +110,6 @@ def map_dtype(a: Operand, b: Operand, multiply_adds: int) -> type[np.int32] | ty
     return index_dtype(max(multiply_adds, a.nnz, b.nnz, *b.shape, a.shape[0]))
 
 
-def map_bytes(a: Operand, b: Operand, kind: str, nnz: int, multiply_adds: int) -> int:
-    """Bytes of the maps of A·B, which has `nnz` entries, without making it."""
-    itemsize = np.dtype(map_dtype(a, b, multiply_adds)).itemsize
-    return (nnz + 1 + 2 * multiply_adds) * itemsize if kind == "terms" else 0
-
-
 def multiply(a: Pattern, b: Pattern) -> Product:
     """The planned product of A (rows, inner) and B (inner, columns).
 
@@ -175,10 +169,9 @@ def term_list(
     """
     row_terms = prefix_sums(row_sums(a, entry_terms(a, b)) if terms is None else terms)
     multiply_adds = int(row_terms[-1])
-    check_host_memory(
-        map_bytes(a, b, "terms", pattern.nnz, multiply_adds), f"a list of {multiply_adds} terms"
-    )
     dtype = map_dtype(a, b, max(multiply_adds, pattern.nnz))
+    needed = (pattern.nnz + 1 + 2 * multiply_adds) * np.dtype(dtype).itemsize
+    check_host_memory(needed, f"a list of {multiply_adds} terms")
     arrays = (a.indptr, a.indices, b.indptr, b.indices, pattern.indptr, pattern.indices, row_terms)
     *operands, indptr, indices, starts = (_input(array, dtype) for array in arrays)
     term_ptr = np.empty(pattern.nnz + 1, dtype)
@@ -261,72 +254,3 @@ def _input(array: np.ndarray, dtype: Any) -> np.ndarray:
     view = array.astype(dtype, copy=False).view()
     view.flags.writeable = False
     return view
-
-
-# ---- checks of a product that was read from a file, before any kernel sees its maps ----
-
-
-def check_product(product: Product) -> None:
-    """Raise PlanError where kind, sizes or maps of a product from a file do not fit the three patterns.
-
-    Every index a kernel follows is in range afterwards, and a list of terms is the right one. Time grows with
-    the maps, not with the work of making them.
-    """
-    a, b, c, maps = product.a, product.b, product.pattern, product.maps
-    _require(product.kind in MAPS, f"kind {product.kind!r} is unknown")
-    check_shapes(a, b)
-    _require(c.shape == (a.shape[0], b.shape[1]), f"its shape is {c.shape}, not {(a.shape[0], b.shape[1])}")
-    _require(tuple(maps) == MAPS[product.kind], f"maps of {product.kind} are {MAPS[product.kind]}")
-    terms = entry_terms(a, b)
-    row_terms = row_sums(a, terms) if product.kind != "masked" else masked_row_terms(a, b, c)
-    total = int(row_terms.sum())
-    _require(product.multiply_adds == total, f"it has {total} multiply-adds, not {product.multiply_adds}")
-    _check_structure(product, terms, row_terms)
-    for name, array in maps.items():
-        _require(array.ndim == 1 and array.dtype in (np.int32, np.int64), f"{name} is not a row of integers")
-    if maps:
-        pointer = maps["term_ptr"]
-        _require(pointer.size == c.nnz + 1, f"term_ptr has {pointer.size} values, not {c.nnz + 1}")
-        _require(pointer[0] == 0 and pointer[-1] == total, f"term_ptr does not run from 0 to {total}")
-        least = np.diff(pointer).min(initial=1)
-        _require(least > 0 or (least == 0 and product.kind == "masked"), "term_ptr does not increase")
-        for name, end in (("a_position", a.nnz), ("b_position", b.nnz)):
-            positions = maps[name]
-            _require(positions.size == total, f"{name} has {positions.size} values, not {total}")
-            inside = positions.min(initial=0) >= 0 and positions.max(initial=-1) < end
-            _require(inside, f"{name} holds positions outside 0 to {end - 1}")
-        wrong = wrong_terms(product)
-        _require(not wrong, f"{wrong} of its {total} terms are not those of its factors")
-
-
-def wrong_terms(product: Product) -> int:
-    """How many terms of a list, whose positions are in range, are not those of its factors."""
-    a, b, c = product.a, product.b, product.pattern
-    arrays = (a.indptr, a.indices, b.indptr, b.indices, c.indptr, c.indices, *product.maps.values())
-    dtype = np.result_type(*arrays)
-    return int(loops.wrong_terms(*(_input(array, dtype) for array in arrays)))
-
-
-def _check_structure(product: Product, terms: np.ndarray, row_multiply_adds: np.ndarray) -> None:
-    """The kinds without maps lean on the structure of their factors."""
-    a, b, c, kind = product.a, product.b, product.pattern, product.kind
-    met = row_multiply_adds > 0
-    if kind == "scale_rows":
-        fits = a.is_diagonal and c == b
-    elif kind == "scale_columns":
-        fits = b.is_diagonal and c == a
-    elif kind == "select_rows":
-        fits = a.is_selection and np.array_equal(c.row_lengths, row_multiply_adds)
-        fits = fits and np.array_equal(c.indices, selected_rows(a, b, terms).indices)
-    elif kind == "dense":
-        fits = a.is_dense and b.is_dense and c.is_dense
-    elif kind == "full_rows":
-        fits = has_full_rows(b) and np.array_equal(c.row_lengths, met * b.shape[1])
-    else:
-        fits = kind == "masked" or bool(np.all((c.row_lengths > 0) == met))
-    _require(fits, f"its patterns do not have the structure of kind {kind}")
-
-
-def _require(condition: bool | np.bool_, message: str) -> None:
-    if not condition:
-        raise PlanError(message)

@@ -17,13 +17,12 @@ import numba
 import numpy as np
 from tqdm import tqdm
 
-from bppsa_cupy.csr import Pattern, index_dtype
+from bppsa_cupy.csr import Pattern
 from bppsa_cupy.errors import PlanError
 from bppsa_cupy.plan import loops
 from bppsa_cupy.plan.chain import Chain
-from bppsa_cupy.plan.product import Product, choose_kind, map_bytes
-from bppsa_cupy.plan.schedule import KIND, Schedule, Segment, Step
-from bppsa_cupy.system.interrupts import interruptible
+from bppsa_cupy.plan.product import Product, choose_kind
+from bppsa_cupy.plan.schedule import Segment, Step
 
 #: Values of one segment at most, a petabyte: bytes of all segments are added up in 64 bits.
 MOST_VALUES = 2**48
@@ -72,9 +71,7 @@ class ChainSizes:
         if key not in self._products:
             # Every entry of A in column k meets every entry of B in row k.
             terms = int(np.dot(a.column_counts, b.row_lengths))
-            kind = choose_kind(a, b, terms)
-            nnz = self.pattern(step.out).nnz if kind == "terms" else 0
-            self._products[key] = ProductSizes(kind, terms, map_bytes(a, b, kind, nnz, terms))
+            self._products[key] = ProductSizes(choose_kind(a, b, terms), terms)
         return self._products[key]
 
     def pattern_numbers(self, segments: np.ndarray) -> np.ndarray:
@@ -118,22 +115,6 @@ class ChainSizes:
             )
         return np.where(copies, each * batch_size, each)
 
-    def index_bytes(self, schedule: Schedule) -> int:
-        """Bytes of all integers the schedule needs: each different pattern and product counts once."""
-        segments = np.stack([schedule.left, schedule.right, schedule.out], 1)
-        inner = segments[..., 0] > 0
-        inner[schedule.crossed, 1] = False
-        numbers = np.full(inner.shape, -1)
-        numbers[inner] = self.pattern_numbers(segments[inner])
-        _, first = np.unique(numbers[inner], return_index=True)
-        total = 0
-        for begin, end in segments[inner][first].tolist():
-            nnz, rows, columns = self.nnz((begin, end)), self.chain.length(end), self.chain.length(begin)
-            total += (nnz + rows + 1) * np.dtype(index_dtype(max(nnz, rows, columns))).itemsize
-        products = np.flatnonzero(schedule.table[:, KIND])
-        _, first = np.unique(numbers[products, :2], axis=0, return_index=True)
-        return total + sum(self.product(schedule.step(k)).map_bytes for k in products[first])
-
     def _key(self, segment: Segment) -> Key:
         """Equal for segments of equal patterns in a row; a whole diagonal has its size."""
         begin, end = (self._before[k] for k in segment)
@@ -158,7 +139,6 @@ class ChainSizes:
         total = sum(map(len, wanted.values()))
         with tqdm(total=total, desc="counting", disable=not (progress and sys.stderr.isatty())) as bar:
             for begin, keys in wanted.items():
-                interruptible()
                 counted = count_products(self._elements[begin:], keys)
                 self._counted.update((keys[length], sizes) for length, sizes in counted.items())
                 bar.update(len(keys))
@@ -239,7 +219,6 @@ class ProductSizes(NamedTuple):
 
     kind: str
     multiply_adds: int
-    map_bytes: int
 
 
 def count_products(patterns: Sequence[Pattern], lengths: Collection[int]) -> dict[int, PatternSizes]:

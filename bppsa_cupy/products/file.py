@@ -1,4 +1,4 @@
-"""The file of a planned product: HDF5, sealed, everything checked when it is read.
+"""The file of a planned product: HDF5, sealed, checked by its seal when it is read.
 
 /                      format = "bppsa-product", format_version; out_format and pattern (a digest) of the
                        result; multiplications (JSON), of each the numbers of its operands, ~k for the
@@ -15,7 +15,8 @@ from __future__ import annotations
 import json
 import math
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -23,14 +24,11 @@ import h5py
 import numpy as np
 
 from bppsa_cupy.csr import Pattern
-from bppsa_cupy.errors import PlanError
+from bppsa_cupy.errors import BppsaError, PlanError
 from bppsa_cupy.plan.file import (
     check_format,
     integers,
     json_attribute,
-    members,
-    naming,
-    numbered,
     read_patterns,
     read_product,
     text,
@@ -87,12 +85,12 @@ def read_product_file(
     with open_file(path, error=PlanError) as file:
         check_format(file, FORMAT, FORMAT_VERSION, "a planned product", "plan it again")
         patterns = read_patterns(file)
-        factors = [_read_factor(group, patterns) for group in numbered(file, "factors")]
+        factors = [_read_factor(group, patterns) for group in _numbered(file["factors"])]
         folders = [
-            {name: read_product(group, patterns) for name, group in members(file, folder)}
+            {name: read_product(group, patterns) for name, group in file[folder].items()}
             for folder in ("products", "masked", "one_sample")
         ]
-        rows = json_attribute(file, "multiplications", list)
+        rows = json_attribute(file, "multiplications")
         with naming(file.filename, "multiplications"):
             made = _multiplications(factors, rows, *folders)
         with naming(file.filename, "result"):
@@ -116,13 +114,27 @@ def holds_product(path: str | os.PathLike[str]) -> bool:
         return False
 
 
+@contextmanager
+def naming(path: str, what: str) -> Iterator[None]:
+    """Put the file's name, and of what is read, before the message of an error inside."""
+    try:
+        yield
+    except BppsaError as error:
+        raise PlanError(f"{path}: {what}: {error}") from error
+
+
+def _numbered(folder: h5py.Group) -> list[h5py.Group]:
+    """The groups 0, 1, … of a group."""
+    return [folder[str(number)] for number in range(len(folder))]
+
+
 def _read_factor(group: h5py.Group, patterns: Mapping[str, Pattern]) -> Factor:
     with naming(group.file.filename, group.name):
         digest, order = text(group, "pattern"), None
         if digest not in patterns:
             raise PlanError(f"pattern {digest[:12]} is missing")
         factor, nnz = Factor.of_pattern(patterns[digest]), patterns[digest].nnz
-        shape = tuple(json_attribute(group, "values_shape", list))
+        shape = tuple(json_attribute(group, "values_shape"))
         if not all(type(size) is int and size >= 0 for size in shape) or math.prod(shape) != nnz:
             raise PlanError(f"values of shape {shape} do not fit a pattern of {nnz} entries")
         if "order" in group:

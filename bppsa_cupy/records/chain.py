@@ -9,9 +9,8 @@ from itertools import pairwise
 import numpy as np
 
 from bppsa_cupy.csr import Pattern
-from bppsa_cupy.errors import DeviceError, NonFiniteError, ShapeError
+from bppsa_cupy.errors import NonFiniteError, ShapeError
 from bppsa_cupy.records.record import JacobianRecord
-from bppsa_cupy.system.memory import free_host_memory
 
 #: Values of a block of steps that are made dense at once.
 BLOCK = 1 << 21
@@ -111,16 +110,6 @@ class StepChain:
         """(T, B) bool: whether a step of a sample is valid, that is, not padding."""
         return np.arange(self.steps)[:, None] < lengths
 
-    def check_memory(self, needed: int, what: str) -> None:
-        """Raise DeviceError where `needed` bytes are not free."""
-        free = free_host_memory()
-        if needed > free:
-            raise DeviceError(
-                f"{what} of {self.label} need {needed} bytes, but only {free} are free: use fewer steps, for "
-                f"example records.where(steps=range({self.first}, {self.first + self.steps // 2})), or one "
-                "sample"
-            )
-
 
 def chain_label(record: JacobianRecord) -> str:
     """Return the name of the chain of a record."""
@@ -139,11 +128,8 @@ def make_chain(owner: str, records: Sequence[JacobianRecord]) -> StepChain:
     Raises ShapeError, naming `owner`, where a record is of no recurrent layer, where they are of several
     layers, directions, patterns or batches, and where a step is there twice or missing.
     """
-    if not len(records) or not all(isinstance(record, JacobianRecord) for record in records):
-        given = "none" if isinstance(records, Sequence) and not len(records) else type(records).__name__
-        raise ShapeError(
-            f"{owner} got records: {given}: pass JacobianRecords of a recurrent layer, one per step"
-        )
+    if not len(records):
+        raise ShapeError(f"{owner} got none: pass JacobianRecords of a recurrent layer, one per step")
     for record in records:
         if record.inner is None:
             raise ShapeError(

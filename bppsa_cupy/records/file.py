@@ -7,18 +7,16 @@ import os
 import re
 from collections import Counter
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import h5py
 import numpy as np
 
-from bppsa_cupy.arguments import as_flag
 from bppsa_cupy.csr import Pattern
-from bppsa_cupy.errors import ArgumentError, JacobianFileError, ShapeError, reason_of
+from bppsa_cupy.errors import ArgumentError, JacobianFileError, ShapeError
 from bppsa_cupy.records.record import JacobianRecord
 from bppsa_cupy.records.records import JacobianRecords
 from bppsa_cupy.system.hdf5 import attribute, create, open_file, read_array, write_array
-from bppsa_cupy.system.interrupts import interruptible
 
 FORMAT, VERSION = "bppsa-jacobians", 2
 #: (encoding-type, encoding-version) of a matrix, and of one with a value for each sample of a batch.
@@ -27,18 +25,11 @@ MATRIX, BATCH = ("csr_matrix", "0.1.0"), ("bppsa-csr-batch", "0.1.0")
 ATTRIBUTES = {"layer": int, "name": str, "step": int, "direction": str}
 
 
-class HasJacobians(Protocol):
-    """A network, as far as this file needs it."""
-
-    def transposed_jacobians(self) -> Sequence[JacobianRecord]: ...
-
-
 def save_jacobians(
     path: str | os.PathLike[str],
-    source: HasJacobians | Sequence[JacobianRecord],
+    source: Any,
     *,
     compress: bool = False,
-    anndata: bool = False,
 ) -> None:
     """Write transposed Jacobians to an HDF5 file.
 
@@ -50,9 +41,6 @@ def save_jacobians(
         A network after a forward pass, or records.
     compress : bool, default: False
         Shuffle and gzip the data sets.
-    anndata : bool, default: False
-        Let AnnData read batches too. A group with values (nnz, B) gets groups `samples/0` to `samples/B-1`,
-        each a "csr_matrix" whose `data` is a view of its column. A view takes 2 kB and 0.6 ms.
 
     Raises
     ------
@@ -74,16 +62,8 @@ def save_jacobians(
     >>> bp.load_jacobians(path)
     JacobianRecords(0 ReLU)
     """
-    compress, anndata = (
-        as_flag("save_jacobians", name, value, error=JacobianFileError)
-        for name, value in (("compress", compress), ("anndata", anndata))
-    )
-    given: Any = source.transposed_jacobians() if hasattr(source, "transposed_jacobians") else source
-    if not isinstance(given, Sequence) or not all(isinstance(one, JacobianRecord) for one in given):
-        raise JacobianFileError(
-            f"save_jacobians got a {type(source).__name__}: pass a network, or a list of JacobianRecords"
-        )
-    records: Sequence[JacobianRecord] = given
+    is_network = hasattr(source, "transposed_jacobians")
+    records: Sequence[JacobianRecord] = source.transposed_jacobians() if is_network else source
     patterns: dict[Pattern, h5py.Group] = {}
     lengths: dict[bytes, h5py.Dataset] = {}
     with create(path, error=JacobianFileError) as file:
@@ -98,8 +78,6 @@ def save_jacobians(
                     group["lengths"] = lengths[key]
                 else:
                     lengths[key] = write_array(group, "lengths", record.lengths)
-            if anndata and record.data.ndim == 2:
-                _write_samples(group)
 
 
 def load_jacobians(path: str | os.PathLike[str], *, sealed: bool = True) -> JacobianRecords:
@@ -132,7 +110,6 @@ def load_jacobians(path: str | os.PathLike[str], *, sealed: bool = True) -> Jaco
     >>> bp.load_jacobians(path)[0].batch
     2
     """
-    sealed = as_flag("load_jacobians", "sealed", sealed, error=JacobianFileError)
     patterns: dict[tuple, Pattern] = {}
     lengths: dict[h5py.Dataset, np.ndarray] = {}
     unsealed = "if you trust the file, read it with load_jacobians(path, sealed=False) or --unsealed"
@@ -200,22 +177,6 @@ def _write(
     group.attrs.update({name: value for name, value in optional.items() if value is not None})
 
 
-def _write_samples(group: h5py.Group) -> None:
-    """A group a sample of a batch, as AnnData encodes a matrix: links to the pattern, a view of values."""
-    data = group["data"]
-    for sample in range(data.shape[1]):
-        interruptible()
-        own = group.create_group(f"samples/{sample}")
-        own.attrs["encoding-type"], own.attrs["encoding-version"] = MATRIX
-        own.attrs["shape"] = group.attrs["shape"]
-        own["indices"], own["indptr"] = group["indices"], group["indptr"]
-        view = h5py.VirtualLayout(data.shape[:1], data.dtype)
-        if data.shape[0]:
-            source = h5py.VirtualSource(".", data.name, data.shape, data.dtype)
-            view[:] = source[:, sample]
-        own.create_virtual_dataset("data", view)
-
-
 def _read(
     group: Any, patterns: dict[tuple, Pattern], lengths: dict[h5py.Dataset, np.ndarray]
 ) -> JacobianRecord:
@@ -242,7 +203,7 @@ def _read(
             **{name: get(name, kind) for name, kind in ATTRIBUTES.items()},
             pattern=_read_pattern(group, get("shape", tuple), patterns),
             data=data,
-            geometry=_geometry(where, get("geometry", str)),
+            geometry=json.loads(get("geometry", str)),
             gradient_norm=optional("gradient_norm", float),
             sample=optional("sample", int),
             path=optional("path", str) or "",
@@ -252,18 +213,14 @@ def _read(
         raise JacobianFileError(f"{where} is damaged: {cause}") from cause
 
 
-def _read_pattern(group: h5py.Group, shape: tuple[int, ...], patterns: dict[tuple, Pattern]) -> Pattern:
-    if len(shape) != 2 or min(shape) < 0:
-        raise JacobianFileError(
-            f"{group.file.filename}: {group.name} has the shape {shape}: it must be two sizes"
-        )
+def _read_pattern(group: h5py.Group, shape: Any, patterns: dict[tuple, Pattern]) -> Pattern:
     key = (shape, group.get("indptr"), group.get("indices"))
     if key not in patterns:
         arrays = [
             read_array(group, name, kinds="i", ndim=1, error=JacobianFileError)
             for name in ("indptr", "indices")
         ]
-        patterns[key] = Pattern((shape[0], shape[1]), *arrays)
+        patterns[key] = Pattern(shape, *arrays)
     return patterns[key]
 
 
@@ -274,13 +231,3 @@ def _read_lengths(group: h5py.Group, known: dict[h5py.Dataset, np.ndarray]) -> n
     if key not in known:
         known[key] = read_array(group, "lengths", kinds="i", ndim=1, error=JacobianFileError)
     return known[key]
-
-
-def _geometry(where: str, text: str) -> dict[str, Any]:
-    try:
-        geometry = json.loads(text)
-    except json.JSONDecodeError as cause:
-        raise JacobianFileError(f"{where}: attribute 'geometry' is not JSON ({reason_of(cause)})") from cause
-    if not isinstance(geometry, dict):
-        raise JacobianFileError(f"{where}: attribute 'geometry' must be a JSON object")
-    return geometry

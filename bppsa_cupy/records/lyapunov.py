@@ -6,17 +6,13 @@ from typing import Any
 
 import numpy as np
 
-from bppsa_cupy.arguments import is_one_of
 from bppsa_cupy.errors import ShapeError
 from bppsa_cupy.records.chain import StepChain
 from bppsa_cupy.records.records import as_chain
 
-#: How the stretches of the steps are averaged.
-AVERAGES = ("mean", "smooth")
-
 
 def chain_exponents(
-    records: Any, count: int | None = None, burn_in: int = 0, average: str = "mean", lengths: Any = None
+    records: Any, count: int | None = None, burn_in: int = 0, lengths: Any = None
 ) -> np.ndarray:
     """`bp.lyapunov_exponents` of stored Jacobians: (B, count) float64, largest first.
 
@@ -36,12 +32,10 @@ def chain_exponents(
             f"{owner} got burn_in={burn_in}: sample {short} has {ends[short]} steps, so "
             "burn_in must be smaller"
         )
-    if not is_one_of(average, AVERAGES):
-        raise ShapeError(f"{owner} got average={average!r}: pass {' or '.join(map(repr, AVERAGES))}")
-    weights = _weights(chain, ends, burn_in, average)[:, :, None]
+    counted = places(chain, ends) >= burn_in
     stretched = stretches(chain, count)
-    stretched[weights[:, :, 0] == 0] = 0  # of steps that are left out, -inf among them
-    exponents = (stretched * weights).sum(axis=0)
+    stretched[~counted] = 0  # of steps that are left out, -inf among them
+    exponents = (stretched / np.maximum(counted.sum(axis=0), 1)[:, None]).sum(axis=0)
     return -np.sort(-exponents, axis=1)
 
 
@@ -61,15 +55,3 @@ def places(chain: StepChain, lengths: np.ndarray) -> np.ndarray:
     times = np.arange(chain.steps)[:, None]
     order = lengths - 1 - times if chain.reverse else times
     return np.where(times < lengths, order, -1)
-
-
-def _weights(chain: StepChain, lengths: np.ndarray, burn_in: int, average: str) -> np.ndarray:
-    """(T, B) what each step counts, by time: of sum 1 a sample, or 0 for one without any step."""
-    place = places(chain, lengths) - burn_in
-    taken = np.maximum(lengths - burn_in, 1)
-    weights = np.where(place >= 0, 1.0, 0.0)
-    if average == "smooth":
-        part = (np.maximum(place, 0) + 1) / (taken + 1)
-        weights *= np.exp(-1 / (part * (1 - part)) + 4)
-    sums = weights.sum(axis=0)
-    return np.asarray(weights / np.where(sums == 0, 1, sums))

@@ -84,13 +84,6 @@ class JacobianRecord:
             takes = "a number of at least 0"
             norm = as_number(owner, "gradient_norm", self.gradient_norm, lambda v: not v < 0, takes)
             object.__setattr__(self, "gradient_norm", norm)
-        texts = dict.fromkeys(("name", "direction", "path"), str)
-        for name, kind in {**texts, "geometry": dict, "pattern": Pattern}.items():
-            if not isinstance(getattr(self, name), kind):
-                given = type(getattr(self, name)).__name__
-                raise ShapeError(f"{owner} got a {given} as {name}: pass a {kind.__name__}")
-        if not hasattr(self.data, "dtype"):
-            raise ShapeError(f"{self.label} got a {type(self.data).__name__} as data: pass an array")
         check_plain(self.label, "data", self.data)
         axes = (1,) if self.sample is not None else (1, 2)
         if self.data.ndim not in axes or self.data.shape[0] != self.pattern.nnz:

@@ -8,11 +8,12 @@ from typing import Any, overload
 
 import numpy as np
 
-from bppsa_cupy.arguments import as_instance, as_integer, as_integers, as_list
+from bppsa_cupy.arguments import as_integer, as_integers, as_list
 from bppsa_cupy.csr import Pattern
 from bppsa_cupy.errors import ShapeError
 from bppsa_cupy.records.chain import StepChain, chain_key, chain_label, make_chain
 from bppsa_cupy.records.record import JacobianRecord
+from bppsa_cupy.system.memory import check_host_memory
 
 
 class JacobianRecords(Sequence[JacobianRecord]):
@@ -43,10 +44,7 @@ class JacobianRecords(Sequence[JacobianRecord]):
     """
 
     def __init__(self, records: Iterable[JacobianRecord] = ()) -> None:
-        self._records = tuple(as_list("JacobianRecords", "records", records, "JacobianRecords"))
-        for record in self._records:
-            if not isinstance(record, JacobianRecord):
-                raise ShapeError(f"JacobianRecords got a {type(record).__name__}: pass JacobianRecords")
+        self._records = tuple(records)
 
     def __len__(self) -> int:
         return len(self._records)
@@ -107,9 +105,6 @@ class JacobianRecords(Sequence[JacobianRecord]):
             if wanted[name] is not None:
                 wanted[name] = as_integer("where", name, wanted[name], 0)
         found: tuple[JacobianRecord, ...] = self._records
-        for name in ("path", "direction"):
-            if wanted[name] is not None:
-                as_instance("where", name, wanted[name], str, "a text")
         for name, value in wanted.items():
             if value is not None:
                 found = _kept(found, name, value)
@@ -156,7 +151,8 @@ class JacobianRecords(Sequence[JacobianRecord]):
         """
         chain = make_chain("dense", self)
         dtype = chain.records[0].data.dtype
-        chain.check_memory(2 * chain.steps * chain.batch * chain.size**2 * dtype.itemsize, "dense Jacobians")
+        needed = 2 * chain.steps * chain.batch * chain.size**2 * dtype.itemsize
+        check_host_memory(needed, f"dense Jacobians of {chain.label}")
         return chain.dense(slice(0, chain.steps), dtype)
 
     def lengths(self) -> np.ndarray:

@@ -10,6 +10,7 @@ import numpy as np
 from bppsa_cupy.arguments import as_integer
 from bppsa_cupy.errors import ShapeError
 from bppsa_cupy.records.records import as_chain
+from bppsa_cupy.system.memory import check_host_memory
 
 
 @dataclass(frozen=True, eq=False)
@@ -137,7 +138,7 @@ def lyapunov_vectors(records: Any, *, count: int | None = None) -> LyapunovVecto
             f"{chain.size} elements, and every sample needs {chain.steps} steps without padding"
         )
     numbers = chain.steps * chain.batch * count * (chain.size + count)
-    chain.check_memory(8 * numbers, "Lyapunov vectors")
+    check_host_memory(8 * numbers, f"Lyapunov vectors of {chain.label}")
     q = np.empty((chain.steps, chain.batch, chain.size, count))
     r = np.empty((chain.steps, chain.batch, count, count))
     basis = np.linalg.qr(np.random.default_rng(0).standard_normal((chain.size, count)))[0]

@@ -22,7 +22,6 @@ def lyapunov_exponents(
     *,
     count: int | None = None,
     burn_in: int = 0,
-    average: str = "mean",
     lengths: Any = None,
 ) -> np.ndarray: ...
 
@@ -53,7 +52,6 @@ def lyapunov_exponents(
     every: int = 1,
     basis: Any = None,
     progress: bool = False,
-    average: str = "mean",
     lengths: Any = None,
 ) -> Any:
     """Compute Lyapunov exponents from a system that runs now, or from stored Jacobians.
@@ -91,9 +89,6 @@ def lyapunov_exponents(
         The first tangent vectors, as `basis` of an earlier result. Random by default, always the same.
     progress : bool, default False
         Show a progress bar.
-    average : {"mean", "smooth"}
-        Weights of stored Jacobians. "smooth" weights the steps by exp(-1 / (u (1 - u))) with u from 0 to 1.
-        "smooth" converges faster if the motion is quasi-periodic (Das, Saiki, Sander & Yorke 2017).
     lengths : array of int, (B,)
         Number of steps of each sample without padding, for stored Jacobians. By default `records.lengths()`.
 
@@ -116,7 +111,7 @@ def lyapunov_exponents(
     an exponent is the average of log |r_ii| (Benettin et al. 1980). A system stores no Jacobian: its memory
     does not depend on T. Networks and steps in NumPy run in float64, other steps in the dtype of h0.
 
-    "mean" has an error of O(1 / T). Law: all S exponents sum to the average of log |det J_t|.
+    The average has an error of O(1 / T). Law: all S exponents sum to the average of log |det J_t|.
 
     Stored Jacobians are arrays (T, S, S) or (T, B, S, S) or lists of SciPy matrices. They hold J_t itself:
     rows are the state after step t, columns the state before it. Records hold the transpose.
@@ -141,9 +136,9 @@ def lyapunov_exponents(
             raise ShapeError(
                 f"{owner} got stored Jacobians together with x, h0, steps, basis or every: leave these out"
             )
-        return chain_exponents(source, count, burn_in, average, lengths)
-    if average != "mean" or lengths is not None:
-        raise ShapeError(f"{owner} got average= or lengths= for a system: they apply to stored Jacobians")
+        return chain_exponents(source, count, burn_in, lengths)
+    if lengths is not None:
+        raise ShapeError(f"{owner} got lengths= for a system: they apply to stored Jacobians")
     steps = None if steps is None else as_integer(owner, "steps", steps, 1)
     inputs, given, batch = _inputs(source, x)
     if given is not None:

@@ -33,11 +33,7 @@ from numba.core.types import Type
 from numba.np.ufunc.parallel import _launch_threads
 
 from bppsa_cupy.errors import BppsaError
-from bppsa_cupy.system.compilation import is_compiled_only
 from bppsa_cupy.system.files import whole_file
-
-#: Seconds to wait for another process that compiles the same function, before compiling it here as well.
-PATIENCE = 300.0
 
 #: Numba's settings, by environment variables NUMBA_NAME or by what it finds (USING_SVML), that change what it
 #: compiles a function to.
@@ -56,8 +52,7 @@ class CompileCache:
 
     A file's name holds the digest of everything the code was made from: the function (`function_key`), types,
     the machine, versions and Numba's settings. The folder's name holds the digest of the sources. The
-    file begins with the digest of its content, and a damaged file is compiled anew. Where several processes
-    need a form at the same time, one compiles it, and the others wait and load it. A function without a key
+    file begins with the digest of its content, and a damaged file is compiled anew. A function without a key
     is compiled in each process.
     """
 
@@ -65,7 +60,6 @@ class CompileCache:
         function = dispatcher.py_func
         self._dispatcher, self._folder = dispatcher, folder
         self._name = f"{function.__module__}.{function.__name__}-{function.__code__.co_firstlineno}"
-        self._locks: dict[Path, Any] = {}
 
     def load_overload(self, sig: Any, target_context: Any) -> Any:
         """The compiled form for these types, or None: then this process is to compile and save it."""
@@ -74,12 +68,8 @@ class CompileCache:
         if file is None:
             return None
         content = _read_checked(file)
-        if content is None and not is_compiled_only():
-            self._lock(file)
-            content = _read_checked(file)
         if content is None:
             return None
-        self._unlock(file)
         # The code may call what the threading layer brings along, a parallel loop's or `thread_count`.
         _launch_threads()
         reduced, constants = pickle.loads(content)
@@ -91,21 +81,13 @@ class CompileCache:
         return form
 
     def save_overload(self, sig: Any, data: Any) -> None:
-        """Write a form that was compiled, and let processes that wait for it read it."""
+        """Write a form that was compiled."""
         file = self._file(sig, data.codegen)
         if file is None:
             return
-        try:
-            content = dumps((data._reduce(), [*data.environment.consts]))
-            with suppress(BppsaError), whole_file(file) as temporary:
-                temporary.write_bytes(sha256(content).digest() + content)
-        finally:
-            self._unlock(file)
-
-    def release(self) -> None:
-        """Let other processes compile what this process could not."""
-        for file in list(self._locks):
-            self._unlock(file)
+        content = dumps((data._reduce(), [*data.environment.consts]))
+        with suppress(BppsaError), whole_file(file) as temporary:
+            temporary.write_bytes(sha256(content).digest() + content)
 
     def _file(self, sig: Any, codegen: Any) -> Path | None:
         try:
@@ -115,23 +97,6 @@ class CompileCache:
         settings = [getattr(numba.config, name, None) for name in SETTINGS.split()]
         key = repr((made_from, sig, codegen.magic_tuple(), settings, _environment()))
         return self._folder / f"{self._name}-{sha256(key.encode()).hexdigest()[:32]}"
-
-    def _lock(self, file: Path) -> None:
-        from filelock import FileLock, Timeout  # 30 ms to import, in a first run only
-
-        if file in self._locks:
-            return
-        lock = FileLock(file.with_name(f"{file.name}.lock"), timeout=PATIENCE)
-        # NotImplementedError: the file system has no locks.
-        with suppress(OSError, Timeout, NotImplementedError):
-            lock.acquire()
-            self._locks[file] = lock
-
-    def _unlock(self, file: Path) -> None:
-        lock = self._locks.pop(file, None)
-        if lock is not None:
-            Path(lock.lock_file).unlink(missing_ok=True)
-            lock.release()
 
 
 def _read_checked(file: Path) -> bytes | None:

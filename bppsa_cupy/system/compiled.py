@@ -81,9 +81,9 @@ def cache_folder(package: str) -> Path:
 
 def sources_digest(package: str) -> str:
     """SHA-256 over the Python sources of a package or module, of `raw_kernels`, which every package may call,
-    and of this folder, which compiles and stores functions."""
+    and of the modules that compile and store functions."""
     state = sha256()
-    paths = sorted(Path(__file__).parent.glob("*.py"))
+    paths = [Path(__file__).with_name(f"{name}.py") for name in ("compile_cache", "compiled", "linking")]
     for name in dict.fromkeys(["bppsa_cupy.raw_kernels", package]):
         source = Path(str(import_module(name).__file__))
         paths += sorted(source.parent.rglob("*.py")) if source.name == "__init__.py" else [source]

@@ -9,15 +9,6 @@ from bppsa_cupy.system.memory import free_host_memory
 STATED = (BppsaError, OSError, MemoryError, KeyboardInterrupt)
 
 
-#: What the system's loader says of a library that finds no address space.
-_UNLOADED = ("failed to map segment", "cannot allocate memory")
-
-
-def for_want_of_memory(error: ImportError) -> bool:
-    """Whether a library could not be loaded for want of memory."""
-    return any(text in str(error).lower() for text in _UNLOADED)
-
-
 def complaint(error: BaseException) -> tuple[str, int]:
     """One line on a stated error, and the exit code: 1, or 130 after Ctrl-C."""
     text = " ".join(str(error).split())
@@ -26,6 +17,6 @@ def complaint(error: BaseException) -> tuple[str, int]:
     if isinstance(error, MemoryError):
         return (
             f"too little memory: {text or 'an allocation failed'}; {free_host_memory()} bytes are free: "
-            "use a smaller batch or network, or raise the limit (ulimit -v)"
+            "use a smaller batch or network"
         ), 1
     return text, 1

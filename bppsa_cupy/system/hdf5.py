@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import io
-import math
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,7 +13,6 @@ import numpy as np
 
 from bppsa_cupy.errors import BppsaError, reason_of
 from bppsa_cupy.system.files import whole_file
-from bppsa_cupy.system.interrupts import interruptible, interrupts_deferred
 from bppsa_cupy.system.memory import LARGE, free_host_memory
 
 #: A sealed file ends with this text, the hexadecimal SHA-256 of all bytes before the text, and a line feed.
@@ -32,23 +29,17 @@ _KINDS = {"b": "booleans", "i": "signed integers", "u": "unsigned integers", "f"
 def create(path: str | os.PathLike[str], *, error: type[BppsaError] = BppsaError) -> Iterator[h5py.File]:
     """A new HDF5 file that appears at `path`, sealed and whole, when the block ends without an exception.
 
-    `whole_file` writes it; the SHA-256 of the content follows the content. Ctrl-C takes effect
-    between two arrays (`write_array`), because the library does not stand an exception inside a write. Raises
-    `error` where the file cannot be written.
+    The file is built in memory, and its SHA-256 follows the content on disk. Raises `error` where the file
+    cannot be written.
     """
-    with whole_file(path, error=error) as temporary, _Steady(temporary, "r+b") as raw:
-        try:
-            with interrupts_deferred(), h5py.File(raw, "w") as file:
-                yield file
-        except Exception as cause:
-            raise raw.failure or cause from cause
-        with open(temporary, "rb") as written:
-            size = written.seek(0, os.SEEK_END)
-            digest = _digest(written, 0, size)
-        raw.seek(size)
-        raw.write(MAGIC + digest + b"\n")
-        if raw.failure is not None:
-            raise raw.failure
+    with whole_file(path, error=error) as temporary:
+        with h5py.File(temporary, "w", driver="core", backing_store=False) as file:
+            yield file
+            file.flush()
+            content = file.id.get_file_image()
+        with open(temporary, "wb") as raw:
+            raw.write(content)
+            raw.write(MAGIC + hashlib.sha256(content).hexdigest().encode() + b"\n")
 
 
 @contextmanager
@@ -98,7 +89,6 @@ def write_array(group: h5py.Group, name: str, array: Any, *, compress: bool = Fa
     for size in reversed(array.shape):
         chunks.append(max(1, min(size, budget)))
         budget = max(1, budget // chunks[-1])
-    interruptible()
     return group.create_dataset(
         name,
         data=array,
@@ -130,8 +120,6 @@ def read_array(
         raise error(f"{where} holds {stored.dtype}: it must hold {wanted}")
     if ndim is not None and len(stored.shape) != ndim:
         raise error(f"{where} has shape {stored.shape}: it must have {ndim} axes")
-    if not _is_complete(stored):
-        raise error(f"{where} lacks a part of its {stored.size} values: the file is damaged, write it again")
     size = int(stored.size) * stored.dtype.itemsize
     if size > LARGE and size > (free := free_host_memory()):
         raise error(
@@ -165,35 +153,23 @@ def attribute(group: h5py.Group | h5py.Dataset, name: str, type: type, error: ty
     return type(value)
 
 
-def _digest(raw: BinaryIO, start: int, end: int) -> bytes:
-    """The hexadecimal SHA-256 of the bytes from `start` to `end`."""
-    state = hashlib.sha256()
-    raw.seek(start)
-    while start < end and (block := raw.read(min(_CHUNK_BYTES, end - start))):
-        state.update(block)
-        start += len(block)
-    return state.hexdigest().encode()
-
-
 def _check(raw: BinaryIO, sealed: bool, verify: bool, error: type[BppsaError], unsealed: str) -> None:
     """Look at an open file without the HDF5 library."""
     path, size = raw.name, raw.seek(0, os.SEEK_END)
     raw.seek(max(0, size - SEAL_BYTES))
-    seal, start, end = raw.read(), 0, size - SEAL_BYTES
+    magic, seal, start, end = MAGIC, raw.read(), 0, size - SEAL_BYTES
     raw.seek(0)
     head = raw.read(_BLOCK_BYTES + len(_HDF5_SIGNATURE))
-    magic = MAGIC
     if head.startswith(_BLOCK_MAGIC):
         magic, seal, start, end = _BLOCK_MAGIC, head[:_BLOCK_BYTES].rstrip(b"\0"), _BLOCK_BYTES, size
-    has_seal = seal.startswith(magic)
-    if not sealed and has_seal:
+    if not sealed and seal.startswith(magic):
         raise error(f"{path} is not an HDF5 file without a seal, it has one: read it as a sealed file")
     if head[start : start + len(_HDF5_SIGNATURE)] != _HDF5_SIGNATURE:
         kind = "a sealed HDF5 file" if sealed else "an HDF5 file"
         raise error(
             f"{path} is not {kind}, or its first bytes are damaged: pass another file, or write it again"
         )
-    if sealed and not has_seal:
+    if sealed and not seal.startswith(magic):
         raise error(
             f"{path} is an HDF5 file without a seal: another program wrote or copied the file, or it is "
             f"truncated; {unsealed}"
@@ -202,38 +178,11 @@ def _check(raw: BinaryIO, sealed: bool, verify: bool, error: type[BppsaError], u
         raise error(f"{path} is truncated or damaged (its SHA-256 is not the sealed one): write it again")
 
 
-class _Steady(io.FileIO):
-    """A file whose writes seem to succeed; `failure` is the first one.
-
-    The HDF5 library cannot close a file that it could not write, and crashes when the process ends.
-    """
-
-    failure: BaseException | None = None
-
-    def write(self, data: Any) -> int:
-        view = memoryview(data).cast("B")
-        size = len(view)
-        try:
-            while self.failure is None and len(view):
-                view = view[super().write(view) :]
-        except BaseException as cause:
-            self.failure = cause
-        return size
-
-    def truncate(self, size: int | None = None) -> int:
-        try:
-            if self.failure is None:
-                return super().truncate(size)
-        except BaseException as cause:
-            self.failure = cause
-        return size or 0
-
-
-def _is_complete(stored: h5py.Dataset) -> bool:
-    """Whether every value is in the file: HDF5 reads what is missing as zeros."""
-    if stored.size == 0:
-        return True
-    if stored.chunks is None:
-        return stored.id.get_storage_size() >= stored.size * stored.dtype.itemsize
-    pieces = (-(-size // chunk) for size, chunk in zip(stored.shape, stored.chunks, strict=True))
-    return stored.id.get_num_chunks() == math.prod(pieces)
+def _digest(raw: BinaryIO, start: int, end: int) -> bytes:
+    """The hexadecimal SHA-256 of the bytes from `start` to `end`."""
+    state = hashlib.sha256()
+    raw.seek(start)
+    while start < end and (block := raw.read(min(_CHUNK_BYTES, end - start))):
+        state.update(block)
+        start += len(block)
+    return state.hexdigest().encode()

@@ -250,14 +250,10 @@ class Function(CPUDispatcher):
     def _make_program(self, signature: Any, caller: str) -> Any:
         if is_compiled_only():
             raise NotCompiledError(self.py_func.__name__)
-        try:
-            with compiling(self.py_func.__name__):
-                with parts():
-                    super().compile(signature)
-                made = link(self.overloads[signature], caller, self.rounds)
-            if self.store:
-                self.store.save_overload((signature, caller), made)
-        finally:
-            if self.store:
-                self.store.release()
+        with compiling(self.py_func.__name__):
+            with parts():
+                super().compile(signature)
+            made = link(self.overloads[signature], caller, self.rounds)
+        if self.store:
+            self.store.save_overload((signature, caller), made)
         return made

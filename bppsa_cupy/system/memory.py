@@ -3,26 +3,13 @@
 from __future__ import annotations
 
 import os
-import resource
-import sys
 from functools import cache
 from pathlib import Path
 
 from bppsa_cupy.errors import DeviceError
 
-#: Bytes of address space that a thread takes with its stack and its first allocations.
-THREAD_BYTES = 1 << 25
 #: Allocations from this number of bytes on are compared with the free memory.
 LARGE = 1 << 26
-
-
-def check_thread_room() -> None:
-    """Raise MemoryError where the limit of the address space leaves no room for a thread.
-
-    Python waits forever for a thread that starts and finds no memory to say so.
-    """
-    if (free := _free_address_space("/proc")) < THREAD_BYTES:
-        raise MemoryError(f"a thread takes {THREAD_BYTES} bytes of address space, but only {free} are left")
 
 
 def check_host_memory(needed: int, what: str) -> None:
@@ -38,12 +25,12 @@ def check_host_memory(needed: int, what: str) -> None:
 
 
 def free_host_memory(proc: str = "/proc", groups: str = "/sys/fs/cgroup") -> int:
-    """Bytes this process can still take: the least of what the machine has available, what the memory
-    limits of its control groups leave, and what the limit of its address space leaves.
+    """Bytes this process can still take: the least of what the machine has available, and what the memory
+    limits of its control groups leave.
 
     The limits of control groups are read once per process.
     """
-    free = min(_available(proc), _free_address_space(proc))
+    free = _available(proc)
     for limit, group in _group_limits(proc, groups):
         left = limit - int(_read(f"{group}/memory.current") or limit)
         if left < free:
@@ -57,13 +44,6 @@ def _available(proc: str) -> int:
     if kibibytes is not None:
         return kibibytes * 1024
     return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")  # macOS
-
-
-def _free_address_space(proc: str) -> int:
-    """The number of bytes that `ulimit -v` leaves."""
-    most = resource.getrlimit(resource.RLIMIT_AS)[0]
-    pages = b"" if most == resource.RLIM_INFINITY else _read(f"{proc}/self/statm")
-    return most - int(pages.split()[0]) * os.sysconf("SC_PAGE_SIZE") if pages else sys.maxsize
 
 
 @cache

@@ -11,7 +11,6 @@ from typing import Any, cast
 
 import numpy as np
 
-from bppsa_cupy.arguments import as_instance, is_one_of
 from bppsa_cupy.conversion import is_on_gpu
 from bppsa_cupy.data.dataset import counted_labels
 from bppsa_cupy.devices import Array, get_device
@@ -19,7 +18,7 @@ from bppsa_cupy.devices.base import Graphs
 from bppsa_cupy.devices.cuda import CudaDevice
 from bppsa_cupy.distributed import BatchSequential
 from bppsa_cupy.errors import ArgumentError, DeviceError
-from bppsa_cupy.network.layout import lay_out
+from bppsa_cupy.network.parameters import lay_out
 from bppsa_cupy.network.passes import METHODS, Pass, take_input
 from bppsa_cupy.network.sequential import Sequential
 from bppsa_cupy.timescan.lengths import check_lengths
@@ -130,13 +129,9 @@ class CapturedStep:
         label_smoothing: float = 0.0,
         gradient_hook: Callable[[Sequential], None] | None = None,
     ) -> None:
-        owner = type(self).__name__
-        as_instance(owner, "network", network, Sequential, "a Sequential", error=ArgumentError)
-        takes = "an optimizer, such as bp.SGD(network.parameters)"
-        as_instance(owner, "optimizer", optimizer, Optimizer, takes, error=ArgumentError)  # type: ignore[type-abstract]
         if optimizer.parameters is not network.parameters:
             raise ArgumentError("the optimizer updates another network: create it from network.parameters")
-        if not is_one_of(method, METHODS):
+        if method not in METHODS:
             raise ArgumentError(f"CapturedStep got method={method!r}: pass one of {', '.join(METHODS)}")
         check_smoothing(label_smoothing)
         if label_smoothing and loss is not cross_entropy:

@@ -11,7 +11,6 @@ from typing import Any
 import h5py
 import numpy as np
 
-from bppsa_cupy.arguments import as_integer
 from bppsa_cupy.data import Dataset, number_of_batches
 from bppsa_cupy.errors import BppsaError, CheckpointError
 from bppsa_cupy.network.sequential import Sequential
@@ -115,53 +114,32 @@ def load_checkpoint(path: str | os.PathLike[str]) -> Checkpoint:
                 f"{path} has the format {kind!r}, version {version}: pass a file of format {FORMAT!r}, "
                 f"version {VERSION}"
             )
-        values = {name: _from_json(file, name) for name in VALUES}
-        arrays = {name: _arrays(file, name) for name in ("parameters", "masks", "optimizer")}
+        values = {name: json.loads(attribute(file, name, str, CheckpointError)) for name in VALUES}
+        arrays = {name: _arrays(file[name]) for name in ("parameters", "masks", "optimizer")}
         if values["optimizer"]:
             values["optimizer"]["arrays"] = arrays["optimizer"]
-        epoch, step = (
-            as_integer(str(path), name, attribute(file, name, int, CheckpointError), 0, error=CheckpointError)
-            for name in ("epoch", "step")
-        )
         return Checkpoint(
             dtype=attribute(file, "dtype", str, CheckpointError),
-            epoch=epoch,
-            step=step,
+            epoch=attribute(file, "epoch", int, CheckpointError),
+            step=attribute(file, "step", int, CheckpointError),
             parameters=arrays["parameters"],
             masks=arrays["masks"],
             **values,
         )
 
 
-def _arrays(file: h5py.File, name: str) -> dict[str, np.ndarray]:
-    group = file.get(name)
-    if not isinstance(group, h5py.Group):
-        raise CheckpointError(f"{file.filename}: group {name} is missing")
+def _arrays(group: h5py.Group) -> dict[str, np.ndarray]:
     arrays = {key: read_array(group, key, kinds="biuf", error=CheckpointError) for key in group}
     return {
-        key: array.reshape(()) if "scalar" in group[key].attrs and array.size == 1 else array
-        for key, array in arrays.items()
+        key: array.reshape(()) if "scalar" in group[key].attrs else array for key, array in arrays.items()
     }
 
 
 def _to_json(name: str, value: Any) -> str:
     try:
-        return json.dumps(value, default=_plain)
-    except (TypeError, ValueError) as cause:
+        return json.dumps(value, default=lambda number: number.item())  # of NumPy
+    except (AttributeError, TypeError, ValueError) as cause:
         raise CheckpointError(f"{name} cannot be written as JSON ({cause}): use plain values") from cause
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, np.generic):
-        return value.item()
-    raise TypeError(f"{type(value).__name__} is not a JSON value")
-
-
-def _from_json(file: h5py.File, name: str) -> dict[str, Any]:
-    value = json.loads(attribute(file, name, str, CheckpointError))
-    if not isinstance(value, dict):
-        raise CheckpointError(f"{file.filename}: attribute {name!r} must be a JSON object")
-    return value
 
 
 # ---- taken of a training, and set in one ----
@@ -218,10 +196,8 @@ def restore(
     seed, batch size and recipe are those it was trained with; sets nothing then.
     """
     masks_move = settings.sparsity is not None  # those of the step that training goes on from
-    checkpoint.check(
-        network.described_with_masks(checkpoint.masks) if masks_move else network.describe(),
-        network.dtype.name,
-    )
+    architecture = network.architecture.with_masks(checkpoint.masks) if masks_move else network.architecture
+    checkpoint.check(architecture.describe(), network.dtype.name)
     optimizer.check_state_dict(checkpoint.optimizer)
     recipe = settings.recipe(number_of_batches(dataset.train, settings.batch_size))
     data, order = checkpoint.data, checkpoint.random_state
@@ -240,24 +216,11 @@ def restore(
                 f"the checkpoint was trained with {name} {theirs}, not {ours}: pass the same value, "
                 "or train from the start"
             )
-    for name, array in checkpoint.parameters.items():
-        if not np.isfinite(array).all():
-            raise CheckpointError(
-                f"the checkpoint's {name} contains NaN or infinity: resume from an earlier checkpoint"
-            )
-    numbers = order.get("network", {})
-    if not isinstance(numbers, dict) or not numbers.keys() <= network.random_state.keys():
-        raise CheckpointError(
-            f"the checkpoint has the random state {numbers!r} without "
-            f"{' and '.join(network.random_state)}: pass a checkpoint of training"
-        )
-    for name, value in numbers.items():
-        as_integer("the checkpoint", name, value, 0, error=CheckpointError)
     if masks_move:
         network.set_masks(checkpoint.masks)
     network.load_state_dict(checkpoint.parameters)
     optimizer.load_state_dict(checkpoint.optimizer)
-    network.random_state.update(numbers)
+    network.random_state.update(order.get("network", {}))
     network.device.choices.adopt(checkpoint.choices)
     return checkpoint.step
 

@@ -17,14 +17,11 @@ from typing import TypeVar
 import numpy as np
 from tqdm import tqdm
 
-from bppsa_cupy.arguments import as_instance, as_path
 from bppsa_cupy.data import Dataset, Split, batches, number_of_batches
 from bppsa_cupy.data.dataset import counted_labels
 from bppsa_cupy.errors import ArgumentError, BppsaError, CheckpointError, DataError, NonFiniteError
 from bppsa_cupy.network.sequential import Sequential
-from bppsa_cupy.raw_kernels import KERNELS
 from bppsa_cupy.system.files import check_writable, write_failure, write_text
-from bppsa_cupy.system.memory import check_thread_room
 from bppsa_cupy.training.checkpoint import restore_from, save_checkpoint, snapshot
 from bppsa_cupy.training.losses import cross_entropy
 from bppsa_cupy.training.optimizers import Optimizer
@@ -78,14 +75,8 @@ def train(
     at the end. On the same device with the same number of threads, resumed training has the same bits.
     """
     runner = Serial(trained) if isinstance(trained, Sequential) else trained
-    for name, given, kind in (
-        ("a network", runner, Runner), ("dataset", dataset, Dataset), ("optimizer", optimizer, Optimizer),
-        ("settings", settings, Settings),
-    ):  # fmt: skip
-        takes = "a Sequential or a Pipeline" if kind is Runner else f"its {kind.__name__}"
-        as_instance("train", name, given, kind, takes)
     if resume is not None:
-        resume = as_path("train", "resume", resume, error=CheckpointError)
+        resume = Path(resume)
         settings = replace(settings, checkpoint=settings.checkpoint or resume)
     network = runner.network
     check_dataset(network, dataset)
@@ -167,7 +158,7 @@ class TrainingLog:
         self._file: io.FileIO | None = None
         self._rows = _rows_up_to(path, step) if path is not None and step and path.is_file() else []
         self.begun = path is None or bool(self._rows)
-        if path is not None and (path.is_file() or not path.exists()):
+        if path is not None:
             check_writable(path)
 
     def write(self, row: Row) -> None:
@@ -177,8 +168,7 @@ class TrainingLog:
         self.begun = True
         try:
             if self._file is None:
-                if self._path.is_file() or not self._path.exists():
-                    write_text(self._path, "".join(self._rows))
+                write_text(self._path, "".join(self._rows))
                 self._file = io.FileIO(self._path, "a")
             self._file.write(json.dumps(row, allow_nan=False).encode() + b"\n")
         except OSError as cause:
@@ -216,11 +206,7 @@ Item = TypeVar("Item")
 
 
 def ahead(source: Iterator[Item]) -> Iterator[Item]:
-    """Yield the items of `source`; a thread computes the next item meanwhile.
-
-    Raises MemoryError if there is no memory for a thread. No item may be None.
-    """
-    check_thread_room()
+    """Yield the items of `source`, none of them None; a thread computes the next item meanwhile."""
     with ThreadPoolExecutor(1, thread_name_prefix="ahead") as thread:
         coming = thread.submit(next, source, None)
         while (item := coming.result()) is not None:
@@ -258,15 +244,9 @@ def _work(
 
 
 def _is_finite(network: Sequential) -> bool:
-    """Whether all parameters and buffers are; reductions on the device, and one wait."""
-    device = network.device
-    flag = device.zeros((1,), np.int32)
-    for array in (network.parameters.flat, *network.buffers.values()):
-        if array.dtype == network.dtype:
-            device.launch(KERNELS["finite_check"], array, flag, array.size)
-    if network.parameters.ranks is not None:
-        network.parameters.ranks.set_where_any(flag)
-    return not device.to_host(flag)[0]
+    """Whether all parameters and buffers are, on every rank."""
+    xp, arrays = network.device.xp, (network.parameters.flat, *network.buffers.values())
+    return not network.on_any_rank(not all(bool(xp.isfinite(array).all()) for array in arrays))
 
 
 def evaluate(network: Sequential, split: Split, batch_size: int) -> tuple[float, float]:

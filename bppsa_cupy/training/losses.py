@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from bppsa_cupy.arguments import as_instance, as_integer, as_number, as_plain_array
+from bppsa_cupy.arguments import as_integer, as_number, as_plain_array
 from bppsa_cupy.conversion import of_dtype
 from bppsa_cupy.data.dataset import IGNORED, counted_labels
 from bppsa_cupy.devices import Array, Device, device_of
@@ -200,9 +200,7 @@ def mse_loss(output: Array, target: Any, *, device: Device | None = None) -> tup
 
 def _device(device: Device | None, scores: Any) -> Device:
     """The device that was given, or that of the scores."""
-    if device is None:
-        return device_of(scores)
-    return as_instance("a loss", "device", device, Device, "a Device, or None")  # type: ignore[type-abstract]
+    return device_of(scores) if device is None else device
 
 
 def check_smoothing(label_smoothing: Any) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from bppsa_cupy.arguments import as_instance
 from bppsa_cupy.errors import ArgumentError
 
 #: The numbers behind each name: integers of at least 1 in capitals, others finite and at least 0.
@@ -43,7 +42,6 @@ class RateSchedule:
     @classmethod
     def read(cls, text: str) -> RateSchedule:
         """Parse a schedule, such as "warmup:500,cosine". Raises ArgumentError naming an unknown part."""
-        as_instance("a schedule", "its text", text, str, FORM, error=ArgumentError)
         parts = tuple(_read_part(part.strip()) for part in text.split(","))
         names = [name for name, _ in parts]
         twice = next((name for name in names if names.count(name) > 1), None)
@@ -71,18 +69,7 @@ class RateSchedule:
         return next((int(values[0]) for name, values in self.parts if name == "warmup"), 0)
 
     def factor(self, step: int, per_epoch: int) -> float:
-        """Return the factor of the rate after `step` steps, with `per_epoch` steps per epoch.
-
-        Raises ArgumentError if it is beyond the range of floats.
-        """
-        try:
-            return self._factor(step, per_epoch)
-        except OverflowError as cause:
-            raise ArgumentError(
-                f"the schedule {self} is beyond the range of floats at step {step + 1}: pass a smaller GAMMA"
-            ) from cause
-
-    def _factor(self, step: int, per_epoch: int) -> float:
+        """Return the factor of the rate after `step` steps, with `per_epoch` steps per epoch."""
         result, epoch = 1.0, step // per_epoch
         for name, values in self.parts:
             if name == "step":

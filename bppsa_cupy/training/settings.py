@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from bppsa_cupy.arguments import as_flag, as_integer, as_list, as_path, is_one_of
+from bppsa_cupy.arguments import as_integer
 from bppsa_cupy.data.batching import check_augmentation
 from bppsa_cupy.errors import ArgumentError
 from bppsa_cupy.network import METHODS
@@ -15,7 +15,7 @@ from bppsa_cupy.network.sequential import Sequential
 from bppsa_cupy.training.losses import check_smoothing
 from bppsa_cupy.training.optimizers import check_max_norm
 from bppsa_cupy.training.schedules import RateSchedule
-from bppsa_cupy.training.sparsity import Sparsity, check_kind, to_recipe
+from bppsa_cupy.training.sparsity import Sparsity, to_recipe
 
 
 @dataclass(frozen=True)
@@ -86,16 +86,11 @@ class Settings:
         for name, least in (("epochs", 0), ("batch_size", 1), ("seed", 0), ("iterations", 0)):
             if name != "iterations" or self.iterations is not None:
                 as_integer("training", name, getattr(self, name), least, None, error=ArgumentError)
-        if not is_one_of(self.method, METHODS):
+        if self.method not in METHODS:
             raise ArgumentError(f"training got method={self.method!r}: pass one of {', '.join(METHODS)}")
         for name in ("checkpoint", "log"):
             if (path := getattr(self, name)) is not None:
-                object.__setattr__(self, name, as_path("training", name, path, error=ArgumentError))
-        as_flag("training", "progress", self.progress, error=ArgumentError)
-        if self.gradient_hook is not None and not callable(self.gradient_hook):
-            raise ArgumentError(
-                f"training got gradient_hook={self.gradient_hook!r}: pass a function of the network"
-            )
+                object.__setattr__(self, name, Path(path))
         if self.clip is not None:
             check_max_norm(self.clip)
         if self.lr_schedule is not None:
@@ -103,13 +98,6 @@ class Settings:
         if self.augment is not None:
             check_augmentation(self.augment)
         check_smoothing(self.label_smoothing)
-        check_kind(self.sparsity)
-        takes = "functions of (network, row), such as [early_stop]"
-        callbacks = tuple(as_list("training", "callbacks", self.callbacks, takes, error=ArgumentError))
-        for callback in callbacks:
-            if not callable(callback):
-                raise ArgumentError(f"training got {callback!r} among callbacks: pass {takes}")
-        object.__setattr__(self, "callbacks", callbacks)
 
     def last_step(self, per_epoch: int) -> int:
         """The total number of steps, with `per_epoch` steps per epoch."""
@@ -117,16 +105,10 @@ class Settings:
         return steps if self.iterations is None else min(steps, self.iterations)
 
     def schedule(self, per_epoch: int) -> RateSchedule | None:
-        """The learning-rate schedule over all steps.
-
-        Raises ArgumentError if there are too few steps, or a rate is beyond the range of floats.
-        """
+        """The learning-rate schedule over all steps. Raises ArgumentError if there are too few steps."""
         if self.lr_schedule is None:
             return None
-        steps = self.last_step(per_epoch)
-        schedule = RateSchedule.read(self.lr_schedule).over(steps)
-        schedule.factor(max(steps - 1, 0), per_epoch)
-        return schedule
+        return RateSchedule.read(self.lr_schedule).over(self.last_step(per_epoch))
 
     def recipe(self, per_epoch: int) -> dict[str, Any]:
         """Settings that the steps follow from, where they are not the default, as JSON values."""

@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from bppsa_cupy.arguments import as_integer, as_number, is_one_of
-from bppsa_cupy.errors import ArgumentError, PruneError
-from bppsa_cupy.network.prune import A_SHARE, SCOPES, prune, regrow
+from bppsa_cupy.arguments import as_integer, as_number
+from bppsa_cupy.errors import PruneError
+from bppsa_cupy.network.prune import A_SHARE, SCOPES, prune
 from bppsa_cupy.network.sequential import Sequential
 
 
@@ -64,7 +64,7 @@ class GradualPruning:
             as_integer("pruning", name, getattr(self, name), least, error=PruneError)
         if self.to < self.start:
             raise PruneError(f"pruning got to={self.to} and start={self.start}: pass a to of at least start")
-        if not is_one_of(self.scope, SCOPES):
+        if self.scope not in SCOPES:
             raise PruneError(f"pruning got scope={self.scope!r}: pass 'layer' or 'global'")
 
     def is_due(self, step: int) -> bool:
@@ -165,38 +165,12 @@ def kept_share(network: Sequential) -> float:
     return 1 - masked / max(weights, 1)
 
 
-class MaskChanges:
-    """Changes masks during a training; without a `sparsity` it changes nothing."""
-
-    def __init__(self, network: Sequential, sparsity: Sparsity | None) -> None:
-        self.network, self.sparsity = network, sparsity
-        self._given: dict[str, np.ndarray] = {}
-
-    def grows_at(self, step: int) -> bool:
-        """Whether a step computes dense gradients and moves masks instead of an update."""
-        return isinstance(self.sparsity, RigL) and self.sparsity.is_due(step)
-
-    def open(self) -> None:
-        """Let all weights take part, those of the masks by their 0."""
-        self.network.parameters.apply_masks()
-        self._given = self.network.masks
-        self.network.set_masks({})
-
-    def close(self, step: int | None) -> None:
-        """Move the masks by the gradients of a pass by all weights, or without a step set them back."""
-        of = self._given if step is not None else ()
-        gradients = {name: self.network.gradients[name].copy() for name in of}
-        self.network.set_masks(self._given)
-        if step is not None:
-            assert isinstance(self.sparsity, RigL)
-            regrow(self.network, gradients, self.sparsity.decayed(step))
-
-    def behind(self, step: int) -> bool:
-        """Prune after a step where that is due, and say whether it was."""
-        if not isinstance(self.sparsity, GradualPruning) or not self.sparsity.is_due(step):
-            return False
-        prune(self.network, self.sparsity.share(step), self.sparsity.scope)
-        return True
+def prune_when_due(network: Sequential, sparsity: Sparsity | None, step: int) -> bool:
+    """Prune after a step where gradual pruning is due, and say whether it was."""
+    if not isinstance(sparsity, GradualPruning) or not sparsity.is_due(step):
+        return False
+    prune(network, sparsity.share(step), sparsity.scope)
+    return True
 
 
 def sparsity_of(recipe: Mapping[str, Any]) -> Sparsity | None:
@@ -213,11 +187,3 @@ def sparsity_of(recipe: Mapping[str, Any]) -> Sparsity | None:
 def to_recipe(sparsity: Sparsity) -> dict[str, Any]:
     """As JSON holds it."""
     return {name: asdict(sparsity) for name, kind in KINDS.items() if isinstance(sparsity, kind)}
-
-
-def check_kind(sparsity: Any) -> None:
-    """Raise ArgumentError unless it is a GradualPruning, a RigL or None."""
-    if sparsity is not None and not isinstance(sparsity, GradualPruning | RigL):
-        raise ArgumentError(
-            f"training got sparsity={sparsity!r}: pass bp.GradualPruning(0.97, 1000), bp.RigL(1000) or None"
-        )

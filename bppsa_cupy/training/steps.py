@@ -12,13 +12,14 @@ import numpy as np
 
 from bppsa_cupy.data import Batch
 from bppsa_cupy.errors import NonFiniteError
+from bppsa_cupy.network.prune import regrow
 from bppsa_cupy.network.sequential import Sequential
 from bppsa_cupy.training.captured import CapturedStep, StepResult
 from bppsa_cupy.training.losses import cross_entropy
 from bppsa_cupy.training.optimizers import Optimizer
 from bppsa_cupy.training.schedules import RateSchedule
 from bppsa_cupy.training.settings import Settings
-from bppsa_cupy.training.sparsity import MaskChanges, kept_share
+from bppsa_cupy.training.sparsity import RigL, kept_share, prune_when_due
 
 Row = dict[str, Any]
 
@@ -123,20 +124,20 @@ class Serial:
             label_smoothing=settings.label_smoothing, gradient_hook=settings.gradient_hook,
         )  # fmt: skip
         pending: Callable[[], Row] | None = None
-        changes = MaskChanges(network, settings.sparsity)
+        sparsity = settings.sparsity
         if work.first == 1:
-            changes.behind(0)
+            prune_when_due(network, sparsity, 0)
         for step, batch in enumerate(work.batches, work.first):
-            if changes.grows_at(step):
+            if isinstance(sparsity, RigL) and sparsity.is_due(step):
                 if pending is not None:
                     yield pending()
                 pending = None
                 make.forget()
-                yield self._grow(changes, work, step, batch)
+                yield self._move_masks(sparsity, work, step, batch)
                 continue
             rate = work.set_rate(step)
             result = make(batch.inputs, batch.labels, batch.lengths, label_lengths=batch.label_lengths)
-            pruned = changes.behind(step)
+            pruned = prune_when_due(network, sparsity, step)
             if pruned:
                 make.forget()
             history.ran = history.ran or what_ran(network)
@@ -147,27 +148,28 @@ class Serial:
         if pending is not None:
             yield pending()
 
-    def _grow(self, changes: MaskChanges, work: Work, step: int, batch: Batch) -> Row:
+    def _move_masks(self, sparsity: RigL, work: Work, step: int, batch: Batch) -> Row:
         """A step that moves masks by the gradients with respect to all weights, and updates nothing; its
         row."""
-        network, settings = self.network, work.settings
-        changes.open()
-        moved = None
+        network, masks = self.network, self.network.masks
+        network.parameters.apply_masks()
+        network.set_masks({})  # all weights take part, masked ones by their 0
         try:
             scores = network.forward(batch.inputs, lengths=batch.lengths)
             loss, gradient = cross_entropy(
                 scores, batch.labels, lengths=batch.label_lengths, device=network.device,
-                label_smoothing=settings.label_smoothing,
+                label_smoothing=work.settings.label_smoothing,
             )  # fmt: skip
             network.backward(gradient, method="bp")
             value = float(network.device.to_host(loss))
             finite = all(network.device.xp.isfinite(g).all() for g in network.gradients.values())
-            if not math.isfinite(value) or not finite:
-                found = "a gradient is not finite" if math.isfinite(value) else f"the loss is {value}"
-                raise not_finite(f"{found} at", step)
-            moved = step
+            gradients = {name: network.gradients[name].copy() for name in masks}
         finally:
-            changes.close(moved)
+            network.set_masks(masks)
+        if not math.isfinite(value) or not finite:
+            found = "a gradient is not finite" if math.isfinite(value) else f"the loss is {value}"
+            raise not_finite(f"{found} at", step)
+        regrow(network, gradients, sparsity.decayed(step))
         row: Row = {"step": step, "epoch": work.epoch + 1, "loss": value}
         rate = work.set_rate(step)
         return {**row, **({} if rate is None else {"lr": rate}), "kept": kept_share(network)}

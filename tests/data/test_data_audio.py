@@ -1,14 +1,14 @@
 """Audio clips become feature sequences: the paper's sets, lengths, restarting, bad clips."""
 
+import wave
+
 import numpy as np
 import pytest
 from audio_cases import clips_of, tree, wav
 from refusals import assert_refused
 
 from bppsa_cupy.data import load
-from bppsa_cupy.data import mfcc as features
-from bppsa_cupy.data.audio import decode, make_audio
-from bppsa_cupy.data.mfcc import SETS, Mfcc
+from bppsa_cupy.data.audio import SETS, Mfcc, decode, extract, find_clips, make_audio, normalize
 from bppsa_cupy.errors import DataError
 
 pytest.importorskip("soundfile", reason="features take soundfile, of the extra audio")
@@ -28,10 +28,11 @@ SMALL = Mfcc(5, 64, 32, n_mels=10)
         pytest.param("L", (1034, 12), marks=pytest.mark.long),
     ],
 )
-def test_the_sets_of_the_paper(librosa, name, shape):
-    samples, rate = decode(wav(132300, rate=44100, channels=2), "x.wav")
+def test_the_sets_of_the_paper(librosa, tmp_path, name, shape):
+    (tmp_path / "x.wav").write_bytes(wav(132300, rate=44100, channels=2))
+    samples, rate = decode(tmp_path / "x.wav")
     mfcc = SETS[name]
-    found = features.normalize(features.extract(samples, rate, mfcc, "x.wav"))
+    found = normalize(extract(samples, rate, mfcc, "x.wav"))
     assert found.shape == shape and found.dtype == np.float32
     np.testing.assert_allclose(found.mean(axis=0, dtype=np.float64), 0, atol=1e-5)
     np.testing.assert_allclose(found.std(axis=0, dtype=np.float64), 1, rtol=1e-5)
@@ -45,11 +46,12 @@ def test_the_sets_of_the_paper(librosa, name, shape):
         np.testing.assert_allclose(found[:, channel * half : (channel + 1) * half], theirs, atol=1e-4)
 
 
-def test_mono_gives_half_the_coefficients_and_the_mean_of_channels():
-    samples, rate = decode(wav(channels=2), "x.wav")
-    one = features.extract(samples, rate, Mfcc(5, 64, 32, n_mels=10, mono=True), "x.wav")
+def test_mono_gives_half_the_coefficients_and_the_mean_of_channels(tmp_path):
+    (tmp_path / "x.wav").write_bytes(wav(channels=2))
+    samples, rate = decode(tmp_path / "x.wav")
+    one = extract(samples, rate, Mfcc(5, 64, 32, n_mels=10, mono=True), "x.wav")
     mean = samples.mean(axis=1, keepdims=True)
-    np.testing.assert_allclose(one, features.extract(mean, rate, SMALL, "x.wav"), rtol=1e-5, atol=1e-3)
+    np.testing.assert_allclose(one, extract(mean, rate, SMALL, "x.wav"), rtol=1e-5, atol=1e-3)
     assert one.shape == (1 + 400 // 32, 4)
 
 
@@ -69,27 +71,16 @@ def test_clips_of_one_length_have_no_lengths(tmp_path):
 def test_clips_of_several_lengths_are_padded(tmp_path):
     frames = [400, 100, 64, 333]
     tree(tmp_path / "clips", clips_of(frames))
-    make_audio(tmp_path / "clips", tmp_path / "f.h5", SMALL, test="3")
+    made = make_audio(tmp_path / "clips", tmp_path / "f.h5", SMALL, test_fraction=0.5)
     dataset = load(tmp_path / "f.h5")
-    lengths = [1 + n // 32 for n in frames]
-    # By name: a/0, a/2, b/1 for training, b/3 for the test.
-    assert dataset.train.lengths.tolist() == [lengths[k] for k in (0, 2, 1)]
-    assert dataset.test.lengths.tolist() == [lengths[3]]
-    assert dataset.input_shape == (13, 4) and dataset.train.labels.tolist() == [0, 0, 1]
-    for inputs, length in zip(dataset.train.inputs, dataset.train.lengths, strict=True):
-        np.testing.assert_allclose(inputs[:length].mean(axis=0), 0, atol=1e-5)
-        assert not inputs[length:].any()
-
-
-def test_constants_are_those_of_the_training_frames(tmp_path):
-    tree(tmp_path / "clips", clips_of([400, 100, 64, 333]))
-    made = make_audio(tmp_path / "clips", tmp_path / "f.h5", SMALL, test="3", normalization="train")
-    dataset = load(tmp_path / "f.h5")
-    split = dataset.train
-    frames = np.concatenate([x[:n] for x, n in zip(split.inputs, split.lengths, strict=True)])
-    np.testing.assert_allclose(dataset.normalization.mean, frames.mean(axis=0, dtype=np.float64), rtol=1e-9)
-    np.testing.assert_allclose(dataset.normalization.std, frames.std(axis=0, dtype=np.float64), rtol=1e-9)
-    assert made.constants == dataset.normalization and frames.std() > 1
+    assert dataset.input_shape == (13, 4) and made.train.labels.tolist() == [0, 1]
+    found = []
+    for split in (dataset.train, dataset.test):
+        found += split.lengths.tolist()
+        for inputs, length in zip(split.inputs, split.lengths, strict=True):
+            np.testing.assert_allclose(inputs[:length].mean(axis=0), 0, atol=1e-5)
+            assert not inputs[length:].any()
+    assert sorted(found) == sorted(1 + n // 32 for n in frames)
 
 
 @pytest.mark.parametrize("other, named, options", [
@@ -104,11 +95,50 @@ def test_clips_are_resampled_and_mixed_on_request_alone(tmp_path, other, named, 
 
 
 @pytest.mark.parametrize(
-    "content, named", [(b"", "empty"), (wav(100)[:-2], "truncated"), (wav(63), "63 frames")]
+    "content, named", [(b"", "decoded"), (wav(0), "no samples"), (b"ID3", "decoded"), (wav(63), "63 frames")]
 )
 def test_a_bad_clip_is_named(tmp_path, content, named):
     tree(tmp_path / "clips", {**clips_of([400] * 4), "z/bad.wav": content})
     arguments = tmp_path / "clips", tmp_path / "f.h5", SMALL
-    call = lambda: make_audio(*arguments, workers=1, test_fraction=0)  # noqa: E731
+    call = lambda: make_audio(*arguments, test_fraction=0)  # noqa: E731
     assert_refused(call, DataError, "bad.wav", named)
     assert not (tmp_path / "f.h5").exists()
+
+
+# ---- names and classes ----
+
+
+def test_samples_are_as_they_were_written(tmp_path):
+    (tmp_path / "x.wav").write_bytes(wav(50, channels=2, rate=44100))
+    samples, rate = decode(tmp_path / "x.wav")
+    assert samples.shape == (50, 2) and samples.dtype == np.float32 and rate == 44100
+    with wave.open(str(tmp_path / "x.wav")) as file:
+        expected = np.frombuffer(file.readframes(50), "<i2").reshape(50, 2) / 32768
+    np.testing.assert_array_equal(samples, expected)
+
+
+def labels_of(folder, **options):
+    return [
+        (path.relative_to(folder).as_posix(), label) for path, label in find_clips(folder, **options).items()
+    ]
+
+
+def test_classes_are_those_of_folders_or_names(tmp_path):
+    folder = tree(tmp_path, dict.fromkeys(("b/1.wav", "a/2.WAV", "a/1.wav", "a/.hidden.wav", "README.txt")))
+    assert labels_of(folder) == [("a/1.wav", "a"), ("a/2.WAV", "a"), ("b/1.wav", "b")]
+    folder = tree(tmp_path / "names", dict.fromkeys(("x-yes-1.wav", "sub/y-no-2.wav")))
+    found = labels_of(folder, pattern=r".-(?P<label>\w+)-\d")
+    assert found == [("sub/y-no-2.wav", "no"), ("x-yes-1.wav", "yes")]
+
+
+BOTH = ("a/1.wav", "b/1.wav")
+
+
+@pytest.mark.parametrize("names, options, named", [
+    ((), {}, "0 WAV files"), (("a/1.wav",), {}, "'a'"), (("a/1.wav", "2.wav"), {}, "2.wav"),
+    (BOTH, {"pattern": "(?P<label>"}, "regular expression"), (BOTH, {"pattern": "x"}, "'label'"),
+    (BOTH, {"pattern": "(?P<label>2)"}, "a/1.wav"),
+])  # fmt: skip
+def test_names_that_do_not_fit_are_refused(tmp_path, names, options, named):
+    folder = tree(tmp_path, dict.fromkeys(names))
+    assert_refused(lambda: find_clips(folder, **options), DataError, named)

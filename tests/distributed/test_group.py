@@ -34,12 +34,11 @@ def test_cases(transport: list[str], size: int) -> None:
     "fault, code, words",
     some_rows(
         ("raise", 1, r"error: rank 1: digits.npz: no such file\n"),
-        ("plain bug", 1, r"(?s)Traceback .*KeyError: 'width'\n"),
+        ("bug", 1, r"(?s)Traceback .*\nerror: rank 1: KeyError: 'width'\n"),
         ("exit", 7, ""),
         long=[
             ("all", 1, r"error: rank 0: digits.npz: no such file\n"),
             ("before", 1, r"error: rank 1: digits.npz: no such file\n"),
-            ("bug", 1, r"(?s)Traceback .*\nerror: rank 1: KeyError: 'width'\n"),
             ("interrupt", 130, r"error: rank 1: interrupted.*\n"),
         ],
     ),

@@ -10,7 +10,7 @@ from refusals import assert_refused
 
 import bppsa_cupy as bp
 import bppsa_cupy.torch as bt
-from bppsa_cupy.data import Split, batches, load
+from bppsa_cupy.data import load
 from bppsa_cupy.functional import forward, vjp
 from bppsa_cupy.models import build_model
 from bppsa_cupy.scan.primitive import plan_scan
@@ -20,7 +20,6 @@ NET = bp.Sequential([bp.Linear(3, 2)], (3,), device="host")
 OUTPUT = np.ones((3, 2), "float32")
 SCAN = OUTPUT, [(bp.Pattern.diagonal(3), np.ones(3))]
 PARAMETERS = {"weight": np.ones((2, 3), "float32"), "bias": np.ones(2, "float32")}
-SPLIT = Split(np.ones((4, 3), "float32"), np.zeros(4, int), None)
 X, STATE = np.zeros((2, 5, 3), "float32"), np.zeros((1, 2, 4), "float32")
 DIAGONAL, EYE = bp.Pattern.diagonal(2), scipy.sparse.eye_array
 K = sympy.Symbol("k")
@@ -80,15 +79,9 @@ REFUSED = {
         (lambda: bp.scan(OUTPUT, 3), "int", "list"),
         (lambda: bp.Residual(3), "int", "list of layers"),
         (lambda: bp.Residual([], "x"), "str"),
-        (lambda: NET.set_masks(3), "int"),
         (lambda: bp.exact_max_pool2d(3, OUTPUT), "int"),
         (lambda: bp.scan(*SCAN, injections=0), "int", "list"),
-        (lambda: bp.cross_entropy(OUTPUT, [0, 1, 1], device="host"), "str"),
-        (lambda: bp.mse_loss(OUTPUT, OUTPUT, device=TWO), "ndarray"),
         (lambda: bp.Sequential(np.array(3), (3,)), "ndarray", "list"),
-        (lambda: NET.load_state_dict({}, by_order=TWO), "by_order=array"),
-        (lambda: bp.JacobianRecords(3), "int"),
-        (lambda: records().where(path=TWO), "ndarray", "text"),
         (lambda: forward(NET.layers[0], 3, OUTPUT), "int"),
         (lambda: forward(NET.layers[0], PARAMETERS, OUTPUT.T, buffers="x"), "str"),
         (lambda: vjp(saved(), OUTPUT[:2], input_gradient=TWO), "input_gradient=array"),
@@ -114,8 +107,8 @@ REFUSED = {
         (lambda: bp.MinGRU(3, 4, forward_method="newton"), "forward_method='newton'"),
         (lambda: bp.LRU(3, 4, r_min=0.9, r_max=0.5), "r_min=0.9", "r_max=0.5"),
         (lambda: bp.LRU(3, 4, 2, bidirectional=True), "num_layers=2", "bidirectional=True"),
-        (lambda: sequences().forward(X, states={1: X}), "layer 1", "Linear"),
-        (lambda: sequences().forward(X, states={"0": X}), "'0'", "integer"),
+        (lambda: sequences().forward(X, states={1: X}), "layer 1", "[0]"),
+        (lambda: sequences().forward(X, states={"0": X}), "'0'", "[0]"),
         (lambda: sequences(bp.Linear(3, 4)).forward(X, states=STATE), "recurrent"),
         (lambda: sequences().forward(X, [5, 5], resets=X[..., 0] > 0), "lengths", "resets"),
         (lambda: sequences(bp.Linear(3, 4)).forward(X, resets=X[..., 0] > 0), "resets", "recurrent"),
@@ -129,13 +122,11 @@ REFUSED = {
         (lambda: bp.scan(TWO, [EYE(2)], input_gradient="no"), "input_gradient='no'"),
         (lambda: bp.CellLayer("gru", 3, 5), "str"),
         (lambda: bp.LinearCellLayer(bp.Cell.built_in("gru"), 3, 4), "linear"),
-        (lambda: bp.clip_grad_norm({}, 1.0), "dict", "net.gradients"),
         (lambda: build_model("lenet5", 28), "input_shape", "int"),
     ],
     bp.ShapeError: [
         # ---- objects of another class ----
         (lambda: NET.load_state_dict({"0.weight": dict, "0.bias": 3}), "object"),
-        (lambda: bp.JacobianRecord(0, "", SCAN[1][0][0], SCAN[0], path=[1]), "list"),
         (lambda: records().where(steps=np.array(2.5)), "steps=array(2.5)", "integer"),
         (lambda: bp.lyapunov_exponents(records(), lengths=[[1], [1, 2]]), "lengths"),
         # ---- digits that would be lost ----
@@ -312,10 +303,6 @@ REFUSED = {
         (lambda: bp.Cell.built_in(["gru"]), "gru"),
     ],
     bp.BppsaError: [
-        (lambda: bp.Placement(3, ()), "int"),
-        (lambda: bp.balanced_ppv(3, 1), "int"),
-        (lambda: bp.Pipeline(3, ()), "int"),
-        (lambda: bp.Pipeline(NET, (), group=3), "int", "Group"),
         (lambda: build_model(10**30), "int", "name of a model"),
         (lambda: build_model("lenet5", classes="x"), "classes='x'"),
         (lambda: build_model("x" * 5000 + ".py:f"), "file=", "too long"),
@@ -326,32 +313,17 @@ REFUSED = {
         (lambda: bp.scan(*SCAN, levels=TWO), "levels"),
         (lambda: NET.plan(schedules=TWO), "schedules", "linear"),
         (lambda: NET.plan(schedules=np.array(2.5)), "ndarray", "list"),
-        (lambda: NET.plan(progress=TWO), "progress=array"),
         (lambda: plan_scan(SCAN[1], schedules=np.array(2)), "list"),
         (lambda: plan_scan(TWO), "ndarray", "make_chain"),
         (lambda: bp.scan(TWO, [EYE(2)], method="bp"), "linear"),
     ],
     bp.DataError: [
         (lambda: load("digits", seed=-1), "seed=-1"),
-        (lambda: load("x" * 5000), "source=", "too long"),
-        (lambda: load(b"digits"), "b'digits'", "path"),
-        (lambda: batches(OUTPUT, 2), "ndarray", "Split"),
-        (lambda: batches(SPLIT, 2, augment=TWO), "array"),
+        (lambda: load("x" * 5000), "too long"),
     ],
     bp.DeviceError: [
         (lambda: bp.Sequential([], (3,), device=TWO), "array"),
         (lambda: forward(NET.layers[0], PARAMETERS, OUTPUT.T, device=TWO), "array"),
-    ],
-    bp.PruneError: [
-        (lambda: bp.prune(3, 0.5), "int", "Sequential"),
-        (lambda: bp.prune(NET, 0.5, TWO), "scope=array"),
-    ],
-    bp.DistributedError: [
-        (lambda: bp.distribute(3, None), "int"),
-        (lambda: bp.distribute(NET, 4), "int", "bp.Group"),
-    ],
-    bp.PassError: [
-        (lambda: NET.backward(OUTPUT, of=TWO), "ndarray"),
     ],
     bp.CheckpointError: [
         (lambda: NET.load_state_dict({"a": 1.5}, by_order=True), "1 arrays", "2"),

@@ -124,7 +124,7 @@ def test_a_run_of_one_element_needs_no_plan(method):
     layers = [bp.Linear(2, 3), bp.GRU(3, 4), bp.Linear(4, 5), bp.RNN(5, 3), bp.Flatten(), bp.Linear(18, 2)]
     net = bp.Sequential(layers, (6, 2), dtype="float64", device="host")
     x, labels = np.random.default_rng(1).standard_normal((3, 6, 2)), [0, 1, 1]
-    assert not net.needs_plan
+    assert not net.architecture.needs_plan
     expected = gradients(net, x, labels, "bp")
     for name, array in gradients(net, x, labels, method).items():
         np.testing.assert_allclose(array, expected[name], rtol=1e-10, atol=1e-14)

@@ -83,7 +83,7 @@ def test_masked_weights_cannot_be_set(rng):
 def test_copies_learn_on_their_own(duplicate, rng):
     net = small().eval()
     twin = duplicate(net)
-    assert not twin.training and twin.fingerprint == net.fingerprint
+    assert not twin.training and twin.describe() == net.describe()
     x = rng.standard_normal((2, 1, 4, 4))
     assert np.array_equal(twin.forward(x), net.forward(x))
     before = net.state_dict()
@@ -113,3 +113,19 @@ def test_the_jacobians_records_hold_the_gradient_by_finite_differences(rng):
             np.testing.assert_allclose(product[element], difference, atol=1e-5)
     net.backward(np.ones_like(net.forward(x)), method="bp")
     assert net.transposed_jacobians()[-1].gradient_norm == pytest.approx(np.sqrt(6))
+
+
+def test_a_slice_is_a_view_of_the_layers():
+    layers = [bp.Conv2d(1, 2, 3), bp.BatchNorm2d(2), bp.Flatten(), bp.Linear(8, 3)]
+    net = bp.Sequential(layers, (1, 4, 4), dtype="float64", device="host")
+    first, last = net[:2], net[3:]
+    x = np.random.default_rng(0).standard_normal((5, 1, 4, 4))
+    middle = first.forward(x)
+    np.testing.assert_array_equal(last.forward(middle.reshape(5, 8)), net.forward(x))
+    assert net.buffers["1.num_batches_tracked"] == 2
+    last.backward(np.ones((5, 3)))
+    assert net.gradients["3.bias"].tolist() == [5, 5, 5]
+    last.parameters["0.bias"] = 7.0
+    assert net.parameters["3.bias"].tolist() == [7, 7, 7]
+    with pytest.raises(bp.ArgumentError, match="step 2"):
+        net[::2]

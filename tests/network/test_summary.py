@@ -1,5 +1,7 @@
 """net.summary() counts what the network and its Jacobians hold."""
 
+import re
+
 import numpy as np
 import pytest
 
@@ -18,25 +20,15 @@ NETWORKS = {
 
 
 @pytest.mark.parametrize("name", NETWORKS)
-def test_rows_are_those_of_parameters_and_records(name):
+def test_totals_are_those_of_parameters_and_records(name):
     net = NETWORKS[name]().eval()
-    summary = net.summary()
-    assert summary.parameters == sum(array.size for array in net.parameters.values())
-    x = np.zeros((1, *net.input_shape), net.dtype)
-    net(x)
-    records = net.transposed_jacobians()
-    assert summary.nnz == sum(record.pattern.nnz for record in records)
-    patterns = {id(record.pattern): record.pattern for record in records}.values()
-    rows = [row for row in summary.rows if row.nnz]
-    values = sum(row.jacobians * row.nnz for row in rows) * net.dtype.itemsize
-    indices = sum(row.jacobian_bytes for row in rows) - values
-    assert indices >= sum(p.indices.nbytes + p.indptr.nbytes for p in patterns)
-    assert summary.jacobian_bytes == values + indices
-    shapes = [row.output_shape for row in summary.rows if "." not in row.name]
-    assert shapes == list(net.shapes[1:])
+    net(np.zeros((1, *net.input_shape), net.dtype))
+    entries = sum(record.pattern.nnz for record in net.transposed_jacobians())
+    *_, learned, jacobians = net.summary().splitlines()
+    assert int(re.sub(",", "", learned).split()[0]) == sum(a.size for a in net.parameters.values())
+    assert int(re.sub(",", "", jacobians).split()[4]) == entries
 
 
 def test_open_steps_leave_their_jacobians_open():
-    summary = bp.Sequential([bp.RNN(3, 4)], (None, 3), device="host").summary()
-    assert (summary.nnz, summary.jacobian_bytes, summary.rows[0].nnz) == (None, None, 16)
-    assert "T × 16" in str(summary) and "float32, input T × 3" in str(summary)
+    text = bp.Sequential([bp.RNN(3, 4)], (None, 3), device="host").summary()
+    assert "T × 16" in text and "float32, input T × 3" in text and "leaves open" in text

@@ -13,7 +13,7 @@ from bppsa_cupy.csr import Pattern
 from bppsa_cupy.errors import PlanError, ShapeError
 from bppsa_cupy.jacobians.diagonal import ActivationJacobian
 from bppsa_cupy.plan import Chain, ChainPlan, Element, differences, fingerprint
-from bppsa_cupy.plan.schedule import hybrid, linear
+from bppsa_cupy.plan.schedule import linear
 
 
 @settings(max_examples=30)
@@ -188,13 +188,11 @@ REFUSED = [
     (lambda: made(batch_size=2**62, memory_limit=2**70), PlanError, f"{2**62}", "at most"),
     (lambda: made(workers=1.5), PlanError, "workers=1.5", "integer"),
     (lambda: made(memory_limit="1GiB"), PlanError, "'1GiB'", "integer"),
-    (lambda: made(partition=(0, 3)), PlanError, "(0, 3)", "bp.Partition"),
     (lambda: LINEAR.bytes("linear", 2.5), PlanError, "2.5", "integer"),
     (lambda: LINEAR.critical_paths(1.5), PlanError, "1.5", "integer"),
     (lambda: LINEAR.schedule(0, "blelloch"), PlanError, "'blelloch'", "--schedules linear,blelloch"),
     (lambda: LINEAR.placement(0, "linear"), PlanError, "one", "--ranks P"),
     (lambda: LINEAR.chains[0].pattern(2, 5), PlanError, "[2, 5)", "linear"),
-    (lambda: ChainPlan(small_network(), {"hybrid": hybrid(6, 1)}, {}), PlanError, "M(3, 4)", "M(2, 3)"),
     (lambda: ChainPlan(small_network(), {"linear": linear(5)}, {}), PlanError, "5 matrices", "6"),
     (lambda: Chain((DENSE, DENSE)), ShapeError, "3 rows", "2 columns"),
 ]  # fmt: skip

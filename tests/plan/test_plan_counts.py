@@ -128,7 +128,7 @@ def test_a_vjp_counts_as_it_runs(tmp_path):
     convolutions = [bp.Conv2d(2, 4, 3, padding=1), bp.Conv2d(4, 8, 3, padding=1, mask=mask)]
     layers = [*convolutions, bp.ReLU(), bp.Flatten(), bp.Linear(8 * 6 * 6, 5)]
     net = bp.Sequential(layers, input_shape=(2, 6, 6), device="host")
-    (chain,) = net.chains()
+    (chain,) = net.architecture.chains()
     # The Jacobian of the masked layer has 5 x 5 entries; its VJP goes by the list of its one weight.
     assert [e.pattern.nnz for e in chain.elements[:3]] == [288 * 5, 288, 25]
     assert [e.vjp_terms for e in chain.elements[:3]] == [288 * 5, 288, 36 * 3]

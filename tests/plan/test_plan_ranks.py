@@ -1,14 +1,10 @@
 """Plans over ranks: where they put the steps, and their files."""
 
-import json
-
-import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from partition_cases import partitions
-from plan_cases import assert_equal_plans, edited, plan_of, random_chain
-from refusals import assert_refused
+from plan_cases import assert_equal_plans, plan_of, random_chain
 
 from bppsa_cupy.csr import Pattern
 from bppsa_cupy.errors import PlanError
@@ -80,47 +76,6 @@ def test_the_memory_limit_is_of_the_fullest_rank():
 
 
 # ---- damage ----
-
-
-@pytest.fixture(scope="module")
-def saved(tmp_path_factory):
-    path = tmp_path_factory.mktemp("plan") / "p.h5"
-    over_ranks([chain_of_layers(1, 5), chain_of_layers(2, 5)], Partition((0, 2, 5))).save(path)
-    return path
-
-
-def bounds(*given):
-    return lambda file: file.attrs.__setitem__("partition", json.dumps(given))
-
-
-def attribute(name, value):
-    return lambda file: file.attrs.__setitem__(name, value)
-
-
-def items(values):
-    def change(file):
-        del file["chains/0/items"]
-        file["chains/0/items"] = np.array(values, np.int32)
-
-    return change
-
-
-BROKEN = [
-    (attribute("partition", "{}"), "partition", "JSON"),
-    (bounds(0, 2.5, 5), "float64", "integers"),
-    (bounds(0, 2, 4), "5 over 2", "4"),
-    (bounds(0, 3, 5), "rank", "owner"),
-    (attribute("workers", 3), "5 over 3", "2"),
-    (items([4, 3, 2, 1, 5]), "layer", "5 layers"),
-    (items([4, 3]), "shorter", "cannot be read"),
-    (items([0, 4, 0, 4, 0]), "[0, 1, 0, 1, 0]", "contiguous"),
-]
-
-
-@pytest.mark.parametrize("change, given, fix", BROKEN)
-def test_a_damaged_partition_is_refused(saved, tmp_path, change, given, fix):
-    path = edited(saved, tmp_path / "broken.h5", change)
-    assert_refused(lambda: Plan.load(path), PlanError, given, fix, "broken.h5")
 
 
 # ---- critical paths ----

@@ -63,12 +63,6 @@ def attribute(name, value, place="/"):
     return lambda file: file[place].attrs.__setitem__(name, value)
 
 
-def first_product(file):
-    return next(
-        g for folder in ("products", "one_sample") for g in file[folder].values() if "a_position" in g
-    )
-
-
 BROKEN = [
     (attribute("format", "x"), "'x'", "'bppsa-product'"),
     (attribute("format_version", 1), "version 1", "plan it again"),
@@ -82,9 +76,7 @@ BROKEN = [
     (attribute("pattern", "ab", "factors/2"), "/factors/2", "ab"),
     (attribute("values_shape", "[3, 5]", "factors/2"), "/factors/2", "(3, 5)"),
     (lambda file: file["factors/2/order"].__setitem__(0, 0), "/factors/2", "permutation"),
-    (lambda file: file.move("factors/2", "factors/3"), "/factors", "holds"),
     (lambda file: file["products"].pop(next(iter(file["products"]))), "product", "missing"),
-    (lambda file: first_product(file)["a_position"].__setitem__(0, 10**6), "a_position", "outside"),
 ]
 
 

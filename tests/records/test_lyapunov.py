@@ -38,7 +38,7 @@ def linear(weight, steps, batch=2):
 
 @pytest.mark.parametrize("seed", [1, 2, 3])
 def test_of_a_linear_network_they_are_the_logarithms_of_the_eigenvalues_moduli(seed):
-    """Complex pairs among them: the smooth average is exact where plain ones turn round and round."""
+    """Complex pairs among them."""
     weight = 0.05 * wide(np.random.default_rng(seed), 5, 1.0) + np.diag([0.9, 0.75, 0.6, 0.45, 0.3])
     weight[:2, :2] += [[0.0, -0.2], [0.2, 0.0]]
     values = np.linalg.eigvals(weight)
@@ -46,8 +46,6 @@ def test_of_a_linear_network_they_are_the_logarithms_of_the_eigenvalues_moduli(s
     records = linear(weight, 2000)
     np.testing.assert_array_equal(records.dense()[700, 1], weight.T)
     expected = np.sort(np.log(np.abs(values)))[::-1]
-    found = exponents(records, average="smooth")
-    np.testing.assert_allclose(found, [expected, expected], rtol=0, atol=1e-6)
     np.testing.assert_allclose(exponents(records), [expected, expected], rtol=0, atol=2e-3)
 
 
@@ -65,17 +63,16 @@ def test_of_a_network_they_are_qr_by_hand(layer, direction):
         np.testing.assert_allclose(found[sample], expected, rtol=1e-9, atol=1e-11)
 
 
-@pytest.mark.parametrize("average", ["mean", "smooth"])
 @pytest.mark.parametrize("direction", ["forward", "backward"])
-def test_padding_counts_for_nothing(direction, average):
+def test_padding_counts_for_nothing(direction):
     """A sample that ends early has the exponents of its own steps alone."""
     layer = bp.GRU(3, 4, bidirectional=True)
     _, records = network_records(layer, 12, 3, lengths=[5, 12, 1])
     chain = records.where(direction=direction)
     np.testing.assert_array_equal(chain.lengths(), [5, 12, 1])
-    found = exponents(chain, average=average)
+    found = exponents(chain)
     for sample, length in enumerate([5, 12, 1]):
-        alone = exponents(chain.sample(sample).where(steps=range(length)), average=average)
+        alone = exponents(chain.sample(sample).where(steps=range(length)))
         np.testing.assert_allclose(found[sample], alone[0], rtol=1e-12)
     all_steps = exponents(chain, lengths=[12, 12, 12])
     np.testing.assert_allclose(12 * all_steps[0], 5 * exponents(chain)[0], rtol=1e-12)
@@ -124,7 +121,7 @@ def test_some_of_them():
 
 @pytest.mark.parametrize("options, given, fix", [
     ({"count": 4}, "count=4", "3 elements"), ({"burn_in": 5}, "burn_in=5", "5 steps"),
-    ({"average": "median"}, "'median'", "'mean' or 'smooth'"), ({"lengths": [5, 6]}, "6", "5 steps"),
+    ({"lengths": [5, 6]}, "6", "5 steps"),
     ({"lengths": [5]}, "(1,)", "2"), ({"lengths": [5.0, 5.0]}, "float64", "lengths"),
 ])  # fmt: skip
 def test_refused_arguments(options, given, fix):

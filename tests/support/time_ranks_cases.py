@@ -37,12 +37,6 @@ def states_of(network):
     ]
 
 
-def pairs_of_states(net, whole, x):
-    """Those of both, on a rank that holds steps."""
-    holds = net.ranges(x.shape[1]) is not None
-    return list(zip(states_of(net), states_of(whole), strict=True)) if holds else []
-
-
 def check(group, make, x, methods, chunk, exact, initial=None, final_gradient=None, **options):
     """Outputs, states and gradients by every method.
 
@@ -62,7 +56,7 @@ def check(group, make, x, methods, chunk, exact, initial=None, final_gradient=No
         theirs = whole.backward(gradient, method, True, state_gradients=final_gradient)
         ours = net.backward(gradient, method, True, state_gradients=final_gradient)
         serial = exact and method in ("bp", "linear")
-        for one, other in [(ours, theirs), *pairs_of_states(net, whole, x)]:
+        for one, other in [(ours, theirs), *zip(states_of(net), states_of(whole), strict=True)]:
             if serial:
                 np.testing.assert_array_equal(one, other)
             else:
@@ -158,17 +152,20 @@ def case_lengths_and_states(group: Group) -> None:
         check(group, make, x, ("bp", "blelloch"), 3, True, state, final, lengths=lengths)
 
 
-def case_more_ranks_than_chunks(group: Group) -> None:
-    for steps in (1, 2, 5):
+def case_few_steps(group: Group) -> None:
+    """Every rank has a chunk, whatever length was asked for; fewer steps than ranks are refused."""
+
+    def make():
+        return network([bp.RNN(3, 4), bp.Linear(4, 2)], 3)
+
+    for steps in (group.size, group.size + 2):
         x = np.random.default_rng(steps).standard_normal((2, steps, 3))
-
-        def make():
-            return bp.Sequential(
-                [bp.RNN(3, 4), bp.Linear(4, 2)], (None, 3), seed=1, dtype="float64", device="host"
-            )
-
         for chunk in (None, 4):
             check(group, make, x, ("bp", "blelloch"), chunk, False)
+    if group.size > 1:
+        net = bp.distribute(make(), group, over="time")
+        with raises(DistributedError, f"1 steps cannot be split over {group.size} ranks"):
+            net.forward(np.zeros((2, 1, 3)))
 
 
 def case_maps_to_the_bit(group: Group) -> None:
@@ -191,9 +188,9 @@ def case_maps_to_the_bit(group: Group) -> None:
             net.forward(x)
             ours = net.backward(gradient, "blelloch", True)
             np.testing.assert_array_equal(ours, theirs)
-            for one, other in pairs_of_states(net, whole, x):
+            for one, other in zip(states_of(net), states_of(whole), strict=True):
                 np.testing.assert_array_equal(one, other)
-            if group.size > 1 and net.ranges(40) is not None:
+            if group.size > 1:
                 assert f"chunks of {chunk} on" in net.last_backward.backward_ways[0]
 
 

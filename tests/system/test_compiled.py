@@ -246,7 +246,7 @@ def run_program(folder, what, *numbers):
 
 
 def test_processes_share_forms_and_keep_them_apart(tmp_path):
-    assert run_program(tmp_path, "die", 1)[0] == 9  # leaves a temporary file, and its lock
+    assert run_program(tmp_path, "die", 1)[0] == 9  # leaves a temporary file
     assert run_program(tmp_path, "go", 1) == (0, [[2.0], [2.0], 0])
     assert plus(2.0, tmp_path)(1.0) == 3.0
     # Two processes' machine code of equal names, in a third.

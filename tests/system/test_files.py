@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from bppsa_cupy.errors import BppsaError, PlanError
-from bppsa_cupy.system import files, hdf5, interrupts
+from bppsa_cupy.system import files, hdf5
 from bppsa_cupy.system.files import write_text
 
 # ---- HDF5 ----
@@ -139,7 +139,7 @@ def test_flipped_bits_and_truncation_are_found(tmp_path, make):
 
 
 def test_edited_files_of_every_format_are_refused_or_read():
-    """A plan or product that is read must compute the right values. `make stress` draws new cases."""
+    """`make stress` draws new cases."""
     program = Path(__file__).parents[1] / "stress" / "files.py"
     command = [sys.executable, str(program), "300", "--cases", "400", "--seed", "0"]
     done = subprocess.run(command, capture_output=True, encoding="utf-8", timeout=600)
@@ -200,7 +200,7 @@ def test_a_signal_after_the_last_array_leaves_no_file(tmp_path):
     assert names(tmp_path) == []
 
 
-STEPS_OF = {module.__file__ for module in (contextlib, files, interrupts)}
+STEPS_OF = {module.__file__ for module in (contextlib, files)}
 
 
 def write_with_a_signal(path, moment):
@@ -219,7 +219,7 @@ def write_with_a_signal(path, moment):
         return trace
 
     before = sys.gettrace()
-    with contextlib.suppress(KeyboardInterrupt), interrupts.one_interrupt():
+    with contextlib.suppress(KeyboardInterrupt):
         sys.settrace(trace)
         try:
             write_text(path, "whole")

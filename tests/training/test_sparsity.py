@@ -55,7 +55,7 @@ def test_a_stop_inside_gives_the_bits_of_one_run(dataset, tmp_path, kind, optimi
         assert ours.keys() == theirs.keys() and all((ours[key] == theirs[key]).all() for key in ours)
     for key, array in one.optimizer["arrays"].items():
         assert (array == other.optimizer["arrays"][key]).all()
-    assert net.fingerprint == last.fingerprint
+    assert net.describe() == last.describe()
 
 
 @pytest.mark.parametrize("fraction", [0.5, 0.95])

@@ -36,7 +36,7 @@ def sizes() -> list[Row]:
     """Guaranteed sparsity beside the paper's expression, and the entries, of each layer."""
     network, rows = build_model("vgg11", device="host"), []
     for index, paper in TABLE1.items():
-        pattern, case = network.jacobians[index].pattern, case_name(network, index)
+        pattern, case = network.architecture.jacobians[index].pattern, case_name(network, index)
         rows += [
             Row(case, "guaranteed sparsity", pattern.sparsity, expression(network, index),
                 "the paper's expression", "fraction", paper=paper.sparsity),
@@ -78,7 +78,7 @@ def forward_pass(index: int, device: str) -> Sequential:
 def fill_step(index: int, device: str, columns: int) -> Step:
     """Values of the last layer's Jacobian into an array that is there, by the operator's `fill`."""
     network = forward_pass(index, device)
-    where, jacobian = network.device, network.jacobians[-1]
+    where, jacobian = network.device, network.architecture.jacobians[-1]
     assert network.last_pass is not None
     state, pattern = network.last_pass.layers[-1], jacobian.pattern
     values = where.empty((pattern.nnz,) if jacobian.shared else (pattern.nnz, 1), network.dtype)

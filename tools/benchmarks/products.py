@@ -268,7 +268,7 @@ class UpSweep:
     """The live products of the first levels of a network's up-sweep, by pattern, in order of their levels."""
 
     def __init__(self, network: Sequential, levels: int) -> None:
-        chains = network.chains()
+        chains = network.architecture.chains()
         if len(chains) != 1:
             raise BenchmarkError(
                 f"the network has {len(chains)} chains: the benchmark takes a network of one"
@@ -372,6 +372,6 @@ def _filled(network: Sequential, sweep: UpSweep, batch: int) -> dict[tuple[int, 
             index = int(element.name.split()[0])
             state = network.last_pass.layers[index]
             values = network.device.empty(sweep.shape_of_values((k, k + 1), batch), network.dtype)
-            network.jacobians[index].fill(network.device, state.parameters, state.saved, values)
+            network.architecture.jacobians[index].fill(network.device, state.parameters, state.saved, values)
             matrices[k, k + 1] = Matrix(element.pattern, values)
     return matrices

@@ -57,7 +57,7 @@ def work(network: Sequential) -> Iterator[str]:
 
 def _scans(network: Sequential) -> tuple[str, ...]:
     """The schedules that the network can run in its mode, by a plan of little memory, which it uses then."""
-    if not network.needs_plan:
+    if not network.architecture.needs_plan:
         return ()
     plan = network.plan(1, batch_size=1, schedules=("linear", "hybrid"))
     network.use(plan)

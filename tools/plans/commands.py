@@ -32,18 +32,17 @@ def run_build(arguments: argparse.Namespace) -> None:
     check_writable(arguments.output, error=PlanError)
     network = make_network(arguments)
     print(f"device {network.device.name}, {network.dtype}", flush=True)
-    left_out: list[str] = []
     options = cli.taken(arguments, "levels", "workers", "batch_size", "schedules", "memory_limit")
     partition = make_partition(
         network, arguments.rank_count, arguments.partition, arguments.balance, arguments.batch_size
     )
-    plan = network.plan(**options, partition=partition, progress=True, tell=left_out.append)
+    plan = network.plan(**options, partition=partition, progress=True)
     plan.save(arguments.output)
     size = arguments.output.stat().st_size
     over = "" if partition is None else f", {partition.ranks} ranks by {','.join(map(str, partition.bounds))}"
     print(f"{arguments.output}: {', '.join(plan.schedules) or 'no schedule'}{over}, {in_bytes(size)}")
-    for line in left_out:
-        print(f"left out: {line}")
+    for name, needed in plan.left_out.items():
+        print(f"left out: schedule {name}, which takes {needed} bytes: use --memory-limit or fewer --levels")
 
 
 def run_show(arguments: argparse.Namespace) -> None:
@@ -160,7 +159,7 @@ def _equal_elements(network: Sequential, ranks: int) -> Partition:
 
     A residual block, whose elements stay together, makes parts as equal as they can be.
     """
-    items = [element.item for chain in network.chains() for element in chain.elements]
+    items = [element.item for chain in network.architecture.chains() for element in chain.elements]
     layers, counts = np.unique(np.array(items, np.int64), return_counts=True)
     alone = bool((counts == 1).all())
     cuts = (Partition.equal(layers.size, ranks) if alone else Partition.balanced(counts, ranks)).bounds
@@ -171,7 +170,7 @@ def _equal_elements(network: Sequential, ranks: int) -> Partition:
 def _jacobian_bytes(network: Sequential, batch_size: int) -> np.ndarray:
     """(layers,) bytes of the values of each layer's Jacobian."""
     found = np.zeros(len(network))
-    for chain in network.chains():
+    for chain in network.architecture.chains():
         for element in chain.elements:
             width = 1 if element.shared else batch_size
             found[element.item] += element.pattern.nnz * width * network.dtype.itemsize

@@ -43,7 +43,7 @@ def explain(
 
     workers       which p; by default 1, 2, 4, … and n, the chain's length
     batch_size    the plan's by default
-    memory_limit  bytes of a hybrid schedule's values, patterns and maps
+    memory_limit  bytes of a hybrid schedule's values
     """
     batch = plan.batch_size if batch_size is None else batch_size
     budget = Budget(batch, plan.itemsize, memory=memory_limit)

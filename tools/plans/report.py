@@ -73,7 +73,6 @@ def _schedule_report(plan: Plan, chain: ChainPlan, schedule: Schedule) -> dict[s
         "multiply_adds": sum(step.multiply_adds for step in counts),
         "critical_path": run_schedule(chain.sizes, schedule, unbounded)[1],
         "value_bytes": values,
-        "index_bytes": chain.sizes.index_bytes(schedule),
         "by_level": [_level_report(level, steps) for level, steps in enumerate(by_level)],
         "over_ranks": None if plan.partition is None else schedule_ranks(plan, chain, schedule.name),
     }
@@ -138,8 +137,7 @@ def _print_schedule(schedule: dict[str, Any]) -> None:
         levels = ", computed"
     print(
         f"\n{schedule['name']}{levels}: {quantity(schedule['multiply_adds'])} multiply-adds, critical path "
-        f"{quantity(schedule['critical_path'])}\n  {in_bytes(schedule['value_bytes'])} of values, "
-        f"{in_bytes(schedule['index_bytes'])} of patterns and maps"
+        f"{quantity(schedule['critical_path'])}\n  {in_bytes(schedule['value_bytes'])} of values"
     )
     rows = [
         (
