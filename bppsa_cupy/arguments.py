@@ -61,7 +61,7 @@ def as_path(owner: str, name: str, value: Any, *, error: type[BppsaError] = Argu
             path.lstat()
     except (TypeError, ValueError, OSError) as cause:
         raise error(
-            f"{owner} got {name}={value!r} is not a valid path ({reason_of(cause)}): pass another one"
+            f"{owner} got {name}={value!r}, which is not a valid path ({reason_of(cause)}): pass another path"
         ) from cause
     return path
 
@@ -146,7 +146,7 @@ def check_plain(owner: str, name: str, array: Any, *, error: type[BppsaError] = 
     """Refuse masked arrays, and arrays of text, dates or objects."""
     if isinstance(array, np.ma.MaskedArray):
         raise error(
-            f"{owner} got {name} as a masked array: pass an array without a mask, such as array.filled(0)"
+            f"{owner} got {name} as a masked array: pass an array without a mask, for example array.filled(0)"
         )
     dtype = getattr(array, "dtype", None)
     if isinstance(dtype, np.dtype) and dtype.kind not in "biufc":
@@ -169,7 +169,9 @@ def as_output(
             f"{tuple(shape)}"
         )
     if not array.flags.c_contiguous or not getattr(array.flags, "writeable", True):
-        raise ShapeError(f"{owner} got {name} that is not C-contiguous or is read-only: pass a new array")
+        raise ShapeError(
+            f"{owner} got {name}, an array that is read-only or not C-contiguous: pass a new array"
+        )
     check_apart(owner, name, array, xp, read)
     return array
 
@@ -179,7 +181,9 @@ def check_apart(owner: str, name: str, array: Any, xp: Any, others: Iterable[Any
     if isinstance(array, xp.ndarray) and any(
         isinstance(other, xp.ndarray) and xp.may_share_memory(array, other) for other in others
     ):
-        raise ShapeError(f"{owner} got {name} that overlaps another argument: pass a new array")
+        raise ShapeError(
+            f"{owner} got {name}, an array that shares memory with another argument: pass a new array"
+        )
 
 
 def as_instance(

@@ -42,7 +42,9 @@ def of_dtype(owner: str, what: str, array: Any, dtype: np.dtype, cure: str) -> A
     if array.dtype == dtype:
         return array
     if array.dtype.kind not in "biuf" or not (converted := _exactly(array, dtype))[1]:
-        raise ShapeError(f"{owner} got {what} of {array.dtype} with values that {dtype} cannot hold: {cure}")
+        raise ShapeError(
+            f"{owner} got {what} of {array.dtype} with values that {dtype} cannot represent exactly: {cure}"
+        )
     say_once(
         f"{owner} {what} {array.dtype} {dtype}",
         f"{owner} converted {what} from {array.dtype} to {dtype}, which holds each value "
@@ -110,8 +112,8 @@ def from_dlpack(array: Any) -> np.ndarray:
         return np.from_dlpack(array) if hasattr(array, "__dlpack__") else np.asarray(array)
     except (BufferError, RuntimeError, TypeError, ValueError) as error:
         raise ShapeError(
-            f"a {type(array).__name__} cannot be read as an array ({error}): give a NumPy or CuPy array, or "
-            "one that DLPack exports (of PyTorch, of float32 or float64)"
+            f"a {type(array).__name__} cannot be read as an array ({error}): pass a NumPy or CuPy array, or "
+            "an array that supports DLPack, such as a PyTorch tensor of float32 or float64"
         ) from error
 
 
@@ -120,4 +122,7 @@ def check_array(array: Any, dtype: Any) -> None:
     lose an imaginary part."""
     check_plain("a device", "an array", array)
     if dtype is not None and array.dtype.kind == "c" and np.dtype(dtype).kind != "c":
-        raise ShapeError(f"got an array of {array.dtype}: pass {np.dtype(dtype)}, such as its real part")
+        raise ShapeError(
+            f"an array of {array.dtype} cannot be converted to {np.dtype(dtype)}: pass a real array, for "
+            "example array.real"
+        )

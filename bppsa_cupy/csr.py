@@ -36,7 +36,7 @@ class Pattern:
 
     Notes
     -----
-    Arrays become read-only, of dtype int32, or int64 for large sizes. Patterns compare and hash by `digest`.
+    The arrays are stored read-only, as int32, or as int64 for large sizes. Equality and hash use `digest`.
 
     Examples
     --------
@@ -86,7 +86,7 @@ class Pattern:
                 f"the number of indices, {indices.size}"
             )
         if np.any(indptr[1:] < indptr[:-1]):
-            raise ShapeError("indptr decreases: every row's end must be at or after its start")
+            raise ShapeError("indptr decreases: pass an indptr whose values never decrease")
         if indices.size:
             if indices.min() < 0 or indices.max() >= columns:
                 raise ShapeError(
@@ -97,7 +97,10 @@ class Pattern:
             inner = indptr[1:-1].astype(np.int64)
             rising[inner[(inner > 0) & (inner < indices.size)] - 1] = True
             if not rising.all():
-                raise ShapeError("indices must increase strictly inside a row: sort, and sum duplicates")
+                raise ShapeError(
+                    "indices do not increase strictly in every row: sort the indices of each row, and sum "
+                    "duplicates"
+                )
 
     @property
     def nnz(self) -> int:
@@ -106,7 +109,7 @@ class Pattern:
 
     @property
     def sparsity(self) -> float:
-        """The share of elements that are not stored (paper, table 1); 0 for an empty matrix."""
+        """The share of elements that are not stored (Wang et al. 2020, table 1); 0 for an empty matrix."""
         size = self.shape[0] * self.shape[1]
         return 1.0 - self.nnz / size if size else 0.0
 
@@ -125,7 +128,7 @@ class Pattern:
 
     @cached_property
     def is_diagonal(self) -> bool:
-        """Whether the matrix is square and exactly its diagonal is stored."""
+        """Whether the matrix is square and its stored entries are exactly the diagonal."""
         rows, columns = self.shape
         return (
             rows == columns == self.nnz
@@ -169,7 +172,7 @@ class Pattern:
         """Return the pattern of the stored entries of a SciPy sparse matrix, explicit zeros included."""
         if not scipy.sparse.issparse(matrix):
             raise ShapeError(
-                f"from_scipy got a matrix of {type(matrix).__name__}: pass a sparse matrix of SciPy"
+                f"from_scipy got a matrix of {type(matrix).__name__}: pass a SciPy sparse matrix"
             )
         csr = scipy.sparse.csr_array(matrix, copy=True)
         csr.sum_duplicates()

@@ -7,9 +7,9 @@ LONGEST, LONGEST_REASON = 2000, 300
 
 
 class BppsaError(ValueError):
-    """Base class of all errors of this package; a ValueError.
+    """Base class of all errors of this package, derived from ValueError.
 
-    Very long messages lose their middle.
+    Messages longer than 2,000 characters are shortened in the middle.
 
     Examples
     --------
@@ -38,12 +38,12 @@ def _without_middle(text: str, most: int) -> str:
 
 
 class ShapeError(BppsaError):
-    """A size, a shape or a dtype does not fit.
+    """A size, shape or dtype is invalid, or does not match another one.
 
     Attributes
     ----------
     place : str
-        The layer that raised the error, as in parameter names: "3.body.1"; "" outside of networks.
+        The layer that raised the error, named as in parameter names: "3.body.1". "" outside of networks.
 
     Examples
     --------
@@ -51,7 +51,7 @@ class ShapeError(BppsaError):
     >>> bp.Sequential([bp.Linear(4, 3)], input_shape=(5,))
     Traceback (most recent call last):
         ...
-    bppsa_cupy.errors.ShapeError: layer 0: Linear(4, 3) got input (5,): its last size must be 4
+    bppsa_cupy.errors.ShapeError: layer 0: Linear(4, 3) got input (5,): the last size of the input must be 4
     """
 
     def __init__(self, message: str, place: str = "") -> None:
@@ -59,7 +59,7 @@ class ShapeError(BppsaError):
         self.message, self.place = _without_middle(message, LONGEST), place
 
     def at(self, place: str) -> ShapeError:
-        """The same error inside `place`."""
+        """Return the same error for a layer inside `place`."""
         return ShapeError(self.message, f"{place}.{self.place}" if self.place else place)
 
 
@@ -85,7 +85,7 @@ class CellError(BppsaError):
     >>> bp.Cell("leaky", gates=[], states=["h"], step=lambda x, u, s, p: s.h)
     Traceback (most recent call last):
         ...
-    bppsa_cupy.errors.CellError: cell 'leaky' has no gates: name at least one, gates=['h']
+    bppsa_cupy.errors.CellError: cell 'leaky' has no gates: name at least one, such as gates=['h']
     """
 
 
@@ -130,7 +130,7 @@ class PlanMismatchError(PlanError):
 
 
 class PassError(BppsaError):
-    """A backward pass has no forward pass, or one with other parameters.
+    """A backward pass has no forward pass, or the parameters have changed since the forward pass.
 
     Examples
     --------
@@ -143,7 +143,7 @@ class PassError(BppsaError):
 
 
 class JacobianFileError(BppsaError):
-    """A Jacobian file is missing, damaged or of another format.
+    """A file of Jacobians is missing or damaged, or has another format.
 
     Examples
     --------
@@ -169,7 +169,7 @@ class CheckpointError(BppsaError):
 
 
 class PruneError(BppsaError):
-    """A network cannot be pruned, or not as requested.
+    """A network cannot be pruned as requested.
 
     Examples
     --------
@@ -182,7 +182,7 @@ class PruneError(BppsaError):
 
 
 class DataError(BppsaError):
-    """A data set cannot be read.
+    """A data set cannot be read or used.
 
     Examples
     --------
@@ -208,7 +208,7 @@ class DeviceError(BppsaError):
 
 
 class DistributedError(BppsaError):
-    """Ranks cannot start or work together: MPI is missing, or arguments differ.
+    """Ranks cannot start or work together, for example because MPI is missing or their arguments differ.
 
     Examples
     --------

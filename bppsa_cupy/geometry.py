@@ -130,8 +130,9 @@ class Pool2dGeometry:
     def __post_init__(self) -> None:
         if min(self.in_size) < 1 or min(self.out_size) < 1:
             raise ShapeError(
-                f"a pooling of window {self.kernel_size} with dilation {self.dilation} got an input of "
-                f"{self.in_size} padded by {self.padding}: a window must fit"
+                f"a pooling window of size {self.kernel_size} with dilation {self.dilation} does not fit an "
+                f"input of size {self.in_size} with padding {self.padding}: use a smaller window or larger "
+                "input"
             )
 
     @cached_property

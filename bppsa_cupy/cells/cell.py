@@ -23,32 +23,34 @@ class Cell:
     name : str
         An identifier.
     gates : sequence of str
-        Each gate has a row per unit in W_ih, W_hh and both biases.
+        Names of the gates. Each gate has one row per unit in W_ih, W_hh and both biases.
     states : sequence of str
-        The first state is the output, and W_hh multiplies it.
+        Names of the states. The first state is the output, and W_hh multiplies it.
     step : callable
-        (x, u, s, p) -> new states, by name or in order, as SymPy expressions of one unit. x.g is W_ih x +
-        b_ih of gate g, u.g is W_hh h + b_hh, s.c is a previous state, and p.q is a parameter.
+        Called as ``step(x, u, s, p)``. Returns the new states of one unit as SymPy expressions, in a dict by
+        name or in order. For a gate g, x.g is the value of W_ih x + b_ih and u.g that of W_hh h + b_hh. s.c
+        is the previous state c, and p.q the parameter q.
     parameters : sequence of str, default: ()
-        Learned values per unit, besides the weights.
+        Names of learned values, one per unit, besides weights and biases.
     recurrent : sequence of str, optional
-        Gates that have rows in W_hh, and so a u. All gates by default.
+        Gates that have rows in W_hh, so that the step may read u.g. All gates by default.
 
     Raises
     ------
     CellError
-        If a name is wrong or unknown, a state is never set, or an expression is not supported. The message
-        quotes the expression.
+        If a name is invalid or unknown, the step does not set a state, or an expression is not supported.
+        The message quotes the expression.
 
     Notes
     -----
     A step may use numbers, `+ - * / **`, SymPy's tanh, exp, log, sqrt, sin, cos, sinh, cosh, Abs, sign, Max,
     Min and Piecewise, and the functions of `bp.cells`. Gradients, Jacobians and kernels are derived from it.
-    Only new cells need SymPy.
+    Only the constructor needs SymPy; `built_in` does not.
 
-    With recurrent=[] there is no W_hh, and a step's Jacobian is a P x P block per unit, for P states. If such
-    a step is affine in its previous states, both passes over time are exact scans. A *linear* cell has one
-    such state, c' = a c + b, and optionally an output before it that is a function of x, p and the new c.
+    With recurrent=[] there is no W_hh, and the Jacobian of a step has a P × P block per unit, for P states.
+    If such a step is affine in its previous states, the forward and backward passes over time can be computed
+    as exact scans. A *linear* cell has one such state, c' = a c + b. It may list another state before c, its
+    output, which is a function of x, p and the new c.
 
     Examples
     --------
@@ -98,14 +100,17 @@ class Cell:
 
     @property
     def form(self) -> CellForm:
-        """The form from which kernels are made. A linear cell raises CellError: use its `linear_form`."""
+        """The symbolic form from which kernels are generated.
+
+        Raises CellError for a linear cell, which has a `linear_form` instead.
+        """
         if self.linear_form is not None:
-            raise CellError(f"cell {self.name!r} is linear and has no form: use its linear_form")
+            raise CellError(f"cell {self.name!r} is linear, so it has no form: use its linear_form")
         return self._form
 
     @classmethod
     def built_in(cls, name: str) -> Cell:
-        """Return a built-in cell; it needs no SymPy.
+        """Return a built-in cell. SymPy is not needed.
 
         Parameters
         ----------
@@ -143,7 +148,7 @@ class Cell:
 
     @property
     def parameters(self) -> tuple[str, ...]:
-        """Names of the learned values per unit."""
+        """Names of the learned values, one per unit."""
         return self.definition.parameters
 
     @property
@@ -153,7 +158,7 @@ class Cell:
 
     @property
     def digest(self) -> str:
-        """SHA-256 of the cell's text, equal for equal cells in every process."""
+        """SHA-256 of the cell's definition. Equal cells have equal digests in every process."""
         form = self._form if self.linear_form is None else self.linear_form
         return hashlib.sha256(form.cuda.encode()).hexdigest()
 

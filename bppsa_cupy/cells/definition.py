@@ -34,16 +34,16 @@ class Definition:
             twice = sorted({name for name in names if names.count(name) > 1})
             if twice:
                 raise CellError(
-                    f"cell {self.name!r} has {kind} {_listed(names)}: {twice[0]!r} occurs twice, "
-                    "give each one a different name"
+                    f"cell {self.name!r} has {kind} {_listed(names)}, where {twice[0]!r} occurs twice: use "
+                    "different names"
                 )
             if not names and kind != "parameters":
-                raise CellError(f"cell {self.name!r} has no {kind}: name at least one, {kind}=['h']")
+                raise CellError(f"cell {self.name!r} has no {kind}: name at least one, such as {kind}=['h']")
         for name in self.recurrent or ():
             if name not in self.gates:
                 raise CellError(
                     f"cell {self.name!r} has recurrent={list(self.recurrent or ())}, but its gates are "
-                    f"{', '.join(self.gates)}: name some of these gates, or omit recurrent for all"
+                    f"{', '.join(self.gates)}: use only names of these gates, or omit recurrent to use all"
                 )
 
     @property
@@ -56,14 +56,14 @@ class Definition:
 def names_of(kind: str, names: Iterable[str]) -> tuple[str, ...]:
     """`names` as a tuple. Raises CellError for a string."""
     if isinstance(names, str):
-        raise CellError(f"{kind} is the string {names!r}: pass a list of names, {kind}=[{names!r}]")
+        raise CellError(f"{kind} is the string {names!r}: pass a list of names, such as {kind}=[{names!r}]")
     takes = f"a list of names: {kind}=['h']"
     return tuple(as_list("a cell", kind, names, takes, error=CellError))
 
 
 def _check_identifier(subject: str, name: object) -> None:
     if not (isinstance(name, str) and name.isascii() and name.isidentifier()) or keyword.iskeyword(name):
-        raise CellError(f"{subject} is {name!r}: pass an identifier of letters, digits and _")
+        raise CellError(f"{subject} is {name!r}: pass an identifier that consists of letters, digits and _")
 
 
 def _listed(names: Sequence[str]) -> str:

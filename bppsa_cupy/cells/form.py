@@ -344,7 +344,7 @@ def linear_form(definition: Definition) -> LinearForm | None:
     if not carried:
         raise CellError(
             f"cell {definition.name!r} has no recurrent gates, and its step reads no previous state: "
-            "read a state, such as s.h, or use a layer that is not recurrent"
+            "read a state in the step, for example s.h, or use a layer that is not recurrent"
         )
     place = carried[0]
     if len(carried) > 1 or len(states) - (place != 0) > 1:

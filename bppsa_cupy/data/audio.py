@@ -154,14 +154,14 @@ def find_clips(folder: Path, pattern: str | None = None) -> dict[Path, str]:
         label = match["label"] if match else path.parent.name if by_name is None else ""
         if not label or (by_name is None and path.parent == folder):
             raise DataError(
-                f"{path} is in no folder of a class, or does not match --pattern {pattern!r}: pass a regular "
-                "expression that finds the label in the name, such as '(?P<label>[0-9]+)_.*'"
+                f"{path} is not in a class folder, or does not match --pattern {pattern!r}: pass as "
+                "--pattern a regular expression that matches all file names, such as '(?P<label>[0-9]+)_.*'"
             )
         clips[path] = label
     if len(labels := set(clips.values())) < 2:
         raise DataError(
-            f"{folder} has {len(clips)} WAV files of the classes {sorted(labels)}: pass a folder with two "
-            "classes, or --pattern"
+            f"{folder} has {len(clips)} WAV files of the classes {sorted(labels)}: pass a folder with at "
+            "least two classes, or extract labels from the file names with --pattern"
         )
     return clips
 
@@ -175,7 +175,7 @@ def _compile(pattern: str) -> re.Pattern[str]:
         ) from cause
     if "label" not in result.groupindex:
         raise DataError(
-            f"the pattern {pattern!r} has no group 'label': write one, such as '(?P<label>[0-9]+)_.*'"
+            f"the pattern {pattern!r} has no group 'label': add this group, as in '(?P<label>[0-9]+)_.*'"
         )
     return result
 
@@ -217,7 +217,7 @@ def decode(file: Path) -> tuple[np.ndarray, int]:
     except (OSError, RuntimeError, ValueError, TypeError) as cause:
         raise DataError(f"{file} cannot be decoded ({reason_of(cause)}): remove it") from cause
     if not len(samples) or not np.isfinite(samples).all():
-        raise DataError(f"{file} holds no samples, or NaN or infinite ones: remove it")
+        raise DataError(f"{file} has no samples, or has NaN or infinite samples: remove it")
     return samples, int(rate)
 
 
@@ -238,7 +238,7 @@ def extract(samples: np.ndarray, rate: int, mfcc: Mfcc, source: str) -> np.ndarr
     if channels.shape[1] < mfcc.n_fft:
         raise DataError(
             f"{source} has {channels.shape[1]} frames, but a window needs {mfcc.n_fft}: pass a smaller "
-            "--n-fft, or remove it"
+            "--n-fft, or remove the file"
         )
     options = {name: getattr(mfcc, name) for name in ("n_mfcc", "n_fft", "hop_length", "n_mels")}
     # A channel at a time: librosa would cut several together at 80 dB below the loudest.

@@ -161,7 +161,9 @@ class Augmentation:
         check_augmentation(name)
         shape = split.inputs.shape[1:]
         if len(shape) != 3:
-            raise DataError(f"{name} needs images (C, H, W), and the samples are {shape}: omit augment")
+            raise DataError(
+                f"{name} needs images (C, H, W), but the samples have shape {shape}: omit augment"
+            )
         draws = np.random.default_rng((seed, epoch, _STREAM))
         self._corners = draws.integers(0, 2 * PADDING + 1, (len(split), 2))
         self._flipped = draws.integers(0, 2, len(split)).astype(bool)

@@ -64,8 +64,8 @@ def make_bitstreams(
         bits = np.empty((samples, length, 1), np.uint8)
     except MemoryError as cause:
         raise DataError(
-            f"{samples} bitstreams of length {length} need {samples * length} bytes, more than there are: "
-            "pass fewer samples, or a smaller length"
+            f"{samples} bitstreams of length {length} need {samples * length} bytes, which are not "
+            "available: pass fewer samples or a smaller length"
         ) from cause
     labels = np.empty(samples, np.int64)
     for k in tqdm(range(samples), desc="bitstreams", unit="sample", disable=not progress):

@@ -75,8 +75,8 @@ class Normalization:
         channels = 1 if axis is None else inputs.shape[axis]
         if len(self.mean) != channels:
             raise DataError(
-                f"the normalization has {len(self.mean)} channels and the inputs {inputs.shape} have "
-                f"{channels}: they must be equal"
+                f"the normalization has {len(self.mean)} channels, but inputs of shape {inputs.shape} have "
+                f"{channels}: use the normalization of this data set"
             )
         shape = tuple(channels if k == axis else 1 for k in range(inputs.ndim))
         mean, std = (np.asarray(values).reshape(shape) for values in (self.mean, self.std))
@@ -220,8 +220,9 @@ def make_dataset(raw: RawDataset, classes: int | None, normalize: bool) -> Datas
     for one in raws:
         if one.inputs.shape[1:] != shape or one.labels.ndim != train.labels.ndim:
             raise DataError(
-                f"{train.source} has samples of shape {shape} and labels of shape {train.labels.shape}, and "
-                f"{one.source} of {one.inputs.shape[1:]} and {one.labels.shape}: they must be equal but for N"
+                f"{train.source} has inputs of shape {train.inputs.shape} and labels of shape "
+                f"{train.labels.shape}, but {one.source} has inputs of shape {one.inputs.shape} and labels "
+                f"of shape {one.labels.shape}: they may differ only in N"
             )
     highest = max(int(one.labels[counts].max()) for one, counts in zip(raws, counted, strict=True))
     classes = classes or raw.classes or max(raw.least_classes, 1 + highest)
@@ -230,7 +231,7 @@ def make_dataset(raw: RawDataset, classes: int | None, normalize: bool) -> Datas
         if len(wrong):
             where = ", step ".join(map(str, wrong[0].tolist()))
             raise DataError(
-                f"{one.source} has label {one.labels[tuple(wrong[0])]} in record {where}: use "
+                f"{one.source} has the label {one.labels[tuple(wrong[0])]} in sample {where}: use "
                 f"labels from 0 to {classes - 1}"
             )
     normalization = None
@@ -251,11 +252,13 @@ def _check(raw: Raw) -> np.ndarray:
     """Which labels, (N,) or (N, T), are to be classes: all, or those labels by step that a loss counts."""
     inputs, labels, source = raw.inputs, raw.labels, raw.source
     if inputs.ndim < 2 or not inputs.size:
-        raise DataError(f"{source} has inputs of shape {inputs.shape}: it must be (N, …) with N at least 1")
+        raise DataError(
+            f"{source} has inputs of shape {inputs.shape}: the shape must be (N, …), with N at least 1"
+        )
     shapes = [(len(inputs),), *([inputs.shape[:2]] if inputs.ndim == 3 else [])]
     if labels.shape not in shapes or labels.dtype.kind not in "iu":
         raise DataError(
-            f"{source} has {len(inputs)} inputs and labels {labels.dtype} of shape {labels.shape}: "
+            f"{source} has {len(inputs)} inputs, but labels of {labels.dtype} and shape {labels.shape}: "
             f"labels must be integers of shape {' or '.join(map(str, shapes))}"
         )
     if inputs.dtype.kind == "f" and not np.isfinite(inputs).all():
@@ -271,7 +274,9 @@ def _check(raw: Raw) -> np.ndarray:
     counted = counted_labels(labels, raw.lengths)
     if not counted.any(1).all():
         bad = int(counted.any(1).argmin())
-        raise DataError(f"{source} has no label in sample {bad}: give each sample at least one label")
+        raise DataError(
+            f"all labels of sample {bad} in {source} are ignored: remove the sample, or give it a label"
+        )
     return counted
 
 

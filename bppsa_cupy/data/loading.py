@@ -81,7 +81,9 @@ def load(
             raise DataError(f"data {str(source)!r} does not exist: pass {_TAKES}")
         raw = _read(path)
     except OSError as cause:
-        raise DataError(f"{path} cannot be read ({cause.strerror or cause})") from cause
+        raise DataError(
+            f"{path} cannot be read ({cause.strerror or cause}): check its permissions"
+        ) from cause
     return replace(make_dataset(raw, classes, normalize), source=os.path.abspath(path))
 
 
@@ -126,8 +128,8 @@ def _read_records(file: Path) -> Raw:
     size = file.stat().st_size
     if size == 0 or size % _RECORD:
         raise DataError(
-            f"{file} has {size} bytes, {size // _RECORD} records of {_RECORD} bytes and {size % _RECORD} "
-            "bytes more: a file holds complete records of a label byte and 3,072 pixels, and at least one"
+            f"{file} has {size} bytes, which is not a positive multiple of the record size {_RECORD} (a "
+            "label byte and 3,072 pixels): download it again"
         )
     records = np.fromfile(file, np.uint8).reshape(-1, _RECORD)
     images = np.ascontiguousarray(records[:, 1:]).reshape(-1, 3, 32, 32)
@@ -176,14 +178,14 @@ def _read_idx_bytes(file: Path, axes: int) -> np.ndarray:
     magic = 0x800 + axes
     if len(content) < header or struct.unpack(">I", content[:4])[0] != magic:
         raise DataError(
-            f"{file} begins with {content[:4].hex() or 'nothing'}: an IDX file of bytes with {axes} axes "
-            f"begins with {magic:08x}"
+            f"{file} begins with {content[:4].hex() or 'nothing'}, but an IDX file of bytes with {axes} axes "
+            f"begins with {magic:08x}: download it again"
         )
     shape = struct.unpack(f">{axes}I", content[4:header])
     if len(content) != header + math.prod(shape):
         raise DataError(
-            f"{file} has {len(content)} bytes: a header for {' × '.join(map(str, shape))} values takes "
-            f"{header + math.prod(shape)}"
+            f"{file} has {len(content)} bytes, but its header states {' × '.join(map(str, shape))} values, "
+            f"which need {header + math.prod(shape)}: download it again"
         )
     return np.frombuffer(content, np.uint8, offset=header).reshape(shape)
 
@@ -214,8 +216,8 @@ def read_npz(file: Path) -> RawDataset:
     ]
     if not raws or len(arrays.keys() & {"x_test", "y_test"}) == 1:
         raise DataError(
-            f"{file} holds {', '.join(sorted(arrays)) or 'nothing'}: it must hold x_train and y_train "
-            "(and x_test and y_test), or x and y"
+            f"{file} contains the arrays {', '.join(sorted(arrays)) or 'none'}: it must contain x_train and "
+            "y_train (optionally x_test and y_test), or x and y"
         )
     return RawDataset(file.stem, raws[0], raws[1] if "x_test" in arrays else None)
 
@@ -224,7 +226,7 @@ def _raw(file: Path, arrays: dict[str, np.ndarray], names: tuple[str, str]) -> R
     inputs, labels = (arrays[name] for name in names)
     source = f"{file} ({', '.join(names)})"
     if inputs.dtype.kind not in "iuf":
-        raise DataError(f"{source} has inputs of {inputs.dtype}: they must be bytes or real numbers")
+        raise DataError(f"{source} has inputs of {inputs.dtype}: convert them to uint8 or float32")
     if inputs.dtype != np.uint8:
         inputs = inputs.astype(np.float32)
     elif inputs.ndim == 3:

@@ -77,8 +77,9 @@ def read_sequences(path: str | os.PathLike[str]) -> Sequences:
         normalization = attribute(file, "normalization", str, DataError)
         if (kind, version) != (FORMAT, VERSION) or normalization not in NORMALIZATIONS:
             raise DataError(
-                f"{path} has the format {kind!r}, version {version}, and normalization {normalization!r}: "
-                f"data must be {FORMAT!r}, version {VERSION}, with one of {', '.join(NORMALIZATIONS)}"
+                f"{path} has format {kind!r}, version {version} and normalization {normalization!r}: pass a "
+                f"file with format {FORMAT!r}, version {VERSION} and normalization "
+                f"{' or '.join(NORMALIZATIONS)}"
             )
         return Sequences(
             attribute(file, "name", str, DataError), _read_split(file["train"]),

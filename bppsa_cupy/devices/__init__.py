@@ -60,8 +60,8 @@ def _cuda() -> Device:
 def set_precision(precision: str) -> None:
     """Choose how GPUs multiply float32 matrices outside of recurrent steps.
 
-    Recurrent steps, sparse kernels, float64 and the host stay exact. A captured step keeps the precision that
-    held when it was captured.
+    Recurrent steps, sparse kernels, float64 arrays and the host are not affected. A training step that was
+    captured as a CUDA graph keeps the precision that was set at its capture.
 
     Parameters
     ----------

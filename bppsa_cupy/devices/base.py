@@ -390,8 +390,8 @@ class Device(abc.ABC):
         there = self.shared_bytes
         if there is not None and shape.shared_bytes > there:
             raise DeviceError(
-                f"{self.name}: a block of {kernel.name} needs {shape.shared_bytes} bytes of shared memory, "
-                f"but the GPU has only {there}: use fewer hidden units, float32 or device='host'"
+                f"{self.name}: a block of kernel {kernel.name} needs {shape.shared_bytes} bytes of shared "
+                f"memory, but the GPU has only {there}: use fewer hidden units, float32 or device='host'"
             )
 
     @property

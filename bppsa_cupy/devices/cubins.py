@@ -37,7 +37,7 @@ def check_architecture(architecture: str) -> None:
     if int(architecture) < LEAST_ARCHITECTURE:
         found, least = (f"{one[:-1]}.{one[-1]}" for one in (architecture, str(LEAST_ARCHITECTURE)))
         raise TooOldError(
-            f"the GPU has compute capability {found} (sm_{architecture}), the kernels need {least} "
+            f"the GPU has compute capability {found} (sm_{architecture}), but the kernels need {least} "
             f"(sm_{LEAST_ARCHITECTURE}) or newer: use device='host'"
         )
 
@@ -95,7 +95,7 @@ def _compile(cupy: ModuleType, name: str, source: str) -> bytes:
         version, least = (".".join(map(str, one)) for one in (found, LEAST_NVRTC))
         needed = f" ({least} or newer is needed)" if found < LEAST_NVRTC else ""
         raise DeviceError(
-            f"{name} does not compile by NVRTC {version}{needed} for compute capability "
+            f"NVRTC {version}{needed} cannot compile {name} for compute capability "
             f"{cupy.cuda.Device().compute_capability}: {error}"
         ) from error
     return code.encode() if isinstance(code, str) else bytes(code)

@@ -140,8 +140,9 @@ class CudaDevice(Device):
             current = self.xp.cuda.runtime.getDevice()
             if array.data.device_id != current:
                 raise DeviceError(
-                    f"an array on GPU {array.data.device_id} was given and GPU {current} is current: copy it "
-                    f"there, or work in a block `with cupy.cuda.Device({array.data.device_id}):`"
+                    f"an array is on GPU {array.data.device_id}, but GPU {current} is current: copy the "
+                    f"array to GPU {current}, or put the call in a block `with "
+                    f"cupy.cuda.Device({array.data.device_id}):`"
                 )
             if array.dtype in KEPT and array.flags.c_contiguous and dtype in (None, array.dtype):
                 return array
@@ -266,7 +267,7 @@ class CudaDevice(Device):
         except ImportError as error:
             raise DeviceError(
                 f"CuPy finds no NCCL ({error}): install nvidia-nccl-cu12 (nvidia-nccl-cu13 for cuda13x), or "
-                "take transport='host'"
+                "use transport='host'"
             ) from error
         return nccl
 

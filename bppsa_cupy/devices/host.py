@@ -80,7 +80,8 @@ class HostDevice(Device):
         if _forked_from_threads:
             raise DeviceError(
                 f"process {os.getpid()} was forked after its parent had run kernels in OpenMP threads: "
-                "start it with multiprocessing's 'spawn' (in a DataLoader, multiprocessing_context='spawn')"
+                "start it with the multiprocessing method 'spawn' (in a DataLoader, "
+                "multiprocessing_context='spawn')"
             )
 
     def asarray(self, array: Any, dtype: Any = None) -> np.ndarray:

@@ -69,19 +69,19 @@ def accumulate(network: Sequential, micro_batch: int) -> BatchSequential:
     Parameters
     ----------
     network : Sequential
-        The network. Parameters, gradients and buffers are shared with it.
+        The network. The result shares its parameters, gradients and buffers.
     micro_batch : int
-        The number of samples of a micro-batch.
+        The number of samples per micro-batch.
 
     Returns
     -------
     BatchSequential
-        A network that trains as `network` does.
+        Use it like `network` for training. It needs the memory of only one micro-batch.
 
     Notes
     -----
-    Law: steps have the same bits as on any number of ranks with `bp.distribute(…, over="batch")` and this
-    micro batch.
+    Law: training steps are bit-identical to those on any number of ranks with
+    ``bp.distribute(…, over="batch")`` and the same `micro_batch`.
 
     Examples
     --------
@@ -168,8 +168,8 @@ class BatchSequential(SharedSequential):
 
     def transposed_jacobians(self, *, of: Pass | None = None) -> JacobianRecords:
         raise DistributedError(
-            "a batch in micro-batches has no transposed_jacobians: load state_dict() into a "
-            "Sequential, run a pass, and use the transposed_jacobians of that network"
+            "transposed_jacobians is not available for networks with micro-batches: load state_dict() into "
+            "a Sequential, run net.forward(x), and call transposed_jacobians there"
         )
 
     # ---- passes ----
@@ -186,7 +186,9 @@ class BatchSequential(SharedSequential):
     ) -> Array:
         """`Sequential.forward`, collective. Raises DistributedError for initial states and resets."""
         if states is not None or resets is not None:
-            raise DistributedError("a batch in micro-batches has no initial states or resets: leave them out")
+            raise DistributedError(
+                "a network with micro-batches accepts no initial states or resets: omit them"
+            )
         with self.device.naming_memory:
             current, given, cut = self._begun(x, into)
             current.keeps = keep
@@ -210,14 +212,16 @@ class BatchSequential(SharedSequential):
         states."""
         if state_gradients is not None:
             raise DistributedError(
-                "a batch in micro-batches has no gradients with respect to final states: leave them out"
+                "a network with micro-batches accepts no gradients with respect to final states: omit them"
             )
         given = self.last_pass if of is None else of
         current, wanted = current_pass(given, self.parameters, "backward", stale=stale), input_gradient
         assert isinstance(current, BatchPass)
         cut = self.cut(current.batch)
         if len(current.parts) < len(cut.own):
-            raise PassError("the pass stored only one micro-batch: run net.forward(x) first")
+            raise PassError(
+                "the pass stored only one of its micro-batches: run net.forward(x) before backward"
+            )
         with self.device.naming_memory:
             whole, by_input = checked_gradient(current, gradient), []
             sums = self._sum("gradients", self.gradients.flat.size)
@@ -272,7 +276,7 @@ class BatchSequential(SharedSequential):
             BatchPass(self.parameters, architecture, []) if into is None else own_pass(into, self.parameters)
         )
         if not isinstance(current, BatchPass):
-            raise PassError("the pass is of a network without micro-batches: pass a pass of this network")
+            raise PassError("the pass belongs to a network without micro-batches: use a pass of this network")
         if current.architecture is not architecture:  # the pass is older than the masks, or the mode
             current.architecture, current.parts = architecture, []
         current.output, current.input = None, given

@@ -47,13 +47,13 @@ class Group:
     Parameters
     ----------
     communicator : mpi4py.MPI.Comm, optional
-        The group uses a duplicate of it. By default COMM_WORLD.
-    device : Device or str
-        A device, or a name for `get_device`. On a machine with several GPUs, "cuda" and "auto" select the
-        GPU whose number is the rank's number within the machine.
-    transport : {"host", "nccl"}
-        How CUDA arrays travel: through memory of the host and MPI, or by NCCL with one rank per GPU. NCCL
-        receives messages in the order in which they are sent, whatever the tag. NumPy arrays travel by MPI.
+        The communicator, which is duplicated. Default: COMM_WORLD.
+    device : Device or str, default: "auto"
+        A device or its name. On a machine with several GPUs, "cuda" and "auto" give each rank of that machine
+        another GPU.
+    transport : {"host", "nccl"}, default: "host"
+        How CUDA arrays are sent. "host" copies them to host memory and uses MPI. "nccl" uses NCCL, which
+        needs one GPU per rank and ignores tags. NumPy arrays are always sent by MPI.
 
     Attributes
     ----------
@@ -67,11 +67,13 @@ class Group:
 
     Notes
     -----
-    Arrays are C-contiguous, of bool, integer or real numbers, and travel as buffers. Making a group, `split`,
-    `allgather`, `sum`, `broadcast`, `agree`, `any`, `barrier` and `close` are collective: every rank calls
-    them in the same order, with arrays of equal dtype and shape. Messages of one source and tag are received
-    in the order in which they were sent. An uncaught exception on one rank ends all ranks; a program that
-    also calls ``sys.exit(1)`` on one rank needs `guard`, or ``python -m mpi4py``.
+    Arrays must be C-contiguous, with a bool, integer or real dtype. The constructor, `split`, `allgather`,
+    `sum`, `broadcast`, `agree`, `any`, `barrier` and `close` are collective: every rank must call them in the
+    same order, with arrays of the same dtype and shape. Messages with the same source and tag are received in
+    the order in which they were sent.
+
+    An uncaught exception on one rank ends all ranks. If a program may call ``sys.exit(1)`` on one rank, use
+    `guard` or ``python -m mpi4py``, so that the other ranks do not wait forever.
 
     Examples
     --------
@@ -108,10 +110,10 @@ class Group:
     # ---- from one rank to another ----
 
     def isend(self, array: Array, target: int, tag: int = 0) -> Handle:
-        """Start sending `array`, and do not wait: leave it unchanged until the handle is through.
+        """Start to send `array`, and return a handle without waiting.
 
-        The handle may be dropped; `finish` waits for all sends. Raises ShapeError for an array that cannot
-        travel.
+        Do not change `array` before ``handle.wait()`` has returned, or ``handle.test()`` is True. `finish`
+        waits for all sends, so you may ignore the handle. Raises ShapeError if the array cannot be sent.
         """
         if nccl := self._nccl_of(array):
             handle: Handle = nccl.send(array, target)
@@ -123,11 +125,15 @@ class Group:
         return handle
 
     def send(self, array: Array, target: int, tag: int = 0) -> None:
-        """Send `array`, and wait until it may be written again. Raises as `isend`."""
+        """Send `array`, and wait until it may be changed again. Raises the same errors as `isend`."""
         self.isend(array, target, tag).wait()
 
     def post(self, array: Array, source: int, tag: int = 0) -> Handle:
-        """Await a message into `array`, which is filled when the handle is through. Raises as `isend`."""
+        """Start to receive a message into `array`, and return a handle without waiting.
+
+        `array` is filled when ``handle.wait()`` has returned, or ``handle.test()`` is True. Raises the same
+        errors as `isend`.
+        """
         if nccl := self._nccl_of(array):
             return nccl.post(array, source)
         host = self._host_buffer(array)
@@ -135,7 +141,7 @@ class Group:
         return _Message(request, host, lambda: self._fill(array, host))
 
     def receive(self, array: Array, source: int, tag: int = 0) -> None:
-        """Fill `array` with a message, and wait for it. Raises as `post`."""
+        """Wait for a message, and write it into `array`. Raises the same errors as `isend`."""
         self.post(array, source, tag).wait()
 
     def progress(self) -> None:
@@ -144,36 +150,40 @@ class Group:
             self._sends.popleft()
 
     def finish(self) -> None:
-        """Wait until every array sent may be written again. Call it before the program ends."""
+        """Wait until all arrays that were sent may be changed again. Call it before the program ends."""
         while self._sends:
             self._sends.popleft().wait()
 
     # ---- among all ranks ----
 
     def close(self) -> None:
-        """`finish`, and free the communicator; collective. Do not use the group afterwards."""
+        """Call `finish`, and free the communicator. Do not use the group afterwards.
+
+        All ranks must call this method.
+        """
         self.finish()
         self.barrier()
         self._communicator.Free()
 
     def allgather(self, array: Array, into: Array, rows: Sequence[int] | None = None) -> None:
-        """Fill `into` with the rows of all ranks' arrays, in rank order, on every rank.
+        """Concatenate the arrays of all ranks along axis 0, in rank order, on every rank.
 
         Parameters
         ----------
         array : array, shape (rows[rank], ...)
+            The array of this rank.
         into : array, shape (sum of rows, ...)
-            An array of the same dtype on the same device.
+            The array to fill, of the same dtype and on the same device as `array`.
         rows : sequence of int, optional
-            The number of rows of each rank; pass the same on every rank. By default every rank has as many
-            rows as this one.
+            The number of rows of each rank. It must be the same on all ranks. By default all ranks have equal
+            numbers of rows.
         """
         counts = [len(array)] * self.size if rows is None else list(rows)
         shape = (sum(counts), *array.shape[1:])
         if counts[self.rank] != len(array) or (into.shape, into.dtype) != (shape, array.dtype):
             raise ShapeError(
-                f"allgather of {_text(array)} into {_text(into)}: rows {counts} on rank {self.rank} need "
-                f"{array.dtype} {shape}"
+                f"allgather got {_text(array)} and into={_text(into)} on rank {self.rank}: with "
+                f"rows={counts}, pass {counts[self.rank]} rows and an into of {array.dtype} {shape}"
             )
         row = array.nbytes // len(array) if len(array) else into.nbytes // max(sum(counts), 1)
         self._allgather(array, into, [count * row for count in counts])
@@ -182,7 +192,7 @@ class Group:
         """Replace `array` by its sum over the ranks, on every rank, and return it.
 
         Every rank gathers all arrays, `BLOCK` bytes of each at a time, and adds them in rank order,
-        ((a_0 + a_1) + a_2) + …: the bits are the same on every rank and in every run.
+        ((a_0 + a_1) + a_2) + …. The sum is therefore bit-identical on every rank and in every run.
         """
         flat = array.reshape(-1)
         length = max(1, BLOCK // array.itemsize)
@@ -197,7 +207,7 @@ class Group:
         return array
 
     def broadcast(self, array: Array, root: int = 0) -> None:
-        """Replace `array` on every rank by that of rank `root`, of the same shape and dtype."""
+        """Copy `array` of rank `root` into `array` on every rank. Shapes and dtypes must be equal."""
         if nccl := self._nccl_of(array):
             nccl.broadcast(array, root)
             return
@@ -206,10 +216,10 @@ class Group:
         self._fill(array, host)
 
     def agree(self, **values: object) -> None:
-        """Check that all ranks give the same values, as `agree(plan=digest, arguments=text)`.
+        """Check that all ranks pass the same values, for example ``agree(plan=digest, arguments=text)``.
 
-        Values are compared as text. Raises DistributedError, the same on every
-        rank, that names what differs, two ranks and both values.
+        Values are compared as text. If they differ, every rank raises the same DistributedError, which names
+        the argument, two ranks and their values.
         """
         own = json.dumps({name: str(value) for name, value in sorted(values.items())})
         first, *others = [json.loads(text) for text in self._gather_texts(own)]
@@ -223,11 +233,11 @@ class Group:
                     )
 
     def barrier(self) -> None:
-        """Return when every rank has called it."""
+        """Wait until every rank has called this method."""
         self._wait(self._communicator.Ibarrier())
 
     def any(self, flag: bool) -> bool:
-        """Whether the flag is true on any rank."""
+        """Return whether `flag` is true on at least one rank."""
         flags = np.empty(self.size, np.uint8)
         self._allgather(np.array([flag], np.uint8), flags, [1] * self.size)
         return bool(flags.any())
@@ -260,11 +270,11 @@ class Group:
         on_host = type(array) is np.ndarray
         if not on_host and not isinstance(array, self.device.xp.ndarray):
             raise ShapeError(
-                f"a {type(array).__name__} cannot be sent: pass an array of NumPy or of the device "
+                f"a {type(array).__name__} cannot be sent: pass a NumPy array, or an array of device "
                 f"{self.device.name!r}"
             )
         if array.dtype.kind not in KINDS:
-            raise ShapeError(f"{_text(array)} cannot be sent: pass bool, integer or real numbers")
+            raise ShapeError(f"{_text(array)} cannot be sent: pass an array of bool, integer or real dtype")
         if not array.flags.c_contiguous:
             raise ShapeError(f"{_text(array)} is not C-contiguous: copy it first")
         return None if on_host else self._nccl

@@ -41,9 +41,9 @@ def import_mpi() -> ModuleType:
         raise DistributedError(f"ranks need mpi4py and an MPI ({error}): pip install mpi4py mpich") from error
     if _sizes() and MPI.COMM_WORLD.size not in _sizes():
         raise DistributedError(
-            f"{launched_size()} processes were started and MPI joins {MPI.COMM_WORLD.size} of them: the "
-            "launcher belongs to another MPI than mpi4py uses; use the mpiexec of that MPI, or srun "
-            "--mpi=pmi2 or --mpi=pmix"
+            f"{launched_size()} processes were started, but COMM_WORLD has {MPI.COMM_WORLD.size}, because "
+            "launcher and mpi4py use different MPI libraries: use the mpiexec of the MPI that mpi4py uses, "
+            "or srun --mpi=pmi2 or --mpi=pmix"
         )
     return MPI
 

@@ -33,7 +33,7 @@ def require_nccl(device: Device, machine: str, gather: Callable[[str], list[str]
     for rank, text in enumerate(gpus):
         if gpus.index(text) < rank:
             raise DistributedError(
-                f"ranks {gpus.index(text)} and {rank} share a GPU ({text}), and NCCL needs one GPU per rank: "
+                f"ranks {gpus.index(text)} and {rank} share a GPU ({text}), but NCCL needs one GPU per rank: "
                 "start fewer ranks, or use transport='host'"
             )
 

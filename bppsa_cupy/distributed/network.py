@@ -43,30 +43,31 @@ def distribute(
     Parameters
     ----------
     network : Sequential
-        The network, equal on every rank (same seed or state). It is not changed.
+        The network. It must be the same on every rank (same seed or state). It is not changed.
     group : Group
         The ranks.
     partition : Partition, optional
-        The layers of each rank. By default parts of about equal multiply-adds.
+        The layers of each rank. By default the multiply-adds of the parts are about equal.
     over : {"layers", "time", "batch"}
         Quantity to split. "layers" splits parameters, activations, Jacobians and gradients. "time"
         splits the steps of sequences and "batch" the samples; each rank then holds all parameters.
     chunk : int, optional
-        For over="time", the number of steps that are reduced together. One chunk per rank by default.
+        For over="time", the number of time steps per chunk. Default: one chunk per rank.
     micro_batch : int, optional
-        For over="batch", the number of samples per term of the gradient sum. With `micro_batch` the sum has
-        the same bits on any number of ranks. By default the part of a rank.
+        For over="batch", the number of samples per micro-batch. The gradients of micro-batches are summed. If
+        given, the sum is bit-identical for any number of ranks. By default each rank processes its samples as
+        one micro-batch.
 
     Returns
     -------
     RankSequential, TimeSequential or BatchSequential
-        Use it as a Sequential, on all ranks in the same order.
+        Use it like a Sequential. All ranks must make the same calls in the same order.
 
     Raises
     ------
     DistributedError
-        If arguments differ between ranks, the group has another device, or the network cannot be split over
-        time.
+        If arguments differ between ranks, the group has another device than the network, or the network
+        cannot be split over time.
     PlanError
         If the partition does not cover the layers.
 
@@ -78,13 +79,15 @@ def distribute(
     """
     if over not in ("layers", "time", "batch"):
         raise DistributedError(f"over={over!r} is unknown: use 'layers', 'time' or 'batch'")
-    for name, value, of, what in (
-        ("a partition", partition, "layers", "layers"),
-        ("a chunk", chunk, "time", "steps"),
-        ("a micro-batch", micro_batch, "batch", "samples"),
+    for name, value, needed in (
+        ("partition", partition, "layers"),
+        ("chunk", chunk, "time"),
+        ("micro_batch", micro_batch, "batch"),
     ):
-        if value is not None and over != of:
-            raise DistributedError(f"{name} applies to {what}: leave it out with over={over!r}")
+        if value is not None and over != needed:
+            raise DistributedError(
+                f"distribute got {name}={value!r} and over={over!r}: omit {name}, or pass over={needed!r}"
+            )
     if over == "batch":
         return BatchSequential(network, group, micro_batch)
     if over == "time":
@@ -271,8 +274,9 @@ class RankScans(RunScans):
         super().__init__(architecture, plan, device, dtype)
         if plan.partition is not None and plan.partition != partition:
             raise PlanError(
-                f"the plan is for the partition {plan.partition.bounds}, and the network was distributed by "
-                f"{partition.bounds}: distribute(net, group, plan.partition), or plan it anew"
+                f"the plan is for the partition {plan.partition.bounds}, but the network was distributed "
+                f"with {partition.bounds}: call distribute(net, group, plan.partition), or build the plan "
+                "again"
             )
         self.group, self.partition = group, partition
         self._chosen: dict[int, tuple[str, str]] = {}

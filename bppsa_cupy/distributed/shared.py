@@ -20,7 +20,7 @@ def agree_on(network: Sequential, group: Group, **agreed: object) -> None:
     has another device than the network; collective."""
     if network.device is not group.device:
         raise DistributedError(
-            f"the network is on {network.device!r} and the group on {group.device!r}: make the network "
+            f"the network is on {network.device!r}, but the group is on {group.device!r}: create the network "
             "with device=group.device"
         )
     group.agree(
@@ -99,5 +99,5 @@ class SharedSequential(Sequential):
 
     def __reduce__(self) -> tuple[Any, ...]:
         raise DistributedError(
-            "a network over ranks cannot be copied or pickled: load its state_dict() into a Sequential"
+            "a distributed network cannot be copied or pickled: load its state_dict() into a Sequential"
         )

@@ -154,15 +154,18 @@ def _per_step(architecture: Architecture) -> range:
     for index, (layer, shape) in enumerate(zip(architecture.layers, architecture.shapes[1:], strict=True)):
         if not _goes_by_steps(layer):
             raise DistributedError(
-                f"layer {index}, {layer!r}, cannot be split over time: recurrent layers, Linear, "
-                "elementwise layers but Dropout, and residual blocks of them whose recurrent layers are "
-                "linear ones can, up to a last state"
+                f"layer {index}, {layer!r}, cannot be split over time: before the first layer with "
+                "outputs='last', use only recurrent layers, Linear, elementwise layers other than Dropout, "
+                "and residual blocks of Linear, elementwise and linear recurrent layers"
             )
         if len(shape) < 2:
             stop = index + 1
             break
     if not any(layer.is_recurrent() for layer in architecture.layers):
-        raise DistributedError("the network has no recurrent layer: there are no steps to split over ranks")
+        raise DistributedError(
+            "the network has no recurrent layer, so there are no time steps to split: use over='layers' or "
+            "over='batch'"
+        )
     return range(stop)
 
 

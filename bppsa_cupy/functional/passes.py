@@ -325,14 +325,15 @@ def vjp(
     given = ctx.device.asarray(gradient)
     if given.shape != shape or given.dtype != ctx.dtype:
         raise ShapeError(
-            f"vjp got a gradient of {given.dtype} and shape {tuple(given.shape)}: pass {ctx.dtype} of "
-            f"shape {shape}, as the output has"
+            f"vjp got a gradient of {given.dtype} and shape {tuple(given.shape)}: pass the dtype and shape "
+            f"of the output, {ctx.dtype} and {shape}"
         )
     parameter_gradients = as_flag("vjp", "parameter_gradients", parameter_gradients)
     input_gradient = as_flag("vjp", "input_gradient", input_gradient)
     if state_gradients is not None and not isinstance(ctx, RecurrentContext):
         raise ShapeError(
-            f"{saved.layer!r} got gradients with respect to states: only recurrent layers have states"
+            f"{saved.layer!r} got gradients with respect to states, which only recurrent layers have: omit "
+            "them"
         )
     return go_back(saved, given, state_gradients, parameter_gradients, input_gradient, True, method)
 
@@ -471,8 +472,8 @@ def jacobians(
     ctx, batch = saved.context, saved.slot.shapes.batch
     if layer.is_barrier(False) and not isinstance(layer, Recurrent):
         raise PassError(
-            f"{layer!r} couples the samples of a batch, so no sample has its own Jacobian: give "
-            "BatchNorm its running statistics, or pass the layers of a Residual block one by one"
+            f"{layer!r} has no Jacobian per sample: use BatchNorm in evaluation mode, and pass the layers "
+            "of a Residual block one by one"
         )
     shape = tuple(saved.slot.key[2])
     shape = (shape[0], shape[2]) if is_by_time(layer) else shape[1:]
@@ -506,13 +507,13 @@ def taken_shape(layer: Layer, shape: Shape, lengths: Any, states: Any) -> Shape:
         if len(shape) == 2 and shape[0]:
             axes, place = ("(B, T, ", "None") if layer.batch_first else ("(T, B, ", ":, None")
             raise ShapeError(
-                f"{layer!r} got input of shape {tuple(shape)}, which lacks the batch: pass "
-                f"{axes}{layer.input_size}); x[{place}] is a batch of one"
+                f"{layer!r} got input of shape {tuple(shape)}, without a batch axis: pass {axes}"
+                f"{layer.input_size}); x[{place}] is a batch of one sample"
             )
         if len(shape) == 3 and not layer.batch_first:
             shape = shape[1], shape[0], shape[2]
     if not shape or not shape[0]:
-        raise ShapeError(f"{layer!r} got input of shape {tuple(shape)}: B must be at least 1")
+        raise ShapeError(f"{layer!r} got input of shape {tuple(shape)}: pass at least one sample")
     layer.output_shape(tuple(shape[1:]))
     return shape
 
@@ -520,7 +521,7 @@ def taken_shape(layer: Layer, shape: Shape, lengths: Any, states: Any) -> Shape:
 def check_beside(layer: Layer, lengths: Any, states: Any) -> None:
     """Raise ShapeError if lengths or states are passed to a layer that accepts none."""
     if (states is not None or lengths is not None) and not isinstance(layer, Recurrent):
-        raise ShapeError(f"{layer!r} got a state or lengths: only recurrent layers accept them")
+        raise ShapeError(f"{layer!r} got a state or lengths, which only recurrent layers accept: omit them")
 
 
 def is_by_time(layer: Layer) -> bool:
@@ -585,9 +586,9 @@ def checked_parameters(
     if dtype not in (np.float32, np.float64):
         raise ShapeError(f"{layer!r} got input of {dtype}: pass float32 or float64")
     shapes = layer.parameter_shapes()
-    as_instance("forward", "parameters", parameters, Mapping, "arrays by name")  # type: ignore[type-abstract]
+    as_instance("forward", "parameters", parameters, Mapping, "a dict of arrays by name")  # type: ignore[type-abstract]
     if parameters.keys() != shapes.keys():
-        raise ShapeError(f"{layer!r} got the parameters {list(parameters)}: pass {list(shapes)}")
+        raise ShapeError(f"{layer!r} got parameters with the names {list(parameters)}: pass {list(shapes)}")
     own = {name: convert(parameters[name]) for name in shapes}
     for name, array in own.items():
         if tuple(array.shape) != shapes[name] or array.dtype != dtype:
@@ -609,9 +610,9 @@ def checked_arrays(
     own = checked_parameters(layer, dtype, parameters, device.asarray)
     initial = layer.initial_buffers()
     given = initial if buffers is None else buffers
-    as_instance("forward", "buffers", given, Mapping, "arrays by name")  # type: ignore[type-abstract]
+    as_instance("forward", "buffers", given, Mapping, "a dict of arrays by name")  # type: ignore[type-abstract]
     if given.keys() != initial.keys():
-        raise ShapeError(f"{layer!r} got the buffers {list(given)}: pass {list(initial)}")
+        raise ShapeError(f"{layer!r} got buffers with the names {list(given)}: pass {list(initial)}")
     return own, {
         name: device.asarray(given[name], dtype=np.int64 if value.dtype.kind == "i" else dtype)
         for name, value in initial.items()

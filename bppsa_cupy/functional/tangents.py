@@ -27,8 +27,8 @@ class CellFlow(HostFlow):
     def __init__(self, layer: Layer, parameters: Mapping[str, Any], h0: Any) -> None:
         if not isinstance(layer, MatrixRecurrent) or layer.bidirectional or not layer.projects:
             raise ShapeError(
-                f"{layer!r} has no tangent vectors: pass an RNN, GRU, LSTM or CellLayer of one direction, or "
-                "the records of net.transposed_jacobians()"
+                f"{layer!r} cannot propagate tangent vectors: pass a unidirectional RNN, GRU, LSTM or "
+                "CellLayer, or the records of net.transposed_jacobians()"
             )
         self.layer, self.form, self.hidden = layer, layer.cell, layer.hidden_size
         self.width = self.form.states * self.hidden
@@ -48,7 +48,7 @@ class CellFlow(HostFlow):
         self._state = np.array(h0, np.float64)
         if self._state.ndim not in (1, 2) or self._state.shape[-1] != self.size:
             raise ShapeError(
-                f"h0 has shape {self._state.shape}: the states of {layer!r} have {self.size} elements, so "
+                f"h0 has shape {self._state.shape}, but the states of {layer!r} have {self.size} elements: "
                 f"pass ({self.size},), or (B, {self.size}) for a batch"
             )
         self.batch = len(self._state) if self._state.ndim == 2 else None
@@ -148,7 +148,9 @@ class CellFlow(HostFlow):
     def _input(self, x: Any, batch: int) -> np.ndarray:
         given, features = np.asarray(x, np.float64), self.layer.input_size
         if given.shape != (*self.shape, features):
-            raise ShapeError(f"an input has shape {given.shape}: pass {(*self.shape, features)} per step")
+            raise ShapeError(
+                f"the input of a step has shape {given.shape}: pass {(*self.shape, features)} for each step"
+            )
         return given.reshape(batch, features)
 
     def _recurrent(self, weight: np.ndarray | None, h: np.ndarray) -> np.ndarray:

@@ -36,29 +36,29 @@ def jacobians(
     Parameters
     ----------
     function : layer of bppsa_cupy.jax, or callable
-        A layer has one record per step, inner layer and direction. A callable is ``h_next = step(x_t, h)``;
-        JAX must be able to trace it.
+        A layer, or a step function ``h_next = step(x_t, h)`` that JAX can trace.
     given : dict or array
-        The params of a layer, or the inputs of a step: (T, B, ...), or (T, ...) if h0 has no batch. None for
-        a step without inputs, ``h_next = step(h)``.
+        For a layer, its params. For a step function, the inputs of all time steps, (T, B, ...), or (T, ...)
+        if h0 has no batch. None calls ``step(h)``.
     x : array or pytree
-        The input of a layer, or h0 of a step: (B, S), (S,), or a pytree of such arrays, float32 or float64.
+        For a layer, its input. For a step function, h0: the initial state (B, S) or (S,), or a pytree of such
+        arrays, float32 or float64.
     state, lengths, resets : optional
-        Further arguments of a call of the layer. The Jacobian of a step with a reset is 0.
+        Further arguments of the layer. Only for layers. The Jacobian of a step with a reset is 0.
     steps : int, optional
-        The number of steps without inputs.
+        The number of time steps if a step function has no inputs.
 
     Returns
     -------
     JacobianRecords
-        The values are on the host.
+        One record per time step, and for a layer per inner layer and direction. The values are on the host.
 
     Raises
     ------
     ShapeError
         If an array has the wrong shape or dtype.
     PassError
-        If the step couples the samples.
+        If a step function couples the samples of a batch.
 
     Examples
     --------
@@ -71,8 +71,8 @@ def jacobians(
         return _of_layer(function, given, x, state, lengths, resets)
     if not callable(function) or any(one is not None for one in (state, lengths, resets)):
         raise ShapeError(
-            f"jacobians got a {type(function).__name__}: pass a layer of bppsa_cupy.jax with params and "
-            "x, or a function step(x_t, h) with sequences and the first state"
+            f"jacobians got a {type(function).__name__}: pass a layer of bppsa_cupy.jax with params and x, "
+            "or a function step(x_t, h) with sequences and the initial state"
         )
     return _of_steps(function, given, x, steps)
 
@@ -133,8 +133,8 @@ def _of_steps(step: Callable[..., Any], x: Any, h0: Any, steps: int | None) -> J
         _, back = jax.vjp(partial(flat_step, x[0]), h)
         if bool(back(first)[0][1:].any()):
             raise PassError(
-                f"jacobians: {name} couples the samples of a batch, so no sample has its own Jacobian: "
-                "pass a step that computes each sample by itself, or a batch of one"
+                f"jacobians: {name} couples the samples of a batch, so there is no Jacobian per sample: "
+                "pass a step that computes each sample independently, or a batch of one sample"
             )
     _, found = jax.lax.scan(advance, h, x)
     return step_records(name, np.asarray(found).reshape(len(x), total, batch, total).transpose(0, 2, 3, 1))

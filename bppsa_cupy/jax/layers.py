@@ -145,7 +145,7 @@ def _made(kind: type[OverTime], layer: layers.Recurrent) -> OverTime:
 
 
 class RNN(OverTime):
-    """Elman's layer as a pure function. See `bp.RNN` for the arguments.
+    """An Elman RNN as a pure function. See `bp.RNN` for the arguments.
 
     Examples
     --------
@@ -190,7 +190,7 @@ class LSTM(OverTime):
 
 
 class CellLayer(OverTime):
-    """A function whose unit computes the step of a `bp.Cell`. See `bp.CellLayer` for the arguments.
+    """A recurrent layer of a `bp.Cell` as a pure function. See `bp.CellLayer` for the arguments.
 
     Raises
     ------
@@ -294,7 +294,7 @@ class LinearOverTime(OverTime):
 
 
 class LinearCellLayer(LinearOverTime):
-    """A function whose unit computes the step of a linear `bp.Cell`. See `bp.LinearCellLayer`.
+    """A recurrent layer of a linear `bp.Cell` as a pure function. See `bp.LinearCellLayer` for the arguments.
 
     Examples
     --------
@@ -401,7 +401,7 @@ class LRU(LinearOverTime):
 
 
 class DiagonalSSM(LinearOverTime):
-    """The diagonal state space of S5 as a pure function. See `bp.DiagonalSSM` for the arguments.
+    """The diagonal state space model of S5 as a pure function. See `bp.DiagonalSSM` for the arguments.
 
     Examples
     --------

@@ -239,8 +239,8 @@ mlir.register_lowering(_reverse_only, _refuse_forward)
 def _refuse(primals: Any, tangents: Any, *, layer: MatrixRecurrent, **_: Any) -> Any:
     """The rule of what is itself part of a derivative."""
     raise PassError(
-        f"{named(layer)} has no second derivatives in bppsa_cupy.jax: write the cell with jax.lax.scan where "
-        "they are needed"
+        f"{named(layer)} has no second derivatives in bppsa_cupy.jax: if you need them, write the cell with "
+        "jax.lax.scan"
     )
 
 

@@ -143,8 +143,8 @@ def check_sequence(layer: Recurrent, x: jax.Array) -> None:
     """Raise ShapeError unless x is (B, T, F), (T, B, F) or (T, F), of a dtype that is taken."""
     if not all(isinstance(size, int) for size in x.shape):
         raise ShapeError(
-            f"{named(layer)} got x of shape {x.shape}: sizes must be numbers; export a function "
-            "for each size that is needed"
+            f"{named(layer)} got x with the symbolic shape {x.shape}: export a separate function for each "
+            "concrete shape"
         )
     if x.dtype not in DTYPES:
         raise ShapeError(
@@ -153,8 +153,8 @@ def check_sequence(layer: Recurrent, x: jax.Array) -> None:
     if x.ndim not in (2, 3):
         axes = "(B, T" if layer.batch_first else "(T, B"
         raise ShapeError(
-            f"{named(layer)} got x of shape {x.shape}: pass {axes}, {layer.input_size}), or without a "
-            f"batch (T, {layer.input_size}); use jax.vmap for further axes"
+            f"{named(layer)} got x of shape {x.shape}: pass {axes}, {layer.input_size}), or (T, "
+            f"{layer.input_size}) without a batch; use jax.vmap for further axes"
         )
 
 
@@ -184,8 +184,8 @@ def _as_state(layer: Recurrent, dtype: Any, array: Any) -> jax.Array:
     converted, wanted = jnp.asarray(array), layer.state_dtype(dtype)
     if converted.dtype != wanted:
         raise ShapeError(
-            f"{named(layer)} got a state of {converted.dtype} and x of {dtype}: pass a state of "
-            f"{wanted}, for example state.astype({wanted.name!r})"
+            f"{named(layer)} got a state of {converted.dtype} with x of {dtype}: pass a state of {wanted}, "
+            f"for example state.astype({wanted.name!r})"
         )
     return converted
 

@@ -27,23 +27,23 @@ def linear_scan(
     Parameters
     ----------
     a : array
-        (B, T, H), with 1 in place of B or T to share values, or (T, H) or (H,).
+        (B, T, H), or a shape that broadcasts to it: B or T may be 1, and (T, H) or (H,) is allowed.
     b : array, (B, T, H)
         float32, float64, complex64 or complex128.
     h0 : array, (B, H), optional
         The state before the first step. Zeros by default.
     reverse, lengths, resets
-        See `bp.linear_scan`. Traced lengths are checked when the scan runs.
+        See `bp.linear_scan`. Under jit, the values of `lengths` are checked when the scan runs.
 
     Returns
     -------
     jax.Array, (B, T, H)
-        The states. jit, vmap, grad and jvp of any order apply.
+        The states. jit, vmap, grad and jvp are supported to any order.
 
     Raises
     ------
     ShapeError
-        If an array has the wrong shape or dtype. The message names both sides.
+        If an array has the wrong shape or dtype.
 
     Examples
     --------

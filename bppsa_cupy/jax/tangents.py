@@ -29,7 +29,8 @@ class JaxFlow(Flow):
         if len(kinds) != 1 or not kinds <= {(n, d) for n in (1, 2) for d in ("float32", "float64")}:
             told = ", ".join(f"{h.dtype} {h.shape}" for h in states)
             raise ShapeError(
-                f"h0 has {told or 'no arrays'}: pass float32 or float64 arrays (S,), or (B, S) for a batch"
+                f"h0 has {told or 'no arrays'}: pass float32 or float64 arrays of shape (S,), or (B, S) for "
+                "a batch"
             )
         self._ends = np.cumsum([h.shape[-1] for h in states])[:-1].tolist()
         self.flat = jnp.concatenate(states, -1)
@@ -70,8 +71,8 @@ class JaxFlow(Flow):
         shapes = [jnp.shape(part) for part in parts]
         if shapes != [part.shape for part in jax.tree.leaves(h)]:
             raise ShapeError(
-                f"the step returned {shapes} for a state of {flat.shape}: a step returns the next state, of "
-                "the same shapes"
+                f"the step returned {shapes} for a state of {flat.shape}: return the next state with the "
+                "same shapes"
             )
         return jnp.concatenate(parts, -1).astype(flat.dtype)
 

@@ -20,11 +20,15 @@ def as_mask(layer: str, mask: Any, shape: tuple[int, ...]) -> np.ndarray | None:
         return None
     given = as_plain_array(layer, "mask", mask)
     if given.shape != shape:
-        raise ShapeError(f"{layer} got a mask of shape {given.shape}: pass one of the weight's shape {shape}")
+        raise ShapeError(
+            f"{layer} got a mask of shape {given.shape}: pass a mask with the weight's shape {shape}"
+        )
     wrong = np.argwhere(~np.isfinite(given))
     if wrong.size:
         place = tuple(wrong[0].tolist())
-        raise ShapeError(f"{layer} got a mask that is {given[place]} at {place}: pass 0 or 1 for each weight")
+        raise ShapeError(
+            f"{layer} got a mask with the value {given[place]} at {place}: pass 0 or 1 for each weight"
+        )
     array = np.array(given, dtype=bool)
     array.flags.writeable = False
     return array
@@ -40,7 +44,7 @@ def check_images(layer: str, input_shape: tuple[int, ...], channels: int | None 
             "change the layer"
         )
     if min(input_shape) < 1:
-        raise ShapeError(f"{layer} got input {input_shape}: every size must be at least 1")
+        raise ShapeError(f"{layer} got input {input_shape}: pass sizes of at least 1")
 
 
 def as_bits(device: Device, mask: np.ndarray, dtype: np.dtype) -> Array:

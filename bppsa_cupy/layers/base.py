@@ -58,42 +58,43 @@ class OverTime(Protocol):
 
 @dataclass
 class Context:
-    """A layer's part of one forward pass: `ctx` in the methods of a layer.
+    """The arrays and settings of one layer in one forward pass. Layer methods receive it as `ctx`.
 
     Attributes
     ----------
     device, dtype : Device, numpy.dtype
         The device and the dtype of the network.
     parameters : dict of str to array
-        The layer's parameters, shared with the network. A weight stored by its kept values is (kept,).
+        The layer's parameters, shared with the network. A pruned weight that is stored as a list has shape
+        (n,), for n kept values.
     gradients : dict of str to array
         The arrays that `parameter_gradients` writes.
     masks : dict of str to array
-        Masks by parameter name, as `layers.arguments.as_bits` returns them.
+        Masks by parameter name, as integer arrays with all bits set where a weight is kept.
     input_shape : tuple of int
         Shape of one sample, without the batch.
     training : bool
         Whether the network was in training mode.
     keeps : bool
-        Whether a backward pass may follow.
+        Whether the pass stores what a backward pass needs.
     module_buffers : dict of str to array
         The layer's buffers ("running_mean"), shared with the network.
     lengths : array of int64, (B,), or None
         Number of valid steps per sample. None if no sequence is padded.
     resets : Resets or None
-        Where the states of recurrent layers become zero inside of sequences.
+        The time steps before which the states of recurrent layers are set to 0.
     method : str
-        The requested method of net.backward.
+        The `method` argument of net.backward.
     draw : tuple of int
-        Seed of random numbers: the network's key, the layer's index and the number of the training pass.
+        Seed of random numbers: the network's key, the layer's index and the index of the training pass.
     first_sample : int
         Position in the batch of the first sample of this pass.
     over_time : OverTime or None
-        Place of the steps among those of all ranks. None if all steps are here.
+        The range of time steps of this rank. None if this process has all time steps.
     saved : dict
-        The arrays that `forward` stores for the backward pass, always with "output".
+        The arrays that `forward` stores for the backward pass. "output" is always among them.
     placed : dict of str to array
-        Arrays of the caller that `buffer` returns under these names, until `let_go`.
+        Arrays of the caller that `buffer` returns under these names. `let_go` removes them.
 
     Examples
     --------
@@ -126,7 +127,7 @@ class Context:
     _graphs: Graphs = field(default_factory=dict, repr=False)
 
     def repeat(self, name: str, arrays: tuple[Array, ...], run: Launch) -> None:
-        """Call `run`. On CUDA, later calls with the same name and arrays may replay a recorded graph instead.
+        """Call `run`. On CUDA, later calls with the same name and arrays may replay a CUDA graph instead.
 
         See `Device.repeat`.
         """
@@ -136,7 +137,7 @@ class Context:
             run()  # other passes may take these buffers, and larger ones for them
 
     def buffer(self, name: str, shape: Shape, dtype: Any = None) -> Array:
-        """Return an uninitialized array that the context keeps under `name`.
+        """Return an uninitialized array that the context stores under `name`.
 
         Parameters
         ----------
@@ -145,7 +146,7 @@ class Context:
         shape : tuple of int
             Shape of the array.
         dtype : dtype, optional
-            Dtype of the array. By default the dtype of the network.
+            Dtype of the array. Default: the dtype of the network.
 
         Returns
         -------
@@ -153,7 +154,7 @@ class Context:
 
         Notes
         -----
-        A later call reuses the array unless it needs a larger one.
+        A later call with the same name reuses the memory if it is large enough.
         """
         if name in self.placed:
             return self.placed[name]
@@ -169,39 +170,39 @@ class Context:
         return flat[:size].reshape(shape)
 
     def lend(self, scratch: dict[str, Array] | None) -> None:
-        """Take missing buffers from `scratch`, which passes of one layer share, until None is lent."""
+        """Let `buffer` store new arrays in `scratch`, a dict that several passes share. None ends this."""
         self._scratch = scratch
 
     def let_go(self) -> None:
-        """Drop the caller's arrays and what the pass has saved."""
+        """Clear `placed` and `saved`."""
         self.placed.clear()
         self.saved.clear()
 
     def kept(self) -> Iterator[Array]:
-        """The arrays that the context keeps."""
+        """Return an iterator over the arrays that the context stores."""
         yield from self._buffers.values()
 
 
 class Layer(abc.ABC):
-    """Base class of layers: one operator with its geometry.
+    """Base class of layers: an operator with its geometry, without parameter values.
 
-    The network holds parameters and passes. Shapes in this interface leave the batch out.
+    The network stores the parameters and passes. Input and output shapes are those of one sample.
 
     Attributes
     ----------
     arguments : tuple of str
-        Names of the constructor's arguments, which are attributes. Names and defaults are those of PyTorch.
+        Names of the constructor's arguments. Each is also an attribute. Names and defaults follow PyTorch.
     beside_geometry : tuple of str
-        Arguments that do not change results. Plans and checkpoints ignore them.
+        Names of arguments that do not change results. Plans and checkpoints ignore them.
     context : type of Context
         The class of `ctx`.
     backward_reads : tuple of str
-        Arrays of the caller that the backward pass reads: "input", "output", "states".
+        Which arrays of the forward pass the backward pass reads: "input", "output", "states".
 
     Notes
     -----
-    A new layer needs `output_shape`, `jacobian`, `forward` and `vjp`, and `parameter_shapes`, `initialize`
-    and `parameter_gradients` if it has parameters.
+    A new layer defines `output_shape`, `jacobian`, `forward` and `vjp`. If it has parameters, it also defines
+    `parameter_shapes`, `initialize` and `parameter_gradients`.
 
     Examples
     --------
@@ -219,7 +220,7 @@ class Layer(abc.ABC):
     backward_reads: ClassVar[tuple[str, ...]] = ()
 
     def config(self) -> dict[str, Any]:
-        """Return the constructor's arguments as JSON values, without masks."""
+        """Return the constructor's arguments, except masks, as JSON-serialisable values."""
         return {name: as_argument(getattr(self, name)) for name in self.arguments}
 
     @abc.abstractmethod
@@ -249,7 +250,7 @@ class Layer(abc.ABC):
         return {}
 
     def initialize(self, generator: np.random.Generator) -> dict[str, np.ndarray]:
-        """Return fresh parameters from PyTorch's default distribution, float64, with masks applied."""
+        """Return new parameters (float64) from PyTorch's default distribution, with masks applied."""
         return {}
 
     def masks(self) -> dict[str, np.ndarray]:
@@ -271,14 +272,15 @@ class Layer(abc.ABC):
         return (*self.parameter_shapes(), *self.initial_buffers())
 
     def is_barrier(self, training: bool) -> bool:
-        """Whether the scan stops at this layer, and `backward` crosses it. By default False.
+        """Whether the scan over layers stops at this layer. The default is False.
 
-        Layers that couple the samples of a batch or contain other layers are barriers.
+        At such a layer, `backward` computes the VJP instead. Layers that couple the samples of a batch, or
+        contain other layers, are barriers.
         """
         return False
 
     def is_recurrent(self) -> bool:
-        """Whether the layer is recurrent or contains a recurrent layer. By default False."""
+        """Whether the layer is recurrent or contains a recurrent layer. The default is False."""
         return False
 
     def maskable(self) -> tuple[str, ...]:
@@ -286,14 +288,15 @@ class Layer(abc.ABC):
         return ()
 
     def kept(self, input_shape: Shape, device: str) -> dict[str, np.ndarray]:
-        """Return the kept positions of the weights that the device stores as a list, by weight name.
+        """Return the positions of the kept weights, for each weight that the device stores as a list.
 
-        Positions are flattened and ascending. A layer without such weights returns {}.
+        The result is a dict from weight names to ascending indices into the flattened weight. A layer without
+        such weights returns {}.
         """
         return {}
 
     def with_masks(self, masks: Mapping[str, Any]) -> Layer:
-        """Return a copy with these masks by weight name, instead of the present ones.
+        """Return a copy of the layer with other masks, a dict by weight name.
 
         Raises ShapeError for a mask of another shape. A layer without maskable weights returns itself.
         """
@@ -314,10 +317,10 @@ class Layer(abc.ABC):
 
     @abc.abstractmethod
     def jacobian(self, input_shape: Shape) -> TransposedJacobian | None:
-        """Return the transposed Jacobian for an input shape; None if the layer only reshapes."""
+        """Return the transposed Jacobian for an input shape, or None if the layer only reshapes."""
 
     def vjp_multiply_adds(self, input_shape: Shape) -> int | None:
-        """Return the multiply-adds of `vjp` per sample; None if they are the Jacobian's entries."""
+        """Return the multiply-adds of `vjp` per sample, or None if this is the nnz of the Jacobian."""
         return None
 
     @abc.abstractmethod
@@ -327,7 +330,7 @@ class Layer(abc.ABC):
         Parameters
         ----------
         ctx : Context
-            The layer's part of the pass.
+            The arrays and settings of the layer in this pass.
         x : array, (B, *input_shape)
             The input.
 
@@ -343,7 +346,7 @@ class Layer(abc.ABC):
         Parameters
         ----------
         ctx : Context
-            The layer's part of the pass.
+            The arrays and settings of the layer in this pass.
         gradient : array, (B, *output_shape)
             The gradient with respect to the output.
 
@@ -353,18 +356,19 @@ class Layer(abc.ABC):
         """
 
     def parameter_gradients(self, ctx: Any, gradient: Array) -> None:
-        """Write the gradients with respect to all parameters into `ctx.gradients` (equation 2 of the paper).
+        """Write the gradients with respect to all parameters into `ctx.gradients`.
 
         Parameters
         ----------
         ctx : Context
-            The layer's part of the pass.
+            The arrays and settings of the layer in this pass.
         gradient : array, (B, *output_shape)
             The gradient with respect to the output.
 
         Notes
         -----
-        Gradients are overwritten. Those of masked weights are 0, or not stored.
+        This is equation 2 of Wang et al. 2020. Gradients are overwritten. Gradients of masked weights are 0
+        or not stored.
         """
 
     def backward(self, ctx: Any, gradient: Array, want_input: bool) -> Array | None:
@@ -376,12 +380,12 @@ class Layer(abc.ABC):
         return self.vjp(ctx, gradient) if want_input else None
 
     def step_jacobians(self, ctx: Any) -> Iterable[StepJacobians]:
-        """Yield the transposed Jacobians of a recurrent layer's steps, per inner layer and direction.
+        """Yield the transposed Jacobians of all time steps of each inner layer and direction.
 
         Parameters
         ----------
         ctx : Context
-            The layer's part of the pass.
+            The arrays and settings of the layer in this pass.
         """
         return ()
 

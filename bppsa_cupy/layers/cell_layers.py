@@ -21,14 +21,14 @@ NONLINEARITIES = {"tanh": FORMS["rnn_tanh"], "relu": FORMS["rnn_relu"]}
 
 
 class RNN(MatrixRecurrent):
-    """Elman network: h' = f(W_ih x + b_ih + W_hh h + b_hh), where f is tanh or ReLU.
+    """Elman RNN: h' = f(W_ih x + b_ih + W_hh h + b_hh), where f is tanh or ReLU.
 
     Parameters
     ----------
     input_size, hidden_size : int
         F input features and H units.
     num_layers : int, default: 1
-        Number of inner layers.
+        Number of stacked layers, called inner layers.
     nonlinearity : {"tanh", "relu"}, default: "tanh"
         The function f.
     *arguments, **options
@@ -72,7 +72,7 @@ class RNN(MatrixRecurrent):
 
 
 class GRU(MatrixRecurrent):
-    """Gated recurrent unit, in PyTorch's form.
+    """Gated recurrent unit, as torch.nn.GRU defines it.
 
     r, z = σ(W_i x + b_i + W_h h + b_h), n = tanh(W_in x + b_in + r (W_hn h + b_hn)), h' = (1 - z) n + z h.
 
@@ -86,7 +86,8 @@ class GRU(MatrixRecurrent):
     Notes
     -----
     Parameters per inner layer and direction, with gates in the order r, z, n: weight_ih_l0 (3 H, F),
-    weight_hh_l0 (3 H, H), bias_ih_l0 and bias_hh_l0 (3 H,). The Jacobian is that of appendix E of the paper.
+    weight_hh_l0 (3 H, H), bias_ih_l0 and bias_hh_l0 (3 H,). The Jacobian follows appendix E
+    of Wang et al. 2020.
 
     Examples
     --------
@@ -100,7 +101,7 @@ class GRU(MatrixRecurrent):
 
 
 class LSTM(MatrixRecurrent):
-    """Long short-term memory, in PyTorch's form.
+    """Long short-term memory, as torch.nn.LSTM defines it.
 
     i, f, o = σ(W_i x + b_i + W_h h + b_h), g = tanh(W_ig x + b_ig + W_hg h + b_hg), c' = f c + i g,
     h' = o tanh(c').
@@ -160,7 +161,7 @@ class CellLayer(_OfCell, MatrixRecurrent):
     Parameters
     ----------
     cell : Cell
-        Defines the step of one unit. For a linear cell the call returns a `LinearCellLayer`.
+        Defines the step of one unit. If the cell is linear, the constructor returns a `LinearCellLayer`.
     input_size, hidden_size : int
         F input features and H units.
     *arguments, **options
@@ -173,12 +174,12 @@ class CellLayer(_OfCell, MatrixRecurrent):
 
     Notes
     -----
-    Parameters per inner layer and direction, with G gates in the order of the cell, of which R are recurrent:
+    Parameters per inner layer and direction, for G gates in the order of the cell, R of them recurrent:
     weight_ih_l0 (G H, F), weight_hh_l0 (R H, H), bias_ih_l0 (G H,), bias_hh_l0 (R H,), and NAME_l0 (H,) for
     each parameter of the cell.
 
-    A cell without recurrent gates has neither weight_hh nor bias_hh. If it is affine in its previous states,
-    `forward_method` is "serial" or "chunked", and both are exact.
+    A cell without recurrent gates has neither weight_hh nor bias_hh. If such a cell is affine in its previous
+    states, `forward_method` may also be "chunked". "serial" and "chunked" are both exact.
 
     Examples
     --------
@@ -205,8 +206,8 @@ class CellLayer(_OfCell, MatrixRecurrent):
         if not self.cell.sums:
             if self.heads > 1:
                 raise ArgumentError(
-                    f"{name} got heads={self.heads}, but its cell has no recurrent gates and no W_hh: omit "
-                    "heads"
+                    f"{name} got heads={self.heads}, but its cell has no recurrent gates and therefore no "
+                    "W_hh: omit heads"
                 )
             self.heads = self.hidden_size
 
@@ -229,7 +230,7 @@ class ProjectedCellLayer(CellLayer):
 
 
 class LinearCellLayer(_OfCell, GatedRecurrent):
-    """Recurrent layer of a linear cell that you define; both passes are exact scans.
+    """Recurrent layer of a linear cell that you define. Forward and backward passes are exact scans.
 
     Parameters
     ----------
@@ -247,7 +248,7 @@ class LinearCellLayer(_OfCell, GatedRecurrent):
 
     Notes
     -----
-    Parameters per inner layer and direction, with G gates in the order of the cell: weight_ih_l0 (G H, F),
+    Parameters per inner layer and direction, for G gates in the order of the cell: weight_ih_l0 (G H, F),
     bias_ih_l0 (G H,), and NAME_l0 (H,) for each parameter of the cell. The state is c.
 
     Examples
@@ -284,7 +285,7 @@ class BuiltInCellLayer(CellLayer):
 
 
 class CTRNN(BuiltInCellLayer):
-    """Leaky units: h' = (1 - α) h + α tanh(W_ih x + b_ih + W_hh h + b_hh).
+    """Continuous-time RNN (leaky units): h' = (1 - α) h + α tanh(W_ih x + b_ih + W_hh h + b_hh).
 
     Parameters
     ----------
@@ -295,7 +296,7 @@ class CTRNN(BuiltInCellLayer):
 
     Notes
     -----
-    Each unit learns its α, alpha_l0 (H,), which is initialised uniformly in [0.1, 1].
+    Every unit learns one α. The parameter alpha_l0 (H,) is initialised uniformly in [0.1, 1].
     The step is Euler's method for a continuous-time network (Funahashi and Nakamura 1993).
 
     Examples
@@ -330,7 +331,8 @@ class MGU(BuiltInCellLayer):
 
     Notes
     -----
-    The forget gate multiplies W_hh h, as the reset gate of PyTorch's GRU does. In the paper it multiplies h.
+    The forget gate multiplies W_hh h, as the reset gate does in torch.nn.GRU. In Zhou et al. 2016 it
+    multiplies h.
 
     Examples
     --------
@@ -343,7 +345,7 @@ class MGU(BuiltInCellLayer):
 
 
 class UGRNN(BuiltInCellLayer):
-    """Update-gate network (Collins et al. 2017).
+    """Update-gate RNN (Collins et al. 2017).
 
     g = σ(x_g + u_g), c = tanh(x_c + u_c), h' = g h + (1 - g) c, where x = W_ih x + b_ih and u = W_hh h +
     b_hh.

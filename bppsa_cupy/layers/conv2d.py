@@ -34,7 +34,7 @@ PATCH_BYTES = 16 << 20
 
 
 class Conv2d(Weighted):
-    """Cross-correlation of images (in_channels, height, width).
+    """Two-dimensional convolution (cross-correlation) of images (in_channels, height, width).
 
     Parameters
     ----------
@@ -104,8 +104,8 @@ class Conv2d(Weighted):
         self.bias = as_flag(name, "bias", bias)
         if self.in_channels % self.groups or self.out_channels % self.groups:
             raise ArgumentError(
-                f"{name} got groups={groups}: pass a divisor of {in_channels} input and {out_channels} "
-                "output channels"
+                f"{name} got groups={groups}: pass a number that divides {in_channels} input channels and "
+                f"{out_channels} output channels"
             )
         if not is_one_of(padding_mode, ["zeros"]):
             raise ArgumentError(f"{name} got padding_mode={padding_mode!r}: pass 'zeros'")
@@ -125,7 +125,7 @@ class Conv2d(Weighted):
         self.mask = as_mask(name, mask, self.weight_shape)
 
     def geometry(self, input_shape: Shape) -> Conv2dGeometry:
-        """The sizes for an input shape. Raises ShapeError if the input does not fit."""
+        """Return the sizes for an input shape. Raises ShapeError if the input does not fit."""
         check_images(self.name, input_shape, self.in_channels)
         total = [self.dilation[k] * (self.kernel_size[k] - 1) for k in (0, 1)]
         if self.padding == "same":
@@ -141,8 +141,8 @@ class Conv2d(Weighted):
         )  # fmt: skip
         if min(geometry.out_size) < 1:
             raise ShapeError(
-                f"{self.name} got input {input_shape}: padded by {self.padding} it is smaller than the "
-                f"kernel, which spans {total[0] + 1} by {total[1] + 1}"
+                f"{self.name} got input {input_shape}, which with padding {self.padding} is smaller than the "
+                f"kernel, {total[0] + 1} by {total[1] + 1}: use a larger input or more padding"
             )
         return geometry
 

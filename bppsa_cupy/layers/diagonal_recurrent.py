@@ -57,8 +57,8 @@ class DiagonalRecurrent(LinearRecurrent):
         super().__init__(input_size, hidden_size, num_layers, False, **options)
         if self.num_layers > 1 and self.bidirectional:
             raise ArgumentError(
-                f"{type(self).__name__} got num_layers={num_layers} and bidirectional=True: use one inner "
-                "layer, and several layers in a network"
+                f"{type(self).__name__} got num_layers={num_layers} and bidirectional=True: pass "
+                "num_layers=1, and stack several such layers in the network"
             )
 
     @abc.abstractmethod
@@ -261,7 +261,7 @@ class LRU(DiagonalRecurrent):
     input_size, hidden_size : int
         F features and N complex units.
     num_layers : int, default: 1
-        Number of inner layers. Must be 1 for a bidirectional layer.
+        Number of stacked layers, called inner layers. Must be 1 for a bidirectional layer.
     r_min, r_max : float, default: 0.0 and 1.0
         λ is initialised uniformly over the area of the ring r_min ≤ |λ| ≤ r_max.
     max_phase : float, default: 2 π
@@ -272,8 +272,8 @@ class LRU(DiagonalRecurrent):
     Notes
     -----
     Parameters per inner layer and direction: nu_log_l0, theta_log_l0 and gamma_log_l0 (N,), B_re_l0 and
-    B_im_l0 (N, F), C_re_l0 and C_im_l0 (F, N), D_l0 (F,). γ begins at log sqrt(1 - |λ|²). The state is
-    complex.
+    B_im_l0 (N, F), C_re_l0 and C_im_l0 (F, N), D_l0 (F,). γ is initialised to log sqrt(1 - |λ|²). The
+    state is complex.
 
     Examples
     --------
@@ -303,7 +303,7 @@ class LRU(DiagonalRecurrent):
             "LRU", "max_phase", max_phase, lambda p: 0 < p <= 2 * math.pi, "an angle in (0, 2 π]"
         )
         if self.r_max <= self.r_min:
-            raise ArgumentError(f"LRU got r_min={r_min} and r_max={r_max}: pass an r_min below r_max")
+            raise ArgumentError(f"LRU got r_min={r_min} and r_max={r_max}: pass r_min < r_max")
 
     def config(self) -> dict[str, Any]:
         ring = {"r_min": self.r_min, "r_max": self.r_max, "max_phase": self.max_phase}
@@ -335,16 +335,16 @@ class LRU(DiagonalRecurrent):
 
 
 class DiagonalSSM(DiagonalRecurrent):
-    """Diagonal state space of S5 (Smith et al. 2023, section 3).
+    """Diagonal state space model of S5 (Smith et al. 2023, section 3).
 
     x' = λ x + (λ - 1) / Λ B u, y = 2 Re(C x') + D u, λ = exp(Λ Δ): zero-order hold with one step Δ per unit.
 
     Parameters
     ----------
     input_size, hidden_size : int
-        F features and N complex units. Each unit also stands for its conjugate.
+        F features and N complex units. Each unit represents a conjugate pair of states.
     num_layers : int, default: 1
-        Number of inner layers. Must be 1 for a bidirectional layer.
+        Number of stacked layers, called inner layers. Must be 1 for a bidirectional layer.
     dt_min, dt_max : float, default: 0.001 and 0.1
         Δ is initialised log-uniformly between dt_min and dt_max.
     **options
@@ -353,8 +353,8 @@ class DiagonalSSM(DiagonalRecurrent):
     Notes
     -----
     Parameters per inner layer and direction: Lambda_re_l0, Lambda_im_l0 and log_step_l0 (N,), B_re_l0 and
-    B_im_l0 (N, F), C_re_l0 and C_im_l0 (F, N), D_l0 (F,). Λ begins with the N eigenvalues of HiPPO-N above
-    the real axis (equation 9 of appendix B). The state is complex.
+    B_im_l0 (N, F), C_re_l0 and C_im_l0 (F, N), D_l0 (F,). Λ is initialised to the N eigenvalues of
+    HiPPO-N above the real axis (appendix B, equation 9). The state is complex.
 
     Examples
     --------
@@ -380,9 +380,7 @@ class DiagonalSSM(DiagonalRecurrent):
         self.dt_min = as_number("DiagonalSSM", "dt_min", dt_min, lambda t: t > 0, "a step above 0")
         self.dt_max = as_number("DiagonalSSM", "dt_max", dt_max, lambda t: t > 0, "a step above 0")
         if self.dt_max < self.dt_min:
-            raise ArgumentError(
-                f"DiagonalSSM got dt_min={dt_min} and dt_max={dt_max}: pass a dt_min of at most dt_max"
-            )
+            raise ArgumentError(f"DiagonalSSM got dt_min={dt_min} and dt_max={dt_max}: pass dt_min <= dt_max")
 
     def config(self) -> dict[str, Any]:
         return {**super().config(), "dt_min": self.dt_min, "dt_max": self.dt_max}

@@ -88,7 +88,7 @@ class ReLU(Elementwise):
 
 
 class LeakyReLU(Activation):
-    """Leaky ReLU (Maas et al. 2013): y = x above 0, else negative_slope x; any shape.
+    """Leaky ReLU (Maas et al. 2013): y = x for x > 0, else y = negative_slope x, for any shape.
 
     Parameters
     ----------
@@ -119,7 +119,7 @@ class LeakyReLU(Activation):
 
 
 class ELU(Activation):
-    """Exponential linear unit (Clevert et al. 2016): y = x above 0, else alpha (e^x - 1); any shape.
+    """Exponential linear unit (Clevert et al. 2016): y = x for x > 0, else y = alpha (e^x - 1).
 
     Parameters
     ----------
@@ -151,7 +151,7 @@ class ELU(Activation):
 
 
 class SiLU(Activation):
-    """Sigmoid linear unit, or swish (Elfwing et al. 2018): y = x / (1 + e^-x); any shape.
+    """Sigmoid linear unit, or swish (Elfwing et al. 2018): y = x / (1 + e^-x), for any shape.
 
     Examples
     --------
@@ -169,12 +169,12 @@ FORMS = ("none", "tanh")
 
 
 class GELU(Activation):
-    """Gaussian error linear unit (Hendrycks and Gimpel 2016): y = x Φ(x); any shape.
+    """Gaussian error linear unit (Hendrycks and Gimpel 2016): y = x Φ(x), for any shape.
 
     Parameters
     ----------
     approximate : {"none", "tanh"}, default: "none"
-        "none" uses the normal distribution function Φ. "tanh" uses
+        "none" uses the exact Φ, the standard normal distribution function. "tanh" approximates Φ by
         (1 + tanh(sqrt(2 / π) (x + 0.044715 x³))) / 2.
 
     Raises
@@ -207,7 +207,7 @@ class Sigmoid(Activation):
 
     Notes
     -----
-    Results are as exact for large -x as for large x.
+    The relative error for large negative x is as small as for large positive x.
 
     Examples
     --------
@@ -226,9 +226,9 @@ class Softplus(Activation):
     Parameters
     ----------
     beta : float, default: 1.0
-        Factor of x, not 0.
+        Factor of x. It must not be 0.
     threshold : float, default: 20.0
-        If beta x is larger, y = x.
+        If beta x is above this value, y = x.
 
     Raises
     ------
@@ -273,7 +273,7 @@ class Dropout(Elementwise):
     Parameters
     ----------
     p : float, default: 0.5
-        Probability from 0 to 1.
+        Probability of an element to be set to 0, from 0 to 1.
 
     Raises
     ------
@@ -282,9 +282,9 @@ class Dropout(Elementwise):
 
     Notes
     -----
-    In evaluation mode the output is the input. The dropped elements follow from the network's seed, the
-    layer's index, the number of the training pass and the sample's position in the batch. They are the same
-    on every device and for both dtypes.
+    In evaluation mode the output is the input. The dropped elements depend only on the network's seed, the
+    layer's index, the index of the training pass and the sample's position in the batch. They are the same on
+    every device and for both dtypes.
 
     Examples
     --------
@@ -330,14 +330,14 @@ class Dropout(Elementwise):
 
 
 class Flatten(Layer):
-    """Join the axes from `start_dim` to `end_dim`, where axis 0 is the batch.
+    """Flatten the axes from `start_dim` to `end_dim` into one axis, where axis 0 is the batch.
 
     Parameters
     ----------
     start_dim : int, default: 1
-        The first joined axis, not 0: the batch stays an axis.
+        The first axis to flatten. It must not be 0, the batch.
     end_dim : int, default: -1
-        The last joined axis.
+        The last axis to flatten.
 
     Raises
     ------
@@ -357,15 +357,15 @@ class Flatten(Layer):
         self.start_dim = as_integer("Flatten", "start_dim", start_dim)
         self.end_dim = as_integer("Flatten", "end_dim", end_dim)
         if self.start_dim == 0 or self.end_dim == 0:
-            raise ArgumentError(f"{self!r} would join the batch, axis 0: pass start_dim=1")
+            raise ArgumentError(f"{self!r} would flatten axis 0, the batch: pass a start_dim of at least 1")
 
     def output_shape(self, input_shape: Shape) -> Shape:
         axes = len(input_shape) + 1
         start, end = (axis + axes if axis < 0 else axis for axis in (self.start_dim, self.end_dim))
         if not 1 <= start <= end < axes:
             raise ShapeError(
-                f"{self!r} got input {input_shape}: with the batch it has axes 0 to {axes - 1}; pass axes "
-                "from 1 on, in rising order"
+                f"{self!r} got input {input_shape}, which has axes 0 (the batch) to {axes - 1}: pass "
+                f"start_dim and end_dim with 1 <= start_dim <= end_dim <= {axes - 1}"
             )
         return (*input_shape[: start - 1], math.prod(input_shape[start - 1 : end]), *input_shape[end:])
 

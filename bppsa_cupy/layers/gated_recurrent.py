@@ -22,7 +22,8 @@ from bppsa_cupy.raw_kernels.linear_cells import LINEAR_FORMS
 class GatedRecurrent(LinearRecurrent):
     """Base class of linear recurrent layers with gates W_ih x + b_ih.
 
-    The gates of a unit give factor and term of its scan. The output is the state, or the cell's output.
+    The gates determine the factor a and the term b of each unit's recurrence c' = a c + b. The output of the
+    layer is the state c, or a function of state and gates that the cell defines.
 
     Parameters
     ----------
@@ -33,8 +34,8 @@ class GatedRecurrent(LinearRecurrent):
 
     Notes
     -----
-    Parameters per inner layer and direction, with G gates in the order of the cell: weight_ih_l0 (G H, F),
-    bias_ih_l0 of the gates in `biased`, and NAME_l0 (H,) for each parameter of the cell.
+    Parameters per inner layer and direction, for G gates in the order of the cell: weight_ih_l0 (G H, F),
+    bias_ih_l0 with H values per gate in `biased`, and NAME_l0 (H,) for each parameter of the cell.
 
     Examples
     --------
@@ -52,20 +53,20 @@ class GatedRecurrent(LinearRecurrent):
 
     @property
     def unit_parameters(self) -> tuple[str, ...]:
-        """Names of the learned values per unit, besides the weights."""
+        """Names of the learned parameters with one value per unit, besides weights and biases."""
         return ()
 
     @property
     def biased(self) -> tuple[int, ...]:
-        """The gates that have a bias if the layer has biases."""
+        """The indices of the gates that have a bias if the layer has biases."""
         return tuple(range(self.cell.gates))
 
     def skips(self, inputs: int) -> bool:
-        """Whether the last gate is the input itself, without weights."""
+        """Whether the last gate is the input itself, without weights, for so many input features."""
         return False
 
     def weighted(self, layer: int) -> int:
-        """Return the number of rows of W_ih in an inner layer."""
+        """Return the number of rows of W_ih in an inner layer, counted from 0."""
         return (self.cell.gates - self.skips(self.inputs(layer))) * self.hidden_size
 
     def parameter_shapes(self) -> dict[str, Shape]:
@@ -154,11 +155,18 @@ class GatedRecurrent(LinearRecurrent):
         return (h if output is None else output(gates, (h,), unit)[0]), h
 
     def unit_values(self, xp: Any, own: Mapping[str, Any]) -> list[Any]:
-        """The cell's unit parameters, (H,) each, from a direction's parameters by name."""
+        """Return the unit parameters that the cell reads, one array (H,) each.
+
+        `own` is a dict of the unit parameters of one direction. By default they are returned unchanged.
+        """
         return [own[name] for name in self.unit_parameters]
 
     def unit_gradients(self, xp: Any, own: Mapping[str, Any], by: list[Any]) -> list[Any]:
-        """Gradients with respect to a direction's unit parameters, from those with respect to the cell's."""
+        """Return the gradients with respect to the learned unit parameters of one direction.
+
+        `by` contains the gradients with respect to the arrays that `unit_values` returns. By default both are
+        equal.
+        """
         return by
 
     def _units_of(self, ctx: LinearContext, walk: Direction) -> dict[str, Array]:
@@ -253,10 +261,10 @@ class MinGRU(_Minimal):
     input_size, hidden_size : int
         F input features and H units.
     *arguments
-        Further arguments of `GatedRecurrent`.
+        Further arguments of `LinearRecurrent`.
     candidate : {"linear", "positive"}, default: "linear"
-        "linear" is h̃ = W_h x + b_h. "positive" is h̃ = g(W_h x + b_h) of appendix B.3, which log-space
-        implementations use.
+        "linear" is h̃ = W_h x + b_h. "positive" is h̃ = g(W_h x + b_h) with g(x) = x + 1/2 for x ≥ 0 and
+        σ(x) for x < 0 (appendix B.3), as in log-space implementations.
     **options
         Further arguments of `GatedRecurrent`.
 
@@ -279,7 +287,7 @@ class MinGRU(_Minimal):
 class MinLSTM(_Minimal):
     """minLSTM (Feng et al. 2024, section 3.2): h' = f' h + i' h̃.
 
-    f = σ(W_f x + b_f) and i = σ(W_i x + b_i) are divided by their sum, which gives f' and i'.
+    f = σ(W_f x + b_f), i = σ(W_i x + b_i), f' = f / (f + i), i' = i / (f + i). For h̃ see `MinGRU`.
 
     Parameters
     ----------
@@ -317,9 +325,10 @@ class SRU(GatedRecurrent):
 
     Notes
     -----
-    This is `v1=True` of the paper's code. Parameters per inner layer and direction, with gates in the order
-    c, f, r: weight_ih_l0 (3 H, F), bias_ih_l0 (2 H,) of f and r. If F differs from H, weight_ih_l0 is (4 H,
-    F): the last H rows project x to the hidden size for the skip connection. The state is c.
+    This is the variant `v1=True` of the authors' code. Parameters per inner layer and direction, with gates
+    in the order c, f, r: weight_ih_l0 (3 H, F), bias_ih_l0 (2 H,) of f and r. If F differs from H,
+    weight_ih_l0 is (4 H, F): the last H rows project x to the hidden size for the skip connection. The state
+    is c.
 
     Examples
     --------
@@ -349,8 +358,8 @@ class QRNN(GatedRecurrent):
 
     Notes
     -----
-    The gates read the present input only. Parameters per inner layer and direction, with gates in the order
-    z, f, o: weight_ih_l0 (3 H, F) and bias_ih_l0 (3 H,). The state is c.
+    The gates read only the current input (window size 1). Parameters per inner layer and direction, with
+    gates in the order z, f, o: weight_ih_l0 (3 H, F) and bias_ih_l0 (3 H,). The state is c.
 
     Examples
     --------
@@ -376,7 +385,7 @@ class RGLRU(GatedRecurrent):
     Parameters
     ----------
     input_size : int
-        F, the number of features and of units.
+        F, which is both the number of features and the number of units H.
     bias : bool, default: True
         Whether the gates have biases.
     **options
@@ -384,9 +393,10 @@ class RGLRU(GatedRecurrent):
 
     Notes
     -----
-    Parameters: weight_ih_l0 (2 H, H) holds W_a, then W_x; bias_ih_l0 (2 H,); a_param_l0 (H,) is Λ. Weights
-    begin normal with variance 1 / H, biases 0. Λ begins such that a² at
-    r = 1 / 8 is uniform in [0.9², 0.999²]. The derivative of the root is at most 1000 (appendix A).
+    Parameters: weight_ih_l0 (2 H, H) with the rows of W_a before those of W_x, bias_ih_l0 (2 H,), and
+    a_param_l0 (H,), which is Λ. Initial weights are normal with variance 1 / H, and initial biases are 0. Λ
+    is initialised such that a² at r = 1 / 8 is uniform in [0.9², 0.999²]. The derivative of the square root
+    is limited to 1000 (appendix A).
 
     Examples
     --------
@@ -403,8 +413,8 @@ class RGLRU(GatedRecurrent):
         super().__init__(input_size, input_size, bias=bias, **options)
         if self.num_layers > 1 or self.bidirectional:
             raise ArgumentError(
-                f"RGLRU got num_layers={self.num_layers} and bidirectional={self.bidirectional}: use one "
-                "layer and direction, and several layers in a network"
+                f"RGLRU got num_layers={self.num_layers} and bidirectional={self.bidirectional}: pass "
+                "num_layers=1 and bidirectional=False, and stack several RGLRU layers in the network"
             )
 
     def config(self) -> dict[str, Any]:

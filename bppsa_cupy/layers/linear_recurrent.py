@@ -147,20 +147,21 @@ def _by_row(rows: Array) -> Array:
 class LinearRecurrent(Recurrent):
     """Base class of linear recurrent layers: each unit computes c' = a c + b.
 
-    The factors a and terms b follow from the input only. Both passes are exact scans, serial or by chunks of
-    steps in parallel. A step's Jacobian is diagonal.
+    The factors a and terms b depend only on the input. The forward and backward passes over time are exact
+    scans, computed serially or in parallel chunks of time steps. The Jacobian of a step is diagonal.
 
     Parameters
     ----------
     input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional, outputs
         See `Recurrent`.
     forward_method : str, default: "auto"
-        "serial", "chunked" or "auto".
+        "serial", "chunked" or "auto". See `Recurrent`.
 
     Notes
     -----
-    A subclass computes factors and terms (`terms`) and the output (`put`), and differentiates both
-    (`by_state`, `hand_back`, `add_by_input`, `weight_gradients`). If `paired` is set, units are complex.
+    A subclass computes the factors and terms (`terms`) and the output (`put`). It also computes their
+    gradients, in `by_state`, `hand_back`, `add_by_input` and `weight_gradients`. Units are complex if the
+    class attribute `paired` is True.
 
     Examples
     --------
@@ -180,32 +181,39 @@ class LinearRecurrent(Recurrent):
 
     @abc.abstractmethod
     def terms(self, ctx: LinearContext, walk: Direction) -> tuple[Array, Array]:
-        """Return factors (B or 1, T or 1, R) and terms (B, T, R) of a direction's scan."""
+        """Return the factors a (B or 1, T or 1, R) and terms b (B, T, R) of one direction."""
 
     @abc.abstractmethod
     def put(self, ctx: LinearContext, walk: Direction, state: Array, out: Array) -> None:
-        """Write a direction's output (B, T, O) from its states (B, T, R)."""
+        """Write the output of one direction, (B, T, O), computed from its states (B, T, R), to `out`."""
 
     @abc.abstractmethod
     def by_state(self, ctx: LinearContext, walk: Direction, state: Array, by_output: Array) -> Array:
         """Return the gradient with respect to the states.
 
-        The array of the gradient with respect to the output may be overwritten.
+        `by_output` is the gradient with respect to the output. It may be overwritten.
         """
 
     @abc.abstractmethod
     def hand_back(
         self, ctx: LinearContext, walk: Direction, state: Array, by_output: Array, by: tuple[Array, Array]
     ) -> None:
-        """Store what `add_by_input` and `weight_gradients` need from these gradients."""
+        """Store what `add_by_input` and `weight_gradients` need.
+
+        `by_output` is the gradient with respect to the output, and `by` contains the gradients with respect
+        to the factors and terms.
+        """
 
     @abc.abstractmethod
     def add_by_input(self, ctx: LinearContext, walk: Direction, out: Array, first: bool) -> None:
-        """Add a direction's part to the gradient with respect to the input (B, T, I); write it if `first`."""
+        """Add the part of one direction to `out`, the gradient with respect to the input (B, T, I).
+
+        If `first`, overwrite `out` instead.
+        """
 
     @abc.abstractmethod
     def weight_gradients(self, ctx: LinearContext, walk: Direction) -> None:
-        """Write the gradients with respect to a direction's parameters."""
+        """Write the gradients with respect to the parameters of one direction to `ctx.gradients`."""
 
     # ---- sizes ----
 
@@ -215,7 +223,7 @@ class LinearRecurrent(Recurrent):
 
     @property
     def reals(self) -> int:
-        """R: the number of reals in one state."""
+        """R, the number of real values in one state: H, or 2 H for complex units."""
         return self.hidden_size * (2 if self.paired else 1)
 
     @property
@@ -229,11 +237,11 @@ class LinearRecurrent(Recurrent):
         return np.result_type(dtype, np.complex64) if self.paired else dtype
 
     def inputs(self, layer: int) -> int:
-        """The number of input features of an inner layer."""
+        """Return the number of input features of an inner layer, counted from 0."""
         return self.directions * self.output_size if layer else self.input_size
 
     def walks(self, only: int | None = None) -> Iterator[Direction]:
-        """Every direction of every inner layer, or of inner layer `only`."""
+        """Yield every direction of every inner layer, or of inner layer `only`."""
         for layer in range(self.num_layers) if only is None else (only,):
             for direction in range(self.directions):
                 number = layer * self.directions + direction
@@ -253,20 +261,26 @@ class LinearRecurrent(Recurrent):
     def multiply(
         self, ctx: LinearContext, rows: Array, weight: Array, bias: Array | None, out: Array
     ) -> None:
-        """out = W rows + b: rows (B, T, I), W (O, I), b (O,) or None, out (B, T, O)."""
+        """Write weight @ row + bias into `out` for each row of `rows`.
+
+        Shapes: rows (B, T, I), weight (O, I), bias (O,) or None, out (B, T, O).
+        """
         products.project(ctx.device, _by_row(rows), weight, bias, _by_row(out))()
 
     def multiply_back(self, ctx: LinearContext, rows: Array, weight: Array, out: Array) -> None:
-        """out = Wᵀ rows, for the first O columns of rows (B, T, at least O): W (O, I), out (B, T, I)."""
+        """Write weight.T @ row into `out` for the first O columns of each row of `rows`.
+
+        Shapes: rows (B, T, at least O), weight (O, I), out (B, T, I).
+        """
         products.project(ctx.device, _by_row(rows), weight, None, _by_row(out), transposed=True)()
 
     def multiply_sums(
         self, ctx: LinearContext, rows: Array, others: Array, out: Array, sums_alone: Array | None = None
     ) -> None:
-        """Write the sums over samples and steps of rows times others into out (O, I).
+        """Write the sum over samples and steps of the outer products of rows and others into `out`.
 
-        Uses the first O columns of rows (B, T, at least O) and others (B, T, I). Also writes the sums of the
-        rows into sums_alone (O,), if given.
+        The first O columns of `rows` are used. If `sums_alone` is given, the sum of these rows is written
+        into it. Shapes: rows (B, T, at least O), others (B, T, I), out (O, I), sums_alone (O,).
         """
         by_row, device = _by_row(rows), ctx.device
         size = products.workspace_size(device, len(by_row), 1, *out.shape)
@@ -445,7 +459,7 @@ class LinearRecurrent(Recurrent):
     # ---- the same in the differentiable operations of PyTorch or JAX, around its linear scan ----
 
     def cell_in(self, library: Library) -> Any:
-        """Functions of the layer's cell on a library's arrays; None without a cell."""
+        """Return functions that compute the cell on arrays of a library, or None without a cell."""
         return None
 
     @abc.abstractmethod
@@ -460,7 +474,7 @@ class LinearRecurrent(Recurrent):
     def forward_in(
         self, library: Library, cell: Any, parameters: Mapping[str, Any], x: Any, lengths: Any, state: Any
     ) -> tuple[Any, Any]:
-        """Return the output of x (B, T, F) and the final states, with a library's differentiable operations.
+        """Return the output and the final states, computed with differentiable operations of a library.
 
         Parameters
         ----------
@@ -475,7 +489,7 @@ class LinearRecurrent(Recurrent):
         lengths : array of int, (B,), or None
             Number of valid steps of each sample.
         state : array, (num_layers D, B, H), or None
-            The initial state; zeros for None. Complex for complex layers.
+            The initial state, complex if the units are. None means zeros.
         """
         live = None
         after: list[Any] = []
@@ -512,7 +526,7 @@ class LinearRecurrent(Recurrent):
 
     @abc.abstractmethod
     def factors(self, ctx: LinearContext, walk: Direction) -> Array:
-        """The factors that `terms` returned in the latest pass."""
+        """Return the factors that `terms` returned in the latest forward pass."""
 
     def step_jacobians(self, ctx: LinearContext) -> Iterator[StepJacobians]:
         xp, pattern, (batch, steps) = ctx.device.xp, self.step_pattern, ctx.rows

@@ -110,8 +110,8 @@ class MatrixRecurrent(Recurrent):
     *arguments
         Further arguments of `Recurrent`.
     heads : int, default: 1
-        Number of groups of h = H / heads units. W_hh connects only units of the same group, so it is
-        block-diagonal, and weight_hh_l0 (G H, h) stores the blocks.
+        Number of groups of h = H / heads units. W_hh connects only units of the same group. It is therefore
+        block-diagonal, and weight_hh_l0 (G H, h) stores only its blocks, for G gates.
     **options
         Further arguments of `Recurrent`. `forward_method` is "serial", "newton" or "auto".
 
@@ -124,8 +124,8 @@ class MatrixRecurrent(Recurrent):
     -----
     Parameters and gate order are those of PyTorch.
 
-    "newton" computes all steps at once by a damped Newton iteration, and serially if that does not converge.
-    "auto" is "serial" on the host.
+    "newton" computes all time steps together by a damped Newton iteration. If the iteration does not
+    converge, the pass is computed serially. "auto" means "serial" on the host.
 
     Examples
     --------
@@ -146,8 +146,8 @@ class MatrixRecurrent(Recurrent):
         self.heads = as_integer(type(self).__name__, "heads", heads, 1, error=ArgumentError)
         if self.hidden_size % self.heads:
             raise ArgumentError(
-                f"{type(self).__name__} got heads={heads} and hidden_size={hidden_size}: pass a divisor of "
-                "hidden_size"
+                f"{type(self).__name__} got heads={heads} and hidden_size={hidden_size}: pass a number of "
+                "heads that divides hidden_size"
             )
 
     @property
@@ -157,7 +157,7 @@ class MatrixRecurrent(Recurrent):
 
     @property
     def unit_parameters(self) -> tuple[str, ...]:
-        """Names of the learned values per unit, besides the weights."""
+        """Names of the learned parameters with one value per unit, besides weights and biases."""
         return ()
 
     @property
@@ -287,7 +287,7 @@ class MatrixRecurrent(Recurrent):
         return ctx.at_once[batch, steps]
 
     def resume(self, ctx: MatrixContext, x: Array, kept: Mapping[str, Array]) -> None:
-        """Restore the context that `forward(x)` left, from the stored arrays of `kept_shapes`."""
+        """Restore the context after ``forward(x)`` from the arrays that `kept_shapes` describes."""
         stack = self._enter(ctx, x)
         self._set_initial(ctx, stack)
         stack.recall({name: array[: stack.sizes.walk.steps] for name, array in kept.items()})
@@ -299,7 +299,7 @@ class MatrixRecurrent(Recurrent):
         (batch, steps), lengths, resets = x.shape[:2], ctx.lengths, ctx.resets
         if resets is not None:
             if ctx.over_time is not None:
-                raise ArgumentError("resets do not work with steps that ranks share: use one rank")
+                raise ArgumentError("ranks that split time steps do not support resets: use one rank")
             steps, lengths = resets.steps, resets.lengths
         stack = self._make_stack(ctx, batch, steps)
         stack.ends_early = lengths is not None
@@ -323,8 +323,7 @@ class MatrixRecurrent(Recurrent):
                 array[:, ctx.resets.first] = 0
 
     def backward(self, ctx: MatrixContext, gradient: Array, want_input: bool) -> Array | None:
-        """Run the backward pass over time, then compute the gradients with respect to parameters and
-        input."""
+        """Run the backward pass over time, and compute the gradients with respect to parameters and input."""
         stack = self._go_back(ctx, gradient)
         self._repeat(stack, "by weights", (), stack.weight_gradients)
         return self._input_gradient(ctx, stack) if want_input else None
@@ -391,7 +390,7 @@ class MatrixRecurrent(Recurrent):
     # ---- buffers ----
 
     def walk_size(self, steps: int, batch: int, itemsize: int) -> WalkSize:
-        """Sizes of a pass over `steps` steps."""
+        """Return the sizes of a pass over `steps` time steps."""
         return WalkSize(self.cell, steps, batch, self.hidden_size, itemsize, self.heads)
 
     def _stack_size(self, batch: int, steps: int, itemsize: int) -> StackSize:
@@ -401,9 +400,9 @@ class MatrixRecurrent(Recurrent):
         )  # fmt: skip
 
     def kept_shapes(self, batch: int, steps: int, has_resets: bool = False) -> dict[str, Shape]:
-        """Shapes by name of the arrays (T, rows, B) that a forward pass stores for the backward pass.
+        """Return a dict from names to shapes of the arrays that a forward pass stores for the backward pass.
 
-        With resets there may be 2 T steps.
+        These are states and gates, of shape (T, rows, B). With resets there may be 2 T steps.
         """
         size = self._stack_size(batch, steps, 0)
         if has_resets:

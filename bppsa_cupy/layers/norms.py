@@ -35,9 +35,9 @@ class BatchNorm(Layer):
     num_features : int
         Number of channels.
     eps : float, default: 1e-5
-        Added to the variance.
-    momentum : float, optional, default: 0.1
-        Weight of a batch in the running statistics. None averages over all batches.
+        Value that is added to the variance.
+    momentum : float or None, default: 0.1
+        Weight of a new batch in the running statistics. None averages over all batches with equal weights.
     affine : bool, default: True
         Whether to learn weight γ and bias β.
     track_running_stats : bool, default: True
@@ -117,8 +117,8 @@ class BatchNorm(Layer):
         mean, inverse, scale = (self._per_channel(ctx, name) for name in ("mean", "inverse_std", "scale"))
         if coupled and x.size == self.num_features:
             raise ShapeError(
-                f"{self.name} got input of shape {tuple(x.shape)}, one value per channel: use a larger "
-                "batch, or evaluation mode with running statistics"
+                f"{self.name} got input of shape {tuple(x.shape)}, which has only one value per channel: "
+                "use a larger batch, or evaluation mode with running statistics"
             )
         if coupled:
             self._take_statistics(ctx, x, mean, inverse)
@@ -184,16 +184,16 @@ class BatchNorm(Layer):
 
 
 class BatchNorm1d(BatchNorm):
-    """Batch normalization of (num_features,), or of (num_features, L) over batch and L.
+    """Batch normalization of samples (num_features,) or (num_features, L), over the batch and L.
 
     Parameters
     ----------
     num_features : int
         Number of channels.
     eps : float, default: 1e-5
-        Added to the variance.
-    momentum : float, optional, default: 0.1
-        Weight of a batch in the running statistics. None averages over all batches.
+        Value that is added to the variance.
+    momentum : float or None, default: 0.1
+        Weight of a new batch in the running statistics. None averages over all batches with equal weights.
     affine : bool, default: True
         Whether to learn weight and bias, (num_features,) each.
     track_running_stats : bool, default: True

@@ -45,7 +45,7 @@ class Pool2d(Layer):
         if any(2 * p > k for p, k in zip(self.padding, self.kernel_size, strict=True)):
             raise ShapeError(
                 f"{name} got padding={self.padding} and kernel_size={self.kernel_size}: pass a padding of "
-                "at most half the kernel"
+                "at most half the kernel size"
             )
 
     def geometry(self, input_shape: Shape) -> Pool2dGeometry:
@@ -74,7 +74,7 @@ class MaxPool2d(Pool2d):
     stride : int or tuple of int, optional
         Distance between windows. By default `kernel_size`.
     padding : int or tuple of int, default: 0
-        Padded positions on each side. They are never the maximum.
+        Rows and columns of padding on each side. A padded position is never the maximum.
     dilation : int or tuple of int, default: 1
         Distance between the elements of a window.
     ceil_mode : bool, default: False
@@ -87,8 +87,8 @@ class MaxPool2d(Pool2d):
 
     Notes
     -----
-    The first of equal maxima gets the gradient. NaN counts as the largest number. The Jacobian's pattern
-    contains every candidate of every window.
+    If several elements of a window are equal maxima, the first gets the gradient. NaN counts as the largest
+    number. The pattern of the Jacobian contains every element of every window.
 
     Examples
     --------
@@ -132,7 +132,7 @@ class AvgPool2d(Pool2d):
     count_include_pad : bool, default: True
         Whether the divisor counts the padding.
     divisor_override : int, optional
-        Divisor of every sum.
+        Divisor of every window's sum, instead of the window size.
 
     Raises
     ------
@@ -164,7 +164,7 @@ class AvgPool2d(Pool2d):
             self.divisor_override = as_integer(self.name, "divisor_override", divisor_override)
         if self.divisor_override == 0:
             raise ShapeError(
-                f"{self.name} got divisor_override=0: pass another number, or None for the size of the window"
+                f"{self.name} got divisor_override=0: pass another number, or None for the window size"
             )
 
     def jacobian(self, input_shape: Shape) -> AvgPool2dJacobian:

@@ -70,8 +70,8 @@ class RecurrentContext(Context):
         needed = self.missing_bytes(shapes)
         if needed and needed > (free := self.device.free_memory()):
             raise DeviceError(
-                f"{self.device.name}: a pass needs {needed} more bytes, but only {free} are free: use "
-                "a smaller batch, or shorter sequences"
+                f"{self.device.name}: the pass needs {needed} more bytes, but only {free} are free: use a "
+                "smaller batch or shorter sequences"
             )
         return {name: self.buffer(name, shape) for name, shape in shapes.items()}
 
@@ -90,21 +90,23 @@ class Recurrent(Layer):
     hidden_size : int
         H, the number of units.
     num_layers : int, default: 1
-        Number of inner layers. Each reads the outputs of the previous one.
+        Number of stacked layers, called inner layers. Each reads the outputs of the previous one.
     bias : bool, default: True
         Whether the layer has biases.
     batch_first : bool, default: True
-        Whether `bp.functional.forward` takes (B, T, F) instead of (T, B, F). Networks always use (B, T, F).
+        Whether the input of `bp.functional.forward` is (B, T, F) instead of (T, B, F). The input of a network
+        is always (B, T, F).
     dropout : float, default: 0.0
         Only 0.0 is supported.
     bidirectional : bool, default: False
-        Whether a second direction runs from the last step to the first. D is 2 if it does, else 1.
+        Whether a second direction runs from the last step to the first. The number of directions D is then 2,
+        else 1.
     outputs : {"all", "last"}, default: "all"
         "all" returns the outputs of the last inner layer at every step, (B, T, D H). "last" returns the final
         output of each direction, (B, D H).
     forward_method : str, default: "auto"
-        Method of the forward pass, one of the layer's `forward_methods`. "auto" follows a fixed rule on the
-        host. On a GPU it picks the method that was measured to be faster.
+        Method of the forward pass over time, one of the layer's `forward_methods`. "auto" follows a fixed
+        rule on the host. On a GPU it selects the method that was faster in a measurement.
 
     Raises
     ------
@@ -113,10 +115,11 @@ class Recurrent(Layer):
 
     Notes
     -----
-    Argument names are those of PyTorch. `net.forward` accepts `lengths`: later steps leave the state
-    unchanged, output 0 and have no gradient. NaN in the input reaches the output.
+    Argument names are those of PyTorch. `net.forward` accepts the `lengths` of sequences. Steps after the end
+    of a sequence leave the state unchanged, output 0 and have no gradient. NaN in the input propagates to the
+    output.
 
-    The scan over layers stops at a recurrent layer. A second scan covers its time steps.
+    The scan over layers stops at a recurrent layer, which has its own scan over time steps.
 
     Examples
     --------
@@ -168,12 +171,12 @@ class Recurrent(Layer):
     @property
     @abc.abstractmethod
     def state_count(self) -> int:
-        """The number of state arrays (num_layers D, B, H): 2 for an LSTM, h and c."""
+        """The number of state arrays (num_layers D, B, H): 2 for an LSTM (h and c), else 1."""
 
     @property
     @abc.abstractmethod
     def step_pattern(self) -> Pattern:
-        """The pattern of a step's transposed Jacobian, the state by the previous state."""
+        """The pattern of a step's transposed Jacobian. Rows are the previous state, columns the new state."""
 
     @property
     def output_size(self) -> int:
@@ -181,7 +184,7 @@ class Recurrent(Layer):
         return self.hidden_size
 
     def state_dtype(self, dtype: np.dtype) -> np.dtype:
-        """The dtype of a state, if input and parameters have dtype `dtype`."""
+        """Return the dtype of a state for input and parameters of dtype `dtype`."""
         return dtype
 
     @property
@@ -196,19 +199,19 @@ class Recurrent(Layer):
                 f"sequences (T, {self.input_size})"
             )
         if input_shape[0] == 0:
-            raise ShapeError(f"{type(self).__name__} got input {input_shape}: T must be at least 1")
+            raise ShapeError(f"{type(self).__name__} got input {input_shape}: pass at least one time step")
         features = self.directions * self.output_size
         return (features,) if self.outputs == "last" else (input_shape[0], features)
 
     def initialize(self, generator: np.random.Generator) -> dict[str, np.ndarray]:
-        """Fresh parameters, uniform in ±1/sqrt(H) as in PyTorch."""
+        """Return new parameters, uniform in ±1/sqrt(H) as in PyTorch."""
         return {
             name: uniform_fan_in(generator, shape, self.fan_in(name))
             for name, shape in self.parameter_shapes().items()
         }
 
     def fan_in(self, name: str) -> int:
-        """The fan-in n of a parameter, whose initial values are uniform in ±1/sqrt(n)."""
+        """Return the fan-in n of a parameter. Its initial values are uniform in ±1/sqrt(n)."""
         return self.hidden_size
 
     def is_barrier(self, training: bool) -> bool:
@@ -223,27 +226,27 @@ class Recurrent(Layer):
     def check_resets(self) -> None:
         """Raise ArgumentError unless the layer accepts resets."""
         raise ArgumentError(
-            f"{type(self).__name__} got resets: pass them to RNN, GRU, LSTM or a CellLayer, or run the "
-            "parts of the sequences one by one"
+            f"{type(self).__name__} does not support resets: use an RNN, GRU, LSTM or CellLayer, or run the "
+            "parts of the sequences one after another"
         )
 
     def check_states(
         self, given: Any, batch: int, dtype: np.dtype, convert: Callable[[Any], Any], what: str
     ) -> tuple[Array, ...]:
-        """Return states as arrays (num_layers D, B, H): h, or h and c for an LSTM.
+        """Check the states of the caller, and return them as arrays (num_layers D, B, H).
 
         Parameters
         ----------
         given : array or tuple of array
-            The states that the caller passed.
+            The states that the caller passed: h, or the pair (h, c) for an LSTM.
         batch : int
             B.
         dtype : numpy.dtype
             Dtype of the network. States of another dtype are converted if no value changes.
         convert : callable
-            Turns each state into an array, as a device's `asarray` does.
+            Converts a state to an array, for example the `asarray` method of a device.
         what : str
-            Name of the states in messages.
+            Name of the states in error messages.
 
         Raises
         ------

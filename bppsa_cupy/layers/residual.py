@@ -55,21 +55,22 @@ class Residual(Layer):
     Parameters
     ----------
     body : sequence of Layer
-        The layers of the body. Residual blocks may be nested. Recurrent layers begin with states of 0.
+        The layers of the body. Residual blocks may be nested. Initial states of recurrent layers are 0.
     shortcut : sequence of Layer, default: ()
-        The layers of the shortcut; none is the identity.
+        The layers of the shortcut. An empty sequence means the identity.
 
     Raises
     ------
     ShapeError
-        If layers do not fit, or body and shortcut have different output shapes. The message names the place.
+        If layers do not fit, or body and shortcut have different output shapes. The message names the layer.
 
     Notes
     -----
     Parameters and buffers are named as in nested PyTorch modules: "body.0.weight", "shortcut.0.weight".
 
-    The scan stops at the layer: I + J(body)ᵀ of two 3×3 convolutions as one CSR matrix would hold 25 C
-    entries per row. Its VJP is the sum of the branches' VJPs.
+    The scan over layers stops at a residual block, and `backward` computes its VJP, the sum of the VJPs of
+    body and shortcut. The Jacobian of a block with two 3×3 convolutions of C channels would have 25 C entries
+    per row.
 
     Examples
     --------
@@ -90,7 +91,7 @@ class Residual(Layer):
         self._stacks: dict[Shape, dict[str, LayerStack]] = {}
 
     def stacks(self, input_shape: Shape) -> dict[str, LayerStack]:
-        """The branches for an input shape. Raises ShapeError."""
+        """Return body and shortcut for an input shape. Raises ShapeError if they do not fit."""
         if input_shape not in self._stacks:
             found = {}
             for name, layers in self.branches.items():
@@ -101,15 +102,15 @@ class Residual(Layer):
             outputs = [stack.output_shape for stack in found.values()]
             if outputs[0] != outputs[1]:
                 raise ShapeError(
-                    f"Residual got input {input_shape}: its body returns {outputs[0]} and its shortcut "
-                    f"{outputs[1]}: make both equal, for example with "
+                    f"for input {input_shape}, the body of Residual returns {outputs[0]}, but its shortcut "
+                    f"returns {outputs[1]}: make both shapes equal, for example with "
                     "shortcut=[PadShortcut(channels, stride)]"
                 )
             self._stacks[input_shape] = found
         return self._stacks[input_shape]
 
     def config(self) -> dict[str, Any]:
-        """The constructor's arguments; `describe` has them as JSON holds them."""
+        """Return the constructor's arguments. `describe` returns them as JSON-serialisable values."""
         return {name: list(layers) for name, layers in self.branches.items()}
 
     def describe(self, input_shape: Shape) -> dict[str, Any]:

@@ -49,23 +49,25 @@ class Selection(Layer):
 
 
 class Pad2d(Selection):
-    """Pad the two sides of images (channels, height, width), like `torch.nn.functional.pad`.
+    """Pad images (channels, height, width) on all sides, like `torch.nn.functional.pad`.
 
     Parameters
     ----------
     padding : int or (left, right, top, bottom)
         Pixels per side, at least 0.
     mode : {"zeros", "circular", "reflect"}, default: "zeros"
-        Content of the border: zeros, the opposite side, or the image mirrored at its outermost pixels.
+        Content of the border: zeros, the opposite side of the image, or the image mirrored at its outermost
+        pixels.
 
     Raises
     ------
     ShapeError
-        If an argument is out of range, or an image is smaller than the padding ("reflect": not larger).
+        If an argument is out of range, or an image is smaller than the padding. For "reflect" the image must
+        be larger than the padding.
 
     Examples
     --------
-    A convolution with periodic boundary:
+    A convolution with periodic boundary conditions:
 
     >>> import bppsa_cupy as bp
     >>> layers = [bp.Pad2d(1, "circular"), bp.Conv2d(3, 8, 3)]
@@ -93,8 +95,8 @@ class Pad2d(Selection):
             least = {"zeros": 0, "circular": most, "reflect": most + 1}[self.mode]
             if size < least:
                 raise ShapeError(
-                    f"{self!r} got input {input_shape}: a side of {size} pixels must have at least {least}; "
-                    "make the padding smaller"
+                    f"{self!r} got input {input_shape} with a side of {size} pixels, but this padding needs "
+                    f"at least {least}: use a smaller padding"
                 )
         return channels, top + height + bottom, left + width + right
 
@@ -124,15 +126,15 @@ class Pad2d(Selection):
 
 
 class PadShortcut(Selection):
-    """Shortcut that takes every `stride`-th pixel and pads channels with zeros.
+    """Shortcut of a residual block that selects every `stride`-th pixel and adds channels of zeros.
 
     Parameters
     ----------
     channels : int
-        Number of output channels. The added channels are zero. Half of them, rounded down, come before the
-        input channels and the rest after.
+        Number of output channels. Half of the added channels, rounded down, come before the input channels,
+        and the rest after them.
     stride : int, default: 2
-        Step between the pixels that are kept.
+        Distance between the selected pixels, in both directions.
 
     Raises
     ------
@@ -156,8 +158,8 @@ class PadShortcut(Selection):
         check_images(repr(self), input_shape)
         if input_shape[0] > self.channels:
             raise ShapeError(
-                f"{self!r} got input {input_shape} of {input_shape[0]} channels: pass channels of at least "
-                f"{input_shape[0]}"
+                f"{self!r} got input {input_shape} with {input_shape[0]} channels: use PadShortcut with "
+                f"channels >= {input_shape[0]}"
             )
         return (self.channels, *(-(-size // self.stride) for size in input_shape[1:]))
 

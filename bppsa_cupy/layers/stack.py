@@ -57,7 +57,11 @@ class LayerStack:
             except TypeError as error:
                 if None not in shapes[-1]:
                     raise
-                raise ShapeError(f"{layer!r} got {shapes[-1]}: pass T in input_shape", str(index)) from error
+                raise ShapeError(
+                    f"{layer!r} got input {shapes[-1]}, but needs a fixed number of time steps: pass an "
+                    "input_shape with an integer instead of None",
+                    str(index),
+                ) from error
         return tuple(shapes)
 
     @property

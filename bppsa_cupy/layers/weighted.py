@@ -162,7 +162,7 @@ class Linear(Weighted):
     Parameters
     ----------
     in_features, out_features : int
-        Sizes of the last axis before and after.
+        Sizes of the last axis of x and y.
     bias : bool, default: True
         Whether to add b.
     mask : array, optional
@@ -198,8 +198,8 @@ class Linear(Weighted):
     def output_shape(self, input_shape: Shape) -> Shape:
         if not input_shape or input_shape[-1] != self.in_features:
             raise ShapeError(
-                f"Linear({self.in_features}, {self.out_features}) got input {input_shape}: its last size "
-                f"must be {self.in_features}"
+                f"Linear({self.in_features}, {self.out_features}) got input {input_shape}: the last size of "
+                f"the input must be {self.in_features}"
             )
         return (*input_shape[:-1], self.out_features)
 

@@ -76,8 +76,8 @@ def build_model(
         signature.bind(**options)
     except TypeError as error:
         raise BppsaError(
-            f"model {spec!r} {error}: write a factory with input_shape and the options of Sequential as "
-            "keywords"
+            f"model {spec!r} {error}: write a factory whose keyword arguments are input_shape and the "
+            "options of Sequential"
         ) from error
     network = call_factory("model", spec, factory, **options)
     if not isinstance(network, Sequential):

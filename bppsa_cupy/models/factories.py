@@ -31,13 +31,17 @@ def load_factory(kind: str, spec: str, known: Iterable[str]) -> Callable[..., An
     except BppsaError:
         raise
     except Exception as error:
-        raise BppsaError(f"{kind} {spec!r}: {module} fails: {type(error).__name__}: {error}") from error
+        raise BppsaError(
+            f"{kind} {spec!r}: importing {module} raises {type(error).__name__}: {error}"
+        ) from error
     factory = getattr(loaded, name, None)
     if factory is None:
-        raise BppsaError(f"{kind} {spec!r}: {module} has no function {name!r}")
+        raise BppsaError(
+            f"{kind} {spec!r}: {module} has no function {name!r}: pass the name of a function in it"
+        )
     if not callable(factory):
         raise BppsaError(
-            f"{kind} {spec!r}: {name} of {module} is a {type(factory).__name__}: pass a function that "
+            f"{kind} {spec!r}: {name} in {module} is a {type(factory).__name__}: pass a function that "
             f"returns the {kind}"
         )
     return factory
@@ -50,13 +54,13 @@ def call_factory(kind: str, spec: str, factory: Callable[..., Any], **options: A
     except (BppsaError, MemoryError):
         raise
     except Exception as error:
-        raise BppsaError(f"{kind} {spec!r} fails: {type(error).__name__}: {error}") from error
+        raise BppsaError(f"{kind} {spec!r} raises {type(error).__name__}: {error}") from error
 
 
 def _load_file(kind: str, file: str) -> Any:
     path = as_path(f"a {kind}", "its file", file, error=BppsaError)
     if not path.is_file():
-        raise BppsaError(f"{kind} file {file!r} does not exist")
+        raise BppsaError(f"{kind} file {file!r} does not exist: pass the path of an existing Python file")
     spec = importlib.util.spec_from_file_location(path.stem, path)
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)

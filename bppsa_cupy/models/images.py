@@ -145,7 +145,7 @@ def alexnet(
 
 def _check_images(name: str, input_shape: tuple[int, ...], side: int) -> None:
     if len(input_shape) != 3 or min(input_shape[1:]) < side:
-        raise ShapeError(f"{name} got input {input_shape}: pass (C, H, W) with H and W of at least {side}")
+        raise ShapeError(f"{name} got input {input_shape}: pass (C, H, W) with H and W >= {side}")
 
 
 def _shape_after(layers: list[Layer], shape: tuple[int, ...]) -> tuple[int, ...]:
@@ -181,7 +181,7 @@ def resnet(
         Further arguments of Sequential.
     """
     if depth < 8 or depth % 6 != 2:
-        raise ArgumentError(f"resnet got depth={depth}: pass 6 n + 2, such as 20, 56 or 110")
+        raise ArgumentError(f"resnet got depth={depth}: pass a depth of the form 6 n + 2: 20, 32, 56, 110")
     _check_images("resnet", input_shape, 1)
     before, height, width = input_shape
     layers: list[Layer] = [*_convolution(before, RESNET_CHANNELS[0], 1), ReLU()]

@@ -88,7 +88,7 @@ def layer_of(cell: str | Cell | None) -> Callable[..., Recurrent]:
     """The layer class or factory of a cell, given as in `of_cell`. Raises BppsaError."""
     if cell is None:
         raise CellError(
-            "the model 'cell' got no cell: pass cell (--cell on command lines), one of "
+            "the model 'cell' got no cell: pass as cell (--cell on the command line) one of "
             f"{', '.join(CELLS)}, path/to/file.py:factory or module:factory"
         )
     if isinstance(cell, str):

@@ -180,8 +180,8 @@ class Architecture(LayerStack):
         unknown = [name for name in masks if name not in self.maskable]
         if unknown:
             raise ShapeError(
-                f"the network got a mask of {unknown[0]!r}: pass masks of "
-                f"{', '.join(self.maskable) or 'nothing'}"
+                f"the network got a mask for {unknown[0]!r}, which has no masks: pass masks only for "
+                f"{', '.join(self.maskable) or 'Conv2d and Linear layers'}"
             )
         return Architecture(self.layers_with_masks(masks), self.input_shape, self.training)
 
@@ -205,9 +205,9 @@ class Architecture(LayerStack):
                 found, expected = self.jacobians[index].pattern, element.pattern
                 if found != expected:
                     raise PlanMismatchError(
-                        f"layer {self.label(index)} has the pattern {found.digest[:12]} with {found.nnz} "
-                        f"entries, {expected.digest[:12]} with {expected.nnz} in the plan; build the plan "
-                        "again"
+                        f"the pattern of layer {self.label(index)} is {found.digest[:12]} with {found.nnz} "
+                        f"entries, but {expected.digest[:12]} with {expected.nnz} entries in the plan: build "
+                        "the plan again"
                     )
 
 
@@ -218,6 +218,6 @@ def _checked_shape(input_shape: Sequence[int]) -> tuple[int, ...]:
         shape = [as_integer("a network", "a size", size, 1) for size in sizes[len(steps) :]]
     except (TypeError, ShapeError) as cause:
         raise ShapeError(
-            f"input_shape is {input_shape!r}: pass sizes of at least 1, such as (3, 32, 32)"
+            f"input_shape is {input_shape!r}: pass a tuple of sizes of at least 1, such as (3, 32, 32)"
         ) from cause
     return (*steps, *shape)

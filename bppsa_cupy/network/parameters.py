@@ -284,11 +284,11 @@ def converted(
     result = {}
     for name, array in arrays.items():
         if name not in wanted:
-            raise CheckpointError(f"the network has no array {name!r}: use names from {list(wanted)}")
+            raise CheckpointError(f"the network has no array {name!r}: use only the names {list(wanted)}")
         shape, dtype = wanted[name]
         result[name] = device.asarray(array, dtype=dtype)
         if result[name].shape != shape:
-            raise ShapeError(f"got {name} of shape {tuple(result[name].shape)}: pass shape {shape}")
+            raise ShapeError(f"{name} has shape {tuple(result[name].shape)}: pass an array of shape {shape}")
     return result
 
 

@@ -191,14 +191,16 @@ def current_pass(given: Pass | None, parameters: ParameterSet, caller: str, *, s
     own_pass(given, parameters)
     if given.output is None:
         raise PassError(
-            "the pass is incomplete, since its latest forward call failed: run net.forward(x) again "
+            f"the pass is incomplete, because the latest call of forward failed: run net.forward(x) again "
             f"before {caller}"
         )
     if not given.keeps:
-        raise PassError(f"the pass has keep=False: run net.forward(x) without keep=False before {caller}")
+        raise PassError(
+            f"the forward pass had keep=False: run net.forward(x) without keep=False before {caller}"
+        )
     if given.version != parameters.version and not stale:
         raise PassError(
-            f"the parameters have changed since the pass, from version {given.version} to "
+            f"the parameters have changed since the forward pass, from version {given.version} to "
             f"{parameters.version}: run net.forward(x) again before {caller}"
         )
     return given
@@ -314,6 +316,6 @@ def _by_layer(recurrent: Mapping[int, Recurrent], given: Any, what: str) -> Mapp
         raise ArgumentError(f"got {what}, but no layer of the network is recurrent: omit it")
     keys = ", ".join(f"{index}: ..." for index in recurrent)
     raise ArgumentError(
-        f"{what} is one {type(given).__name__} for {len(recurrent)} recurrent layers: pass a dict by layer "
-        f"index, {{{keys}}}"
+        f"{what} is a single {type(given).__name__}, but the network has {len(recurrent)} recurrent "
+        f"layers: pass a dict by layer index, {{{keys}}}"
     )

@@ -16,7 +16,7 @@ A_SHARE = "a number from 0 to 1, such as 0.97"
 
 
 def prune(network: Sequential, fraction: float, scope: str = "layer") -> dict[str, np.ndarray]:
-    """Prune the weights of smallest magnitude, by masks that keep them 0.
+    """Prune the weights of smallest magnitude, and set masks that keep them 0.
 
     Only weights of Conv2d and Linear layers are pruned.
 
@@ -25,15 +25,18 @@ def prune(network: Sequential, fraction: float, scope: str = "layer") -> dict[st
     network : Sequential
         The network to prune.
     fraction : float
-        Share of the weights to prune, from 0 to 1. Masked weights count and stay masked.
+        Share of the weights to prune, from 0 to 1. Weights that are already masked count towards this share
+        and stay masked.
     scope : {"layer", "global"}, default: "layer"
-        "layer" prunes this share of every layer (class-uniform in See et al. 2016). "global" uses one
-        threshold for all layers (class-blind), which can empty a layer whose weights are small.
+        "layer" prunes this share of every layer (class-uniform in See et al. 2016). "global" prunes this
+        share of all weights with one threshold (class-blind). It can remove all weights of a layer whose
+        weights are small.
 
     Returns
     -------
     dict of str to numpy.ndarray
-        The masks by parameter name, bool and read-only: True where a weight is kept. Dense layers have none.
+        The masks by parameter name, bool and read-only: True where a weight is kept. Layers without pruned
+        weights are left out.
 
     Raises
     ------
@@ -42,8 +45,8 @@ def prune(network: Sequential, fraction: float, scope: str = "layer") -> dict[st
 
     Notes
     -----
-    round(fraction n) of n weights are pruned. Magnitudes are compared in float32. Among equal magnitudes, the
-    first are pruned first. A plan made before no longer fits the network.
+    round(fraction n) of n weights are pruned. Magnitudes are compared in float32. Of weights with equal
+    magnitude, the first are pruned first. An existing plan no longer fits the network.
 
     Examples
     --------
@@ -58,7 +61,7 @@ def prune(network: Sequential, fraction: float, scope: str = "layer") -> dict[st
     present = {name: network.masks.get(name) for name in network.architecture.maskable}
     magnitudes = {name: _magnitudes(network, name, mask) for name, mask in present.items()}
     if not present:
-        raise PruneError("the network has no Conv2d or Linear layer to prune")
+        raise PruneError("the network has no Conv2d or Linear layer: there is nothing to prune")
     if scope == "layer":
         kept = {name: _kept(values, fraction) for name, values in magnitudes.items()}
     else:
@@ -75,9 +78,9 @@ def prune(network: Sequential, fraction: float, scope: str = "layer") -> dict[st
 
 
 def regrow(network: Sequential, gradients: Mapping[str, Any], fraction: float) -> dict[str, np.ndarray]:
-    """Move masks: drop the smallest kept weights, and keep as many with large gradients.
+    """Change masks: drop the smallest kept weights, and grow as many masked weights with large gradients.
 
-    Algorithm 1 of RigL (Evci et al. 2020).
+    This is algorithm 1 of RigL (Evci et al. 2020).
 
     Parameters
     ----------
@@ -100,8 +103,8 @@ def regrow(network: Sequential, gradients: Mapping[str, Any], fraction: float) -
 
     Notes
     -----
-    round(fraction k) of k kept weights are dropped. Magnitudes are compared in float32. Among equal
-    magnitudes the first are dropped first. Among equal gradients the first grow first.
+    round(fraction k) of k kept weights are dropped. Magnitudes are compared in float32. Of weights with equal
+    magnitude, the first are dropped first. Of weights with equal gradients, the first grow first.
 
     Examples
     --------
@@ -125,7 +128,8 @@ def regrow(network: Sequential, gradients: Mapping[str, Any], fraction: float) -
         if gradient.shape != mask.shape or not np.isfinite(gradient).all():
             found = f"of shape {gradient.shape}" if gradient.shape != mask.shape else "with NaN or infinity"
             raise PruneError(
-                f"regrow got a gradient {found} of {name} {mask.shape}: pass finite values of that shape"
+                f"regrow got a gradient {found} for {name} of shape {mask.shape}: pass finite values of that "
+                "shape"
             )
         weights = np.abs(np.asarray(host(network.parameters[name]), np.float32)).ravel()
         kept = np.flatnonzero(mask)

@@ -67,7 +67,7 @@ class Sequential:
     last_backward : BackwardReport or None
         The method, its reason and the kernel launches of the latest backward pass.
     random_state : dict
-        A key from the seed and the number of training passes. Dropout draws from both.
+        A key derived from the seed, and the number of training passes. Dropout uses both.
 
     Raises
     ------
@@ -135,7 +135,7 @@ class Sequential:
 
     @property
     def architecture(self) -> Architecture:
-        """The layers with their masks, shapes and Jacobians, in the present mode."""
+        """The layers with their masks, shapes and Jacobians, in the current mode (training or evaluation)."""
         return self._architecture.in_mode(self.training)
 
     @property
@@ -164,7 +164,7 @@ class Sequential:
         return self.architecture.masks
 
     def describe(self) -> dict[str, Any]:
-        """Return the geometry of the network as JSON values."""
+        """Return the geometry of the network as JSON-serialisable values."""
         return self.architecture.describe()
 
     def summary(self) -> str:
@@ -172,7 +172,7 @@ class Sequential:
 
         Notes
         -----
-        The call computes the Jacobian patterns that do not exist yet. VGG-11 needs some seconds.
+        The first call computes the patterns of the Jacobians, which takes a few seconds for VGG-11.
 
         Examples
         --------
@@ -190,7 +190,7 @@ class Sequential:
 
     @property
     def by_kept_weights(self) -> tuple[str, ...]:
-        """Names of the masked layers that compute with a list of their kept weights, such as "3.body.1"."""
+        """Names, such as "3.body.1", of the masked layers that store and compute only their kept weights."""
         return tuple(name.rpartition(".")[0] for name in self.architecture.kept(self.device.name))
 
     def __len__(self) -> int:
@@ -245,15 +245,18 @@ class Sequential:
 
     @property
     def writes(self) -> bool:
-        """Whether this process writes files and prints messages. Among ranks, only one does."""
+        """Whether this process writes files and prints messages. With several ranks, only one does."""
         return True
 
     def on_any_rank(self, flag: bool) -> bool:
-        """Whether `flag` is true on any rank. Every rank must call it."""
+        """Return whether `flag` is true on at least one rank. Every rank must call this method."""
         return flag
 
     def own_samples(self, batch: int) -> slice:
-        """Return the samples of a batch that this process reads. Ranks that split batches read a part."""
+        """Return the range of samples of a batch that this process reads.
+
+        It is the whole batch, unless ranks split batches.
+        """
         return slice(0, batch)
 
     # ---- masks ----
@@ -261,12 +264,12 @@ class Sequential:
     def set_masks(self, masks: Mapping[str, Any]) -> None:
         """Replace all masks of the network.
 
-        Weights where a mask is 0 or False are set to 0 and stay 0 during training.
+        Weights with mask 0 or False are set to 0 and stay 0 during training.
 
         Parameters
         ----------
         masks : mapping of str to array
-            Masks by weight name, each of the weight's shape. Weights without a mask are dense.
+            Masks by weight name, each with the shape of its weight. Other weights become dense.
 
         Raises
         ------
@@ -330,21 +333,23 @@ class Sequential:
         Parameters
         ----------
         x : array, (B, *input_shape)
-            B >= 1 samples. Lists get the network's dtype. Arrays of another dtype are converted, with one
-            warning, if every value stays the same.
+            A batch of B >= 1 samples. Lists are converted to the dtype of the network. Arrays of another
+            dtype are converted, with one warning, if no value changes.
         lengths : array of int, (B,), optional
-            Valid steps of each sequence, from 1 to T. Recurrent layers skip later steps and return 0 there.
+            Number of valid time steps of each sequence, from 1 to T. Recurrent layers skip later steps and
+            output 0 there.
         states : dict of int to array, optional
-            Initial states of recurrent layers by layer index, (num_layers D, B, H) each. An LSTM takes the
-            pair (h, c). Zeros by default. A network with a single recurrent layer also accepts its state
-            alone.
+            Initial states of recurrent layers by layer index, (num_layers D, B, H) each, or the pair (h, c)
+            for an LSTM. Zeros by default. With a single recurrent layer, the state may be passed without the
+            dict.
         resets : array of bool, (B, T), optional
-            The state before a marked step is zero, as at the beginning of an episode. A second direction is
-            cut at the same place. Only for RNN, GRU, LSTM and CellLayer, and not together with lengths.
+            True marks time steps before which the state is set to 0, for example the first step of an
+            episode. The second direction of a bidirectional layer is cut at the same places. Only for RNN,
+            GRU, LSTM and CellLayer, and not together with lengths.
         into : Pass, optional
-            An earlier pass whose arrays may be overwritten, its output included.
+            An earlier pass whose arrays may be overwritten, including its output.
         keep : bool, default: True
-            False stores nothing for a backward pass. Recurrent layers then need less memory.
+            Whether to store what a backward pass needs. With False, recurrent layers need less memory.
 
         Returns
         -------
@@ -416,39 +421,40 @@ class Sequential:
         gradient : array, (B, *output_shape)
             The gradient with respect to the output of the last pass, in the dtype of the network.
         method : {"auto", "bp", "linear", "blelloch", "hybrid"}, default: "auto"
-            "bp" is one VJP per layer. "linear" is the serial scan, "blelloch" is algorithm 1 of the paper,
-            and "hybrid" uses the plan's number of levels. "auto" is "bp" on one device. Over ranks it is the
-            planned method with the fewest multiply-adds on the critical path. Scans need a plan (`use`) if
-            `needs_plan`.
+            "bp" computes one VJP per layer. The others are scans: "linear" is serial, "blelloch" is algorithm
+            1 of Wang et al. 2020, and "hybrid" has the number of parallel levels that the plan selected.
+            "auto" is "bp" on one device. Over ranks, "auto" is the planned method with the fewest
+            multiply-adds on the critical path. Scans need a plan (`use`) if `needs_plan` is True.
         input_gradient : bool, default: False
             Whether to return the gradient with respect to the input.
         of : Pass, optional
             The forward pass to differentiate. Default: `last_pass`.
         stale : bool, default: False
-            Whether to accept parameters that have changed since that pass.
+            Whether to allow parameters that have changed since that pass.
         state_gradients : dict of int to array, optional
             Gradients with respect to the final states of recurrent layers, by layer index. Zeros by default.
-            The gradients with respect to the initial states are then in `last_pass.state_gradients`.
+            If given, `last_pass.state_gradients` contains the gradients with respect to the initial states.
 
         Returns
         -------
         array, (B, *input_shape), or None
-            The gradient with respect to the input, if requested. The next backward pass overwrites it.
+            The gradient with respect to the input, or None without `input_gradient`. The next backward pass
+            overwrites the array.
 
         Raises
         ------
         PassError
-            If there is no forward pass, or the parameters have changed since.
+            If there is no forward pass, or the parameters have changed since that pass.
         PlanError
             If the method needs a plan and none is in use, or the plan lacks the method.
         ShapeError
             If the gradient has another shape or dtype.
         DeviceError
-            If the device has too little memory. The call may be repeated.
+            If the device has too little memory. You may call `backward` again.
 
         Notes
         -----
-        `gradients` is overwritten, not accumulated. `last_backward` describes what ran.
+        `gradients` is overwritten, not accumulated. `last_backward` describes the method that was used.
 
         Examples
         --------
@@ -532,8 +538,8 @@ class Sequential:
         PlanError where there is something to scan and no plan."""
         if self._scans is None and len(run.elements) > 1:
             raise PlanError(
-                f"method {method!r} needs a plan and none is in use: call net.use(net.plan()), or "
-                "net.use(Plan.load(path)) for a file of bppsa-plan build"
+                f"method {method!r} needs a plan, but no plan is in use: call net.use(net.plan()), or "
+                "net.use(Plan.load(path)) with a file of bppsa-plan build"
             )
         return self._scans
 
@@ -553,17 +559,18 @@ class Sequential:
         Parameters
         ----------
         levels : int or "auto", default: "auto"
-            Levels of the hybrid schedule. "auto" minimizes the multiply-adds on the critical path.
+            Number of parallel levels of the hybrid schedule. "auto" minimizes the multiply-adds on the
+            critical path.
         workers : int, optional
-            Devices that compute products at the same time. Default: 1.
+            Number of devices that compute products at the same time. Default: 1.
         batch_size : int, default: 256
             The largest batch size that the scan accepts.
         schedules : sequence of {"linear", "blelloch", "hybrid"}, optional
             The schedules to plan. Default: all that fit into `memory_limit`.
         memory_limit : int, optional
-            Largest size of the values of a scan in bytes. By default three quarters of the free memory.
+            Largest size of the values of a scan in bytes. Default: three quarters of the free memory.
         partition : Partition, optional
-            The layers of each rank: see `bp.distribute`.
+            The layers of each rank (see `bp.distribute`). By default the plan is for one device.
         progress : bool, default: False
             Whether to show a progress bar.
 
@@ -597,7 +604,7 @@ class Sequential:
         )
 
     def use(self, plan: Plan) -> None:
-        """Set the plan that `backward` scans with.
+        """Set the plan that the scans of `backward` use.
 
         Parameters
         ----------
@@ -613,13 +620,13 @@ class Sequential:
 
     @property
     def plan_in_use(self) -> Plan | None:
-        """The plan set by `use`; None before."""
+        """The plan that `use` has set, or None."""
         return None if self._scans is None else self._scans.plan
 
     # ---- analysis ----
 
     def transposed_jacobians(self, *, of: Pass | None = None) -> JacobianRecords:
-        """Return the transposed Jacobian of every layer at the last pass, in CSR form.
+        """Return the transposed Jacobian of every layer for the last forward pass, in CSR form.
 
         Parameters
         ----------
@@ -629,9 +636,9 @@ class Sequential:
         Returns
         -------
         JacobianRecords
-            One record per layer. Recurrent layers have one per inner layer, direction and step.
-            `gradient_norm` is the norm of the gradient with respect to that layer's output in the last
-            backward pass. It is None before a backward pass and for recurrent layers.
+            One record per layer. Recurrent layers have one record per inner layer, direction and time step.
+            In each record, `gradient_norm` is the norm of the gradient with respect to the output of the
+            layer in the last backward pass. It is None before a backward pass and for recurrent layers.
 
         Raises
         ------
@@ -657,7 +664,7 @@ class Sequential:
     # ---- state ----
 
     def replayed(self, current: Pass, report: BackwardReport) -> None:
-        """Record that a training step has run through this pass, as a graph or not."""
+        """Set `last_pass` and `last_backward` after a training step, captured or not."""
         self.last_pass, self.last_backward = current, report
         if self.training:
             self.random_state["passes"] += 1
@@ -688,8 +695,8 @@ class Sequential:
         arrays : mapping of str to array
             Arrays with the names and shapes of `state_dict()`.
         by_order : bool, default: False
-            Pair layers by position, for modules with other names, such as a bare torch.nn.LSTM. Within a
-            layer, arrays are paired by the last part of their names, or by position.
+            Whether to match layers by position, for modules with other names, such as a single torch.nn.LSTM.
+            Within a layer, arrays are matched by the last part of their names, or by position.
 
         Raises
         ------
@@ -700,8 +707,8 @@ class Sequential:
 
         Notes
         -----
-        Masked weights are set to 0. "weight_orig" and "weight_mask" of torch.nn.utils.prune become a weight
-        and its mask.
+        Masked weights are set to 0. The arrays "weight_orig" and "weight_mask" of torch.nn.utils.prune set a
+        weight and its mask.
 
         Examples
         --------

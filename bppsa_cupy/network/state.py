@@ -32,9 +32,9 @@ def load_state(
     unknown = [name for name in arrays if name not in names]
     if missing or unknown:
         raise CheckpointError(
-            f"names differ: missing {missing or 'none'}, unknown "
-            f"{unknown or 'none'}; the network has {list(names)}. "
-            "With other names in the same order, pass by_order=True"
+            f"the names in the state dict do not match (missing: {missing or 'none'}; unknown: "
+            f"{unknown or 'none'}): use the names {list(names)}, or pass by_order=True if only the names "
+            "differ"
         )
     running = buffers.converted({name: arrays[name] for name in buffers})
     parameters.assign({name: arrays[name] for name in parameters})
@@ -50,7 +50,7 @@ def without_masks(arrays: Mapping[str, Any]) -> tuple[Mapping[str, Any], dict[st
     for name in names:
         if ".parametrizations." in f".{name}":
             raise CheckpointError(
-                f"the state dict holds {name!r}, a parametrization instead of a weight: call "
+                f"the state dict contains {name!r} of a parametrization instead of the weight: call "
                 "torch.nn.utils.parametrize.remove_parametrizations on the module first"
             )
     pruned = [name.removesuffix("_orig") for name in names if name.endswith("_orig")]
@@ -73,8 +73,8 @@ def in_order(architecture: Architecture, arrays: Mapping[str, Any]) -> dict[str,
     names, theirs = architecture.state_names, list(arrays)
     if len(theirs) != len(names):
         raise CheckpointError(
-            f"the state dict holds {len(theirs)} arrays and the network {len(names)}: by_order needs equal "
-            "numbers"
+            f"the state dict has {len(theirs)} arrays, but the network has {len(names)}: with by_order, "
+            "pass a state dict with as many arrays as the network"
         )
     result: dict[str, Any] = {}
     for _, layer in groupby(names, lambda name: name.rpartition(".")[0]):

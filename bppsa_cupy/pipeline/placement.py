@@ -135,15 +135,16 @@ class Boundary:
 
 
 class Placement:
-    """The stages of a network, cut by a pipeline placement vector (section 3 of the paper).
+    """The stages of a network, cut by a pipeline placement vector (PPV; Zhang and Abdelrahman 2020).
 
     Parameters
     ----------
     net : Sequential or Architecture
         The network.
     ppv : sequence of int, or int
-        (p_1, …, p_K): a cut after each counted layer p_k. Convolutions, linear and recurrent layers are
-        counted from 1. Every other layer belongs to the counted layer before it. () makes one stage.
+        (p_1, …, p_K): the network is cut after each counted layer p_k. Convolutions, linear and recurrent
+        layers are counted, from 1. Every other layer belongs to the counted layer before it. () makes one
+        stage.
 
     Attributes
     ----------
@@ -155,13 +156,13 @@ class Placement:
     Raises
     ------
     BppsaError
-        If the numbers do not increase, or lie outside 1 to L − 1, where L is the number of counted layers.
-        The message lists the counted layers.
+        If the numbers do not increase, or are not in the range 1 to L − 1 for L counted layers. The message
+        lists the counted layers.
 
     Notes
     -----
-    A cut inside a residual block also sends the input of the block. The shortcut is in the stage where the
-    block ends.
+    At a cut inside a residual block, the input of the block is also sent to the next stage. The shortcut
+    belongs to the stage where the block ends.
 
     Examples
     --------
@@ -215,23 +216,23 @@ class Placement:
 
     @cached_property
     def parameter_names(self) -> tuple[tuple[str, ...], ...]:
-        """Per stage, the names of its parameters, in the order of the network."""
+        """The names of the parameters of each stage, in the order of the network."""
         return tuple(tuple(name for item in items for name in item.parameter_names) for items in self.stages)
 
     @cached_property
     def buffer_names(self) -> tuple[tuple[str, ...], ...]:
-        """Per stage, the names of its buffers."""
+        """The names of the buffers of each stage."""
         return tuple(tuple(name for item in items for name in item.buffer_names) for items in self.stages)
 
     @cached_property
     def weights(self) -> tuple[int, ...]:
-        """Per stage, the number of parameters."""
+        """The number of parameters of each stage."""
         shapes = self.architecture.parameter_shapes()
         return tuple(sum(math.prod(shapes[name]) for name in names) for names in self.parameter_names)
 
     @property
     def stale_share(self) -> float:
-        """The fraction of stale weights of the paper: the share of weights before the last cut."""
+        """The fraction of stale weights (Zhang and Abdelrahman 2020): the share before the last cut."""
         total = sum(self.weights)
         return sum(self.weights[:-1]) / total if total else 0.0
 
@@ -277,7 +278,7 @@ def balanced_ppv(net: Sequential, cuts: int) -> tuple[int, ...]:
     counted = len(counted_layers(architecture))
     if not 0 <= cuts < counted:
         raise BppsaError(
-            f"{cuts} cuts do not fit: the network has {counted} counted layers, so pass 0 to "
+            f"{cuts} cuts are too many for a network with {counted} counted layers: pass 0 to "
             f"{max(counted - 1, 0)}"
         )
     work = np.zeros(counted)

@@ -28,38 +28,40 @@ RELAY = 1
 
 
 class Pipeline:
-    """A network cut into stages, for pipelined training. Pass it to `train` in place of the network.
+    """A network cut into stages, for pipelined training. Pass it to `train` instead of the network.
 
     Parameters
     ----------
     net : Sequential
-        The network. Without a group the pipeline trains this network. With a group every rank passes the same
-        network, and `network` is the part of this rank.
+        The network. Without a group, the pipeline trains this network. With a group, every rank passes the
+        same network, and the attribute `network` is the stage of this rank.
     ppv : sequence of int, or int
         The cuts (see `Placement`). K cuts make K + 1 stages.
     schedule : {"stale", "none", "gpipe", "1f1b", "pipedream", "stale-1f1b"}
-        "stale" is section 3 of the paper, "none" runs one batch at a time.
+        The order of forward and backward passes. "stale" uses stale weights (Zhang and Abdelrahman 2020,
+        section 3). "none" processes one batch at a time.
     group : Group, optional
-        K + 1 ranks, one per stage. None runs all stages in this process, with the same values.
+        K + 1 ranks, one per stage. None runs all stages in this process and gives the same values.
     micro_batches : int, default: 1
         Number of micro-batches per batch, for "gpipe" and "1f1b". Their sizes differ by at most one sample.
     non_pipelined_after : int, optional
-        Steps after which the schedule becomes "none" (section 4 of the paper, hybrid training).
+        Number of steps after which the schedule becomes "none" (hybrid training, Zhang and Abdelrahman 2020,
+        section 4).
     trace : list, optional
-        A list to which one row per action is appended.
+        A list to which the pipeline appends one row per forward or backward pass of a stage.
 
     Raises
     ------
     BppsaError
         If an argument is not valid, or does not match the network.
     DistributedError
-        If the group has another number of ranks.
+        If the group does not have one rank per stage.
 
     Notes
     -----
-    Each epoch, and each change of the schedule, begins and ends with an empty pipeline. An error may leave
-    the stages at different steps: make another pipeline and load a checkpoint. With a group the class is
-    collective.
+    The pipeline is empty at the start and end of each epoch, and when the schedule changes. After an error,
+    the stages may be at different steps: create another pipeline and load a checkpoint. With a group, all
+    ranks must create the pipeline and call its methods in the same order.
 
     Examples
     --------
@@ -92,8 +94,8 @@ class Pipeline:
         if group is not None:
             if group.size != self.stages:
                 raise DistributedError(
-                    f"the pipeline has {self.stages} stages by ppv {self.placement.ppv} and the group "
-                    f"{group.size} ranks: start {self.stages} ranks, one per stage, or use "
+                    f"the ppv {self.placement.ppv} makes {self.stages} stages, but the group has "
+                    f"{group.size} ranks: start {self.stages} ranks, one per stage, or pass a ppv with "
                     f"{group.size - 1} cuts"
                 )
             self.network = StageSequential(net, group, self.placement)
@@ -112,22 +114,23 @@ class Pipeline:
     def check(self, optimizer: Optimizer, settings: Settings, batch_size: int) -> None:
         if settings.method not in ("auto", "bp"):
             raise BppsaError(
-                f"method={settings.method!r} does not fit a pipeline, which uses bp: leave the method out"
+                f"method={settings.method!r} cannot be used in a pipeline, which always uses 'bp': omit "
+                "method"
             )
         for name, given in (("clip", settings.clip), ("gradient_hook", settings.gradient_hook)):
             if given is not None:
                 raise BppsaError(
-                    f"{name} needs all gradients of a step together, but the stages of a pipeline are at "
-                    f"different steps: leave {name} out"
+                    f"{name} needs the gradients of all stages of one step, but the stages of a pipeline are "
+                    f"at different steps: omit {name}"
                 )
         if self.micro_batches > batch_size:
             raise BppsaError(
-                f"{self.micro_batches} micro-batches of a batch of {batch_size} do not fit: "
-                "use at most one per sample"
+                f"a batch of {batch_size} cannot be split into {self.micro_batches} micro-batches: pass at "
+                f"most {batch_size}"
             )
 
     def schedule_at(self, step: int) -> str:
-        """Return the schedule of the step after `step`."""
+        """Return the name of the schedule for the step after `step`."""
         over = self.non_pipelined_after is not None and step >= self.non_pipelined_after
         return "none" if over else self.schedule
 
@@ -138,7 +141,7 @@ class Pipeline:
     def steps(self, work: Work) -> Iterator[Row]:
         if self._is_running:
             raise BppsaError(
-                "an error stopped the pipeline inside a step: make another bp.Pipeline, and load a "
+                "an error stopped the pipeline inside a step: create a new bp.Pipeline, and load a "
                 "checkpoint into network and optimizer"
             )
         name = self.schedule_at(work.first - 1)
@@ -205,8 +208,8 @@ class StageSequential(SharedSequential):
     ) -> Array:
         if self.training or states is not None or resets is not None:
             raise DistributedError(
-                "forward of a pipelined network is for evaluation, from states of 0 and without resets: call "
-                "eval() before it; training is bppsa_cupy.training.loop.train of the pipeline"
+                "a pipelined network supports forward only in evaluation mode, without initial states and "
+                "resets: call eval() first, and train with bppsa_cupy.training.loop.train"
             )
         with self.device.naming_memory:
             return self._evaluated(x, lengths)
@@ -236,8 +239,8 @@ class StageSequential(SharedSequential):
 
     def backward(self, *_: Any, **__: Any) -> NoReturn:
         raise DistributedError(
-            "a pipelined network has no backward pass outside of training: load its "
-            "state_dict() into a Sequential"
+            "a pipelined network cannot run backward outside of training: load its state_dict() into a "
+            "Sequential"
         )
 
     def set_masks(self, masks: Mapping[str, Any]) -> NoReturn:

@@ -168,12 +168,12 @@ def make_schedule(name: str, stages: int, batches: int, micro: int = 1) -> Pipel
 def check_schedule(name: str, micro: int) -> None:
     """Raise BppsaError unless there is a schedule of this name that takes so many micro-batches."""
     if not isinstance(name, str) or name not in SCHEDULES:
-        raise BppsaError(f"unknown pipeline schedule {name!r}: use {', '.join(SCHEDULES)}")
+        raise BppsaError(f"the pipeline schedule {name!r} is unknown: use one of {', '.join(SCHEDULES)}")
     micro = as_integer("a pipeline", "micro_batches", micro, 1, error=BppsaError)
     if micro > 1 and not SCHEDULES[name].micro:
         takes = ", ".join(known for known, kind in SCHEDULES.items() if kind.micro)
         raise BppsaError(
-            f"micro_batches={micro} does not fit the schedule {name!r}, which has none: use {takes}"
+            f"schedule {name!r} has no micro-batches: pass micro_batches=1, or one of the schedules {takes}"
         )
 
 

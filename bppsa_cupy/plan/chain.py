@@ -56,8 +56,8 @@ class Chain:
         for k, (nearer, farther) in enumerate(zip(self.elements, self.elements[1:], strict=False), 1):
             if nearer.pattern.shape[0] != farther.pattern.shape[1]:
                 raise ShapeError(
-                    f"element {k} ({nearer.name}) has {nearer.pattern.shape[0]} rows and element {k + 1} "
-                    f"({farther.name}) has {farther.pattern.shape[1]} columns: they must be equal"
+                    f"element {k} ({nearer.name}) has {nearer.pattern.shape[0]} rows, but element {k + 1} "
+                    f"({farther.name}) has {farther.pattern.shape[1]} columns: both numbers must be equal"
                 )
 
     def __len__(self) -> int:

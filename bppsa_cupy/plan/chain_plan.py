@@ -33,7 +33,7 @@ class ChainPlan:
         for name, schedule in self.schedules.items():
             if schedule.n != len(self.chain):
                 raise PlanError(
-                    f"schedule {name} is for {schedule.n} matrices, the chain has {len(self.chain)}"
+                    f"schedule {name} is for {schedule.n} matrices, but the chain has {len(self.chain)}"
                 )
             for step in schedule.steps:
                 if step.kind == "mm":
@@ -45,7 +45,9 @@ class ChainPlan:
     def pattern(self, begin: int, end: int) -> Pattern:
         """The pattern of M(begin, end), for every segment that a schedule reads or computes."""
         if (begin, end) not in self._patterns:
-            raise PlanError(f"segment [{begin}, {end}) is computed by none of {', '.join(self.schedules)}")
+            raise PlanError(
+                f"none of the schedules {', '.join(self.schedules)} computes the segment [{begin}, {end})"
+            )
         return self._patterns[begin, end]
 
     def product(self, step: Step) -> Product:

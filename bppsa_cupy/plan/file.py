@@ -206,10 +206,12 @@ def check_format(file: h5py.File, format: str, version: int, what: str, cure: st
     """Raise PlanError unless the file holds `what`, by its format and version, as this package reads it."""
     kind, found = text(file, "format"), number(file, "format_version")
     if kind != format:
-        raise PlanError(f"{file.filename} holds {kind!r}: {what} is {format!r}")
+        raise PlanError(
+            f"{file.filename} has the format {kind!r}, but {what} has {format!r}: pass another file"
+        )
     if found != version:
         raise PlanError(
-            f"{file.filename} is {what} of version {found}, this package reads version {version}: {cure}"
+            f"{file.filename} is {what} of version {found}, but this package reads version {version}: {cure}"
         )
 
 

@@ -27,7 +27,7 @@ class Partition:
     Parameters
     ----------
     bounds : tuple of int, (ranks + 1,)
-        Increasing or equal, from 0 to the number of items.
+        The bounds of the parts. They start with 0, do not decrease, and end with the number of items.
 
     Raises
     ------
@@ -48,19 +48,19 @@ class Partition:
         bounds = as_integers("a partition", "bounds", given, error=PlanError)
         if bounds.ndim != 1 or bounds.size < 2:
             raise PlanError(
-                f"the bounds of a partition are {given!r}: pass integers, for example (0, 3, 8) for 2 ranks"
+                f"a partition got the bounds {given!r}: pass integers, for example (0, 3, 8) for 2 ranks"
             )
         if bounds[0] != 0 or (np.diff(bounds) < 0).any():
             raise PlanError(
-                f"the bounds of a partition are {given!r}: they must begin with 0 and not decrease"
+                f"a partition got the bounds {given!r}: pass bounds that begin with 0 and do not decrease"
             )
         object.__setattr__(self, "bounds", tuple(bounds.tolist()))
 
     @classmethod
     def equal(cls, items: int, ranks: int) -> Partition:
-        """Split items into parts of equal number, up to 1: rank r begins with item ⌊r·items/ranks⌋.
+        """Split items into parts whose sizes differ by at most 1. Rank r starts at item ⌊r·items/ranks⌋.
 
-        Raises PlanError below one rank.
+        Raises PlanError if `ranks` is below 1.
         """
         items = as_integer("a partition", "items", items, 0, error=PlanError)
         ranks = as_integer("a partition", "ranks", ranks, 1, MOST_RANKS, error=PlanError)
@@ -68,20 +68,20 @@ class Partition:
 
     @classmethod
     def balanced(cls, weights: Sequence[float] | np.ndarray, ranks: int) -> Partition:
-        """Split items into parts of about equal weight. The heaviest part is as light as possible.
+        """Split items into parts of about equal weight, so that the heaviest part is as light as possible.
 
         Parameters
         ----------
         weights : array, (items,)
-            Multiply-adds, seconds or bytes per item, not negative.
+            Cost of each item, for example its multiply-adds, seconds or bytes. Not negative.
         ranks : int
             The number of parts.
 
         Returns
         -------
         Partition
-            Among the partitions with the lightest heaviest part, one with the least sum of squares. No part
-            is empty if there are enough items.
+            If several partitions minimise the heaviest part, the one with the smallest sum of squared
+            weights. No part is empty if there are enough items.
 
         Raises
         ------
@@ -93,7 +93,7 @@ class Partition:
         fits = np.isfinite(given) & (given >= 0)
         if not fits.all():
             raise PlanError(
-                f"a weight of a partition is {given[~fits][0]}: weights must be finite, and 0 or more"
+                f"a partition got the weight {given[~fits][0]}: pass weights that are finite and at least 0"
             )
         items, parts = given.size, min(ranks, given.size)
         if not items:
@@ -116,19 +116,22 @@ class Partition:
 
     @cached_property
     def owners(self) -> np.ndarray:
-        """(items,) the rank of each item."""
+        """The rank of each item, (items,)."""
         return np.repeat(np.arange(self.ranks), np.diff(self.bounds))
 
     def part(self, rank: int) -> range:
-        """The items of a rank."""
+        """Return the range of items of a rank."""
         return range(self.bounds[rank], self.bounds[rank + 1])
 
     def check(self, items: int, ranks: int, what: str) -> None:
-        """Raise PlanError unless this covers so many items with so many ranks; `what` names the items."""
+        """Raise PlanError if the partition is not for `items` items and `ranks` ranks.
+
+        `what` names the items in the message.
+        """
         if (self.items, self.ranks) != (items, ranks):
             raise PlanError(
-                f"the partition {self.bounds} is of {self.items} {what} over {self.ranks} ranks: it must "
-                f"cover {items} over {ranks}"
+                f"the partition {self.bounds} splits {self.items} {what} over {self.ranks} ranks: pass one "
+                f"that splits {items} over {ranks}"
             )
 
 
@@ -199,11 +202,11 @@ def place(schedule: Schedule, owners: Sequence[int] | np.ndarray, ranks: int) ->
     given = np.asarray(owners, np.int64)
     if given.shape != (schedule.n,) or (given.size and not 0 <= given.min() <= given.max() < ranks):
         raise PlanError(
-            f"owners of {given.size} elements on {ranks} ranks were given: the chain has {schedule.n}, and "
-            f"ranks are 0 to {ranks - 1}"
+            f"got owners for {given.size} elements on {ranks} ranks: pass one owner for each of the "
+            f"{schedule.n} elements, from 0 to {ranks - 1}"
         )
     if (np.diff(given) < 0).any() and (np.diff(given) > 0).any():
-        raise PlanError(f"owners {given.tolist()} were given: a rank's elements must be contiguous")
+        raise PlanError(f"got the owners {given.tolist()}: give each rank contiguous elements")
     owner = np.concatenate([given[:1] if given.size else [0], given])
     table = schedule.table
     workers = owner[table[:, END] - 1]

@@ -33,12 +33,12 @@ from bppsa_cupy.plan.sizes import ChainSizes
 
 @dataclass(frozen=True, eq=False)
 class Plan:
-    """The schedules and products of a network's chains. Made by `net.plan`.
+    """The schedules and products of all chains of a network. Created by `net.plan`.
 
     Attributes
     ----------
     network : dict
-        The geometry of the network, as JSON stores it.
+        The geometry of the network, as `net.describe` returns it.
     fingerprint : str
         SHA-256 of geometry and masks.
     batch_size : int
@@ -46,18 +46,18 @@ class Plan:
     workers : int
         The number of workers of the schedules.
     itemsize : int
-        The bytes per value of the memory estimate.
+        The bytes per value that memory estimates assume.
     chains : tuple of ChainPlan
-        One chain per run of layers, in order, including those inside residual blocks. All have the same
-        schedules.
+        One chain per run (consecutive layers with a Jacobian), in order, including runs inside residual
+        blocks. All chains have the same schedules.
     left_out : dict of str to int
-        Schedules that exceed the memory limit, and the bytes they need.
+        A dict from schedules that exceed the memory limit to the bytes that they need.
     partition : Partition or None
-        The layers of each rank.
+        The layers of each rank. None for one device.
 
     Notes
     -----
-    Law: save and load give an equal plan.
+    Law: a plan that was saved and loaded equals the original.
 
     Examples
     --------
@@ -85,7 +85,7 @@ class Plan:
     def schedule(self, chain_index: int, name: str) -> Schedule:
         """Return the schedule called `name` of one chain.
 
-        Raises PlanError, with the way to a plan that has it, if it is missing.
+        Raises PlanError if the plan does not have it. The message says how to build a plan that does.
         """
         chain = self.chains[chain_index]
         if name in chain.schedules:
@@ -94,8 +94,8 @@ class Plan:
         if name in self.left_out:
             cause = f" (it was left out: it needs {self.left_out[name]} bytes)"
         raise PlanError(
-            f"the plan has no schedule {name!r}{cause}, it has {', '.join(chain.schedules) or 'none'}: "
-            f"build it with --schedules {','.join((*chain.schedules, name))}, or net.plan(schedules=…)"
+            f"the plan has no schedule {name!r}{cause}, only {', '.join(chain.schedules) or 'none'}: build "
+            f"it again with --schedules {','.join((*chain.schedules, name))}, or net.plan(schedules=…)"
         )
 
     def placement(self, chain_index: int, name: str) -> RankSchedule:
@@ -109,15 +109,17 @@ class Plan:
         return place(self.schedule(chain_index, name), owners, self.partition.ranks)
 
     def check(self, geometry: Mapping[str, Any], what: str = "network") -> None:
-        """Raise PlanMismatchError, naming the difference, if the plan belongs to another geometry."""
+        """Raise PlanMismatchError, which names the difference, if the plan belongs to another geometry."""
         if self.fingerprint != fingerprint(geometry):
-            found = differences(self.network, geometry) or ["its fingerprint is not that of what it says"]
-            raise PlanMismatchError(f"the plan was made for another {what}: {'; '.join(found)}")
+            found = differences(self.network, geometry) or ["its fingerprint does not match its geometry"]
+            raise PlanMismatchError(
+                f"the plan was made for another {what} ({'; '.join(found)}): build it again"
+            )
 
     def bytes(self, name: str, batch_size: int | None = None) -> int:
-        """Return the bytes of the values of a scan with the input gradient by schedule `name`.
+        """Return the bytes that the values of a scan with schedule `name` need, with the input gradient.
 
-        Over ranks it is the fullest rank of each chain.
+        Over ranks, this is the largest number of any rank, summed over the chains.
         """
         batch = self.batch_size if batch_size is None else batch_size
         batch = as_integer("plan", "batch_size", batch, 1, error=PlanError)
@@ -129,8 +131,8 @@ class Plan:
     def critical_paths(self, batch_size: int) -> dict[str, int]:
         """Return the multiply-adds on the critical path of each method for a batch.
 
-        "bp" runs one VJP after another. Schedules run on the workers or ranks of the plan. A batch larger
-        than that of the plan leaves them out.
+        The result is a dict. Its entry "bp" is for one VJP after another. The entries of schedules are for
+        the workers or ranks of the plan. They are missing if `batch_size` exceeds that of the plan.
         """
         batch_size = as_integer("plan", "batch_size", batch_size, 1, error=PlanError)
         both = [(chain, self._budget(chain, batch_size, self.workers)) for chain in self.chains]
@@ -159,7 +161,7 @@ class Plan:
     def load(cls, path: str | os.PathLike[str]) -> Plan:
         """Read and check a plan that `save` wrote.
 
-        Raises PlanError if the file is broken.
+        Raises PlanError if the file is missing, damaged or not a plan.
         """
         return cls(**read_plan(path))
 
@@ -248,7 +250,10 @@ def _known(schedules: Sequence[str] | None) -> tuple[str, ...]:
     unknown = [name for name in given if not is_one_of(name, SCHEDULES)]
     names = tuple(dict.fromkeys(given)) if not unknown else ()
     if not names:
-        raise PlanError(f"unknown schedules {unknown or 'none'}: use {', '.join(SCHEDULES)}")
+        raise PlanError(
+            f"plan got schedules={list(given)}: pass at least one of {', '.join(SCHEDULES)}, and no other "
+            "names"
+        )
     return names
 
 
@@ -260,7 +265,7 @@ def _checked_levels(levels: int | str, chains: Sequence[Chain]) -> int | None:
         return as_integer("plan", "levels", levels, 0, most, error=PlanError)
     except PlanError as refused:
         raise PlanError(
-            f"levels={levels!r} does not fit this network: pass 0 to {most}, or 'auto'"
+            f"plan got levels={levels!r}: for this network, pass 0 to {most} or 'auto'"
         ) from refused
 
 

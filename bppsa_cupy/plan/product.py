@@ -144,7 +144,10 @@ def multiply_masked(a: Pattern, b: Pattern, mask: Pattern) -> Product:
     """The planned product of A and B at the entries of a pattern. Raises ShapeError."""
     check_shapes(a, b)
     if mask.shape != (a.shape[0], b.shape[1]):
-        raise ShapeError(f"A {a.shape} times B {b.shape} cannot have a pattern of shape {mask.shape}")
+        raise ShapeError(
+            f"the product of A {a.shape} and B {b.shape} got a mask of shape {mask.shape}: pass a mask of "
+            f"shape {(a.shape[0], b.shape[1])}"
+        )
     terms = masked_row_terms(a, b, mask)
     return Product(a, b, mask, "masked", int(terms.sum()), term_list(a, b, mask, terms))
 
@@ -188,7 +191,9 @@ def term_list(
 def check_shapes(a: Operand, b: Operand) -> None:
     """Raise ShapeError where A·B is not defined."""
     if a.shape[1] != b.shape[0]:
-        raise ShapeError(f"A {a.shape} times B {b.shape}: A's columns must be B's rows")
+        raise ShapeError(
+            f"A has shape {a.shape} and B has shape {b.shape}: the columns of A must equal the rows of B"
+        )
 
 
 def entry_terms(a: Pattern, b: Pattern) -> np.ndarray:

@@ -226,7 +226,7 @@ def hybrid(n: int, levels: int) -> Schedule:
     """
     most = up_sweep_levels(n)
     if not 0 <= levels <= most:
-        raise PlanError(f"{levels} up-sweep levels do not fit a chain of {n} matrices: pass 0 to {most}")
+        raise PlanError(f"levels={levels} is invalid for a chain of {n} matrices: pass 0 to {most}")
     return replace(_without_dead("hybrid", n, levels), levels=levels)
 
 

@@ -110,8 +110,8 @@ class ChainSizes:
         largest = int(each[copies].max(initial=0))
         if largest * batch_size > MOST_VALUES:
             raise PlanError(
-                f"a batch of {batch_size} is too large: a matrix or vector of the scan holds {largest} "
-                f"values per sample, so pass a batch of at most {MOST_VALUES // largest}"
+                f"a batch of {batch_size} is too large for a scan with {largest} values per sample in one "
+                f"matrix or vector: pass a batch size of at most {MOST_VALUES // largest}"
             )
         return np.where(copies, each * batch_size, each)
 
@@ -163,7 +163,7 @@ class PlannedSizes(ChainSizes):
 
     def pattern(self, segment: Segment) -> Pattern:
         if segment not in self._patterns:
-            raise PlanError(f"segment [{segment[0]}, {segment[1]}) was not planned")
+            raise PlanError(f"the plan does not contain the segment [{segment[0]}, {segment[1]})")
         return self._patterns[segment]
 
     def product(self, step: Step) -> Product:

@@ -151,7 +151,9 @@ class Evaluator:
         try:
             batch = np.broadcast_shapes(*heads)
         except ValueError:
-            raise ShapeError(f"batches of {heads[0]} and {heads[1]} do not fit: pass equal ones") from None
+            raise ShapeError(
+                f"a product got batch axes {heads[0]} and {heads[1]}: pass batch axes that broadcast"
+            ) from None
         operands = []
         for x, head, tail in zip((u, v), heads, tails, strict=True):
             if math.prod(head) == 1:
@@ -230,7 +232,9 @@ class DifferentiableProduct:
     def __call__(self, *values: Any) -> Any:
         """The product's values (…, nnz), in the order of the data of `plan.to_scipy`."""
         if len(values) != self._count:
-            raise ShapeError(f"a product of {self._count} factors got values of {len(values)}")
+            raise ShapeError(
+                f"a product of {self._count} factors got {len(values)} arrays of values: pass one per factor"
+            )
         results = [*values]
         for left, right, form in self._forms:
             results.append(self._evaluate(form, 2, results[left], results[right]))

@@ -98,7 +98,7 @@ def factor_of(name: str, given: Any) -> Factor:
     if host is None:
         raise ShapeError(
             f"plan_product got {name} of {type(given).__name__}: pass a Pattern, a JacobianRecord, or a "
-            "sparse matrix of SciPy or cupyx"
+            "SciPy or cupyx sparse matrix"
         )
     kind = type(host) if host is given else None
     if host.format == "csr":
@@ -108,10 +108,13 @@ def factor_of(name: str, given: Any) -> Factor:
         if host.format in STRUCTURES and hasattr(host, "check_format"):
             host.check_format(full_check=True)
         if len(host.shape) != 2:
-            raise ValueError(f"{len(host.shape)} axes, and not two")
+            raise ValueError(f"it has {len(host.shape)} axes instead of 2")
     except ValueError as error:
         kind_name = type(host).__name__
-        raise ShapeError(f"plan_product got {name} of {kind_name} that is not a matrix: {error}") from error
+        raise ShapeError(
+            f"plan_product got {name}, an invalid {kind_name} ({error}): pass a valid two-dimensional sparse "
+            "matrix"
+        ) from error
     if host.format not in STRUCTURES:
         return replace(Factor.of_pattern(Pattern.from_scipy(host), kind), format=host.format, structure=())
     numbered = host.copy()
@@ -120,8 +123,8 @@ def factor_of(name: str, given: Any) -> Factor:
     csr.sum_duplicates()
     if csr.nnz != host.data.size:
         raise ShapeError(
-            f"plan_product got {name} with {host.data.size} values for {csr.nnz} entries, so that some are "
-            "there twice: its sum_duplicates() adds them up, in place"
+            f"plan_product got {name} with {host.data.size} values for {csr.nnz} entries, because some "
+            "entries are stored twice: call its method sum_duplicates() first"
         )
     pattern, order = Pattern(csr.shape, csr.indptr, csr.indices), csr.data - 1
     in_order = bool((order[1:] > order[:-1]).all())
@@ -147,8 +150,8 @@ def data_of(name: str, factor: Factor, given: Any) -> Any:
         return given
     if matrix.pattern != factor.pattern:
         raise PlanMismatchError(
-            f"{name} has {described(matrix.pattern)}, and the product was planned for "
-            f"{described(factor.pattern)}: plan one of that factor"
+            f"{name} has {described(matrix.pattern)}, but the product was planned for "
+            f"{described(factor.pattern)}: plan a product for this pattern"
         )
     if factor.order is None:
         return matrix.values
@@ -166,8 +169,8 @@ def common_device(names: list[str], data: list[Any]) -> Device:
     for name, other in zip(names[1:], others, strict=True):
         if other is not first:
             raise DeviceError(
-                f"{names[0]} has its values on {first.name}, {name} on {other.name}: move one, or plan the "
-                "product with device='cuda' or 'host'"
+                f"the values of {names[0]} are on {first.name}, but those of {name} are on {other.name}: "
+                "move one of them, or plan the product with device='cuda' or 'host'"
             )
     return first
 
@@ -187,7 +190,9 @@ def arrays_of(
         dtype = np.result_type(np.float32, *dtypes)
     if dtype not in REALS:
         given = ", ".join(str(array.dtype) for array in arrays)
-        raise ShapeError(f"a product got values of {given}: pass real numbers of at most 64 bits")
+        raise ShapeError(
+            f"a product got values of {given}: pass real values of at most 64 bits, such as float64"
+        )
     batch = None
     for name, pattern, array in zip(names, patterns, arrays, strict=True):
         shape, nnz = array.shape, pattern.nnz
@@ -196,7 +201,7 @@ def arrays_of(
         if shape not in ((nnz,), (nnz, batch)):
             samples = "B" if batch is None else batch
             raise ShapeError(
-                f"{name} got values of shape {shape}: pass ({nnz},) or ({nnz}, {samples}) for its "
-                f"pattern of shape {pattern.shape}"
+                f"{name} of shape {pattern.shape} got values of shape {shape}: pass ({nnz},) or ({nnz}, "
+                f"{samples})"
             )
     return [a if a.dtype == dtype else device.asarray(a, dtype=dtype) for a in arrays], batch

@@ -97,11 +97,11 @@ def read_product_file(
             out_format, pattern = text(file, "out_format"), patterns.get(text(file, "pattern"))
             full = result_pattern(made[-1])
             if pattern is None or pattern.shape != full.shape or not is_part(full, pattern):
-                raise PlanError("its pattern is not that of the last product, or a part of it")
+                raise PlanError("its pattern is not a part of the pattern of the last multiplication")
             if out_format not in ("csr", "csc") and not (
                 out_format == "bsr" and made[-1].is_blocked and pattern == full
             ):
-                raise PlanError(f"it cannot have the format {out_format!r}")
+                raise PlanError(f"this product cannot have the format {out_format!r}")
         return factors, made, out_format, pattern
 
 
@@ -132,7 +132,7 @@ def _read_factor(group: h5py.Group, patterns: Mapping[str, Pattern]) -> Factor:
     with naming(group.file.filename, group.name):
         digest, order = text(group, "pattern"), None
         if digest not in patterns:
-            raise PlanError(f"pattern {digest[:12]} is missing")
+            raise PlanError(f"the file lacks pattern {digest[:12]}")
         factor, nnz = Factor.of_pattern(patterns[digest]), patterns[digest].nnz
         shape = tuple(json_attribute(group, "values_shape"))
         if not all(type(size) is int and size >= 0 for size in shape) or math.prod(shape) != nnz:
@@ -159,29 +159,29 @@ def _multiplications(
     for row in rows:
         is_row = isinstance(row, list) and len(row) == 5 and all(type(number) is int for number in row)
         if not is_row or min(row[2:]) < 1 or max(row[2:]) > MOST:
-            raise PlanError(f"{row!r} are not two operands and the sizes of blocks")
+            raise PlanError(f"{row!r} does not consist of two operands and three block sizes")
         left, right, *block = row
         known = n + len(made)
         if not (-n <= left < known and 0 <= right < known) or any(
             k >= n and k not in unread for k in (left, right)
         ):
-            raise PlanError(f"{row[:2]} are not two of the remaining operands")
+            raise PlanError(f"the operands {row[:2]} do not exist, or were already multiplied")
         a = _operand_pattern(left, factors, made, block[0], block[1])
         b = _operand_pattern(right, factors, made, block[1], block[2])
         key, name = f"{a.digest}_{b.digest}", f"product {a.digest[:12]}_{b.digest[:12]}"
         many = masked if masked and len(made) == len(rows) - 1 else full
         if key not in many:
-            raise PlanError(f"{name} is missing")
+            raise PlanError(f"the file lacks {name}")
         product = many[key]
         single = product if product.maps else one.get(key, product)
         made.append(Multiplication(left, right, product, single, (block[0], block[1], block[2])))
         if single.pattern != product.pattern:
-            raise PlanError(f"{name} has two patterns")
+            raise PlanError(f"{name} is stored with two different patterns")
         if made[-1].is_blocked and not (product.maps and single.maps):
-            raise PlanError(f"{name} of blocks has no list of terms")
+            raise PlanError(f"{name} multiplies blocks, but has no list of terms")
         unread = unread - {left, right, ~left} | {known}
     if not made or unread != {n + len(made) - 1}:
-        raise PlanError(f"{len(rows)} multiplications of {n} factors do not give one product")
+        raise PlanError(f"the {len(rows)} multiplications do not combine the {n} factors into one product")
     return made
 
 
@@ -197,12 +197,12 @@ def _operand_pattern(
         if size == (rows, columns):
             return m.many.pattern
         if size != (1, 1):
-            raise PlanError(f"operand {operand} has blocks of {size}, not {(rows, columns)}")
+            raise PlanError(f"operand {operand} has blocks of {size}, but {(rows, columns)} are expected")
         pattern = m.many.pattern
     else:
         pattern = factors[operand].pattern
     if any(size % most for size, most in zip(pattern.shape, (rows, columns), strict=True)) or (
         refine(coarse := cover(pattern, rows, columns), rows, columns) != pattern
     ):
-        raise PlanError(f"operand {operand} is not made of blocks of {(rows, columns)}")
+        raise PlanError(f"operand {operand} does not consist of blocks of {(rows, columns)}")
     return coarse

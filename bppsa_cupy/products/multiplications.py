@@ -125,8 +125,8 @@ def plan_multiplications(
     for number, (left, right) in enumerate(pairwise(patterns), 1):
         if left.shape[1] != right.shape[0]:
             raise ShapeError(
-                f"factor {number} of shape {left.shape} times factor {number + 1} of shape {right.shape}: "
-                "the columns of one must be the rows of the next"
+                f"factor {number} has shape {left.shape} and factor {number + 1} has shape {right.shape}: "
+                "the columns of a factor must equal the rows of the next factor"
             )
     axes = _axes(factors, mask)
     made = _plan_blocks(factors, axes, mask, reordered)
@@ -148,8 +148,8 @@ def plan_gram_multiplications(
     for d in weights:
         if d.pattern.shape != (size, size):
             raise ShapeError(
-                f"weights of shape {d.pattern.shape} do not fit A of shape {a.pattern.shape}: "
-                f"pass {size} rows and columns"
+                f"plan_gram got weights of shape {d.pattern.shape} for A of shape {a.pattern.shape}: pass "
+                f"weights of shape {(size, size)}"
             )
         if not d.pattern.is_diagonal:
             sizes[0] = math.gcd(sizes[0], *(d.block or block_sizes(d.pattern)))

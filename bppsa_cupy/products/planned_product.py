@@ -56,18 +56,19 @@ class Program:
 class PlannedProduct:
     """The product of two or more sparse matrices, planned once for their patterns.
 
-    Made by `plan_product`, `plan_gram` or `PlannedProduct.load`.
+    Created by `plan_product`, `plan_gram` or `PlannedProduct.load`. Call it with the values of the factors.
 
     Attributes
     ----------
     factors : tuple of Pattern
         The patterns of the factors, in order.
     pattern : Pattern
-        The pattern of the product: every entry with a term, or of the mask, whatever its value.
+        The pattern of the product: that of the mask, or all entries that the patterns of the factors can make
+        nonzero.
     out_format : {"csr", "csc", "bsr"}
         The order of the values of the product.
     multiplications : tuple
-        The products of two factors, in order. The last one computes the product.
+        The products of two matrices, in order. The last of them gives the whole product.
     multiply_adds : int
         Number of multiply-adds per sample.
 
@@ -153,16 +154,16 @@ class PlannedProduct:
         return out
 
     def bind(self, *values: Array, out: Array) -> Launch:
-        """Return a function without arguments that computes the product of the current contents of arrays.
+        """Return a function without arguments that computes the product from the current array contents.
 
-        It is for loops that write new values in place. It checks nothing, which saves most of the time of a
-        small product. On CUDA it is a graph from the second call on.
+        Use it in a loop that writes new values in place. The returned function checks nothing, which saves
+        most of the time of a small product. On CUDA it runs as a CUDA graph from the second call on.
 
         Parameters
         ----------
         *values, out : array
-            The arguments of a call, but C-contiguous arrays of the device and dtype of the product. Nothing
-            is copied; the function keeps the arrays alive.
+            As in a call, but each must be a C-contiguous array with the dtype and device of the product,
+            because nothing is copied. The returned function keeps the arrays alive.
 
         Returns
         -------
@@ -177,8 +178,8 @@ class PlannedProduct:
         for name, array, given in zip(self._names, arrays, values, strict=True):
             if not isinstance(given, type(array)) or device.address(array) != device.address(given):
                 raise ShapeError(
-                    f"{name} must not need a copy, which would miss later values: bind takes {array.dtype} "
-                    f"arrays on {device.name}, C-contiguous"
+                    f"bind cannot use {name} without a copy: pass a C-contiguous array of {array.dtype} on "
+                    f"{device.name}"
                 )
         out = as_output("a product", "out", out, device.xp, shape, arrays[0].dtype, arrays)
         operands = [*arrays, *self._take_room(device, arrays, batch), out]
@@ -187,7 +188,10 @@ class PlannedProduct:
     def _taken(self, values: Sequence[Any]) -> tuple[Device, list[Array], int | None, tuple[int, ...]]:
         """What a call is given: the device, the factors' values on it, the batch, and the product's shape."""
         if len(values) != len(self.factors):
-            raise ShapeError(f"a product of {len(self.factors)} factors got values of {len(values)}")
+            raise ShapeError(
+                f"a product of {len(self.factors)} factors got {len(values)} arrays of values: pass one per "
+                "factor"
+            )
         given = zip(self._names, self._given, values, strict=True)
         data = [data_of(name, factor, value) for name, factor, value in given]
         device = self._device or common_device(self._names, data)
@@ -230,19 +234,19 @@ class PlannedProduct:
         return room
 
     def to_scipy(self, values: Array, sample: int = 0) -> Any:
-        """Return the product of one sample as a matrix in `out_format`, a copy with sorted indices.
+        """Return the product of one sample as a SciPy matrix in `out_format`, with sorted indices.
 
         Parameters
         ----------
         values : array, (nnz,) or (nnz, B)
             The values that a call returned.
         sample : int, default: 0
-            The sample, from 0 to B - 1.
+            The index of the sample, from 0 to B - 1.
 
         Returns
         -------
-        SciPy matrix or array
-            A matrix if the first factor was one, else a sparse array.
+        SciPy sparse matrix or array
+            A sparse matrix (`csr_matrix`) if the first factor was a sparse matrix, else a sparse array.
 
         Raises
         ------
@@ -290,8 +294,8 @@ class PlannedProduct:
     def load(cls, path: str | os.PathLike[str], device: str | Device | None = None) -> PlannedProduct:
         """Read and check a product that `save` wrote.
 
-        Takes the `device` of `plan_product`. Raises PlanError if the file is broken, DeviceError if the
-        device is missing.
+        See `plan_product` for `device`. Raises PlanError if the file is missing, damaged or not a product,
+        and DeviceError if the device is not available.
         """
         return cls(*read_product_file(path), device)
 
@@ -311,18 +315,18 @@ def plan_product(
     Parameters
     ----------
     *factors
-        Two or more, A·B or R·A·P: matrices of SciPy or cupyx in any format, `Pattern`s or `JacobianRecord`s.
-        Stored zeros are entries, and values are not read. The plan holds the order of the values, so that
-        CSC, COO, unsorted CSR and `A.T` cost nothing per call. DIA, LIL and DOK matrices pass their values in
-        the order of the pattern.
+        Two or more factors, such as A·B or R·A·P: SciPy or cupyx sparse matrices in any format, `Pattern`s or
+        `JacobianRecord`s. Only patterns are used, not values. Stored zeros are entries of the pattern. The
+        plan stores the order of the values, so CSC, COO, unsorted CSR and `A.T` need no conversion per call.
+        For DIA, LIL and DOK matrices, pass values in pattern order.
     mask
-        A matrix or `Pattern` of the product's shape. Only its entries are computed; those without a term
-        are 0. By default all entries are computed.
+        A sparse matrix or `Pattern` with the shape of the product. Only the entries of the mask are computed.
+        An entry outside the pattern of the product is 0. By default all entries are computed.
     out_format : "csr", "csc" or "bsr", optional
         The order of the result's values, and the format of `to_scipy`. The default is the format of the first
-        factor if that is one of these, else "csr". "bsr" needs factors whose blocks fit each other.
+        factor if it is one of these, else "csr". "bsr" needs factors whose blocks fit each other.
     device : "host", "cuda" or "auto", optional
-        The device that computes. By default the device that holds the values of a call.
+        The device that computes. By default each call uses the device of its values.
 
     Returns
     -------
@@ -331,16 +335,16 @@ def plan_product(
     Raises
     ------
     ShapeError
-        If sizes do not fit, a matrix has duplicates, `out_format` is unknown, or "bsr" meets factors without
-        fitting blocks.
+        If sizes do not fit, a matrix has duplicate entries, `out_format` is unknown, or out_format="bsr" is
+        used with factors whose blocks do not fit.
     DeviceError
-        If the device is missing, or a product does not fit the memory.
+        If the device is not available, or has too little memory.
 
     Notes
     -----
-    The time to plan grows with entries and multiply-adds. Three factors or more are multiplied in about the
-    order of the fewest multiply-adds, which is chosen before any product is made. Factors that are made of
-    dense blocks, in BSR or any other format, are multiplied block by block.
+    The time for planning grows with the number of entries and multiply-adds. Three or more factors are
+    multiplied in an order with about the fewest multiply-adds. Factors that consist of dense blocks, in BSR
+    or any other format, are multiplied block by block.
 
     Examples
     --------
@@ -358,7 +362,9 @@ def plan_product(
     multiplications = plan_multiplications(given, wanted, name == "csc")
     if name == "bsr" and not multiplications[-1].is_blocked:
         if out_format == "bsr":
-            raise ShapeError("plan_product: out_format='bsr' needs factors whose blocks fit: use 'csr'")
+            raise ShapeError(
+                "plan_product got out_format='bsr', but the factors have no blocks that fit: pass 'csr'"
+            )
         name = "csr"
     return PlannedProduct(given, multiplications, name, wanted, device)
 
@@ -368,7 +374,7 @@ def _format_of(first: Factor, out_format: str | None) -> str:
     if out_format is None:
         return first.format if first.format in FORMATS else "csr"
     if out_format not in FORMATS:
-        raise ShapeError(f"out_format={out_format!r}: pass {', '.join(map(repr, FORMATS))}")
+        raise ShapeError(f"out_format={out_format!r} is unknown: pass {', '.join(map(repr, FORMATS))}")
     return out_format
 
 
@@ -385,15 +391,14 @@ def plan_gram(
     Parameters
     ----------
     a
-        The matrix A, in any form that `plan_product` accepts. A call reads the values of A once and does not
-        form Aᵀ.
+        The matrix A, in any form that `plan_product` accepts. Calls do not form Aᵀ.
     weights : bool or matrix, default: False
-        True plans AᵀDA with a diagonal D. Its values are the second argument of a call. A square sparse
-        matrix or `Pattern` gives the pattern of another D, for example block diagonal.
+        True plans AᵀDA with a diagonal D, whose values are the second argument of a call. A square sparse
+        matrix or `Pattern` sets the pattern of another D, for example block diagonal.
     triangle : {"both", "upper", "lower"}, default: "both"
-        The entries that are computed; a triangle includes the diagonal.
+        The part of the result to compute. A triangle includes the diagonal.
     out_format, device
-        See `plan_product`. The default format is that of A, or "csr" for "bsr" with one triangle.
+        See `plan_product`. If A is in BSR and only one triangle is computed, the default format is "csr".
 
     Returns
     -------
@@ -406,7 +411,7 @@ def plan_gram(
 
     Examples
     --------
-    Normal equations with weights:
+    The matrix of the weighted normal equations:
 
     >>> import numpy as np, scipy.sparse, bppsa_cupy as bp
     >>> a = scipy.sparse.csr_array([[1.0, 2.0], [0.0, 3.0]])
@@ -419,12 +424,14 @@ def plan_gram(
         rows = given[0].pattern.shape[0]
         given.append(factor_of("weights", Pattern.diagonal(rows) if weights is True else weights))
     if triangle not in TRIANGLES:
-        raise ShapeError(f"triangle={triangle!r}: pass {', '.join(map(repr, TRIANGLES))}")
+        raise ShapeError(f"triangle={triangle!r} is unknown: pass {', '.join(map(repr, TRIANGLES))}")
     name = _format_of(given[0], out_format)
     multiplications, pattern = plan_gram_multiplications(given, triangle)
     if name == "bsr" and (pattern is not None or not multiplications[-1].is_blocked):
         if out_format == "bsr":
-            raise ShapeError("plan_gram: out_format='bsr' needs blocks and triangle='both': use 'csr'")
+            raise ShapeError(
+                "plan_gram got out_format='bsr', which needs an A of blocks and triangle='both': pass 'csr'"
+            )
         name = "csr"
     return PlannedProduct(given, multiplications, name, pattern, device)
 

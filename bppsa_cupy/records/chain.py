@@ -75,7 +75,8 @@ class StepChain:
         if not finite.all():
             bad = self.records[steps][int(np.argmin(finite))]
             raise NonFiniteError(
-                f"{bad.label} holds NaN or infinity: a state or a weight of the forward pass is not finite"
+                f"the Jacobian {bad.label} contains NaN or infinity: check the weights and inputs of the "
+                "forward pass"
             )
         result = np.zeros((len(values), self.batch, self.size * self.size), dtype)
         result[:, :, self.pattern.rows() * self.size + self.pattern.indices] = values.swapaxes(1, 2)
@@ -133,22 +134,22 @@ def make_chain(owner: str, records: Sequence[JacobianRecord]) -> StepChain:
     for record in records:
         if record.inner is None:
             raise ShapeError(
-                f"{owner} got {record.label!r}, which is not of a recurrent layer: pass "
-                "the steps of a recurrent layer, for example records.where(layer=0)"
+                f"{owner} got {record.label!r}, which does not belong to a recurrent layer: select the "
+                "records of a recurrent layer, for example records.where(layer=0)"
             )
     labels = {chain_key(record): chain_label(record) for record in records}
     if len(labels) > 1:
         raise ShapeError(
-            f"{owner} got {len(labels)} chains of steps, {', '.join(map(repr, labels.values()))}: pass "
-            "one chain, for example records.where(layer=…, inner=…, direction=…)"
+            f"{owner} got the records of {len(labels)} chains, {', '.join(map(repr, labels.values()))}: "
+            "select one chain with records.where(layer=…, inner=…, direction=…)"
         )
     ordered = sorted(records, key=lambda record: record.step)
     first = ordered[0]
     for before, after in pairwise(ordered):
         if after.step != before.step + 1:
             raise ShapeError(
-                f"{owner} got step {before.step} of {chain_label(first)!r}, and then step {after.step}: "
-                "pass every step from the first to the last, each once"
+                f"{owner} got step {after.step} of {chain_label(first)!r} after step {before.step}: pass "
+                "consecutive steps, each once"
             )
     rows, columns = first.pattern.shape
     for record in ordered:
@@ -166,6 +167,6 @@ def make_chain(owner: str, records: Sequence[JacobianRecord]) -> StepChain:
             )
     if rows != columns:
         raise ShapeError(
-            f"{owner} got {first.label!r} of shape {first.pattern.shape}: a state's Jacobian is square"
+            f"{owner} got {first.label!r} of shape {first.pattern.shape}: pass square Jacobians of a state"
         )
     return StepChain(tuple(ordered))

@@ -29,12 +29,13 @@ def end_to_end(records: Sequence[JacobianRecord], *, sample: int = 0) -> LinearO
     Returns
     -------
     scipy.sparse.linalg.LinearOperator, (outputs, inputs)
-        It costs one sparse product per layer. Pass it to `scipy.sparse.linalg.svds`.
+        A product with a vector takes one sparse product per layer. Pass the operator to
+        `scipy.sparse.linalg.svds`, for example.
 
     Raises
     ------
     ShapeError
-        If the records are not a chain of layers and blocks.
+        If the records are not those of consecutive layers and complete residual blocks.
 
     Examples
     --------
@@ -51,20 +52,21 @@ def end_to_end(records: Sequence[JacobianRecord], *, sample: int = 0) -> LinearO
 def depth_singular_values(
     records: Sequence[JacobianRecord], *, count: int | None = None, sample: int = 0
 ) -> list[np.ndarray]:
-    """Compute the singular values of the Jacobian of each layer or block output with respect to the input.
+    """Compute singular values of the Jacobian of every layer's output with respect to the network's input.
 
     Parameters
     ----------
     records, sample
         See `bp.end_to_end`.
     count : int, optional
-        The number of largest singular values, by `svds` without forming a product. All by default.
+        Compute only the `count` largest singular values, with `scipy.sparse.linalg.svds` and without forming
+        products. By default all are computed.
 
     Returns
     -------
     list of ndarray
-        Per layer or residual block the singular values, largest first. Their ratio ``s[0] / s[-1]`` is the
-        condition number.
+        One array of singular values per layer or residual block, largest first. If all are computed,
+        ``s[0] / s[-1]`` is the condition number.
 
     Raises
     ------
@@ -92,7 +94,7 @@ def depth_singular_values(
     least = min(min(block.shape) for block in blocks)
     if count >= least:
         raise ShapeError(
-            f"{owner} got count={count}: it must be below {least}, the smallest side of a product"
+            f"{owner} got count={count}: pass a count below {least}, the smallest number of rows or columns"
         )
     prefixes = (_chain(blocks[: end + 1]) for end in range(len(blocks)))
     found = (svds(prefix, count, return_singular_vectors=False, rng=0) for prefix in prefixes)
@@ -121,18 +123,18 @@ def _blocks(owner: str, records: Any, sample: int, depth: int = 0) -> list[Linea
             sides.append(aslinearoperator(scipy.sparse.eye_array(sides[0].shape[1])))
         if sides[0].shape != sides[1].shape:
             raise ShapeError(
-                f"{owner} got a residual block from {label!r} with branches {sides[0].shape} and "
-                f"{sides[1].shape}: pass all records of the block"
+                f"{owner} got an incomplete residual block at {label!r}, with branches of shape "
+                f"{sides[0].shape} and {sides[1].shape}: pass all records of the block"
             )
         found.append((label, sides[0] + sides[1]))
     for (before, first), (after, second) in pairwise(found):
         if first.shape[0] != second.shape[1]:
             raise ShapeError(
-                f"{owner} got {before!r} with {first.shape[0]} outputs before {after!r} with "
-                f"{second.shape[1]} inputs: pass consecutive layers"
+                f"{owner} got {before!r} with {first.shape[0]} outputs, followed by {after!r} with "
+                f"{second.shape[1]} inputs: pass the records of consecutive layers"
             )
     if not found:
-        raise ShapeError(f"{owner} got no records: pass those of net.transposed_jacobians()")
+        raise ShapeError(f"{owner} got no records: pass the records of net.transposed_jacobians()")
     return [operator for _, operator in found]
 
 
@@ -141,8 +143,8 @@ def _place(owner: str, record: JacobianRecord) -> list[str]:
     place = [str(record.layer), *filter(None, record.path.split("."))]
     if record.inner is not None or not {"body", "shortcut"}.issuperset(place[1::2]) or len(place) % 2 == 0:
         raise ShapeError(
-            f"{owner} got {record.label!r}: pass layers and residual blocks of bp.Sequential, in order and "
-            "without recurrent layers"
+            f"{owner} got {record.label!r}: pass the records of consecutive layers and residual blocks of a "
+            "bp.Sequential without recurrent layers"
         )
     return place
 

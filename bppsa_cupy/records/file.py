@@ -40,7 +40,7 @@ def save_jacobians(
     source : network or sequence of JacobianRecord
         A network after a forward pass, or records.
     compress : bool, default: False
-        Shuffle and gzip the data sets.
+        Whether to compress the data sets (shuffle and gzip).
 
     Raises
     ------
@@ -49,9 +49,10 @@ def save_jacobians(
 
     Notes
     -----
-    Each record is a group with data sets `indptr`, `indices` and `data`. Values (nnz,) use the "csr_matrix"
-    of AnnData, which other readers open too. Values (nnz, B) use "bppsa-csr-batch" with an attribute `batch`.
-    Equal patterns are stored once. Law: `load_jacobians` returns equal records.
+    Each record is a group with data sets `indptr`, `indices` and `data`. Records with values (nnz,) have
+    AnnData's encoding "csr_matrix", so that other programs can read them. Records with values (nnz, B) have
+    the encoding "bppsa-csr-batch" and an attribute `batch`. Equal patterns are stored once. Law:
+    `load_jacobians` returns equal records.
 
     Examples
     --------
@@ -88,8 +89,8 @@ def load_jacobians(path: str | os.PathLike[str], *, sealed: bool = True) -> Jaco
     path : path
         The file.
     sealed : bool, default: True
-        Check the seal of the file. Pass False for a file that another program wrote; damage may go unseen
-        then.
+        Whether to check the seal of the file, its SHA-256. Pass False for a file that another program wrote.
+        Damage may then stay undetected.
 
     Returns
     -------
@@ -99,7 +100,7 @@ def load_jacobians(path: str | os.PathLike[str], *, sealed: bool = True) -> Jaco
     Raises
     ------
     JacobianFileError
-        If the file is missing, damaged, truncated or of another kind.
+        If the file is missing, damaged or truncated, or is not a file of Jacobians.
 
     Examples
     --------
@@ -117,12 +118,13 @@ def load_jacobians(path: str | os.PathLike[str], *, sealed: bool = True) -> Jaco
         kind, version = file.attrs.get("format"), file.attrs.get("format_version")
         if kind != FORMAT:
             raise JacobianFileError(
-                f"{path} has the format {kind!r}: it must be {FORMAT!r}, as bppsa-jacobians dump writes it"
+                f"{path} has the format {kind!r}, but must be {FORMAT!r}: pass a file written by "
+                "bppsa-jacobians dump"
             )
         if version != VERSION:
             raise JacobianFileError(
-                f"{path} has version {version} of its format: this program reads {VERSION}, which stores the "
-                "lengths of sequences. Write the file again by bppsa-jacobians dump"
+                f"{path} has format version {version}, but this program reads version {VERSION}: write the "
+                "file again with bppsa-jacobians dump"
             )
         groups = [file[name] for name in file]
         groups.sort(key=lambda group: attribute(group, "position", int, JacobianFileError))
@@ -142,7 +144,7 @@ def _group_names(records: Sequence[JacobianRecord]) -> list[str]:
     for name, count in Counter(names).items():
         if count > 1:
             raise JacobianFileError(
-                f"{count} records are named {name}: records of a file must differ in layer, direction or step"
+                f"{count} records have the name {name}: pass records that differ in layer, direction or step"
             )
     return names
 
@@ -164,7 +166,8 @@ def _write(
         geometry = json.dumps(record.geometry, sort_keys=True)
     except (TypeError, ValueError) as cause:
         raise JacobianFileError(
-            f"{record.label}: its geometry cannot be written as JSON ({cause})"
+            f"the geometry of {record.label} cannot be written as JSON ({cause}): use only numbers, strings, "
+            "booleans, None, lists and dicts"
         ) from cause
     group.attrs.update({name: getattr(record, name) for name in ATTRIBUTES}, geometry=geometry)
     optional = {
@@ -182,7 +185,7 @@ def _read(
 ) -> JacobianRecord:
     where = f"{group.file.filename}: {group.name}"
     if not isinstance(group, h5py.Group):
-        raise JacobianFileError(f"{where} is a data set: it must be a group")
+        raise JacobianFileError(f"{where} is a data set instead of a group: write the file again")
 
     def get(name: str, kind: type) -> Any:
         return attribute(group, name, kind, JacobianFileError)
@@ -192,11 +195,14 @@ def _read(
 
     encoding = get("encoding-type", str), get("encoding-version", str)
     if encoding not in (MATRIX, BATCH):
-        raise JacobianFileError(f"{where} is encoded as {encoding}: it must be {MATRIX} or {BATCH}")
+        raise JacobianFileError(
+            f"{where} has the encoding {encoding} instead of {MATRIX} or {BATCH}: write the file again"
+        )
     data = read_array(group, "data", kinds="f", ndim=1 if encoding == MATRIX else 2, error=JacobianFileError)
     if encoding == BATCH and data.shape[1] != get("batch", int):
         raise JacobianFileError(
-            f"{where} is damaged: it holds {data.shape[1]} samples, and its batch is {get('batch', int)}"
+            f"{where} has {data.shape[1]} samples, but its attribute 'batch' is {get('batch', int)}: write "
+            "the file again"
         )
     try:
         return JacobianRecord(
@@ -210,7 +216,7 @@ def _read(
             lengths=_read_lengths(group, lengths),
         )
     except (ArgumentError, ShapeError) as cause:
-        raise JacobianFileError(f"{where} is damaged: {cause}") from cause
+        raise JacobianFileError(f"{where} is damaged ({cause}): write the file again") from cause
 
 
 def _read_pattern(group: h5py.Group, shape: Any, patterns: dict[tuple, Pattern]) -> Pattern:

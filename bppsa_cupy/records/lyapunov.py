@@ -23,14 +23,14 @@ def chain_exponents(
     count = chain.size if count is None else count
     if count > chain.size:
         raise ShapeError(
-            f"{owner} got count={count}: the state of {chain.label} has {chain.size} elements, so there are "
-            f"{chain.size} exponents"
+            f"{owner} got count={count}, but {chain.label} has only {chain.size} state elements: pass a "
+            f"count of at most {chain.size}"
         )
     if burn_in and (ends <= burn_in).any():
         short = int(np.argmin(ends))
         raise ShapeError(
-            f"{owner} got burn_in={burn_in}: sample {short} has {ends[short]} steps, so "
-            "burn_in must be smaller"
+            f"{owner} got burn_in={burn_in}, but sample {short} has only {ends[short]} steps: pass a smaller "
+            "burn_in"
         )
     counted = places(chain, ends) >= burn_in
     stretched = stretches(chain, count)

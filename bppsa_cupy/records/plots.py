@@ -20,18 +20,17 @@ LINES, DECADES = 32, 12
 
 
 def plot_spectrum(*sources: Any, axes: Any = None, labels: Sequence[str] | None = None) -> Any:
-    """Plot Lyapunov exponents λ_i against i / S, where S is the state size.
-
-    Systems of different sizes can then be compared.
+    """Plot Lyapunov exponents λ_i against i / S, so that systems of different state sizes S can be compared.
 
     Parameters
     ----------
     *sources : LyapunovSpectrum, records of a chain, or ndarray (k,) or (B, k)
-        The exponents. Grey dots show the samples of a batch. The line shows their median.
+        The exponents. For an array, S is taken to be k. Grey dots show the samples of a batch. The line shows
+        their median.
     axes : matplotlib.axes.Axes, optional
         The axes to draw in. New axes by default.
     labels : sequence of str, optional
-        A legend entry per source.
+        One legend entry per source.
 
     Returns
     -------
@@ -67,12 +66,12 @@ def plot_spectrum(*sources: Any, axes: Any = None, labels: Sequence[str] | None 
 
 
 def plot_history(source: Any, *, axes: Any = None) -> Any:
-    """Plot running averages of Lyapunov exponents, the median over the samples of a batch.
+    """Plot the running averages of Lyapunov exponents. For a batch, the median over the samples is plotted.
 
     Parameters
     ----------
     source : LyapunovSpectrum or records of a chain
-        The source of the averages.
+        The exponents with their history.
     axes : matplotlib.axes.Axes, optional
         The axes to draw in. New axes by default.
 
@@ -105,7 +104,7 @@ def plot_history(source: Any, *, axes: Any = None) -> Any:
 def plot_singular_values(records: Any, *, axes: Any = None) -> Any:
     """Plot the singular values of every step of a chain on a logarithmic axis.
 
-    Each value is the median over the samples.
+    For a batch, the median over the samples is plotted.
 
     Parameters
     ----------
@@ -143,7 +142,7 @@ def plot_eigenvalues(values: Any, *, axes: Any = None) -> Any:
     Parameters
     ----------
     values : ndarray of complex, or FixedPoints
-        Eigenvalues of any shape. Rows (K, S) get a colour each.
+        Eigenvalues in an array of any shape. For an array (K, S), each row has its own colour.
     axes : matplotlib.axes.Axes, optional
         The axes to draw in. New axes by default.
 

@@ -28,31 +28,31 @@ class JacobianRecord:
     layer : int
         The index of the layer in its network.
     name : str
-        The class of the layer, such as "Conv2d". Recurrent layers add the inner layer: "GRU l0".
+        The class of the layer, such as "Conv2d". For recurrent layers the inner layer follows: "GRU l0".
     pattern : Pattern
         The pattern, of shape (elements of x, elements of y).
     data : array, (nnz,) or (nnz, B)
-        Values for all samples, or one set per sample; float32 or float64, on any device.
+        One set of values that all samples share, or one set per sample. float32 or float64, on any device.
     step : int, default: 0
         The time step of a recurrent layer.
     direction : {"forward", "backward"}
-        "backward" is the second half of a bidirectional layer.
+        The direction of a recurrent layer. "backward" is the second direction of a bidirectional layer.
     geometry : dict
         The arguments of the layer and the shape of its input, from which the pattern follows.
     gradient_norm : float, optional
-        2-norm over the batch of the gradient with respect to the output. None without a backward pass, and
-        for the steps of a recurrent layer.
+        2-norm, over the whole batch, of the gradient with respect to the output. None before a backward pass,
+        and for the steps of a recurrent layer.
     sample : int, optional
-        The sample that `data` (nnz,) belongs to.
+        The index of the sample if `data` (nnz,) belongs to one sample only.
     path : str, default: ""
-        The place inside the layer, such as "body.0".
+        The place of the layer inside layer `layer`, such as "body.0" in a residual block.
     lengths : ndarray of int, (B,), optional
-        The steps of each sample in a recurrent layer. Later steps are padding.
+        The number of valid time steps of each sample, for a recurrent layer. Later steps are padding.
 
     Raises
     ------
     ShapeError
-        If data and pattern do not fit, or a field has another type.
+        If data and pattern do not fit, or an argument has the wrong type.
 
     Examples
     --------
@@ -110,7 +110,7 @@ class JacobianRecord:
 
     @cached_property
     def inner(self) -> int | None:
-        """The number of the inner layer of a recurrent layer; None for other layers."""
+        """The index of the inner layer, for a recurrent layer. None for other layers."""
         match = _RECURRENT.fullmatch(self.name)
         return None if match is None else int(match[1])
 
@@ -121,13 +121,16 @@ class JacobianRecord:
 
     @property
     def batch(self) -> int | None:
-        """The number of samples in `data`; None where `shared`."""
+        """The number of samples in `data`. None if `shared`."""
         if self.shared:
             return None
         return 1 if self.data.ndim == 1 else int(self.data.shape[1])
 
     def values(self, sample: int = 0) -> Array:
-        """Return the values of one sample, (nnz,), on the device of `data`. Raises ShapeError."""
+        """Return the values of one sample, (nnz,), on the device of `data`.
+
+        Raises ShapeError if there is no such sample.
+        """
         sample = as_integer(self.label, "sample", sample)
         if sample < 0 or (self.batch is not None and sample >= self.batch):
             known = "any sample from 0" if self.batch is None else f"samples 0 to {self.batch - 1}"
@@ -143,19 +146,23 @@ class JacobianRecord:
         return replace(self, data=values, sample=sample, lengths=lengths)
 
     def on_host(self) -> JacobianRecord:
-        """Return the record with NumPy data, without a copy if it has them already."""
+        """Return the record with its data as a NumPy array, copied only if the data are on a GPU."""
         if isinstance(self.data, np.ndarray):
             return self
         return replace(self, data=self.data.get())
 
     def to_scipy(self, sample: int = 0) -> scipy.sparse.csr_array:
-        """Return the matrix of one sample, a copy. Inactive entries are stored zeros. Raises ShapeError."""
+        """Return a copy of the matrix of one sample.
+
+        Entries that are zero for the current input are stored zeros. Raises ShapeError if there is no such
+        sample.
+        """
         return self.pattern.to_scipy(np.array(self.on_host().values(sample)))
 
     def to_cupyx(self, sample: int = 0) -> Any:
-        """Return the matrix of one sample as a cupyx.scipy.sparse.csr_matrix on the current GPU, a copy.
+        """Return a copy of the matrix of one sample as a cupyx.scipy.sparse.csr_matrix on the current GPU.
 
-        Raises ShapeError, and DeviceError without a GPU.
+        Raises ShapeError if there is no such sample, and DeviceError without a GPU.
         """
         from bppsa_cupy.devices.cuda import import_cupy, import_cupyx_sparse
 

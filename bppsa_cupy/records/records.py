@@ -19,9 +19,9 @@ from bppsa_cupy.system.memory import check_host_memory
 class JacobianRecords(Sequence[JacobianRecord]):
     """A sequence of records. Slices are JacobianRecords too.
 
-    A recurrent layer has one record per step, inner layer and direction. The steps of one inner layer and
-    direction are a chain: `where` selects one for `dense`, `lengths`, `bp.lyapunov_exponents`,
-    `bp.singular_values`, `bp.span_product` and `bp.log_gradient_norms`.
+    A recurrent layer has one record per time step, inner layer and direction. The records of one inner layer
+    and direction form a chain. `dense`, `lengths`, `bp.lyapunov_exponents`, `bp.singular_values`,
+    `bp.span_product` and `bp.log_gradient_norms` need the records of one chain, which `where` selects.
 
     Parameters
     ----------
@@ -83,13 +83,13 @@ class JacobianRecords(Sequence[JacobianRecord]):
         layer : int, optional
             The index of the layer in the network.
         path : str, optional
-            The place inside the layer, "" for the layer itself.
+            The place inside the layer, such as "body.0". "" selects the layer itself.
         inner : int, optional
-            The inner layer of a recurrent layer: 1 for "LSTM l1".
+            The index of the inner layer of a recurrent layer, for example 1 for "LSTM l1".
         direction : "forward" or "backward", optional
             The direction of a recurrent layer.
         steps : int, slice or iterable of int, optional
-            Time steps, from 0: 7, [3, 7] or slice(10, 20).
+            Time steps, counted from 0, for example 7, [3, 7] or slice(10, 20).
 
         Returns
         -------
@@ -114,16 +114,19 @@ class JacobianRecords(Sequence[JacobianRecord]):
             if not kept:
                 known = sorted({record.step for record in found})
                 there = f"steps {known[0]} to {known[-1]}" if known else "no steps"
-                raise ShapeError(f"no record has steps={steps!r}: there are {there}")
+                raise ShapeError(f"no record has steps={steps!r}: pass steps among {there}")
             found = kept
         return JacobianRecords(found)
 
     def sample(self, sample: int) -> JacobianRecords:
-        """Return the records of one sample, with data (nnz,). Raises ShapeError."""
+        """Return the records of one sample, with data (nnz,).
+
+        Raises ShapeError if there is no such sample.
+        """
         return JacobianRecords(record.select(sample) for record in self._records)
 
     def chains(self) -> list[JacobianRecords]:
-        """Return the records of each inner layer and direction of every recurrent layer, in order."""
+        """Return a list of chains, one per inner layer and direction of each recurrent layer."""
         groups: dict[Any, list[JacobianRecord]] = {}
         for record in self._records:
             if record.inner is not None:
@@ -136,16 +139,16 @@ class JacobianRecords(Sequence[JacobianRecord]):
         Returns
         -------
         ndarray, (T, B, S, S)
-            Jacobians by time, in the dtype of the records. Rows are the elements of the state before the
-            step, columns are the elements of the state after it. S is H, or 2 H for an LSTM: h, then c. Steps
-            after the end of a sample are the identity.
+            Transposed Jacobians in time order, in the dtype of the records. Rows are the elements of the
+            state before the step, columns are the elements of the state after it. S is H, or 2 H for an LSTM
+            (h, then c). Steps after the end of a sample are identity matrices.
 
         Raises
         ------
         ShapeError
             If the records are not the steps of one recurrent layer and direction.
         NonFiniteError
-            If a step holds NaN or infinity. The message names the step.
+            If a Jacobian contains NaN or infinity. The message names the step.
         DeviceError
             If there is too little memory.
         """
@@ -156,7 +159,7 @@ class JacobianRecords(Sequence[JacobianRecord]):
         return chain.dense(slice(0, chain.steps), dtype)
 
     def lengths(self) -> np.ndarray:
-        """Return the number of steps of each sample of one chain that are no padding, (B,) int64.
+        """Return the number of valid steps (without padding) of each sample of one chain, (B,) int64.
 
         Raises ShapeError if the records are not the steps of one recurrent layer and direction.
         """
@@ -208,8 +211,8 @@ def as_chain(owner: str, records: Any, lengths: Any = None) -> tuple[StepChain, 
         )
     if given.min() < 0 or given.max() > chain.steps:
         raise ShapeError(
-            f"{owner} got lengths from {given.min()} to {given.max()}: {chain.label} has {chain.steps} "
-            f"steps, so a length is from 0 to {chain.steps}"
+            f"{owner} got lengths from {given.min()} to {given.max()}, but {chain.label} has {chain.steps} "
+            f"steps: pass lengths from 0 to {chain.steps}"
         )
     return chain, given.astype(np.int64)
 

@@ -17,7 +17,7 @@ from bppsa_cupy.records.records import as_chain
 def singular_values(records: Sequence[JacobianRecord]) -> np.ndarray:
     """Compute the singular values of the Jacobian of every step of a chain.
 
-    They measure how much a step stretches gradients, and small changes of the state.
+    They measure by which factors a step stretches or shrinks gradients, and small changes of the state.
 
     Parameters
     ----------
@@ -27,14 +27,14 @@ def singular_values(records: Sequence[JacobianRecord]) -> np.ndarray:
     Returns
     -------
     ndarray, (T, B, S) of float64
-        Ordered by time, largest first. All are 1 after the end of a sample.
+        The singular values of each step and sample, largest first. After the end of a sample all are 1.
 
     Raises
     ------
     ShapeError
         If the records are not the steps of one recurrent layer and direction.
     NonFiniteError
-        If a step holds NaN or infinity. The message names the step.
+        If a Jacobian contains NaN or infinity. The message names the step.
 
     Examples
     --------
@@ -51,19 +51,19 @@ def singular_values(records: Sequence[JacobianRecord]) -> np.ndarray:
 
 @dataclass(frozen=True, eq=False)
 class SpanProduct:
-    """The product of the transposed Jacobians of a span of steps, with its power of two stored apart.
+    """The product of the transposed Jacobians of a range of steps, with a separate power of two.
 
-    It neither overflows nor vanishes over long spans. Made by `bp.span_product`.
+    The product therefore neither overflows nor underflows over many steps. Created by `bp.span_product`.
 
     Attributes
     ----------
     label : str
         The label of the chain.
     steps : tuple of int
-        The first and the last time step of the span.
+        The first and the last time step.
     matrix : ndarray, (B, S, S) of float64
-        Rows are the elements of the state before the span, columns those of the state after it. The largest
-        element of a sample is 0 or from 0.5 to 1.
+        The scaled product. Rows are the elements of the state before the first step, columns are the elements
+        of the state after the last step. The largest absolute value of a sample is 0, or between 0.5 and 1.
     exponent : ndarray, (B,) of int64
         The product of a sample is matrix · 2**exponent.
 
@@ -82,11 +82,11 @@ class SpanProduct:
 
     @property
     def log_norm(self) -> np.ndarray:
-        """(B,) the natural logarithm of the product's 2-norm; -inf where it is 0."""
+        """The natural logarithm of the product's 2-norm, (B,). It is -inf if the product is 0."""
         return _log_norm(self.matrix, self.exponent)
 
     def dense(self, dtype: Any = np.float64) -> np.ndarray:
-        """Return the product itself, (B, S, S); elements too small for `dtype` are 0.
+        """Return the product as one array (B, S, S). Elements that are too small for `dtype` become 0.
 
         Raises NonFiniteError if an element is too large for `dtype`.
         """
@@ -96,8 +96,8 @@ class SpanProduct:
             sample = int(np.argmax(self.log_norm))
             size = self.log_norm[sample] / np.log(10)
             raise NonFiniteError(
-                f"the product of {self.label} over steps {self.steps[0]} to {self.steps[1]} has the norm "
-                f"10**{size:.1f} for sample {sample}, and {np.dtype(dtype)} ends at "
+                f"the product of {self.label} over the steps {self.steps[0]} to {self.steps[1]} has norm "
+                f"10**{size:.1f} for sample {sample}, but the largest {np.dtype(dtype)} is "
                 f"{np.finfo(dtype).max:.1e}: use log_norm, or matrix and exponent"
             )
         return result
@@ -109,7 +109,7 @@ def span_product(records: Sequence[JacobianRecord]) -> SpanProduct:
     Parameters
     ----------
     records : records of one chain, or arrays of Jacobians
-        See `bp.lyapunov_exponents`. `records.where(steps=slice(10, 20))` selects a span.
+        See `bp.lyapunov_exponents`. Use ``records.where(steps=slice(10, 20))`` to select a range of steps.
 
     Returns
     -------
@@ -123,8 +123,9 @@ def span_product(records: Sequence[JacobianRecord]) -> SpanProduct:
 
     Notes
     -----
-    The product maps the gradient with respect to the state after the span to the gradient before it. Elements
-    below 1e-16 of the norm are rounding. Law: the product of two adjacent spans is the product of both.
+    The product maps the gradient with respect to the state after the last step to the gradient with respect
+    to the state before the first step. Elements below 1e-16 of the norm are rounding errors. Law: multiplying
+    the products of two adjacent ranges gives the product of the whole range.
 
     Examples
     --------
@@ -141,21 +142,21 @@ def span_product(records: Sequence[JacobianRecord]) -> SpanProduct:
 
 
 def log_gradient_norms(records: Sequence[JacobianRecord], gradient: Any = None) -> np.ndarray:
-    """Compute the norm of a gradient at every step of a chain, backward from the last step.
+    """Compute the norm of a gradient at every step of a chain, propagated backward from the last step.
 
     Parameters
     ----------
     records : records of one chain, or arrays of Jacobians
         See `bp.lyapunov_exponents`.
     gradient : array, (S,) or (B, S), optional
-        The gradient with respect to the state after the last step. By default, for each step, the gradient of
-        norm 1 that grows most; its norm is the 2-norm of ∂s_last/∂s_t.
+        The gradient with respect to the state after the last step. By default the result for step t is the
+        2-norm of ∂s_last/∂s_t: the largest factor by which a gradient can grow from the last step to step t.
 
     Returns
     -------
     ndarray, (T, B) of float64
-        Natural logarithms of the 2-norms, by time; -inf for 0. They are constant over the padding of a
-        sample.
+        Natural logarithms of the 2-norms, in time order, and -inf if a norm is 0. They are constant over the
+        padding of a sample.
 
     Raises
     ------
@@ -222,8 +223,8 @@ def log_singular_values(records: Any) -> np.ndarray:
     Returns
     -------
     ndarray, (B, S)
-        Natural logarithms, largest first. Small singular values are exact too, for condition numbers far
-        beyond 1e16; -inf is a direction that is lost.
+        Natural logarithms, largest first. Small singular values are accurate even for condition numbers far
+        above 1e16. -inf means that the product maps a direction to 0.
 
     Raises
     ------
@@ -232,8 +233,8 @@ def log_singular_values(records: Any) -> np.ndarray:
 
     Notes
     -----
-    The product is Q D T with a diagonal D of stored logarithms. Every step is one QR decomposition, as in
-    quantum Monte Carlo. QR iteration on D T then separates its singular values.
+    The product is stored as Q D T, with the logarithms of the diagonal matrix D. Each step needs one QR
+    decomposition, as in quantum Monte Carlo methods. QR iteration on D T then separates the singular values.
 
     Examples
     --------

@@ -134,8 +134,8 @@ class StepFlow(HostFlow):
             if isinstance(result, tuple):
                 told = f"a tuple of {len(result)}, first of shape {np.shape(result[0])}"
             raise ShapeError(
-                f"the step returned {told} for a state of shape {h.shape}: a step in NumPy returns "
-                "(next state, Jacobian). The Jacobian is an array, a SciPy matrix, or a function Q -> J Q"
+                f"the step returned {told} for a state of shape {h.shape}: return (next state, Jacobian) "
+                "from a NumPy step, where the Jacobian is an array, a SciPy matrix or a function Q -> J Q"
             )
         return np.asarray(result[0], np.float64), result[1]
 
@@ -160,26 +160,25 @@ def multiply(jacobian: Any, rows: np.ndarray) -> np.ndarray:
     product = np.asarray(jacobian(vectors) if callable(jacobian) else jacobian @ vectors)
     if product.shape != vectors.shape:
         raise ShapeError(
-            f"the Jacobian of the step maps tangent vectors {vectors.shape} to {product.shape}: the shapes "
-            "must be equal"
+            f"the Jacobian of the step maps tangent vectors of shape {vectors.shape} to shape "
+            f"{product.shape}: return a Jacobian that keeps the shape"
         )
     return np.ascontiguousarray(product.swapaxes(-1, -2), np.float64)
 
 
 @dataclass(frozen=True, eq=False)
 class LyapunovSpectrum:
-    """Lyapunov exponents along a trajectory, as `bp.lyapunov_exponents(step, x, h0)` returns them.
-
-    A batch adds an axis B in front of every axis k.
+    """Lyapunov exponents along a trajectory: the result of ``bp.lyapunov_exponents(step, x, h0)``.
 
     Parameters
     ----------
     exponents : ndarray, (k,) or (B, k)
-        Natural logarithms per step, largest first. -inf is a direction that is lost.
+        The exponents per step, as natural logarithms, largest first. -inf means that a step maps a direction
+        to 0.
     stretches : ndarray, (rows, k) or (rows, B, k)
-        Mean logarithm per step of consecutive blocks of steps, at most 10,000 of them.
+        The exponents of consecutive blocks of steps, one row per block. There are at most 10,000 blocks.
     ends : ndarray of int, (rows,)
-        The number of steps after the burn-in at the end of each block.
+        The number of steps from the end of the burn-in to the end of each block.
     size : int
         S, the number of elements of a state.
     state : array
@@ -211,15 +210,15 @@ class LyapunovSpectrum:
 
     @cached_property
     def history(self) -> np.ndarray:
-        """The running averages at `ends`, of the shape of `stretches`: they settle to `exponents`."""
+        """The running averages of the exponents at the steps `ends`, in the shape of `stretches`."""
         widths = np.diff(self.ends, prepend=0).reshape(-1, *(1,) * self.exponents.ndim)
         return np.cumsum(self.stretches * widths, axis=0) / np.cumsum(widths, axis=0)
 
     @cached_property
     def standard_error(self) -> np.ndarray:
-        """The standard error of `exponents`, from the averages of 32 consecutive blocks.
+        """The standard error of `exponents`, computed from the averages of 32 consecutive parts.
 
-        NaN for fewer than two blocks. The blocks must be longer than the correlation time of the trajectory.
+        The parts must be longer than the correlation time of the trajectory. NaN for a single block.
         """
         parts = np.array_split(self.stretches, min(BLOCKS, max(1, len(self.stretches))))
         means = np.stack([part.mean(axis=0) for part in parts])
@@ -232,8 +231,8 @@ class LyapunovSpectrum:
     def kaplan_yorke_dimension(self) -> Any:
         """The Kaplan-Yorke dimension, a number or (B,): j + (λ_1 + … + λ_j) / |λ_{j+1}|.
 
-        j is the largest number of exponents whose sum is not negative. NaN where `count` was too small to
-        reach a negative sum; S where all exponents have one.
+        j is the largest number for which the sum of the first j exponents is not negative. The dimension is S
+        if the sum of all S exponents is not negative. NaN if `count` was too small to find j.
         """
         sums = np.cumsum(self.exponents, axis=-1)
         negative = sums < 0
@@ -247,7 +246,7 @@ class LyapunovSpectrum:
     def entropy(self) -> Any:
         """The sum of the positive exponents, a number or (B,): an upper bound of the entropy rate in nats.
 
-        NaN where all `count` exponents are positive and there are more.
+        NaN if `count` was too small to find all positive exponents.
         """
         total = np.maximum(self.exponents, 0).sum(axis=-1)
         if self.exponents.shape[-1] < self.size:
@@ -324,15 +323,15 @@ def stream(
                 logs = flow.advance(None if given is None else flow.stack(given), length, every)
             if not (logs < np.inf).all():
                 raise NonFiniteError(
-                    f"tangent vectors are not finite between steps {done} and {done + length}: the "
-                    "trajectory diverges there, or every= is too large"
+                    f"tangent vectors are not finite between steps {done} and {done + length}: pass a "
+                    "smaller every, or check whether the trajectory diverges"
                 )
             done += length
             if done > burn_in:
                 history.add(logs, length)
             bar.update(length)
     if not history.steps:
-        raise ShapeError(f"burn_in={burn_in} leaves none of {done} steps: pass more steps")
+        raise ShapeError(f"burn_in={burn_in} leaves no step of {done}: pass a smaller burn_in, or more steps")
     return history.spectrum(flow)
 
 
@@ -344,5 +343,5 @@ def first_tangent(flow: Flow, count: int, basis: Any) -> np.ndarray:
         return np.ascontiguousarray(np.broadcast_to(rows, (*flow.shape, count, flow.size)))
     rows = np.array(basis, np.float64)
     if rows.shape != (*flow.shape, flow.size, count):
-        raise ShapeError(f"basis has shape {rows.shape}: pass {(*flow.shape, flow.size, count)}")
+        raise ShapeError(f"basis has shape {rows.shape}: pass shape {(*flow.shape, flow.size, count)}")
     return np.ascontiguousarray(rows.swapaxes(-1, -2))

@@ -15,12 +15,12 @@ from bppsa_cupy.system.memory import check_host_memory
 
 @dataclass(frozen=True, eq=False)
 class LyapunovVectors:
-    """Vectors and stretches along a chain: J_t Q_{t-1} = Q_t R_t. Made by `bp.lyapunov_vectors`.
+    """QR decompositions along a chain: J_t Q_{t-1} = Q_t R_t. Created by `bp.lyapunov_vectors`.
 
     Parameters
     ----------
     q : ndarray, (T, B, S, k)
-        Q_t, the orthonormal vectors after each step.
+        Q_t, whose columns are the orthonormal vectors after each step.
     r : ndarray, (T, B, k, k)
         R_t, upper triangular.
 
@@ -37,24 +37,26 @@ class LyapunovVectors:
 
     @property
     def stretches(self) -> np.ndarray:
-        """(T, B, k) log |r_ii| of every step."""
+        """The growth rates log |r_ii| of every step, (T, B, k)."""
         with np.errstate(divide="ignore"):
             return np.log(np.abs(np.diagonal(self.r, axis1=2, axis2=3)))
 
     @property
     def exponents(self) -> np.ndarray:
-        """(B, k) the averages of `stretches`."""
+        """The Lyapunov exponents, (B, k): the averages of `stretches` over the steps."""
         return self.stretches.mean(axis=0)
 
     def finite_time(self, steps: int) -> np.ndarray:
-        """Return the exponents of consecutive windows of so many steps, (T // steps, B, k).
+        """Return the exponents of consecutive windows of `steps` steps, (T // steps, B, k).
 
-        Their histogram over the windows is the distribution of finite-time exponents.
+        A histogram over the windows shows the distribution of finite-time exponents.
         """
         steps = as_integer("finite_time", "steps", steps, 1)
         count = len(self.r) // steps
         if not count:
-            raise ShapeError(f"finite_time got steps={steps}: there are {len(self.r)} steps")
+            raise ShapeError(
+                f"finite_time got steps={steps}, but there are only {len(self.r)} steps: pass fewer steps"
+            )
         stretches = self.stretches[: count * steps]
         return stretches.reshape(count, steps, *stretches.shape[1:]).mean(axis=1)
 
@@ -64,18 +66,20 @@ class LyapunovVectors:
         Parameters
         ----------
         settle : int, default: 0
-            Steps at the end to leave out, while the backward iteration settles. The first steps have not
-            settled either: leave out as many as the forward iteration needs.
+            Number of steps to drop at the end, where the backward iteration has not converged.
 
         Raises
         ------
         ShapeError
-            If settle leaves no step, or a Jacobian loses a direction.
+            If `settle` leaves no step, or a Jacobian maps a direction to 0.
 
         Notes
         -----
-        The columns of C_{t-1} = R_t⁻¹ C_t converge in the backward direction, and V_t = Q_t C_t (Ginelli et
-        al. 2007). Law: J_t maps vector i after step t - 1 to a multiple of vector i after step t.
+        The vectors are V_t = Q_t C_t. The columns of C_{t-1} = R_t⁻¹ C_t converge in the backward direction
+        (Ginelli et al. 2007). Law: J_t maps vector i after step t - 1 to a multiple of vector i after step t.
+
+        The first vectors have not converged either. Drop them by slicing, for example
+        ``covariant(settle=100)[100:]``.
 
         Examples
         --------
@@ -86,9 +90,15 @@ class LyapunovVectors:
         """
         settle = as_integer("covariant", "settle", settle, 0)
         if settle >= len(self.r):
-            raise ShapeError(f"covariant got settle={settle}: there are {len(self.r)} steps")
+            raise ShapeError(
+                f"covariant got settle={settle}, but there are only {len(self.r)} steps: pass a smaller "
+                "settle"
+            )
         if not np.diagonal(self.r, axis1=2, axis2=3).all():
-            raise ShapeError("covariant vectors need invertible R: pass a smaller count to lyapunov_vectors")
+            raise ShapeError(
+                "covariant vectors need invertible matrices R, but a Jacobian maps a direction to 0: pass a "
+                "smaller count to lyapunov_vectors"
+            )
         steps, batch, size, count = self.q.shape
         result = np.empty((steps - settle, batch, size, count))
         c = np.tile(np.eye(count), (batch, 1, 1))
@@ -101,24 +111,25 @@ class LyapunovVectors:
 
 
 def lyapunov_vectors(records: Any, *, count: int | None = None) -> LyapunovVectors:
-    """Decompose stored Jacobians by QR: histories, finite-time exponents, covariant vectors.
+    """Decompose stored Jacobians by QR, for finite-time exponents and covariant Lyapunov vectors.
 
     Parameters
     ----------
     records : records of one chain, or arrays
-        See `bp.lyapunov_exponents`. Pass records, arrays (T, S, S) or (T, B, S, S) of J_t, or SciPy matrices.
+        Records, arrays (T, S, S) or (T, B, S, S) of J_t, or a list of SciPy matrices. See
+        `bp.lyapunov_exponents`.
     count : int, default: S
         The number of vectors k.
 
     Returns
     -------
     LyapunovVectors
-        Q and R of every step. They take T B S k and T B k² numbers.
+        Q and R of every step. They need memory for T B S k and T B k² values.
 
     Raises
     ------
     ShapeError
-        If a sample is padded, or an argument has the wrong type or shape.
+        If a sample has padding, or an argument has the wrong type or shape.
     DeviceError
         If there is too little memory.
 
@@ -134,8 +145,8 @@ def lyapunov_vectors(records: Any, *, count: int | None = None) -> LyapunovVecto
     count = chain.size if count is None else as_integer("lyapunov_vectors", "count", count, 1)
     if count > chain.size or (lengths < chain.steps).any():
         raise ShapeError(
-            f"lyapunov_vectors got count={count} and samples of {lengths.min()} steps: the state has "
-            f"{chain.size} elements, and every sample needs {chain.steps} steps without padding"
+            f"lyapunov_vectors got count={count} and a sample of {lengths.min()} steps: pass a count of at "
+            f"most {chain.size}, and samples with all {chain.steps} steps"
         )
     numbers = chain.steps * chain.batch * count * (chain.size + count)
     check_host_memory(8 * numbers, f"Lyapunov vectors of {chain.label}")

@@ -127,9 +127,8 @@ class NumericScan:
         if batch > self.capacity:
             layout = self._memory_plan(batch)
             raise PlanError(
-                f"the batch has {batch} samples and the plan's buffers hold {self.capacity}: "
-                f"a batch of {batch} "
-                f"would take {layout.total_bytes} bytes; plan it with batch_size={batch}"
+                f"the batch has {batch} samples, but the plan is for at most {self.capacity}: build a plan "
+                f"with batch_size={batch}, which needs {layout.total_bytes} bytes"
             )
 
     def _matrix(self, segment: Segment, batch: int) -> Matrix:

@@ -35,34 +35,34 @@ def scan(
     levels: int | str = "auto",
     device: str | Device = "auto",
 ) -> list[Array]:
-    """Compute the exclusive scan of [gradient, J_1, …, J_n] under A ⋄ B = B·A.
+    """Compute v(1), …, v(n + 1), where v(1) is the gradient and v(k + 1) = J_k v(k).
 
-    The leading identity is left out.
+    This is the exclusive scan of [gradient, J_1, …, J_n] under A ⋄ B = B·A, without the leading identity.
 
     Parameters
     ----------
     gradient : array, (d,) or (d, B)
-        v(1), float32 or float64.
+        The first vector v(1), float32 or float64.
     jacobians : sequence of sparse matrix, (Pattern, values) or JacobianRecord
-        J_1 … J_n in the order of the scan, J_1 next to the gradient. J_k is (d_{k+1}, d_k) with d_1 = d.
-        Values are (nnz,) or (nnz, B) and converted to the dtype of the gradient. Stored zeros stay in the
-        pattern.
+        J_1, …, J_n. The shape of J_k is (d_{k+1}, d_k), with d_1 = d. Values have shape (nnz,) or (nnz, B)
+        and are converted to the dtype of the gradient. Stored zeros stay in the pattern.
     method : {"blelloch", "linear", "hybrid"}
-        The schedule.
+        The schedule: Blelloch's parallel scan, the serial scan, or a mixture of both.
     plan : Plan, optional
         A plan from `plan_scan`. It can be reused for other values with the same patterns.
     injections : sequence of array or None, optional
-        e_1 … e_n for an affine scan: v(k + 1) = J_k v(k) + e_k. e_k has the shape of v(k + 1).
+        Vectors e_1, …, e_n for an affine scan, v(k + 1) = J_k v(k) + e_k. e_k has the shape of v(k + 1).
     input_gradient : bool, default: True
         Whether to compute v(n + 1).
     levels : int or "auto"
-        The up-sweep levels of "hybrid".
-    device : {"auto", "host", "cuda"}
+        The number of up-sweep levels of "hybrid".
+    device : {"auto", "host", "cuda"}, default: "auto"
+        The device that computes.
 
     Returns
     -------
     list of array
-        [v(1), …, v(n), v(n + 1)] in the layout of the gradient, on the device.
+        [v(1), …, v(n + 1)], each of shape (d_k,) or (d_k, B), on the device.
 
     Raises
     ------
@@ -191,8 +191,8 @@ def _operand(device: Device, k: int, jacobian: Any) -> Matrix:
     matrix = matrix_of(jacobian)
     if matrix is None:
         raise ShapeError(
-            f"J_{k} is a {type(jacobian).__name__}: pass a sparse matrix of SciPy or cupyx, a (Pattern, "
-            "values) pair or a JacobianRecord"
+            f"J_{k} is a {type(jacobian).__name__}: pass a SciPy or cupyx sparse matrix, a (Pattern, values) "
+            "pair or a JacobianRecord"
         )
     return Matrix(matrix.pattern, _numbers(device, f"the values of J_{k}", matrix.values))
 
@@ -213,9 +213,11 @@ def _numbers(device: Device, what: str, given: Any) -> Array:
     try:
         array = device.asarray(given)
     except ShapeError as cause:
-        raise ShapeError(f"scan got {what} that cannot be converted: {cause}") from cause
+        raise ShapeError(
+            f"scan got {what}, which cannot be read as an array ({cause}): pass real numbers"
+        ) from cause
     if array.dtype.kind == "c":
-        raise ShapeError(f"scan got {what} of {array.dtype}: pass real numbers; give the real part")
+        raise ShapeError(f"scan got {what} of {array.dtype}: pass real numbers, for example the real part")
     return array
 
 
@@ -225,7 +227,8 @@ def _check(
     length = chain.elements[0].pattern.shape[1]
     if start.shape[0] != length:
         raise ShapeError(
-            f"the gradient has {start.shape[0]} rows and J_1 {length} columns: they must be equal"
+            f"the gradient has {start.shape[0]} rows, but J_1 has {length} columns: both numbers must be "
+            "equal"
         )
     for k, (pattern, values) in enumerate(operands, 1):
         fits = [(pattern.nnz,), (pattern.nnz, batch)]
@@ -235,11 +238,12 @@ def _check(
         return
     if len(injections) != len(operands):
         raise ShapeError(
-            f"{len(injections)} injections for {len(operands)} matrices: pass one per matrix, or None"
+            f"scan got {len(injections)} injections for {len(operands)} matrices: pass one array or None per "
+            "matrix"
         )
     for k, (injected, (pattern, _)) in enumerate(zip(injections, operands, strict=True), 1):
         if injected is not None and tuple(injected.shape) != (pattern.shape[0], *start.shape[1:]):
             raise ShapeError(
-                f"injection {k} has shape {tuple(injected.shape)}: v({k + 1}) has "
+                f"injection {k} has shape {tuple(injected.shape)}: pass the shape of v({k + 1}), "
                 f"{(pattern.shape[0], *start.shape[1:])}"
             )

@@ -54,7 +54,7 @@ def lyapunov_exponents(
     progress: bool = False,
     lengths: Any = None,
 ) -> Any:
-    """Compute Lyapunov exponents from a system that runs now, or from stored Jacobians.
+    """Compute Lyapunov exponents of a dynamical system, or from stored Jacobians.
 
     A small change of the state grows by a factor of exp(exponent) per step. In the backward pass, a gradient
     grows by the same factor per step.
@@ -64,39 +64,40 @@ def lyapunov_exponents(
     source : network, callable or records
         The system, in one of these forms:
 
-        - a `bp.Sequential` whose first layer is an RNN, GRU, LSTM or CellLayer of one direction, or such a
-          module of PyTorch;
-        - a step in PyTorch or JAX: ``h_next = step(x_t, h)``;
-        - a step in NumPy: ``h_next, J = step(x_t, h)``. J is the Jacobian ∂h_next/∂h as an array, a SciPy
-          matrix, or a function that maps tangent vectors Q (S, k) to J Q;
+        - a `bp.Sequential` whose first layer is a unidirectional RNN, GRU, LSTM or CellLayer, or such a
+          PyTorch module;
+        - a step function in PyTorch or JAX: ``h_next = step(x_t, h)``;
+        - a step function in NumPy: ``h_next, J = step(x_t, h)``. J is the Jacobian ∂h_next/∂h as an array, a
+          SciPy matrix, or a function that maps tangent vectors Q (S, k) to J Q;
         - stored Jacobians: the records of one chain, or arrays (see Notes).
     x : array, iterator or None
-        The inputs: (B, T, F) or (T, F) for a network; (T, ...) for a step, with the batch as the second axis.
-        An iterator yields the inputs of one step. None stands for an autonomous system: the step is called
+        The inputs. For a network, (B, T, F) or (T, F). For a step function, (T, ...) or (T, B, ...), or an
+        iterator that yields the input of one step at a time. None means no inputs: a step function is called
         as ``step(h)``, and a network gets zeros.
     h0 : array or nested arrays, (S,) or (B, S)
-        The first state, in the array type of the step. A network starts from zeros by default. Its S elements
-        are the states of the inner layers one after the other, each h first, then c.
-    count : int, default S
-        The number of exponents k, from the largest. The cost of a step grows with k, not with S².
-    steps : int
-        The number of steps. Required without inputs; by default all inputs.
-    burn_in : int, default 0
-        Steps that run before the average begins, while state and tangent vectors settle.
-    every : int, default 1
-        Steps between two QR decompositions.
-    basis : array, (S, k) or (B, S, k)
-        The first tangent vectors, as `basis` of an earlier result. Random by default, always the same.
-    progress : bool, default False
-        Show a progress bar.
-    lengths : array of int, (B,)
-        Number of steps of each sample without padding, for stored Jacobians. By default `records.lengths()`.
+        The initial state, in the array type of the step function. Zeros by default for a network. Its S
+        elements are the states of all inner layers in order, for an LSTM h, then c.
+    count : int, default: S
+        The number of exponents k to compute, largest first. The cost of a step grows with k, not with S².
+    steps : int, optional
+        The number of steps. By default all inputs are used. Required if x is None.
+    burn_in : int, default: 0
+        Number of steps before the average begins, until state and tangent vectors have converged.
+    every : int, default: 1
+        Number of steps between two QR decompositions.
+    basis : array, (S, k) or (B, S, k), optional
+        The initial tangent vectors, for example the `basis` of an earlier result. By default they are random
+        with a fixed seed.
+    progress : bool, default: False
+        Whether to show a progress bar.
+    lengths : array of int, (B,), optional
+        Number of valid steps of each sample, only for stored Jacobians. Default: `records.lengths()`.
 
     Returns
     -------
     LyapunovSpectrum or ndarray
-        A LyapunovSpectrum for a system: exponents with their history, standard errors, final state and basis.
-        An array (B, k) for stored Jacobians.
+        For a system, a LyapunovSpectrum with the exponents, their history and standard errors, and the final
+        state and basis. For stored Jacobians, an array (B, k) of exponents.
 
     Raises
     ------
@@ -107,14 +108,15 @@ def lyapunov_exponents(
 
     Notes
     -----
-    Orthonormal tangent vectors go through the Jacobians. A QR decomposition makes them orthonormal again, and
-    an exponent is the average of log |r_ii| (Benettin et al. 1980). A system stores no Jacobian: its memory
-    does not depend on T. Networks and steps in NumPy run in float64, other steps in the dtype of h0.
+    The Jacobians multiply orthonormal tangent vectors, and a QR decomposition makes these orthonormal again.
+    An exponent is the average of log |r_ii| (Benettin et al. 1980). For a system no Jacobian is stored, so
+    the memory does not depend on T. Networks and NumPy steps run in float64, other steps in the dtype of h0.
 
     The average has an error of O(1 / T). Law: all S exponents sum to the average of log |det J_t|.
 
-    Stored Jacobians are arrays (T, S, S) or (T, B, S, S) or lists of SciPy matrices. They hold J_t itself:
-    rows are the state after step t, columns the state before it. Records hold the transpose.
+    Stored Jacobians may be records, arrays (T, S, S) or (T, B, S, S), or lists of SciPy matrices. Arrays and
+    matrices contain J_t, whose rows are the state after step t and whose columns are the state before it.
+    Records contain the transpose.
 
     Examples
     --------
@@ -134,21 +136,25 @@ def lyapunov_exponents(
     if isinstance(source, (Sequence, np.ndarray, JacobianRecord)):
         if any(value is not None for value in (x, h0, steps, basis)) or every > 1:
             raise ShapeError(
-                f"{owner} got stored Jacobians together with x, h0, steps, basis or every: leave these out"
+                f"{owner} got stored Jacobians together with x, h0, steps, basis or every: omit these "
+                "arguments"
             )
         return chain_exponents(source, count, burn_in, lengths)
     if lengths is not None:
-        raise ShapeError(f"{owner} got lengths= for a system: they apply to stored Jacobians")
+        raise ShapeError(
+            f"{owner} got lengths for a system, but they apply only to stored Jacobians: omit lengths"
+        )
     steps = None if steps is None else as_integer(owner, "steps", steps, 1)
     inputs, given, batch = _inputs(source, x)
     if given is not None:
         steps = given if steps is None else min(steps, given)
     elif x is None and steps is None:
-        raise ShapeError(f"{owner} got neither x nor steps: pass steps= for a system without inputs")
+        raise ShapeError(f"{owner} got neither x nor steps: pass steps if the system has no inputs")
     flow = flow_of(source, h0, batch)
     if count is not None and count > flow.size:
         raise ShapeError(
-            f"{owner} got count={count}: a state of {flow.size} elements has {flow.size} exponents"
+            f"{owner} got count={count}, but the state has only {flow.size} elements: pass a count of at "
+            f"most {flow.size}"
         )
     return stream(
         flow, inputs, steps, count=count or flow.size, burn_in=burn_in, every=every, basis=basis,

@@ -15,7 +15,7 @@ from bppsa_cupy.stability.flows import flow_of, on_host
 
 @dataclass(frozen=True, eq=False)
 class FixedPoints:
-    """Fixed points and slow points, as `bp.fixed_points` finds them, the smallest residuals first.
+    """Fixed points and slow points that `bp.fixed_points` has found, sorted by residual.
 
     Parameters
     ----------
@@ -24,7 +24,8 @@ class FixedPoints:
     residual : ndarray, (K,)
         The 2-norm of F(h) - h.
     is_fixed : ndarray of bool, (K,)
-        Whether the residual is within the tolerance. Others are slow points: local minima of the residual.
+        Whether the residual is at most the tolerance. The other points are slow points: local minima of the
+        residual.
     jacobians : ndarray, (K, S, S)
         ∂F/∂h at the points.
     counts : ndarray of int, (K,)
@@ -60,17 +61,17 @@ class FixedPoints:
 
     @property
     def eigenvalues(self) -> np.ndarray:
-        """(K, S) of the Jacobians, largest modulus first."""
+        """The eigenvalues of the Jacobians, (K, S), largest absolute value first."""
         return self._modes[0]
 
     @property
     def eigenvectors(self) -> np.ndarray:
-        """(K, S, S), a column per eigenvalue."""
+        """The eigenvectors of the Jacobians, (K, S, S), one column per eigenvalue."""
         return self._modes[1]
 
     @property
     def is_stable(self) -> np.ndarray:
-        """(K,) whether all eigenvalues lie inside the unit circle."""
+        """Whether all eigenvalues of a point are inside the unit circle, (K,)."""
         return np.abs(self.eigenvalues[:, 0]) < 1
 
 
@@ -83,24 +84,26 @@ def fixed_points(
     distance: float = 1e-4,
     max_iterations: int = 200,
 ) -> FixedPoints:
-    """Find the fixed points h = F(x, h) of a system near candidate states, and its slow points.
+    """Find fixed points h = F(x, h) and slow points of a system, starting from candidate states.
 
     Parameters
     ----------
     source : network or callable
         A system (see `bp.lyapunov_exponents`): a `bp.Sequential` that begins with a recurrent layer, a
-        recurrent module of PyTorch, or a step ``step(x, h)`` of one state (S,) in NumPy, PyTorch or JAX.
+        recurrent PyTorch module, or a step function ``step(x, h)`` in NumPy, PyTorch or JAX. A step function
+        gets one state (S,).
     candidates : array, (M, S)
-        States where the search begins, such as states that the trained network visits. In the array type of
-        the step.
-    inputs : array, (F,) or (M, F), or None
-        The constant input, or one per candidate. None calls the step as ``step(h)``; a network gets zeros.
-    tolerance : float, default 1e-9
-        The residual ‖F(h) - h‖ of a fixed point. Use 1e-5 for steps in float32.
-    distance : float, default 1e-4
-        Points of one input that are closer than this are the same point.
-    max_iterations : int, default 200
-        Iterations per candidate at most.
+        Initial states of the search, for example states that the trained network visits, in the array type of
+        the step function.
+    inputs : array, (F,) or (M, F), optional
+        The constant input, or one input per candidate. Without inputs, a step function is called as
+        ``step(h)``, and a network gets zeros.
+    tolerance : float, default: 1e-9
+        The largest residual ‖F(h) - h‖ of a fixed point. Use 1e-5 for step functions in float32.
+    distance : float, default: 1e-4
+        Two points with the same input whose distance is below this value count as one point.
+    max_iterations : int, default: 200
+        The maximum number of iterations per candidate.
 
     Returns
     -------
@@ -116,8 +119,8 @@ def fixed_points(
 
     Notes
     -----
-    Levenberg and Marquardt's method minimises ‖F(h) - h‖² for all candidates at once. It turns into Newton's
-    method near a fixed point. Elsewhere it ends at a slow point (Sussillo & Barak 2013).
+    The Levenberg–Marquardt method minimises ‖F(h) - h‖² for all candidates at once. Near a fixed point it
+    approaches Newton's method. Otherwise it ends at a slow point (Sussillo & Barak 2013).
 
     Examples
     --------
@@ -135,14 +138,14 @@ def fixed_points(
     if len(getattr(candidates, "shape", ())) != 2 or not len(candidates):
         candidates = np.array(candidates, np.float64)
         if candidates.ndim != 2 or not candidates.size:
-            raise ShapeError(f"{owner} got candidates of shape {candidates.shape}: pass (M, S)")
+            raise ShapeError(f"{owner} got candidates of shape {candidates.shape}: pass shape (M, S)")
     flow = flow_of(source, candidates[0])
     h = np.array(on_host(candidates), np.float64)
     x = None
     if inputs is not None:
         x = np.array(on_host(inputs))
         if x.ndim not in (1, 2) or (x.ndim == 2 and len(x) != len(h)):
-            raise ShapeError(f"{owner} got inputs of shape {x.shape}: pass (F,) or ({len(h)}, F)")
+            raise ShapeError(f"{owner} got inputs of shape {x.shape}: pass shape (F,) or ({len(h)}, F)")
         x = np.broadcast_to(x, (len(h), x.shape[-1]))
     h, residual, jacobians = _minimize(flow, x, h, tolerance, max_iterations)
     order = np.argsort(residual, kind="stable")
@@ -177,7 +180,10 @@ def _minimize(
     rows = np.arange(len(h))
     difference, residual, jacobians = map(np.array, evaluate(rows, h))
     if not np.isfinite(residual).all():
-        raise NonFiniteError(f"the step is not finite at candidate {int(np.argmin(np.isfinite(residual)))}")
+        raise NonFiniteError(
+            f"the step returns NaN or infinity for candidate {int(np.argmin(np.isfinite(residual)))}: remove "
+            "this candidate"
+        )
     damping = np.full(len(h), 1e-2)
     for _ in range(max_iterations):
         rows = rows[(residual[rows] > tolerance) & (damping[rows] < 1e12)]

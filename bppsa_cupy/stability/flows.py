@@ -24,8 +24,8 @@ def flow_of(source: Any, h0: Any, batch: int | None = None) -> Flow:
         return _cell_flow(source.layers[0], parameters, h0, batch)
     if not callable(source):
         raise ShapeError(
-            f"{type(source).__name__} is not a system: pass a function step(x_t, h), or a bp.Sequential that "
-            "begins with a recurrent layer"
+            f"a {type(source).__name__} is not a system: pass a function step(x_t, h), or a bp.Sequential "
+            "that begins with a recurrent layer"
         )
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(source, torch.nn.Module):
@@ -36,7 +36,7 @@ def flow_of(source: Any, h0: Any, batch: int | None = None) -> Flow:
             parameters = {name: on_host(array) for name, array in known.parameters.items()}
             return _cell_flow(known.layer, parameters, h0, batch)
     if h0 is None:
-        raise ShapeError("a step needs h0, the state before the first step")
+        raise ShapeError("a step function needs an initial state: pass h0")
     first = h0
     while isinstance(first, (tuple, list, dict)) and len(first):
         first = next(iter(first.values() if isinstance(first, dict) else first))

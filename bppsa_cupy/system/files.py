@@ -61,8 +61,8 @@ def write_failure(path: str | os.PathLike[str], cause: OSError) -> str:
     """The error message for a `path` that could not be written."""
     reason = os.strerror(cause.errno) if cause.errno else reason_of(cause)
     if cause.errno in _NO_SPACE:
-        return f"{path} cannot be written ({reason}): free some space, or give a path on another disk"
-    return f"{path} cannot be written ({reason}): give a path in a folder that exists and can be written"
+        return f"{path} cannot be written ({reason}): free some space, or pass a path on another disk"
+    return f"{path} cannot be written ({reason}): pass a path in an existing, writable folder"
 
 
 def _target(path: str | os.PathLike[str], error: type[BppsaError]) -> Path:
@@ -70,11 +70,11 @@ def _target(path: str | os.PathLike[str], error: type[BppsaError]) -> Path:
         target = Path(os.path.realpath(path))
         is_other = target.exists() and not target.is_file()
     except (TypeError, ValueError) as cause:  # no text, or one that holds a null character
-        raise error(f"{path!r} is not a path ({cause}): give the name of a file") from cause
+        raise error(f"{path!r} is not a valid path ({cause}): pass the name of a file") from cause
     except OSError as cause:
         raise error(write_failure(path, cause)) from cause
     if is_other:
-        raise error(f"{path} cannot be written: it exists and is not a regular file: give another path")
+        raise error(f"{path} exists and is not a regular file: pass another path to write to")
     return target
 
 

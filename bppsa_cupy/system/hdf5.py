@@ -60,7 +60,7 @@ def open_file(
     HDF5, is truncated or damaged, is replaced while it is checked, or where h5py fails inside the block.
     """
     if not isinstance(path, (str, os.PathLike)):
-        raise error(f"{path!r} is not a path: pass the name of a file")
+        raise error(f"{path!r} is not a valid path: pass the name of a file")
     if os.path.exists(path) and not os.path.isfile(path) and not os.path.isdir(path):
         raise error(f"{path} is not a regular file: pass the name of a regular file")
     try:
@@ -68,12 +68,12 @@ def open_file(
             _check(raw, sealed, verify, error, unsealed)
             with h5py.File(path, "r") as file:
                 if not os.path.samestat(os.fstat(raw.fileno()), os.stat(path)):
-                    raise error(f"{path} was replaced while it was opened: open it again")
+                    raise error(f"{path} was replaced by another file while it was opened: open it again")
                 yield file
     except error:
         raise
     except FileNotFoundError as cause:
-        raise error(f"{path} does not exist: give the path of an existing file") from cause
+        raise error(f"{path} does not exist: pass the path of an existing file") from cause
     except (OSError, LookupError, RuntimeError, ValueError, TypeError, ArithmeticError, MemoryError) as cause:
         raise error(f"{path} cannot be read ({reason_of(cause)}): write it again") from cause
 
@@ -114,17 +114,18 @@ def read_array(
     where = f"{group.file.filename}: {group.name.rstrip('/')}/{name}"
     stored = group.get(name)
     if not isinstance(stored, h5py.Dataset):
-        raise error(f"{where} is {'missing' if stored is None else 'a group'}: a data set must be there")
+        raise error(
+            f"{where} is {'missing' if stored is None else 'a group instead of a data set'}: write the file "
+            "again"
+        )
     if stored.dtype.kind not in kinds:
         wanted = " or ".join(_KINDS[kind] for kind in kinds)
-        raise error(f"{where} holds {stored.dtype}: it must hold {wanted}")
+        raise error(f"{where} has dtype {stored.dtype} instead of {wanted}: write the file again")
     if ndim is not None and len(stored.shape) != ndim:
-        raise error(f"{where} has shape {stored.shape}: it must have {ndim} axes")
+        raise error(f"{where} has shape {stored.shape} instead of {ndim} axes: write the file again")
     size = int(stored.size) * stored.dtype.itemsize
     if size > LARGE and size > (free := free_host_memory()):
-        raise error(
-            f"{where} needs {size} bytes, but only {free} are free: read it on a machine with more memory"
-        )
+        raise error(f"{where} needs {size} bytes, but only {free} are free: use a machine with more memory")
     return np.asarray(stored[()])
 
 
@@ -135,7 +136,7 @@ def attribute(group: h5py.Group | h5py.Dataset, name: str, type: type, error: ty
     """
     where = f"{group.file.filename}: attribute {name!r} of {group.name}"
     if name not in group.attrs:
-        raise error(f"{where} is missing")
+        raise error(f"{where} is missing: write the file again")
     value = group.attrs[name]
     if isinstance(value, bytes):
         value = value.decode()
@@ -148,8 +149,8 @@ def attribute(group: h5py.Group | h5py.Dataset, name: str, type: type, error: ty
     else:
         fits = array.ndim == 0 and array.dtype.kind in {int: "iu", float: "iuf", bool: "b"}[type]
     if not fits:
-        expected = "a row of integers" if type is tuple else f"of type {type.__name__}"
-        raise error(f"{where} is {value!r}: it must be {expected}")
+        expected = "a row of integers" if type is tuple else f"a value of type {type.__name__}"
+        raise error(f"{where} is {value!r} instead of {expected}: write the file again")
     return type(value)
 
 
@@ -163,7 +164,7 @@ def _check(raw: BinaryIO, sealed: bool, verify: bool, error: type[BppsaError], u
     if head.startswith(_BLOCK_MAGIC):
         magic, seal, start, end = _BLOCK_MAGIC, head[:_BLOCK_BYTES].rstrip(b"\0"), _BLOCK_BYTES, size
     if not sealed and seal.startswith(magic):
-        raise error(f"{path} is not an HDF5 file without a seal, it has one: read it as a sealed file")
+        raise error(f"{path} has a seal: read it with sealed=True, or without --unsealed")
     if head[start : start + len(_HDF5_SIGNATURE)] != _HDF5_SIGNATURE:
         kind = "a sealed HDF5 file" if sealed else "an HDF5 file"
         raise error(

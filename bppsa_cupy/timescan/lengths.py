@@ -15,13 +15,13 @@ def check_lengths(lengths: np.ndarray, batch: int, steps: int) -> None:
     """Raise ShapeError, naming sample, length and T, unless lengths are (B,) integers from 1 to T."""
     if lengths.shape != (batch,) or lengths.dtype.kind not in "iu":
         raise ShapeError(
-            f"lengths are {lengths.dtype} of shape {lengths.shape}: pass integers of shape ({batch},) for a "
-            f"batch of {batch}"
+            f"got lengths of {lengths.dtype} and shape {lengths.shape}: pass integers of shape ({batch},) "
+            f"for a batch of {batch}"
         )
     wrong = np.flatnonzero((lengths < 1) | (lengths > steps))
     if wrong.size:
         raise ShapeError(
-            f"sample {wrong[0]} has length {lengths[wrong[0]]}: a length is from 1 to T = {steps}"
+            f"sample {wrong[0]} has length {lengths[wrong[0]]}: pass lengths from 1 to T = {steps}"
         )
 
 

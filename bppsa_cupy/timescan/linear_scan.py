@@ -24,14 +24,16 @@ METHODS = ("auto", "serial", "chunked")
 
 
 class ScanGradients(NamedTuple):
-    """The gradients of a linear scan.
+    """The gradients of a linear scan, as `bp.linear_scan_backward` returns them.
 
     Attributes
     ----------
     a : array
-        The gradient in the shape of a.
+        The gradient with respect to a, in the shape of a.
     b : array, (B, T, H)
+        The gradient with respect to b.
     h0 : array, (B, H)
+        The gradient with respect to h0.
 
     Examples
     --------
@@ -64,27 +66,30 @@ def linear_scan(
     Parameters
     ----------
     a : array
-        (B, T, H), with 1 in place of B or T to share values, or (T, H) or (H,).
+        (B, T, H), or a shape that broadcasts to it: B or T may be 1, and (T, H) or (H,) is allowed.
     b : array, (B, T, H)
-        float32, float64, complex64 or complex128. a and h0 have this dtype, or its real part.
+        float32, float64, complex64 or complex128. a and h0 must have the same dtype. If b is complex, they
+        may be real with the same precision.
     h0 : array, (B, H), optional
         The state before the first step. Zeros by default.
     reverse : bool, default: False
-        Compute h_t = a_t h_{t+1} + b_t, from the last step.
+        Whether to compute h_t = a_t h_{t+1} + b_t, starting from the last step.
     lengths : int array, (B,), optional
-        The length of each sample, from 1 to T. Later states are 0; with `reverse` a sample begins there.
+        The number of valid steps of each sample, from 1 to T. Later states are 0. With `reverse`, a sample
+        starts from its last valid step.
     resets : bool array, (T,) or (B, T), optional
-        Steps with h_t = b_t, whatever a_t and the previous state are (inf and NaN too). Gradients through
-        them are 0. Mark the first step of every document of a packed sequence (the last with `reverse`).
-    method : {"auto", "serial", "chunked"}
-        "chunked" runs chunks of steps at the same time. "auto" follows a fixed rule on the host and a
-        measurement on a GPU.
+        True marks steps that start from 0: h_t = b_t, even if a_t or the previous state is inf or NaN. No
+        gradient passes through them. Mark the first step of each document in a packed sequence (with
+        `reverse`, the last step).
+    method : {"auto", "serial", "chunked"}, default: "auto"
+        "chunked" computes chunks of steps in parallel. "auto" follows a fixed rule on the host, and selects
+        the method by a measurement on a GPU.
     chunk : int, optional
-        Steps per chunk.
+        The number of steps per chunk.
     out : array, optional
-        The array to write the states to: C-contiguous, and without overlap with any other array.
+        The array to write the states to. It must be C-contiguous and must not overlap any other array.
     device : "cuda" or "host", optional
-        The device of b by default.
+        The device that computes. Default: the device of b.
 
     Returns
     -------
@@ -100,8 +105,8 @@ def linear_scan(
 
     Notes
     -----
-    All methods agree up to rounding (Blelloch 1990, section 1.4.1). If the product of a chunk overflows, the
-    scan runs again serially. Subnormal numbers are 0 on the host.
+    All methods agree up to rounding (Blelloch 1990, section 1.4.1). If the product of the factors of a chunk
+    overflows, the scan is repeated serially. On the host, subnormal numbers are treated as 0.
 
     Examples
     --------
@@ -139,9 +144,9 @@ def linear_scan_backward(
     a, h0, reverse, lengths, resets, method, chunk, device
         See `linear_scan`.
     h, gradient : array, (B, T, H)
-        The states, and the gradient with respect to them, of one dtype.
+        The states, and the gradient with respect to them. Both must have the same dtype.
     out : ScanGradients, optional
-        The arrays to write to: C-contiguous, and without overlap with any other array.
+        The arrays to write to. They must be C-contiguous and must not overlap any other array.
 
     Returns
     -------
@@ -180,7 +185,7 @@ def linear_scan_backward(
     outs = (None, None, None) if out is None else out
     if not isinstance(outs, (tuple, list)) or len(outs) != 3:
         raise ShapeError(
-            f"{owner} got out={out!r}: pass three arrays, for the gradients with respect to a, b and h0"
+            f"{owner} got out={out!r}: pass three arrays for the gradients with respect to a, b and h0"
         )
     by_a_out, by_b_out, by_h0_out = outs
     read = [given, initial, by_h, *scan.read]

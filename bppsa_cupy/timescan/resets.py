@@ -32,7 +32,7 @@ class Resets:
         xp, marks = device.xp, device.asarray(marks)
         if marks.dtype != np.bool_ or marks.shape != (batch, steps):
             raise ShapeError(
-                f"resets are {marks.dtype} of shape {tuple(marks.shape)}: pass bools of shape "
+                f"got resets of {marks.dtype} and shape {tuple(marks.shape)}: pass bools of shape "
                 f"{(batch, steps)}, one per sample and step"
             )
         self._xp, self.first, self.cuts = xp, marks[:, 0].copy(), marks.copy()

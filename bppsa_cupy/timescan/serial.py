@@ -194,7 +194,9 @@ def _by_way(
         kernel = layout and cluster_kernel(size.cell, verb, layout)
         told_way = f"by clusters of {blocks} blocks"
     if kernel is None:
-        raise DeviceError(f"{device.name}: no {way} runs {size.units} hidden units: take another way")
+        raise DeviceError(
+            f"{device.name}: method {way!r} does not support {size.units} hidden units: use another method"
+        )
     try:
         return Together(by_blocks(kernel=kernel), told_way, other)
     except RefusedError:

@@ -47,38 +47,39 @@ def jacobians(
     Parameters
     ----------
     module : torch.nn.Module or callable
-        A model: every layer that its forward calls has records, in the order of the calls. Or, with h0, a
-        step ``h_next = step(x_t, h)``.
+        A model in evaluation mode or, if h0 is given, a step function ``h_next = step(x_t, h)``. For a model,
+        every layer that is called gets records, in call order.
     x : tensor
-        The input of the model, batch first as the model accepts it. For a step (T, B, ...), or (T, ...) if h0
-        has no batch; None for ``h_next = step(h)``.
+        For a model, the input batch, in the layout that the model accepts. For a step function, the inputs of
+        all time steps, (T, B, ...), or (T, ...) if h0 has no batch. None calls ``step(h)``.
     h0 : tensor or tuple of tensors, optional
-        The state of a step before the first step, (B, S) or (S,), float32 or float64, or the hx of a
-        recurrent module.
+        For a step function, the initial state, (B, S) or (S,), float32 or float64. For a recurrent module,
+        its hx.
     batch_first : bool, default: False
-        Whether x of a step is (B, T, ...).
+        Whether x has shape (B, T, ...). Only for step functions.
     steps : int, optional
-        The number of steps without inputs.
+        The number of time steps if x is None.
 
     Returns
     -------
     JacobianRecords
-        Records in evaluation mode. Layers that bppsa_cupy also contains are sparse, with a pattern from
-        geometry and mask.
-        Other layers are dense, by autograd. Recurrent modules have one record per step, inner layer and
-        direction. Layers of integers, and operations between layers, have none.
+        Layers that also exist in bppsa_cupy get sparse records, with a pattern from geometry and mask. Other
+        layers get dense records, computed by autograd. Recurrent modules get one record per time step, inner
+        layer and direction. Layers with integer input and operations between layers get no records.
 
     Raises
     ------
     PassError
-        If dropout or batch normalization is in training mode, or a step or layer couples the samples.
+        If dropout or batch normalization is in training mode, or if a step function or layer couples the
+        samples of a batch.
     ShapeError
-        If an argument has the wrong type or shape, or a layer takes two tensors.
+        If an argument has the wrong type or shape, or a layer is called with two tensors.
 
     Notes
     -----
-    A record names the place of its layer in a Sequential, or among the children of the model, and its path:
-    ``records.where(path="rnn")``. The path of a repeated call ends with the number of the call.
+    `record.layer` is the index of the layer among the children of the model. `record.path` is the name of the
+    layer, without a leading index: ``records.where(path="rnn")``. From the second call of a layer on, the
+    path ends with the number of earlier calls.
 
     Examples
     --------
@@ -94,13 +95,13 @@ def jacobians(
             return _of_model(module, (x, h0))
     elif not callable(module):
         raise ShapeError(
-            f"jacobians got a {type(module).__name__}: pass a torch.nn.Module and a batch, or a function "
-            "step(x_t, h), sequences and the first state"
+            f"jacobians got a {type(module).__name__}: pass a torch.nn.Module with a batch, or a function "
+            "step(x_t, h) with sequences and the initial state"
         )
     if h0 is None:
         raise ShapeError(
-            f"jacobians got {name_of(module)}, a step, without h0: call jacobians(step, x, h0) with "
-            "the state before the first step"
+            f"jacobians got the step function {name_of(module)} without an initial state: call "
+            "jacobians(step, x, h0)"
         )
     return jacobians_of_steps(module, x, h0, batch_first, steps)
 
@@ -127,9 +128,8 @@ def _of_model(model: torch.nn.Module, given: tuple[Any, ...]) -> JacobianRecords
             return
         if versions != _versions(arguments, named):
             raise PassError(
-                f"jacobians: {_told(name, module)} calls none of its layers and changes its "
-                "input in place: make it "
-                "compute on x.clone()"
+                f"jacobians: {_told(name, module)} calls none of its layers and changes its input in place: "
+                "let it compute on x.clone()"
             )
         look(name, module, arguments, named)
 
@@ -147,7 +147,8 @@ def _of_model(model: torch.nn.Module, given: tuple[Any, ...]) -> JacobianRecords
         model(*given)
     if not calls:
         raise ShapeError(
-            f"jacobians of {type(model).__name__}: its forward calls none of its {len(found_layers)} layers"
+            f"jacobians: the forward method of {type(model).__name__} calls none of its {len(found_layers)} "
+            "layers: pass a model whose forward method calls its layers"
         )
     return JacobianRecords(found)
 
@@ -202,8 +203,8 @@ def _of_layer(
     """The records of one module at what it is called with."""
     if isinstance(module, CELLS):
         raise ShapeError(
-            f"jacobians: {told} does one step of a recurrence: call jacobians(cell, x, h0) with "
-            "sequences and the state before the first step"
+            f"jacobians: {told} computes a single step of a recurrence: call jacobians(cell, x, h0) with "
+            "sequences and the initial state"
         )
     dtypes = {parameter.dtype for parameter in module.parameters()}
     if is_recurrent(module) and not getattr(module, "proj_size", 0) and dtypes <= {*checks.DTYPES}:
@@ -219,7 +220,7 @@ def _of_layer(
         return JacobianRecords()
     if x.is_complex():
         raise ShapeError(
-            f"jacobians: {told} is called with {x.dtype}: records are real, so use a real layer and a real x"
+            f"jacobians: {told} is called with {x.dtype}, but records are real: use a real layer and a real x"
         )
     known = counterpart(module) if len(given) == 1 and x.dtype in checks.DTYPES else None
     if known is None:
@@ -291,7 +292,9 @@ def _dense_record(
     if over_time:  # masks and first states are constants
         inputs = (*arguments[:3], *map(named.get, ("query", "key", "value"))) if attends else ()
     if any(isinstance(one, torch.Tensor) and one.is_floating_point() and one is not x for one in inputs):
-        raise ShapeError(f"jacobians: {told} is called with more than one tensor: use layers with one input")
+        raise ShapeError(
+            f"jacobians: {told} is called with more than one tensor: use layers with a single input"
+        )
 
     def by_sample(tensor: torch.Tensor) -> torch.Tensor:
         if over_time and tensor.dim() == 2:
@@ -314,8 +317,8 @@ def _dense_record(
         outputs = by_sample(y)
         if len(outputs) != batch:
             raise ShapeError(
-                f"jacobians: {told} returns {tuple(y.shape)} for {tuple(x.shape)}: axis 0 of "
-                "both must be the batch"
+                f"jacobians: {told} returns shape {tuple(y.shape)} for an input of shape {tuple(x.shape)}: "
+                "use layers whose output keeps the batch axis of the input"
             )
         outputs = outputs.reshape(batch, prod(outputs.shape[1:]))
     rows, columns = prod(shape), outputs.shape[1]
@@ -323,7 +326,7 @@ def _dense_record(
     needed = rows * columns * batch * dtype.itemsize
     if needed > (free := free_host_memory()):
         raise DeviceError(
-            f"jacobians: {told} has no sparse Jacobian here, and dense ones of {batch} samples take {needed} "
+            f"jacobians: {told} has no sparse Jacobian, and dense Jacobians of {batch} samples need {needed} "
             f"bytes, but only {free} are free: use a smaller batch"
         )
 
@@ -332,7 +335,9 @@ def _dense_record(
         try:
             return by_sample(_gradients(outputs, leaf, by_outputs)).reshape(batch, rows)
         except RuntimeError as cause:
-            raise PassError(f"jacobians: PyTorch has no derivatives of {told}: {cause}") from cause
+            raise PassError(
+                f"jacobians: PyTorch cannot differentiate {told} ({cause}): use differentiable operations"
+            ) from cause
 
     if batch > 1:
         _check_samples(told, outputs, back)
@@ -446,7 +451,7 @@ def jacobians_of_steps(
     needed = len(inputs) * batch * total**2 * state.element_size()
     if 2 * needed > (free := free_host_memory()):
         raise DeviceError(
-            f"jacobians of {len(inputs)} steps of {batch} samples take {2 * needed} bytes, but only {free} "
+            f"jacobians of {len(inputs)} steps and {batch} samples need {2 * needed} bytes, but only {free} "
             "are free: use fewer steps or samples"
         )
     matrices = np.empty((len(inputs), batch, total, total), str(state.dtype).removeprefix("torch."))
@@ -463,7 +468,9 @@ def jacobians_of_steps(
                 if isinstance(cause, PassError):
                     raise
                 raise PassError(
-                    f"jacobians: PyTorch has no gradient of {name}: {str(cause).splitlines()[0]}"
+                    f"jacobians: PyTorch cannot differentiate {name} ({str(cause).splitlines()[0]}): use "
+                    "only "
+                    "differentiable operations"
                 ) from cause
     return step_records(name, matrices)
 
@@ -506,6 +513,6 @@ def _check_samples(told: str, result: torch.Tensor, back: Callable[[torch.Tensor
     weights[0] = torch.cos(torch.arange(result.shape[1], dtype=result.dtype, device=result.device))
     if bool(back(weights)[1:].any()):
         raise PassError(
-            f"jacobians: {told} couples the samples of a batch, so no sample has its own Jacobian: pass "
-            "a batch of one"
+            f"jacobians: {told} couples the samples of a batch, so there is no Jacobian per sample: pass a "
+            "batch of one sample"
         )

@@ -19,7 +19,7 @@ def check_arguments(module: Any) -> None:
     name, p, proj_size = type(module).__name__, module.dropout, getattr(module, "proj_size", 0)
     if proj_size:
         raise ShapeError(
-            f"{name} has proj_size={proj_size}: bppsa_cupy.torch supports only 0: use torch.nn.LSTM"
+            f"{name} has proj_size={proj_size}, but bppsa_cupy.torch supports only 0: use torch.nn.LSTM"
         )
     if isinstance(p, bool) or not isinstance(p, (int, float)) or not 0 <= p <= 1:
         raise ShapeError(f"{name} has dropout={p!r}: pass a probability from 0 to 1")
@@ -84,8 +84,8 @@ def check_tensors(
         if not (on_host and tensor.is_cpu) and tensor.device != weight.device:
             what = "input" if tensor is x else "hx or a parameter"
             raise DeviceError(
-                f"{name} is on {weight.device} and has {what} on {tensor.device}: move one to the other, "
-                f"for example with .to('{weight.device}')"
+                f"{name} is on {weight.device}, but its {what} is on {tensor.device}: move one of them, for "
+                f"example with .to('{weight.device}')"
             )
 
 
@@ -93,8 +93,8 @@ def check_pack(module: Any) -> None:
     """Raise PassError for a pack inside of a transform of torch.func, where PyTorch cannot pad it."""
     if not torch.compiler.is_compiling() and torch._C._are_functorch_transforms_active():
         raise PassError(
-            f"{type(module).__name__} got a PackedSequence inside of torch.func, where PyTorch cannot pad "
-            "it: pass padded sequences, or use torch.autograd"
+            f"{type(module).__name__} got a PackedSequence inside a torch.func transform, where PyTorch "
+            "cannot pad it: pass padded sequences, or use torch.autograd"
         )
 
 
@@ -103,8 +103,8 @@ def check_sequence(module: Any, x: torch.Tensor) -> None:
     if x.dim() not in (2, 3):
         raise ShapeError(
             f"{type(module).__name__}: Expected input to be 2D or 3D, got {x.dim()}D: pass "
-            f"{'(B, T' if module.batch_first else '(T, B'}, {module.input_size}), or without a batch "
-            f"(T, {module.input_size})"
+            f"{'(B, T' if module.batch_first else '(T, B'}, {module.input_size}), or (T, "
+            f"{module.input_size}) without a batch"
         )
     if 0 in x.shape[:-1]:
         raise ShapeError(
@@ -127,8 +127,8 @@ def check_resets(module: Any, x: Any, resets: Any) -> None:
         )
     if resets.dtype != torch.bool or resets.shape != x.shape[:-1]:
         raise ShapeError(
-            f"{type(module).__name__} got resets of {resets.dtype} and shape {tuple(resets.shape)}: they "
-            f"must be torch.bool of {tuple(x.shape[:-1])}"
+            f"{type(module).__name__} got resets of {resets.dtype} and shape {tuple(resets.shape)}: pass "
+            f"torch.bool of shape {tuple(x.shape[:-1])}"
         )
 
 
@@ -139,8 +139,8 @@ def check_states(module: Any, states: Sequence[torch.Tensor], batch: int | None)
     for state in states:
         if tuple(state.shape) != shape:
             raise ShapeError(
-                f"{type(module).__name__} got hx of shape {tuple(state.shape)}: pass {shape} for "
-                f"this input, that is (num_layers * directions{'' if batch is None else ', B'}, hidden_size)"
+                f"{type(module).__name__} got hx of shape {tuple(state.shape)}: for this input, pass "
+                f"{shape}, which is (num_layers * directions{'' if batch is None else ', B'}, hidden_size)"
             )
 
 
@@ -156,11 +156,14 @@ def unpack(name: str, pack: PackedSequence, features: int) -> tuple[torch.Tensor
     """
     data, sizes = pack.data, pack.batch_sizes
     if data.dim() != 2 or data.shape[1] != features:
-        raise ShapeError(f"{name} got a pack of {tuple(data.shape)} values: pass (steps, {features})")
+        raise ShapeError(
+            f"{name} got a PackedSequence whose data have shape {tuple(data.shape)}: pass data of shape "
+            f"(steps, {features})"
+        )
     if int(sizes.sum()) != data.shape[0] or bool((sizes[1:] > sizes[:-1]).any()) or int(sizes[-1]) < 1:
         raise ShapeError(
-            f"{name} got a pack of {data.shape[0]} steps whose batch_sizes are {sizes.tolist()}: they must "
-            "fall, and their sum must be the steps; pack the sequences again with pack_padded_sequence"
+            f"{name} got a PackedSequence of {data.shape[0]} steps with the invalid batch_sizes "
+            f"{sizes.tolist()}: pack the sequences again with pack_padded_sequence"
         )
     return pad_packed_sequence(PackedSequence(data, sizes), batch_first=True)
 

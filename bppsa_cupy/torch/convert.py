@@ -87,31 +87,32 @@ def convert(
     Parameters
     ----------
     model : torch.nn.Module
-        Its modules stay the same objects, with their parameters, parametrizations, hooks, names and state
-        dicts, so an existing optimizer continues. An instance of a subclass is converted, and keeps its
-        class, if the subclass computes the same function as the torch.nn class.
+        The model. Its modules stay the same objects, with their parameters, parametrizations, hooks, names
+        and state dicts, so an existing optimizer can still be used. An instance of a subclass is converted,
+        and keeps its class, if the subclass computes the same function as the torch.nn class.
     back : bool, default False
-        Convert back to torch.nn instead (see `revert`).
+        Whether to convert back to torch.nn instead (see `revert`).
     sparse : None, "auto" or float
         Which pruned Conv2d and Linear layers to convert. None converts no such layer. "auto" converts the
         layers that a fixed rule expects to gain from storing only the kept weights. A number from 0 to 1
         converts the layers whose fraction of zeros is at least this number. A weight is pruned if
-        `weight_mask` of torch.nn.utils.prune masks it, or, without a mask, if it is 0 now. Kept positions are
-        fixed, except that a changed `weight_mask` is followed.
+        `weight_mask` of torch.nn.utils.prune masks it, or, without a mask, if it is 0 now. The kept positions
+        change only if `weight_mask` changes.
     mask_attribute : str, optional
-        Also convert subclasses of Conv2d and Linear that hold a mask of zeros and ones under this name and
-        compute with ``weight * mask``.
+        Also convert subclasses of Conv2d and Linear that compute with ``weight * mask``, where the mask of
+        zeros and ones is an attribute with this name.
     compact : bool, default False
-        Store only the kept values of the converted layers: the weight becomes an array (nnz,), and the
-        optimizer steps only these. State dicts hold the dense weight, whose masked values stay as
-        they are now. The mask is fixed, and torch.nn.utils.prune refuses such a layer. Convert before DDP.
+        Whether to store only the kept weights of converted layers. The weight becomes an array (nnz,), and
+        the optimizer updates only these values. State dicts still contain the dense weight; its masked values
+        stay as they are now. The mask is fixed, and torch.nn.utils.prune raises an error for such a layer.
+        Convert the model before you wrap it in DistributedDataParallel.
     optimizer : torch.optim.Optimizer, optional
-        The optimizer whose state `compact` (or `back`) converts too. An optimizer without state needs no
-        conversion.
+        An optimizer of the model, whose state is converted too. It is needed only with `compact` or `back`,
+        and only if the optimizer has taken a step.
     wait : bool, default False
-        Wait at the first call until its kernels are compiled. By default another process compiles
-        them, and PyTorch's operator computes until then, so the last bits of the first steps differ.
-        BPPSA_WAIT=1 and torch.use_deterministic_algorithms(True) wait too.
+        Whether the first call waits until its kernels are compiled. By default another process compiles them.
+        Until then the PyTorch operator is used, so the last bits of the first steps may differ. BPPSA_WAIT=1
+        and torch.use_deterministic_algorithms(True) have the same effect as wait=True.
 
     Returns
     -------
@@ -121,15 +122,15 @@ def convert(
     Raises
     ------
     ShapeError
-        If the model has no such module, a parametrization computes a pruned weight, a mask has values
-        other than 0 and 1, an argument is not accepted, or `compact` meets a weight that several modules
-        share or optimizer state of another shape. Nothing is changed then.
+        If the model has no module to convert, a parametrization computes a pruned weight, a mask has values
+        other than 0 and 1, an argument is invalid, or, with `compact`, several modules share a weight or the
+        optimizer state has another shape than the weight. The model is then unchanged.
 
     Notes
     -----
-    Calls that PyTorch's operator computes faster, such as single steps, use that operator:
-    docs/how-to/pytorch.md. The logger "bppsa_cupy.torch" names what is converted, and what is not and why;
-    `report` returns the same.
+    Calls that the PyTorch operator computes faster, such as single steps, still use that operator (see
+    docs/how-to/pytorch.md). The logger "bppsa_cupy.torch" names the modules that are converted, and those
+    that are not, with the reason. `report` returns the same information.
 
     Examples
     --------
@@ -172,7 +173,7 @@ def convert(
 
 @contextmanager
 def converting(*, wait: bool = False) -> Iterator[None]:
-    """Convert every torch.nn.RNN, GRU and LSTM that a module registers inside this block.
+    """Convert every torch.nn.RNN, GRU and LSTM that becomes part of a module inside this `with` block.
 
     Use it for libraries that build their models themselves, for example inside `fit`.
 
@@ -221,7 +222,10 @@ def revert(model: Model, optimizer: torch.optim.Optimizer | None = None) -> Mode
     Parameters
     ----------
     model : torch.nn.Module
-        The model. Weights outside of a mask become 0.
+        The model. Masked weights become 0.
+    optimizer : torch.optim.Optimizer, optional
+        An optimizer of the model, whose state is converted too. It is needed only for layers that were
+        converted with `compact`.
 
     Returns
     -------
@@ -231,7 +235,7 @@ def revert(model: Model, optimizer: torch.optim.Optimizer | None = None) -> Mode
     Raises
     ------
     ShapeError
-        If the model has no such module.
+        If the model has no module of bppsa_cupy.torch.
 
     Examples
     --------
@@ -253,7 +257,7 @@ def report(model: torch.nn.Module) -> list[ModuleReport]:
     Returns
     -------
     list of ModuleReport
-        One row per recurrent module, and per Conv2d and Linear with weights that are 0.
+        One item per recurrent module, and per Conv2d or Linear module with weights that are 0.
 
     Raises
     ------
@@ -374,8 +378,8 @@ def _check_kinds(model: torch.nn.Module, back: bool, is_sparse: bool) -> None:
     listed = ", ".join(f"{count} {kind}" for kind, count in kinds.items())
     package = "bppsa_cupy.torch" if back else "torch.nn"
     raise ShapeError(
-        f"{'revert' if back else 'convert'} needs a model that contains a {package}.RNN, GRU or LSTM, but "
-        f"got {listed}: pass the model that contains them"
+        f"{'revert' if back else 'convert'} needs a model with a {package}.RNN, GRU or LSTM, but got "
+        f"{listed}: pass the model that contains it"
     )
 
 

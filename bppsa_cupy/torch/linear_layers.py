@@ -131,7 +131,7 @@ class LinearOverTime(torch.nn.Module):
 
 
 class LinearCellLayer(LinearOverTime):
-    """A module whose unit computes the step of a linear `bp.Cell`. See `bp.LinearCellLayer`.
+    """A recurrent module of a linear `bp.Cell`. See `bp.LinearCellLayer` for the arguments.
 
     Examples
     --------
@@ -231,7 +231,7 @@ class LRU(LinearOverTime):
 
 
 class DiagonalSSM(LinearOverTime):
-    """The diagonal state space of S5 as a module. See `bp.DiagonalSSM` for the arguments.
+    """The diagonal state space model of S5 as a module. See `bp.DiagonalSSM` for the arguments.
 
     Examples
     --------

@@ -128,8 +128,8 @@ class OverTime(torch.nn.Module):
     def __prepare_scriptable__(self) -> None:
         """What torch.jit.script calls first. Raises PassError."""
         raise PassError(
-            f"{type(self).__name__} does not support torch.jit.script: use torch.compile, or revert(model), "
-            "which restores the torch.nn module"
+            f"{type(self).__name__} does not support torch.jit.script: use torch.compile, or convert the "
+            "model back with revert(model)"
         )
 
     def _over(
@@ -226,12 +226,12 @@ class LSTM(OverTime, torch.nn.LSTM):
 
 
 class CellLayer(OverTime):
-    """A recurrent module whose unit computes the step of a `bp.Cell`.
+    """A recurrent module of a `bp.Cell`.
 
     Parameters
     ----------
     cell : bp.Cell
-        The cell. Linear cells belong to `LinearCellLayer`.
+        The cell. It must not be linear: use `LinearCellLayer` for linear cells.
     input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional, device, dtype
         See torch.nn.GRU.
 
@@ -242,10 +242,10 @@ class CellLayer(OverTime):
 
     Notes
     -----
-    Parameters per layer and direction are weight_ih_l0 (G H, F), weight_hh_l0 (R H, H), bias_ih_l0 (G H,) and
-    bias_hh_l0 (R H,) for G gates, R of them recurrent, in the order of the cell. The cell's own parameters
-    are NAME_l0 (H,). All start uniform in ±1/sqrt(H). If pickle cannot import the cell's step (for example a
-    lambda), save the module's state_dict instead of the module.
+    Parameters per inner layer and direction, for G gates in the order of the cell, R of them recurrent:
+    weight_ih_l0 (G H, F), weight_hh_l0 (R H, H), bias_ih_l0 (G H,), bias_hh_l0 (R H,), and NAME_l0 (H,) for
+    each parameter of the cell. All are initialised uniformly in ±1/sqrt(H). If pickle cannot import the step
+    of the cell (for example a lambda), save the state_dict of the module instead of the module.
 
     Examples
     --------
@@ -292,7 +292,7 @@ class CellLayer(OverTime):
         return len(self.cell.states)
 
     def reset_parameters(self) -> None:
-        """Draw all parameters anew."""
+        """Initialise all parameters again."""
         bound = 1 / math.sqrt(self.hidden_size)
         for parameter in self.parameters():
             torch.nn.init.uniform_(parameter, -bound, bound)

@@ -28,15 +28,13 @@ def plan_product(*factors: Any, mask: Any = None, out_format: str | None = None)
     Returns
     -------
     DifferentiableProduct
-        `product(a, b)` takes float32 or float64 tensors (…, nnz), all of one dtype and device, in the order
-        of the data of each factor. Other axes are batches, which broadcast.
+        `product(a, b)` takes the values of the factors as tensors (…, nnz), in the order of each factor's
+        data. All must be float32, or all float64, on one device. Leading axes are batch axes and broadcast.
 
     Notes
     -----
-    Gradients of any order use the list of the terms of the product, grouped by the entries of each factor.
-    `torch.func` transforms apply. `torch.compile` breaks the graph at the call. The plan of a chain contains
-    each product of two factors separately; BSR factors are multiplied block by block in the forward pass
-    only.
+    Gradients of any order and `torch.func` transforms are supported. `torch.compile` breaks the graph at the
+    call. Only the forward pass multiplies BSR factors block by block.
 
     Examples
     --------
@@ -56,19 +54,19 @@ def plan_product(*factors: Any, mask: Any = None, out_format: str | None = None)
 
 
 def plan_matmul(matrix: Any) -> SparseMatmul:
-    """Plan products of a sparse matrix with dense ones, as graph networks use them.
+    """Plan products of a sparse matrix with dense matrices, for example for graph networks.
 
     Parameters
     ----------
     matrix
-        A matrix of SciPy in any format, or a `Pattern`. Its values are not read.
+        A SciPy sparse matrix in any format, or a `Pattern`. Its values are not read.
 
     Returns
     -------
     SparseMatmul
         `matmul(values, x)` is A·X (SpMM) for values (…, nnz) and X (…, columns, k). `matmul.sddmm(x, y)`
-        returns the entries of X·Yᵀ at the positions of the pattern (SDDMM). Both can be differentiated any
-        number of times with respect to all tensors.
+        returns the entries of X·Yᵀ at the positions of the pattern (SDDMM). Both have gradients of any
+        order with respect to all tensors.
 
     Examples
     --------
@@ -99,7 +97,8 @@ def _evaluate(form: Form, wanted: int, u: torch.Tensor, v: torch.Tensor) -> Any:
             raise ShapeError(f"a product got {given}: pass float32 or float64 tensors")
     if u.dtype != v.dtype or u.device != v.device:
         raise ShapeError(
-            f"a product got {u.dtype} on {u.device} and {v.dtype} on {v.device}: pass equal ones"
+            f"a product got tensors of {u.dtype} on {u.device} and of {v.dtype} on {v.device}: pass two "
+            "tensors of the same dtype on the same device"
         )
     if u.device.type not in ("cpu", "cuda"):
         raise DeviceError(f"a product got tensors on {u.device}: move them to cpu or cuda")

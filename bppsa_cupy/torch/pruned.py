@@ -64,7 +64,9 @@ class Pruned(torch.nn.Module):
 
     def register_parameter(self, name: str, param: Any) -> None:
         if self.is_compact and name in ("weight", "weight_orig") and param is not None and param.dim() > 1:
-            raise ShapeError(f"{name} of a compact layer has one axis: use bppsa_cupy.torch.revert first")
+            raise ShapeError(
+                f"{name} of a compact layer stores only the kept weights: call bppsa_cupy.torch.revert first"
+            )
         super().register_parameter(name, param)
 
     def _save_to_state_dict(self, destination: Any, prefix: str, keep_vars: bool) -> None:
@@ -134,7 +136,9 @@ class Pruned(torch.nn.Module):
 
 
 class PrunedConv2d(Pruned, torch.nn.Conv2d):
-    """torch.nn.Conv2d that computes with its unpruned weights; `convert` makes it.
+    """A torch.nn.Conv2d that computes only with the weights that remain after pruning.
+
+    Created by `convert`.
 
     Arguments and parameters are those of torch.nn.Conv2d.
 
@@ -173,7 +177,9 @@ class PrunedConv2d(Pruned, torch.nn.Conv2d):
 
 
 class PrunedLinear(Pruned, torch.nn.Linear):
-    """torch.nn.Linear that computes with its unpruned weights; `convert` makes it.
+    """A torch.nn.Linear that computes only with the weights that remain after pruning.
+
+    Created by `convert`.
 
     Arguments and parameters are those of torch.nn.Linear.
 

@@ -65,8 +65,8 @@ def find_pruned(
             mask = getattr(module, attribute)
             if mask.shape != weight.shape or mask.requires_grad or not ((mask == 0) | (mask == 1)).all():
                 raise ShapeError(
-                    f"{told} has a {attribute} that is not a mask of its weight: mask_attribute needs a "
-                    "tensor of zeros and ones of the weight's shape that is not trained"
+                    f"{told} has a {attribute} that is not a mask of its weight: pass as mask_attribute the "
+                    "name of a tensor of zeros and ones with the weight's shape and without gradients"
                 )
             if _is_sparse(kind, mask != 0, share):
                 found[module] = None
@@ -74,8 +74,8 @@ def find_pruned(
         if mask is not None and "weight_orig" in module._parameters:
             if not ((mask == 0) | (mask == 1)).all():
                 raise ShapeError(
-                    f"{told} has a weight_mask of other values than 0 and 1: "
-                    "torch.nn.utils.prune.remove(module, 'weight') makes them part of the weight"
+                    f"{told} has a weight_mask with values other than 0 and 1: multiply them into the "
+                    "weight with torch.nn.utils.prune.remove(module, 'weight')"
                 )
             if _is_sparse(kind, mask != 0, share):
                 found[module] = None
@@ -146,8 +146,8 @@ class FrozenMask(BasePruningMethod):
     @property
     def _tensor_name(self) -> str:  # type: ignore[override]
         raise ShapeError(
-            "the mask of a compact layer cannot change: call "
-            "bppsa_cupy.torch.revert(model, optimizer=optimizer), prune, and convert again"
+            "the mask of a compact layer cannot change: call bppsa_cupy.torch.revert(model, "
+            "optimizer=optimizer), prune the model, and convert it again"
         )
 
     def __call__(self, module: torch.nn.Module, inputs: Any) -> None:
@@ -184,9 +184,9 @@ def check_compact(model: torch.nn.Module, modules: Iterable[torch.nn.Module], op
         for key, value in _state_of(optimizer, weight).items():
             if isinstance(value, torch.Tensor) and value.dim() and value.shape != weight.shape:
                 raise ShapeError(
-                    f"the optimizer's {key} has shape {tuple(value.shape)}, the weight "
-                    f"{tuple(weight.shape)}: compact=True needs an optimizer that steps each value by "
-                    "itself, such as SGD or Adam"
+                    f"the optimizer's {key} has shape {tuple(value.shape)}, but the weight has shape "
+                    f"{tuple(weight.shape)}: with compact=True, use an elementwise optimizer, such as SGD "
+                    "or Adam"
                 )
 
 

@@ -21,14 +21,14 @@ TOLERANCE = {torch.float32: 1e-4, torch.float64: 1e-10}
 
 
 class Recurrence(torch.nn.Module):
-    """A module that runs a step over sequences. Made by `recurrence`.
+    """A module that applies a step function to all time steps of sequences. Created by `recurrence`.
 
     Attributes
     ----------
     step : callable
-        The step.
+        The step function.
     reason : str
-        Why the latest call ran as a loop; "" if it ran as a kernel.
+        The reason why the latest call used a loop, or "" if it used a kernel.
 
     Examples
     --------
@@ -51,20 +51,20 @@ class Recurrence(torch.nn.Module):
         return {**self.__dict__, "_graphs": {}}
 
     def forward(self, x: torch.Tensor, *rest: Any) -> tuple[torch.Tensor, Any]:
-        """Run the step over a sequence.
+        """Apply the step function to all time steps of sequences.
 
         Parameters
         ----------
         x : tensor
             (T, B, ...), or (B, T, ...) with batch_first.
         *rest : tensor
-            The states before the first step, each (B, H), then the extras. An extra has one value per step
-            and the first two axes of x. The cells of torch.nn start from zeros by default.
+            The initial states, each (B, H), then the extras: further inputs of each step, whose first two
+            axes are those of x. If step is a cell of torch.nn, the initial states are zeros by default.
 
         Returns
         -------
         output : tensor, (T, B, H)
-            The first state after every step.
+            The first state after each step.
         states : tensor or tuple of tensors
             All states after the last step.
 
@@ -78,7 +78,9 @@ class Recurrence(torch.nn.Module):
             rest = tuple(rest[0])
         x = x.transpose(0, 1) if self.batch_first else x
         if x.dim() < 2 or 0 in x.shape[:2]:
-            raise ShapeError(f"recurrence got x of {tuple(x.shape)}: it must be (T, B, ...) with T, B >= 1")
+            raise ShapeError(
+                f"recurrence got x of shape {tuple(x.shape)}: pass (T, B, ...) with T >= 1 and B >= 1"
+            )
         if cell and not rest:
             count = 2 if isinstance(self.step, torch.nn.LSTMCell) else 1
             rest = (x.new_zeros(x.shape[1], self.step.hidden_size),) * count
@@ -88,8 +90,8 @@ class Recurrence(torch.nn.Module):
         for extra in extras:
             if extra.shape[0] != x.shape[0]:
                 raise ShapeError(
-                    f"recurrence got an extra of {tuple(extra.shape)} for {x.shape[0]} steps: pass one "
-                    "value per step"
+                    f"recurrence got an extra of shape {tuple(extra.shape)} for {x.shape[0]} steps: pass one "
+                    "value per time step"
                 )
         if cell and not extras and _is_unchanged(self.step, x, states):
             self.reason = ""
@@ -152,8 +154,8 @@ class Recurrence(torch.nn.Module):
             if len(after) == count:
                 return count
         raise ShapeError(
-            f"recurrence got {len(rest)} states and extras: the step must accept x_t, its states and the "
-            "extras of a step, and give as many new states"
+            f"recurrence got {len(rest)} states and extras, which do not match the step function: it must "
+            "accept x_t, the states and the extras, and return one new state per state"
         ) from cause
 
     def _loop(
@@ -216,18 +218,18 @@ class Recurrence(torch.nn.Module):
                 "steps, for example because the step counts its calls or branches on values",
                 stacklevel=4,
             )
-            raise NoKernelError("its kernel returns other values than the loop")
+            raise NoKernelError("its kernel and the loop return different values")
         return graph
 
 
 def recurrence(step: Callable[..., Any], *, batch_first: bool = False) -> Recurrence:
-    """Make a module that runs a step, written in PyTorch, over whole sequences as one pass of a kernel.
+    """Return a module that applies a step function, written in PyTorch, to whole sequences with one kernel.
 
     Parameters
     ----------
     step : callable or torch.nn.Module
-        Called as ``step(x_t, *states, *extras)``; returns the new state or states. torch.nn's RNNCell,
-        GRUCell and LSTMCell are such steps.
+        Called as ``step(x_t, *states, *extras)``. It returns the new state, or a tuple of new states.
+        RNNCell, GRUCell and LSTMCell of torch.nn are such step functions.
     batch_first : bool, default False
         Whether sequences are (B, T, ...) instead of (T, B, ...).
 
@@ -240,8 +242,8 @@ def recurrence(step: Callable[..., Any], *, batch_first: bool = False) -> Recurr
     -----
     A kernel needs one or more products of the first state with weights. All other operations must be
     elementwise over the units. Weights may be any function of the parameters. Random numbers are drawn in the
-    loop's order. Other steps run as a loop, and `report` gives the reason. The first call compares its first
-    steps with the loop.
+    same order as in a loop. For other step functions a loop is used, and `reason` and `report` give the
+    reason. The first call computes its first steps with both and compares the results.
 
     Examples
     --------

@@ -28,7 +28,7 @@ def linear_scan(
     Parameters
     ----------
     a : tensor
-        (B, T, H), with 1 in place of B or T to share values, or (T, H) or (H,).
+        (B, T, H), or a shape that broadcasts to it: B or T may be 1, and (T, H) or (H,) is allowed.
     b : tensor, (B, T, H)
         float32, float64, complex64 or complex128.
     h0 : tensor, (B, H), optional
@@ -39,7 +39,7 @@ def linear_scan(
     Returns
     -------
     tensor, (B, T, H)
-        The states, with gradients of any order with respect to a, b and h0. torch.compile accepts the call.
+        The states. They have gradients of any order with respect to a, b and h0. torch.compile is supported.
 
     Raises
     ------
@@ -61,7 +61,7 @@ def linear_scan(
         if tensor.dtype != b.dtype or tensor.device != b.device:
             raise ShapeError(
                 f"linear_scan got tensors of {tensor.dtype} on {tensor.device} and of {b.dtype} on "
-                f"{b.device}: pass tensors of one dtype on one device"
+                f"{b.device}: pass tensors of the same dtype on the same device"
             )
     if b.device.type not in ("cpu", "cuda"):
         raise DeviceError(f"linear_scan got tensors on {b.device}: move them to cpu or cuda")

@@ -141,11 +141,14 @@ class StepGraph:
         for node in self.before:
             if tuple(_shape(node)) != (self.batch, H):
                 raise NoKernelError(
-                    f"its states have shapes {[tuple(_shape(n)) for n in self.before]}: they must be equal"
+                    f"its states have the shapes {[tuple(_shape(n)) for n in self.before]}, but must have "
+                    "equal shapes"
                 )
         for result in self.results:
             if result not in self._by_state or tuple(_shape(result)) != (self.batch, H):
-                raise NoKernelError("a new state does not follow from the former ones, or has another shape")
+                raise NoKernelError(
+                    "a new state does not depend on the previous states, or has another shape than they have"
+                )
         known: dict[Node, list[Any]] = {
             node: [sympy.Symbol(f"s{number}", real=True)] for number, node in enumerate(self.before)
         }
@@ -204,15 +207,17 @@ class StepGraph:
         ):
             return known[node.args[0]]
         if formula is None:
-            raise NoKernelError(f"it has {name}, which no kernel has")
+            raise NoKernelError(f"it calls {name}, which kernels do not support")
         shape = _shape(node)
         if len(shape) != 2 or shape[0] != self.batch or shape[1] % self.hidden:
-            raise NoKernelError(f"its {name} gives {tuple(shape)}: a kernel takes (B, k * {self.hidden})")
+            raise NoKernelError(
+                f"its {name} returns shape {tuple(shape)}, but kernels support only (B, k * {self.hidden})"
+            )
         blocks = shape[1] // self.hidden
         arguments = [self._operand(one, blocks, known) for one in node.args]
         options = {key: value for key, value in node.kwargs.items() if value is not None}
         if name == "div" and options:
-            raise NoKernelError(f"it has div with {options}")
+            raise NoKernelError(f"it calls div with {options}, which kernels do not support")
         return [formula(*(one[block] for one in arguments), **options) for block in range(blocks)]
 
     def _operand(self, value: Any, blocks: int, known: dict[Node, list[Any]]) -> list[Any]:
@@ -221,7 +226,9 @@ class StepGraph:
             return [_number(value)] * blocks
         if value in self._by_state:
             if len(known[value]) != blocks:
-                raise NoKernelError(f"it broadcasts a state over {blocks} blocks")
+                raise NoKernelError(
+                    f"it broadcasts a state over {blocks} blocks of units, which kernels do not support"
+                )
             return known[value]
         shape = _shape(value)
         varies = value in self._by_input or (len(shape) == 2 and shape[0] > 1)
@@ -238,12 +245,14 @@ class StepGraph:
         """The recurrent sums of a product of a state with a weight."""
         bias, left, right = node.args if name == "addmm" else (None, *node.args)
         if node.kwargs or left not in self._by_state or right in self._by_state or right in self._by_input:
-            raise NoKernelError("it has a product that is not one of a state with a weight")
+            raise NoKernelError("it has a matrix product of other tensors than a state and a weight")
         if known[left] != [sympy.Symbol("s0", real=True)]:
-            raise NoKernelError("it has a product of something else than the first state")
+            raise NoKernelError("it multiplies a weight by another tensor than the first state")
         columns = _shape(node)[1]
         if columns % self.hidden:
-            raise NoKernelError(f"a product has {columns} columns: they must be a multiple of {self.hidden}")
+            raise NoKernelError(
+                f"a product has {columns} columns, but kernels support only multiples of {self.hidden}"
+            )
         extra = None
         if bias is not None and (bias in self._by_state or bias in self._by_input or len(_shape(bias)) != 1):
             extra, bias = bias, None
@@ -262,22 +271,26 @@ class StepGraph:
         if name == "cat":
             parts, *axis = node.args
             if not axis or axis[0] not in (1, -1):
-                raise NoKernelError("it has cat along samples")
+                raise NoKernelError("it calls cat along the batch axis, which kernels do not support")
             return [block for part in parts for block in self._operand(part, _shape(part)[1] // H, known)]
         value, *rest = node.args
         given = known[value]
         axis = rest[0] if name == "slice" else (rest[1] if len(rest) > 1 else 0)
         if axis not in (1, -1):
-            raise NoKernelError(f"it has {name} along samples")
+            raise NoKernelError(f"it calls {name} along the batch axis, which kernels do not support")
         total = len(given) * H
         if name == "slice":
             begin, end = rest[1] or 0, min(rest[2], total)
             if begin % H or end % H or len(rest) > 3:
-                raise NoKernelError(f"it has slice of {begin}:{end} columns: they must be multiples of {H}")
+                raise NoKernelError(
+                    f"it slices the columns {begin}:{end}, but kernels support only multiples of {H}"
+                )
             return given[begin // H : end // H]
         widths = rest[0] if isinstance(rest[0], (list, tuple)) else [rest[0]] * math.ceil(total / rest[0])
         if any(width % H for width in widths):
-            raise NoKernelError(f"it has {name} into {list(widths)} columns: they must be multiples of {H}")
+            raise NoKernelError(
+                f"its {name} makes parts of {list(widths)} columns, but kernels support only multiples of {H}"
+            )
         found, begin = [], 0
         for width in widths:
             found.append(given[begin : begin + width // H])
@@ -429,5 +442,5 @@ def _shape(node: Any) -> torch.Size:
 def _number(value: Any) -> Any:
     """A number of a step as SymPy's: integers stay exact."""
     if isinstance(value, bool) or not isinstance(value, (int, float)):
-        raise NoKernelError(f"it has an argument {value!r}, which no kernel has")
+        raise NoKernelError(f"it uses the argument {value!r}, which kernels do not support")
     return sympy.Integer(value) if float(value).is_integer() else sympy.Float(value, 17)

@@ -32,7 +32,9 @@ class TorchFlow(Flow):
             raise ShapeError(f"h0 is {type(first).__name__}: pass a tensor, or a tuple of tensors")
         if any(h.dim() != first.dim() or h.dtype != first.dtype for h in states) or first.dim() not in (1, 2):
             told = ", ".join(f"{h.dtype} {tuple(h.shape)}" for h in states)
-            raise ShapeError(f"h0 has {told}: pass tensors (S,), or (B, S) for a batch, of one dtype")
+            raise ShapeError(
+                f"h0 has {told}: pass tensors of shape (S,), or (B, S) for a batch, all of the same dtype"
+            )
         if first.dtype not in checks.DTYPES:
             raise ShapeError(f"h0 is {first.dtype}: pass torch.float32 or torch.float64")
         sizes = [h.shape[-1] for h in states]
@@ -66,8 +68,8 @@ class TorchFlow(Flow):
         if getattr(after, "shape", None) != flat.shape:
             told = tuple(after.shape) if isinstance(after, torch.Tensor) else type(after).__name__
             raise ShapeError(
-                f"the step returned {told} for a state of shape {tuple(flat.shape)}: a step returns the next "
-                "state, of the same shape"
+                f"the step returned {told} for a state of shape {tuple(flat.shape)}: return the next state "
+                "with the same shape"
             )
         return after
 
@@ -124,38 +126,38 @@ def lyapunov_exponents(
     every: int = 1,
     steps: int | None = None,
 ) -> torch.Tensor:
-    """Compute differentiable Lyapunov exponents of a step in PyTorch.
+    """Compute differentiable Lyapunov exponents of a step function in PyTorch.
 
-    They can be differentiated with respect to all tensors that the step reads.
+    The exponents have gradients with respect to all tensors that the step function reads.
 
     Parameters
     ----------
     step : callable
-        ``h_next = step(x_t, h)``.
+        The step function, ``h_next = step(x_t, h)``.
     x : tensor, (T, ...) or (T, B, ...), or None
-        The inputs of the steps. None calls the step as ``step(h)``.
+        The inputs of all time steps. None calls ``step(h)``.
     h0 : tensor or tuple of tensors, (S,) or (B, S)
-        The first state.
+        The initial state.
     count : int, default: S
-        The number of exponents, from the largest.
+        The number of exponents to compute, largest first.
     every : int, default: 1
-        Steps between two QR decompositions.
-    steps : int
-        The number of steps without inputs.
+        Number of steps between two QR decompositions.
+    steps : int, optional
+        The number of time steps if x is None.
 
     Returns
     -------
     tensor, (count,) or (B, count)
-        Natural logarithms per step. The autograd graph holds all T steps.
+        The exponents per step, as natural logarithms. The autograd graph contains all T steps.
 
     Raises
     ------
     ShapeError
-        If the shape of a state is not (S,) or (B, S), or the step changes it.
+        If a state does not have shape (S,) or (B, S), or the step returns a state of another shape.
 
     Notes
     -----
-    Gradient flossing (Engelken 2023) moves the first exponents to zero.
+    Gradient flossing (Engelken 2023) uses such gradients to move the largest exponents to zero.
 
     Examples
     --------

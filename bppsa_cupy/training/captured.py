@@ -72,27 +72,27 @@ class StepResult:
 
 
 class CapturedStep:
-    """Forward pass, loss, backward pass, clipping and update as one call.
+    """A training step in one call: forward pass, loss, backward pass, clipping and update.
 
-    On a GPU the second step of each input shape is captured as a CUDA graph. From then on a step is one
-    copy to the GPU, one graph launch and one copy back. The first step of a shape runs launch by launch: it
-    compiles kernels and creates the cuBLAS handle. On the host a step runs the layers one after another.
+    On a GPU the second step with each input shape is captured as a CUDA graph. Every later step with that
+    shape is one copy to the GPU, one graph launch and one copy back. The first step with a shape launches its
+    kernels one by one, because it compiles them. On the host a step calls the layers one after another.
 
     Parameters
     ----------
     network : Sequential
-        The network to train, in its present mode.
+        The network to train, in its current mode (training or evaluation).
     optimizer : Optimizer
         An optimizer of `network.parameters`. Its hyper-parameters and `lr_factor` may change between steps.
     loss : callable, default: bp.cross_entropy
-        Called as `loss(scores, labels)`, it returns the loss and its gradient with respect to the scores, as
-        `bp.mse_loss` does. On a GPU it must not read values on the host.
+        A function `loss(scores, labels)` that returns the loss and its gradient with respect to the scores,
+        like `bp.mse_loss`. On a GPU it must not read values on the host.
     method : str, default: "auto"
-        The method of `network.backward`.
+        The `method` argument of `network.backward`.
     clip : float, optional
-        The largest norm of all gradients together, as in `bp.clip_grad_norm`.
+        The argument `max_norm` of `bp.clip_grad_norm`. By default gradients are not clipped.
     label_smoothing : float, default: 0.0
-        The smoothing of `bp.cross_entropy`.
+        The `label_smoothing` argument of `bp.cross_entropy`.
     gradient_hook : callable, optional
         Called with the network after each backward pass. Steps with a hook are not captured.
 
@@ -103,10 +103,10 @@ class CapturedStep:
 
     Notes
     -----
-    Newton iterations, masked layers that multiply by all weights, gradient hooks and networks
-    over ranks are not captured. If a capture fails, the step
-    warns (RuntimeWarning) and runs launch by launch. A step that raises an error changes neither parameters
-    nor the optimizer's state. Memory: each of the 8 latest input shapes has its own activations.
+    Steps with Newton iterations, masked layers that multiply by the dense weight, gradient hooks or several
+    ranks are not captured. If a capture fails, the step emits a RuntimeWarning and launches its kernels one
+    by one. A step that raises an error changes neither the parameters nor the state of the optimizer. Each of
+    the 8 latest input shapes has separate activations in memory.
 
     Examples
     --------
@@ -135,9 +135,9 @@ class CapturedStep:
             raise ArgumentError(f"CapturedStep got method={method!r}: pass one of {', '.join(METHODS)}")
         check_smoothing(label_smoothing)
         if label_smoothing and loss is not cross_entropy:
-            raise ArgumentError("label_smoothing needs bp.cross_entropy: omit it with another loss")
+            raise ArgumentError("label_smoothing works only with bp.cross_entropy: omit it for another loss")
         if isinstance(network, BatchSequential) and loss is not cross_entropy:
-            raise ArgumentError("a batch that ranks share needs bp.cross_entropy: omit the loss")
+            raise ArgumentError("ranks that split a batch support only bp.cross_entropy: omit loss")
         self.network, self.optimizer, self.loss, self.method = network, optimizer, loss, method
         self.clip = None if clip is None else check_max_norm(clip)
         self.label_smoothing, self.gradient_hook = label_smoothing, gradient_hook
@@ -176,7 +176,7 @@ class CapturedStep:
         return self._run_graph(x, labels, lengths, label_lengths)
 
     def forget(self) -> None:
-        """Drop buffers and graphs. Call it after the network's masks have changed."""
+        """Delete buffers and CUDA graphs. Call it after the masks of the network have changed."""
         self._pass = None
         for shape in self._shapes.values():
             shape.wait()

@@ -111,7 +111,7 @@ def load_checkpoint(path: str | os.PathLike[str]) -> Checkpoint:
         version = attribute(file, "format_version", int, CheckpointError)
         if (kind, version) != (FORMAT, VERSION):
             raise CheckpointError(
-                f"{path} has the format {kind!r}, version {version}: pass a file of format {FORMAT!r}, "
+                f"{path} has format {kind!r}, version {version}: pass a file of format {FORMAT!r}, "
                 f"version {VERSION}"
             )
         values = {name: json.loads(attribute(file, name, str, CheckpointError)) for name in VALUES}
@@ -139,7 +139,10 @@ def _to_json(name: str, value: Any) -> str:
     try:
         return json.dumps(value, default=lambda number: number.item())  # of NumPy
     except (AttributeError, TypeError, ValueError) as cause:
-        raise CheckpointError(f"{name} cannot be written as JSON ({cause}): use plain values") from cause
+        raise CheckpointError(
+            f"{name} cannot be written as JSON ({cause}): use only numbers, strings, booleans, None, lists "
+            "and dicts"
+        ) from cause
 
 
 # ---- taken of a training, and set in one ----
@@ -213,8 +216,8 @@ def restore(
     for name, (theirs, ours) in pairs.items():
         if theirs != ours:
             raise CheckpointError(
-                f"the checkpoint was trained with {name} {theirs}, not {ours}: pass the same value, "
-                "or train from the start"
+                f"the checkpoint was trained with {name}={theirs}, but {name} is {ours} now: pass the same "
+                "value, or train from the start"
             )
     if masks_move:
         network.set_masks(checkpoint.masks)

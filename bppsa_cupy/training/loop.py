@@ -188,7 +188,9 @@ def _rows_up_to(path: Path, step: int) -> list[str]:
     try:
         lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError as cause:
-        raise DataError(f"log {path} cannot be read ({os.strerror(cause.errno or 0)})") from cause
+        raise DataError(
+            f"log {path} cannot be read ({os.strerror(cause.errno or 0)}): pass another --log"
+        ) from cause
     kept = []
     for number, line in enumerate(lines, 1):
         try:
@@ -197,7 +199,7 @@ def _rows_up_to(path: Path, step: int) -> list[str]:
         except (ValueError, KeyError, TypeError) as cause:
             if number < len(lines):
                 raise DataError(
-                    f"line {number} of log {path} is not a row with a step: pass another --log"
+                    f"line {number} of log {path} is not a JSON object with a step: pass another --log"
                 ) from cause
     return kept
 
@@ -274,15 +276,15 @@ def check_dataset(network: Sequential, dataset: Dataset) -> None:
     """Raise DataError unless the network accepts the data."""
     if tuple(dataset.input_shape) != network.input_shape:
         raise DataError(
-            f"{dataset.name} has inputs of shape {tuple(dataset.input_shape)}, the network has "
+            f"{dataset.name} has inputs of shape {tuple(dataset.input_shape)}, but the network needs "
             f"{network.input_shape}: pass --input-shape, or another data set"
         )
     wanted = (*dataset.input_shape[: int(dataset.per_step)], dataset.classes)
     if network.output_shape != wanted:
         where = " and a label at every step" if dataset.per_step else ""
         raise DataError(
-            f"{dataset.name} has {dataset.classes} classes{where}, the network's output has shape "
-            f"{network.output_shape}: it must be {wanted}"
+            f"{dataset.name} has {dataset.classes} classes{where}, but the output of the network has shape "
+            f"{network.output_shape}: use a network with output shape {wanted}"
         )
     if not len(dataset.train):
-        raise DataError(f"{dataset.name} has no training samples")
+        raise DataError(f"{dataset.name} has no training samples: pass another data set")

@@ -26,32 +26,34 @@ def cross_entropy(
     counted: int | None = None,
     device: Device | None = None,
 ) -> tuple[Array, Array]:
-    """Softmax cross entropy, averaged over the labels, and its gradient.
+    """Return the softmax cross entropy, averaged over the labels, and its gradient.
 
     Parameters
     ----------
     scores : array, (B, classes) or (B, T, classes)
-        float32 or float64, on any device. Three axes give a loss at every step.
+        Unnormalised scores (logits), float32 or float64, on any device. With three axes, every time step has
+        a label.
     labels : array of int, (B,) or (B, T)
-        Classes, from 0 to classes - 1. Other dtypes are converted, with one warning, if values stay the same.
+        Class indices, from 0 to classes - 1. Other dtypes are converted, with one warning, if no value
+        changes.
     lengths : array of int, (B,), optional
         Number of valid steps of each sample, from 1 to T. Later steps are ignored.
     ignore_index : int, default: -100
-        A label that is ignored, as in PyTorch.
+        Labels with this value are ignored, as in PyTorch.
     label_smoothing : float, default: 0.0
         Share of each target that is spread evenly over all classes, from 0 to 1 (Szegedy et al. 2016).
     counted : int, optional
-        Number of labels to average over, if the scores are a part of a batch. Default: the labels that are
-        not ignored.
+        Number of labels to divide by, if the scores are only a part of a batch. Default: the number of labels
+        that are not ignored.
     device : Device, optional
-        By default the device of the scores.
+        The device that computes. Default: the device of the scores.
 
     Returns
     -------
     loss : array, ()
         The loss, on the device of the scores. `float(loss)` waits for it.
     gradient : array
-        The gradient with respect to the scores, in their shape. It is 0 where labels are ignored.
+        The gradient with respect to the scores, in the same shape. It is 0 for ignored labels.
 
     Raises
     ------
@@ -99,7 +101,9 @@ def checked_targets(
     """
     array = as_plain_array("cross_entropy", "labels", labels)
     if array.shape != shape:
-        raise ShapeError(f"labels are {array.dtype} of shape {array.shape}: pass integers of shape {shape}")
+        raise ShapeError(
+            f"got labels of {array.dtype} and shape {array.shape}: pass integers of shape {shape}"
+        )
     if array.dtype.kind not in "iu":
         cure = "pass integers, such as labels.astype(int)"
         array = of_dtype("cross_entropy", "labels", array, np.dtype(np.int64), cure)
@@ -160,14 +164,14 @@ def mse_loss(output: Array, target: Any, *, device: Device | None = None) -> tup
     output, target : array
         Two arrays of equal shape.
     device : Device, optional
-        By default the device of the output.
+        The device that computes. Default: the device of the output.
 
     Returns
     -------
     loss : array, ()
         The loss, on the device of the output. `float(loss)` waits for it.
     gradient : array
-        The gradient with respect to the output, in its shape.
+        The gradient with respect to the output, in the same shape.
 
     Raises
     ------
@@ -188,8 +192,8 @@ def mse_loss(output: Array, target: Any, *, device: Device | None = None) -> tup
     wanted = device.asarray(target, dtype=output.dtype)
     if wanted.shape != output.shape:
         raise ShapeError(
-            f"mse_loss got a target of shape {tuple(wanted.shape)}: pass one of the output's shape "
-            f"{tuple(output.shape)}"
+            f"mse_loss got a target of shape {tuple(wanted.shape)}: pass a target with the shape of the "
+            f"output, {tuple(output.shape)}"
         )
     if not output.size:
         raise ShapeError(f"mse_loss got an output of shape {tuple(output.shape)}: pass at least one element")

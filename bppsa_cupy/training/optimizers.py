@@ -175,7 +175,7 @@ class Optimizer(abc.ABC):
         if not isinstance(gradients, ParameterSet) or not parameters.layout.is_equal(gradients.layout):
             held = gradients if isinstance(gradients, ParameterSet) else type(gradients).__name__
             raise ArgumentError(
-                f"{type(self).__name__} got gradients of {held} for parameters of {parameters}: pass "
+                f"{type(self).__name__} got gradients of {held}, but parameters of {parameters}: pass "
                 "net.gradients of the same network"
             )
         values, updated, *state = (array if part is None else array[part] for array in fixed)
@@ -257,23 +257,26 @@ class Optimizer(abc.ABC):
         values, arrays = state.get("hyperparameters", {}), state.get("arrays", {})
         if name != own or set(values) != set(self.hyperparameters):
             raise CheckpointError(
-                f"the checkpoint's optimizer is {name} with {', '.join(map(str, values))}, this one "
-                f"is {own} with {', '.join(self.hyperparameters)}: create the same optimizer"
+                f"the checkpoint's optimizer is {name} with {', '.join(map(str, values))}, but this one is "
+                f"{own} with {', '.join(self.hyperparameters)}: create the same optimizer"
             )
         try:
             self._check(**values)
         except BppsaError as error:
-            raise CheckpointError(f"the checkpoint's optimizer cannot be continued: {error}") from error
+            raise CheckpointError(
+                f"the optimizer of the checkpoint has invalid settings ({error}): pass another checkpoint"
+            ) from error
         if set(arrays) != set(self.arrays):
             raise CheckpointError(
-                f"the checkpoint's {own} stores {', '.join(map(str, arrays)) or 'no array'}, this one "
-                f"{', '.join(self.arrays) or 'no array'}: use the same hyper-parameters"
+                f"the {own} of the checkpoint stores {', '.join(map(str, arrays)) or 'no array'}, but this "
+                f"{own} stores {', '.join(self.arrays) or 'no array'}: use the same hyper-parameters"
             )
         for name, value in arrays.items():
             shape, flat = np.shape(value), self.arrays[name]
             if self._stored(np.asarray(value)).shape != flat.shape:
                 raise CheckpointError(
-                    f"the checkpoint's {name} has shape {shape}, but the network needs shape {flat.shape}"
+                    f"the checkpoint's {name} has shape {shape}, but the network needs shape {flat.shape}: "
+                    "pass a checkpoint of this network"
                 )
 
     def _stored(self, array: np.ndarray) -> np.ndarray:
@@ -339,8 +342,8 @@ class SGD(Optimizer):
 
     Notes
     -----
-    Names, defaults and updates are those of PyTorch. A step with NaN or infinite gradients changes nothing:
-    see `blocked`. Momentum that is switched on between steps begins at 0.
+    Argument names, defaults and update rules are those of PyTorch. If a gradient is NaN or infinite, a step
+    changes nothing (see `blocked`). If momentum is set after some steps, the momentum buffer starts at 0.
 
     Examples
     --------
@@ -399,9 +402,9 @@ class Adam(Optimizer):
     betas : tuple of float, default: (0.9, 0.999)
         Decay rates of the two moments.
     eps : float, default: 1e-8
-        Added to the denominator.
+        Value that is added to the denominator.
     weight_decay : float, default: 0.0
-        Factor of the parameters that is added to the gradient.
+        The gradient is increased by weight_decay times the parameters.
 
     Raises
     ------
@@ -461,7 +464,7 @@ class AdamW(Adam):
     lr, betas, eps
         See `Adam`.
     weight_decay : float, default: 0.01
-        Factor of the decay.
+        Coefficient of the weight decay.
 
     Raises
     ------
@@ -496,7 +499,7 @@ def _check_not_negative(owner: str, **values: Any) -> None:
 
 
 def clip_grad_norm(gradients: ParameterSet, max_norm: float) -> Array:
-    """Scale all gradients in place so that their common 2-norm is at most `max_norm`.
+    """Scale all gradients in place so that the 2-norm of all of them together is at most `max_norm`.
 
     Parameters
     ----------
@@ -508,7 +511,7 @@ def clip_grad_norm(gradients: ParameterSet, max_norm: float) -> Array:
     Returns
     -------
     array, ()
-        The norm before, float64, on the device.
+        The norm before clipping, as a float64 scalar on the device.
 
     Raises
     ------
@@ -519,8 +522,9 @@ def clip_grad_norm(gradients: ParameterSet, max_norm: float) -> Array:
 
     Notes
     -----
-    The factor is min(1, max_norm / (norm + 1e-6)), as in PyTorch. NaN or infinity makes all gradients NaN, so
-    that the optimizer skips the step. Ranks get the same bits as one process.
+    The factor is min(1, max_norm / (norm + 1e-6)), as in PyTorch. If a gradient is NaN or infinite, all
+    gradients become NaN, so that the optimizer skips the step. The result is bit-identical on any number of
+    ranks.
 
     Examples
     --------

@@ -30,13 +30,13 @@ def load_network(path: str | os.PathLike[str], device: str | Device = "auto") ->
     Returns
     -------
     Sequential
-        The network. The `forward_method` of recurrent layers is the default.
+        The network. Recurrent layers have the default `forward_method`.
 
     Raises
     ------
     CheckpointError
-        If the file is missing, damaged or not a checkpoint, or if it contains a cell or layer class of your
-        own.
+        If the file is missing, damaged or not a checkpoint, or if the network has a cell or layer class that
+        is not part of this package.
 
     Examples
     --------
@@ -62,8 +62,8 @@ def network_of(checkpoint: Checkpoint, device: str | Device = "auto") -> Sequent
         raise
     except (BppsaError, KeyError, TypeError, AttributeError) as cause:
         raise CheckpointError(
-            f"the checkpoint describes no network ({type(cause).__name__}: {cause}): pass the model that it "
-            "was trained with"
+            f"the network of the checkpoint cannot be rebuilt ({type(cause).__name__}: {cause}): pass its "
+            "MODEL to bppsa-train, or build the network in Python"
         ) from cause
     checkpoint.check(network.describe(), network.dtype.name)
     network.load_state_dict(checkpoint.parameters)
@@ -76,8 +76,8 @@ def _layer(description: Mapping[str, Any]) -> Layer:
     kind = LAYERS.get(description["type"])
     if kind is None:
         raise CheckpointError(
-            f"the checkpoint has a layer {description['type']}, which is not part of this package: pass "
-            "the model that it was trained with"
+            f"the checkpoint has a layer {description['type']}, which is not part of this package: pass its "
+            "MODEL to bppsa-train, or build the network in Python"
         )
     options = {
         name: value
@@ -95,7 +95,7 @@ def _layer(description: Mapping[str, Any]) -> Layer:
         layer = None
     if layer is None or layer.definition.digest != digest:
         raise CheckpointError(
-            f"the checkpoint has a {description['type']} of the cell {name!r}, whose definition no file "
-            "holds: give the model that it was trained with"
+            f"the checkpoint has a {description['type']} of the cell {name!r}, but not the definition of the "
+            "cell: pass its MODEL to bppsa-train, or build the network in Python"
         )
     return layer

@@ -46,7 +46,7 @@ class RateSchedule:
         names = [name for name, _ in parts]
         twice = next((name for name in names if names.count(name) > 1), None)
         if twice is not None:
-            raise ArgumentError(f"the schedule {text!r} has {twice} twice: pass it once")
+            raise ArgumentError(f"the schedule {text!r} has {twice} twice: pass {twice} only once")
         return cls(parts)
 
     def over(self, steps: int) -> RateSchedule:

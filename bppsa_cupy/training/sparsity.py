@@ -17,10 +17,10 @@ from bppsa_cupy.network.sequential import Sequential
 
 @dataclass(frozen=True)
 class GradualPruning:
-    """Prune more and more weights of smallest magnitude (Zhu and Gupta 2017, equation 1).
+    """Prune a growing share of the weights during training (Zhu and Gupta 2017, equation 1).
 
-    After steps t = from_step, from_step + every, ... and until_step, the sparsity is set to
-    to + (start - to) (1 - (t - from_step) / (until_step - from_step))³.
+    After the steps t = from_step, from_step + every, … and until_step, the weights of smallest magnitude are
+    pruned to the sparsity to + (start - to) (1 - (t - from_step) / (until_step - from_step))³.
 
     Parameters
     ----------
@@ -29,9 +29,9 @@ class GradualPruning:
     until_step : int
         The step of the last pruning.
     from_step : int, default: 0
-        The step of the first pruning; 0 is before the first step.
+        The step of the first pruning. 0 means before the first step.
     every : int, default: 100
-        Steps between two prunings.
+        Number of steps between two prunings.
     start : float, default: 0.0
         Sparsity at the first pruning.
     scope : {"layer", "global"}, default: "layer"
@@ -63,17 +63,17 @@ class GradualPruning:
         for name, least in (("from_step", 0), ("every", 1), ("until_step", self.from_step)):
             as_integer("pruning", name, getattr(self, name), least, error=PruneError)
         if self.to < self.start:
-            raise PruneError(f"pruning got to={self.to} and start={self.start}: pass a to of at least start")
+            raise PruneError(f"GradualPruning got to={self.to} and start={self.start}: pass to >= start")
         if self.scope not in SCOPES:
-            raise PruneError(f"pruning got scope={self.scope!r}: pass 'layer' or 'global'")
+            raise PruneError(f"GradualPruning got scope={self.scope!r}: pass 'layer' or 'global'")
 
     def is_due(self, step: int) -> bool:
-        """Whether masks change after step `step`; the first step is 1."""
+        """Return whether masks change after step `step`. The first step is 1."""
         inside = self.from_step <= step <= self.until_step
         return inside and ((step - self.from_step) % self.every == 0 or step == self.until_step)
 
     def share(self, step: int) -> float:
-        """The sparsity after step `step`."""
+        """Return the sparsity after step `step`."""
         if step == self.until_step:
             return self.to
         left = 1 - (step - self.from_step) / (self.until_step - self.from_step)
@@ -82,20 +82,20 @@ class GradualPruning:
 
 @dataclass(frozen=True)
 class RigL:
-    """Move masks during training (Evci et al. 2020).
+    """Change the positions of the kept weights during training (RigL, Evci et al. 2020).
 
-    At steps every, 2 every, ... below until_step, instead of an update, each layer drops the share fraction /
-    2 (1 + cos(π t / until_step)) of its kept weights, the smallest ones. As many masked weights with the
-    largest gradients grow.
+    At the steps t = every, 2 every, … below until_step, the masks change instead of the parameters. Each
+    layer drops the smallest of its kept weights, a share of fraction / 2 (1 + cos(π t / until_step)). The
+    same number of masked weights, those with the largest gradients, become kept weights.
 
     Parameters
     ----------
     until_step : int
-        The end of the changes; the paper uses three quarters of training.
+        The step from which on masks stay fixed. Evci et al. use three quarters of the training steps.
     every : int, default: 100
-        Steps between two changes.
+        Number of steps between two changes.
     fraction : float, default: 0.3
-        Share that is dropped at first.
+        The initial share of kept weights to drop.
 
     Raises
     ------
@@ -104,8 +104,8 @@ class RigL:
 
     Notes
     -----
-    Dense gradients are computed at these steps only. A weight that was just dropped may grow again and keeps
-    its value. Other grown weights begin at 0, and so does their optimizer state.
+    Dense gradients are computed only at these steps. A weight that was just dropped may be selected again,
+    and then keeps its value. Other new weights start at 0, with optimizer state 0.
 
     Examples
     --------
@@ -125,11 +125,11 @@ class RigL:
             as_integer("RigL", name, getattr(self, name), least, error=PruneError)
 
     def is_due(self, step: int) -> bool:
-        """Whether masks change at step `step`; the first step is 1."""
+        """Return whether masks change at step `step`. The first step is 1."""
         return step % self.every == 0 and step < self.until_step
 
     def decayed(self, step: int) -> float:
-        """The share of a layer's kept weights that step `step` drops."""
+        """Return the share of each layer's kept weights to drop at step `step`."""
         return self.fraction / 2 * (1 + math.cos(math.pi * step / self.until_step))
 
 
@@ -142,8 +142,8 @@ def check_sparsity(network: Any, method: str, sparsity: Sparsity) -> None:
     told = "a pruning schedule" if isinstance(sparsity, GradualPruning) else "RigL"
     if type(network) is not Sequential:
         raise PruneError(
-            f"{told} cannot change masks of a {type(network).__name__}: train a Sequential, without ranks, "
-            "micro-batches and pipeline"
+            f"{told} cannot change the masks of a {type(network).__name__}: train a Sequential, without "
+            "ranks, micro-batches or a pipeline"
         )
     if method not in ("auto", "bp"):
         raise PruneError(
@@ -154,7 +154,7 @@ def check_sparsity(network: Any, method: str, sparsity: Sparsity) -> None:
             f"{told} changes masks, but the plan in use is for fixed masks: train without a plan"
         )
     if isinstance(sparsity, RigL) and not network.masks:
-        raise PruneError("RigL needs a network with masks: call bp.prune(net, 0.95) before")
+        raise PruneError("RigL needs a network with masks: call bp.prune(net, 0.95) first, for example")
 
 
 def kept_share(network: Sequential) -> float:

@@ -101,7 +101,9 @@ def test_gates_are_recurrent_by_name() -> None:
     assert pickle.loads(pickle.dumps(cell_of())).recurrent == ()
     shapes = bp.CellLayer(some, 3, 4).parameter_shapes()
     assert shapes["weight_hh_l0"] == (8, 4) and shapes["bias_hh_l0"] == (8,)
-    with pytest.raises(bp.CellError, match=r"has recurrent=\['q'\], but its gates are c, f, o: name some"):
+    with pytest.raises(
+        bp.CellError, match=r"has recurrent=\['q'\], but its gates are c, f, o: use only names"
+    ):
         cell_of(step, recurrent=["q"])
     with pytest.raises(bp.CellError, match=r"reads u\.c, but its recurrent gates are o"):
         cell_of(step, recurrent=["o"])

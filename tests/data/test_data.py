@@ -122,12 +122,12 @@ WRONG_ARCHIVES = [
     ({"x_train": X, "y_train": Y, "x_test": X}, "x_test", "y_test"),
     ({"x": X, "y": Y[:3]}, "4 inputs", "(3,)"),
     ({"x": X, "y": Y * 0.5}, "labels", "float64"),
-    ({"x": X, "y": Y - 1}, "label -1", "record 0"),
+    ({"x": X, "y": Y - 1}, "label -1", "sample 0"),
     ({"x": np.where(Y[:, None] == 2, np.nan, X), "y": Y}, "NaN", "sample 2"),
     ({"x": Y, "y": Y}, "(4,)", "inputs"),
     ({"x": X[:0], "y": Y[:0]}, "N", "at least 1"),
     ({"x": np.full((4, 3), None), "y": Y}, "plain arrays", "a.npz"),
-    ({"x_train": X, "y_train": Y, "x_test": X[:, :2], "y_test": Y}, "(3,)", "(2,)"),
+    ({"x_train": X, "y_train": Y, "x_test": X[:, :2], "y_test": Y}, "(4, 3)", "(4, 2)"),
 ]
 
 

@@ -96,7 +96,7 @@ def test_a_launcher_of_another_mpi_is_refused() -> None:
         env=os.environ | {"OMPI_COMM_WORLD_SIZE": "3"}, capture_output=True, encoding="utf-8",
     )  # fmt: skip
     assert ended.returncode == 1
-    assert "3 processes were started and MPI joins 1 of them" in ended.stderr
+    assert "3 processes were started, but COMM_WORLD has 1" in ended.stderr
 
 
 def test_without_mpi4py(monkeypatch: pytest.MonkeyPatch) -> None:

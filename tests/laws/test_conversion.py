@@ -52,7 +52,7 @@ def test_lists_take_the_dtype_of_the_network():
     for dtype in ("float32", "float64"):
         assert np.array_equal(net(dtype)(x.tolist()), net(dtype)(x.astype(dtype)))
     assert np.array_equal(net()(IMAGES.tolist()), net()(IMAGES.astype("f4")))
-    with pytest.raises(bp.ShapeError, match="of float64 with values that float32 cannot hold"):
+    with pytest.raises(bp.ShapeError, match="of float64 with values that float32 cannot represent"):
         net()(np.full((1, 1, 4, 4), 1e300).tolist())
     with pytest.raises(bp.ShapeError, match="int64 with values that float32 cannot"):
         net()(np.full((1, 1, 4, 4), 2**24 + 1).tolist())

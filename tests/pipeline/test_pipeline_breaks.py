@@ -35,7 +35,7 @@ def test_a_checkpoint_goes_on_after_a_run_that_was_broken_off(schedule, tmp_path
     pipeline = bp.Pipeline(cut, (1, 2), schedule, trace=Stopping(70))
     with pytest.raises(KeyboardInterrupt):
         train(pipeline, data(24), optimizer, settings)
-    with pytest.raises(bp.BppsaError, match=r"another bp\.Pipeline"):
+    with pytest.raises(bp.BppsaError, match=r"a new bp\.Pipeline"):
         train(pipeline, data(24), optimizer, settings)
     pipeline = bp.Pipeline(cut, (1, 2), schedule)
     train(pipeline, data(24), optimizer, settings, resume=tmp_path / "net.h5")

@@ -176,5 +176,5 @@ def test_a_schedule_asked_for_that_does_not_fit_is_refused():
         plan_of(small_network(), schedules=["blelloch"], memory_limit=limit, batch_size=64)
     amounts = {name: needed(name, levels=2) for name in ("linear", "blelloch", "hybrid")}
     name, least = min(amounts.items(), key=lambda item: item[1])
-    with pytest.raises(PlanError, match=f"schedule {name} takes {least} bytes"):
+    with pytest.raises(PlanError, match=f"schedule {name} needs {least} bytes"):
         plan_of(small_network(), levels=2, memory_limit=least - 1)

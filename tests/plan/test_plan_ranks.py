@@ -59,9 +59,9 @@ def test_layers_without_an_element_belong_to_a_rank_all_the_same():
 
 def test_a_partition_must_cover_the_network():
     chains = [chain_of_layers(0, 3)]
-    with pytest.raises(PlanError, match="must cover 3 over 2"):
+    with pytest.raises(PlanError, match="splits 3 over 2"):
         build_plan(chains, {"layers": [{}] * 3}, Budget(1, 4), partition=Partition((0, 1, 2)))
-    with pytest.raises(PlanError, match="must cover 3 over 4"):
+    with pytest.raises(PlanError, match="splits 3 over 4"):
         build_plan(chains, {"layers": [{}] * 3}, Budget(1, 4, 4), partition=Partition((0, 1, 3)))
 
 

@@ -106,7 +106,7 @@ def test_numerical_cancellation_is_kept():
 
 
 def test_inner_sizes_must_agree():
-    with pytest.raises(ShapeError, match=r"\(4, 4\) times B \(5, 5\)"):
+    with pytest.raises(ShapeError, match=r"\(4, 4\) and B has shape \(5, 5\)"):
         multiply(BAND, Pattern.diagonal(5))
 
 

@@ -52,7 +52,7 @@ def test_what_is_wrong_is_said(path, damage, named):
 
 def test_a_file_without_a_seal_is_read_on_request_alone(path):
     sealed = load_jacobians(path)[0]
-    with pytest.raises(JacobianFileError, match="has one: read it as a sealed file"):
+    with pytest.raises(JacobianFileError, match="has a seal: read it with sealed=True"):
         load_jacobians(path, sealed=False)
     without_seal(path)
     with pytest.raises(JacobianFileError, match=r"without a seal.*sealed=False.*--unsealed"):

@@ -80,7 +80,7 @@ def case_equal_parts_are_those_of_ddp(group: Group) -> None:
 
 def case_what_does_not_fit_is_named(group: Group) -> None:
     for options in ({"micro_batch": 2}, {"over": "batch", "chunk": 3}, {"over": "time", "micro_batch": 3}):
-        with raises(DistributedError, "leave it out with over="):
+        with raises(DistributedError, "or pass over="):
             bp.distribute(network(), group, **options)
     with raises(DistributedError, "differ in micro_batch"):
         bp.distribute(network(), group, over="batch", micro_batch=2 + group.rank)

@@ -88,7 +88,7 @@ def case_a_trace_holds_the_actions_of_the_rank(group: Group) -> None:
 
 def case_what_is_refused(group: Group) -> None:
     more = (1, 2, 3, 4) if group.size < 5 else (1,)
-    with raises(bp.DistributedError, f"{len(more) + 1} stages .* group {group.size} ranks: start"):
+    with raises(bp.DistributedError, f"{len(more) + 1} stages, but the group has {group.size} ranks"):
         bp.Pipeline(blocks(), more, "stale", group)
     pipeline = bp.Pipeline(blocks(), PPVS[group.size], "stale", group)
     with raises(bp.DistributedError, "for evaluation"):
