@@ -41,6 +41,6 @@ def test_other_names_are_refused_and_nothing_is_set(rename):
     net = classifier()
     before = net.state_dict()
     given = {rename(name): array * 0 for name, array in before.items()}
-    with pytest.raises(bp.CheckpointError, match=r"missing .*by_order=True"):
+    with pytest.raises(bp.CheckpointError, match=r"missing: .*by_order=True"):
         net.load_state_dict(given)
     assert_loaded(net, before)

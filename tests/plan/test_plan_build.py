@@ -178,7 +178,7 @@ DENSE = Element("a", Pattern.dense(3, 2), True)
 LINEAR = plan_of(small_network(), schedules=["linear"])
 REFUSED = [
     (lambda: made(schedules=["serial"]), PlanError, "serial", "linear, blelloch, hybrid"),
-    (lambda: made(schedules=[]), PlanError, "none", "linear"),
+    (lambda: made(schedules=[]), PlanError, "schedules=[]", "linear"),
     (lambda: made(schedules="linear"), PlanError, "str", "schedules"),
     (lambda: made(levels=3), PlanError, "levels=3", "0 to 2"),
     (lambda: made(levels="most"), PlanError, "'most'", "0 to 2"),
