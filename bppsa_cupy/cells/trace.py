@@ -74,13 +74,13 @@ def trace(definition: Definition) -> TracedStep:
         if not read & set(taken):
             none = f"neither {taken[0]} nor {taken[1]}" if len(taken) > 1 else f"no {taken[0]}"
             raise CellError(
-                f"cell {name!r}: its step reads {none}: read it, or remove {gate!r} from its gates"
+                f"cell {name!r}: its step reads {none}: use it in the step, or remove {gate!r} from gates"
             )
     for parameter, symbol in zip(definition.parameters, known[3], strict=True):
         if symbol not in read:
             raise CellError(
-                f"cell {name!r}: its step does not read {symbol}: read it, or remove {parameter!r} from "
-                "parameters"
+                f"cell {name!r}: its step does not read {symbol}: use it in the step, or remove "
+                f"{parameter!r} from parameters"
             )
     x, u, before, p = known
     return TracedStep(definition, x, u, before, p, after)

@@ -54,7 +54,9 @@ class Mfcc:
 
     def __post_init__(self) -> None:
         if not 2 <= self.n_mfcc <= self.n_mels or min(self.n_fft, self.hop_length, self.rate or 1) < 1:
-            raise DataError(f"{self}: n_mfcc must be 2 to n_mels, n_fft, hop_length and rate at least 1")
+            raise DataError(
+                f"{self}: pass n_mfcc from 2 to n_mels, and n_fft, hop_length and rate of at least 1"
+            )
 
 
 #: The paper's table 3. Clips of 132,300 frames and two channels give 259 × 38, 517 × 24 and 1034 × 12.
@@ -188,11 +190,14 @@ def _extract_all(files: Sequence[Path], mfcc: Mfcc, progress: bool) -> list[np.n
     def extract_checked(file: Path) -> np.ndarray:
         samples, rate = decode(file)
         if rate != first_rate and mfcc.rate is None:
-            raise DataError(f"{file} has {rate} Hz, {files[0]} has {first_rate}: pass --rate to resample")
+            raise DataError(
+                f"{file} has a rate of {rate} Hz, but {files[0]} has {first_rate} Hz: pass --rate to "
+                "resample all"
+            )
         if samples.shape[1] != channels and not mfcc.mono:
             raise DataError(
-                f"{file} has {samples.shape[1]} channels, {files[0]} has {channels}: pass --mono to average "
-                "them"
+                f"{file} has {samples.shape[1]} channels, but {files[0]} has {channels}: pass --mono to "
+                "average the channels"
             )
         return extract(samples, rate, mfcc, str(file))
 

@@ -298,7 +298,8 @@ def checked_states(current: Pass, given: Any, what: str) -> dict[int, tuple[Arra
     for index, state in _by_layer(recurrent, given, what).items():
         if index not in recurrent:
             raise ArgumentError(
-                f"{what} has an entry for layer {index!r}: the recurrent layers are {list(recurrent)}"
+                f"{what} has an entry for layer {index!r}: pass entries only for the recurrent layers, "
+                f"{list(recurrent)}"
             )
         checked[index] = recurrent[index].check_states(
             state, current.batch, current.dtype, current.device.asarray, what

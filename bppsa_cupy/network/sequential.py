@@ -229,7 +229,9 @@ class Sequential:
             return self.layers[index]
         start, stop, step = index.indices(len(self))
         if step != 1:
-            raise ArgumentError(f"a network got a slice of step {step}: pass one of step 1, such as net[:3]")
+            raise ArgumentError(
+                f"a network got a slice with step {step}: pass a slice with step 1, such as net[:3]"
+            )
         shape, layers = self.shapes[start], range(start, stop)
         part = Sequential(self.layers[start:stop], shape, dtype=self.dtype, device=self.device)
         part.parameters.share(self.parameters, layers)

@@ -221,7 +221,7 @@ def build_plan(
     if left_out and (schedules is not None or len(left_out) == len(names)):
         amount, name = min((amount, name) for name, amount in left_out.items())
         raise PlanError(
-            f"schedule {name} takes {amount} bytes for a batch of {budget.batch_size}, and the memory limit "
+            f"schedule {name} needs {amount} bytes for a batch of {budget.batch_size}, but the memory limit "
             f"is {budget.memory} bytes: use fewer --levels, a smaller --batch-size, or more memory"
         )
     fitting = {name: made[name] for name in names if name not in left_out}

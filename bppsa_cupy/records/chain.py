@@ -130,7 +130,7 @@ def make_chain(owner: str, records: Sequence[JacobianRecord]) -> StepChain:
     layers, directions, patterns or batches, and where a step is there twice or missing.
     """
     if not len(records):
-        raise ShapeError(f"{owner} got none: pass JacobianRecords of a recurrent layer, one per step")
+        raise ShapeError(f"{owner} got no records: pass the records of a recurrent layer, one per step")
     for record in records:
         if record.inner is None:
             raise ShapeError(

@@ -114,7 +114,7 @@ class JacobianRecords(Sequence[JacobianRecord]):
             if not kept:
                 known = sorted({record.step for record in found})
                 there = f"steps {known[0]} to {known[-1]}" if known else "no steps"
-                raise ShapeError(f"no record has steps={steps!r}: pass steps among {there}")
+                raise ShapeError(f"no record has steps={steps!r}: the records have {there}")
             found = kept
         return JacobianRecords(found)
 
@@ -197,7 +197,7 @@ def as_chain(owner: str, records: Any, lengths: Any = None) -> tuple[StepChain, 
     if not isinstance(records, Sequence):
         raise ShapeError(
             f"{owner} got a {type(records).__name__}: pass the records of net.transposed_jacobians(), "
-            "load_jacobians(path), or of a model elsewhere: bppsa_cupy.torch.jacobians(module, x), "
+            "load_jacobians(path), bppsa_cupy.torch.jacobians(module, x) or "
             "bppsa_cupy.jax.jacobians(function, params, x)"
         )
     chain = make_chain(owner, records)

@@ -469,7 +469,6 @@ def jacobians_of_steps(
                     raise
                 raise PassError(
                     f"jacobians: PyTorch cannot differentiate {name} ({str(cause).splitlines()[0]}): use "
-                    "only "
                     "differentiable operations"
                 ) from cause
     return step_records(name, matrices)

@@ -73,7 +73,9 @@ class Checkpoint:
             {"dtype": self.dtype, **self.network}, {"dtype": dtype, **network}, holder="checkpoint"
         )
         if found:
-            raise CheckpointError(f"the checkpoint belongs to another network: {'; '.join(found)}")
+            raise CheckpointError(
+                f"the checkpoint belongs to another network ({'; '.join(found)}): pass one of this network"
+            )
 
 
 def save_checkpoint(path: str | os.PathLike[str], checkpoint: Checkpoint) -> None:

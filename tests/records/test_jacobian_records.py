@@ -161,7 +161,7 @@ def test_what_is_no_chain_is_refused(network, look):
     for given, *named in (
         (network.where(layer=2), "2 Linear", "recurrent"), (network[:-1], "5 chains", "'0 GRU l0 backward'"),
         (records.where(steps=[0, 1, 3]), "step 1", "step 3"), ([*records, records[3]], "step 3"),
-        ([], "none"), ([*records, wider], "(4, 1)", "(4, 3)"), ([*records[:2], ends[2]], "None", "[3]"),
+        ([], "no records"), ([*records, wider], "(4, 1)", "(4, 3)"), ([*records[:2], ends[2]], "None", "[3]"),
         ([tall], "(3, 2)", "square"),
     ):  # fmt: skip
         assert_refused(lambda given=given: look(given), bp.ShapeError, *named)
