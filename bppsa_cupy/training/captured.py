@@ -187,18 +187,16 @@ class CapturedStep:
         network, optimizer, device = self.network, self.optimizer, self.network.device
         self.ran = f"launch by launch: {self._obstacle or 'a capture is going on'}"
         if isinstance(network, BatchSequential):
-            loss = micro_batch_gradients(
-                network, x, labels, lengths, label_lengths, self.method, self.label_smoothing, self._pass
-            )
+            counted = int(np.count_nonzero(counted_labels(labels, label_lengths))) or None
+
+            def loss_of(scores: Array, samples: slice) -> tuple[Array, Array]:
+                own = None if label_lengths is None else label_lengths[samples]
+                return self._loss_of(scores, labels[samples], own, counted)
+
+            loss = network.gradients_of(x, loss_of, lengths, method=self.method, into=self._pass)
         else:
             scores = network.forward(x, into=self._pass, lengths=lengths)
-            if self.loss is cross_entropy:
-                loss, gradient = cross_entropy(
-                    scores, labels, lengths=label_lengths, device=device,
-                    label_smoothing=self.label_smoothing,
-                )  # fmt: skip
-            else:
-                loss, gradient = self.loss(scores, labels)
+            loss, gradient = self._loss_of(scores, labels, label_lengths)
             network.backward(gradient, method=self.method)
         self._pass = network.last_pass
         if self.gradient_hook is not None:
@@ -210,6 +208,16 @@ class CapturedStep:
         return StepResult(
             lambda: (float(fetched()), bool(blocked()[0]), None if norm is None else norm().item())
         )
+
+    def _loss_of(
+        self, scores: Array, labels: Any, lengths: Any, counted: int | None = None
+    ) -> tuple[Array, Array]:
+        if self.loss is not cross_entropy:
+            return self.loss(scores, labels)
+        return cross_entropy(
+            scores, labels, lengths=lengths, counted=counted, label_smoothing=self.label_smoothing,
+            device=self.network.device,
+        )  # fmt: skip
 
     # ---- graphs ----
 
@@ -305,28 +313,6 @@ class CapturedStep:
         *sizes, classes = self._output_shape
         shape = len(x), *(sizes and (x.shape[1] if size is None else size for size in sizes))
         return checked_targets(labels, shape, classes, label_lengths)
-
-
-def micro_batch_gradients(
-    network: BatchSequential,
-    x: Any,
-    labels: np.ndarray,
-    lengths: Any,
-    label_lengths: Any,
-    method: str = "auto",
-    label_smoothing: float = 0.0,
-    into: Pass | None = None,
-) -> Array:
-    """The loss of a batch that ranks share, and its gradients, one micro-batch after another."""
-    counted = int(np.count_nonzero(counted_labels(labels, label_lengths))) or None
-
-    def loss(scores: Array, samples: slice) -> tuple[Array, Array]:
-        return cross_entropy(
-            scores, labels[samples], lengths=None if label_lengths is None else label_lengths[samples],
-            counted=counted, label_smoothing=label_smoothing, device=network.device,
-        )  # fmt: skip
-
-    return network.gradients_of(x, loss, lengths, method=method, into=into)
 
 
 def _obstacle_of(network: Sequential, gradient_hook: Any) -> str:

@@ -30,7 +30,7 @@ from bppsa_cupy.pipeline.execution import TraceRow
 from bppsa_cupy.plan import Partition
 from bppsa_cupy.tools.benchmarks.train import make_batch, make_network
 from bppsa_cupy.tools.models import placed
-from bppsa_cupy.training.captured import micro_batch_gradients
+from bppsa_cupy.training.captured import CapturedStep
 from bppsa_cupy.training.loop import train
 from bppsa_cupy.training.losses import cross_entropy
 from bppsa_cupy.training.optimizers import SGD
@@ -163,15 +163,10 @@ def over_batch(group: Group, name: str, batch_size: int, repeats: int, meeting: 
     return rows
 
 
-def training_step(net: BatchSequential, x: np.ndarray, labels: np.ndarray) -> Callable[[], None]:
+def training_step(net: BatchSequential, x: np.ndarray, labels: np.ndarray) -> Callable[[], object]:
     """A step of training."""
-    optimizer = SGD(net.parameters, lr=1e-3, momentum=0.9)
-
-    def step() -> None:
-        micro_batch_gradients(net, x, labels, None, None, into=net.last_pass)
-        optimizer.step(net.gradients)
-
-    return step
+    step = CapturedStep(net, SGD(net.parameters, lr=1e-3, momentum=0.9))
+    return partial(step, x, labels)
 
 
 def ddp_step(
