@@ -517,8 +517,8 @@ def stream_at(cuda: Any, address: int) -> Any:
     return cuda.ExternalStream(address)
 
 
-#: cudaMemcpyDeviceToHost.
-TO_HOST = 2
+#: cudaMemcpyHostToDevice, cudaMemcpyDeviceToHost and cudaMemcpyDeviceToDevice.
+TO_GPU, TO_HOST, ON_GPU = 1, 2, 3
 #: Numbers that share a piece of pinned memory, which captures of others forbid to take.
 MIRRORS = 512
 #: Branches of a graph: kernels that one GPU runs at once, at the most.

@@ -15,7 +15,7 @@ from bppsa_cupy.conversion import is_on_gpu
 from bppsa_cupy.data.dataset import counted_labels
 from bppsa_cupy.devices import Array, get_device
 from bppsa_cupy.devices.base import Graphs
-from bppsa_cupy.devices.cuda import CudaDevice
+from bppsa_cupy.devices.cuda import ON_GPU, TO_GPU, TO_HOST, CudaDevice
 from bppsa_cupy.distributed import BatchSequential
 from bppsa_cupy.errors import ArgumentError, DeviceError
 from bppsa_cupy.network.parameters import lay_out
@@ -252,12 +252,14 @@ class CapturedStep:
         if lengths is not None:
             fields["lengths"][...] = lengths
         self._stream = stream = device.follow(self._stream)
+        copy, begin = device.xp.cuda.runtime.memcpyAsync, 0
         if type(x) is np.ndarray:
             fields["x"][...] = x
-            shape.inputs.memory.set(host.inputs.memory, stream=stream)
         else:
-            shape.inputs.behind_first.set(host.inputs.behind_first, stream=stream)
-            shape.inputs.arrays["x"][...] = x
+            copy(shape.inputs.address, x.data.ptr, x.nbytes, ON_GPU, stream.ptr)
+            begin = shape.inputs.second
+        source, target = host.inputs.address + begin, shape.inputs.address + begin
+        copy(target, source, shape.inputs.size - begin, TO_GPU, stream.ptr)
         launch, passes = partial(self._launch, shape), network.random_state["passes"]
         replay = partial(device.replay, shape.graphs, None, "a training step", launch)
         try:
@@ -274,7 +276,7 @@ class CapturedStep:
         self._shapes[key] = shape
         if len(self._shapes) > MOST_SHAPES:
             self._shapes.pop(next(iter(self._shapes))).wait()
-        shape.results.memory.get(out=host.results.memory, blocking=False)
+        copy(host.results.address, shape.results.address, shape.results.size, TO_HOST, stream.ptr)
         host.event.record(stream)
         host.result = result = StepResult(partial(host.read, self.clip is not None))
         return result
@@ -329,16 +331,21 @@ Kinds = Mapping[str, tuple[Any, tuple[int, ...]]]
 
 
 class _Block:
-    """Memory, made by `new`, and the arrays of these kinds in it; `behind_first`: all but the first array."""
+    """Memory, made by `new`, and the arrays of these kinds in it.
+
+    address, size  of the memory, in bytes
+    second         where the second array begins
+    """
 
     def __init__(self, kinds: Kinds, new: Callable[..., Array]) -> None:
         sizes = {name: (math.prod(shape) * np.dtype(kind).itemsize,) for name, (kind, shape) in kinds.items()}
-        spans, size = lay_out(np.dtype(np.uint8), sizes)
+        spans, self.size = lay_out(np.dtype(np.uint8), sizes)
         places = [place for place, _ in spans.values()]
-        self.memory = new((size,), np.uint8)
-        self.behind_first = self.memory[places[1].start :]
+        memory = new((self.size,), np.uint8)
+        self.address = memory.ctypes.data if type(memory) is np.ndarray else memory.data.ptr
+        self.second = places[1].start
         self.arrays = {
-            name: self.memory[place].view(kind).reshape(shape)
+            name: memory[place].view(kind).reshape(shape)
             for place, (name, (kind, shape)) in zip(places, kinds.items(), strict=True)
         }
 

@@ -68,14 +68,6 @@ class ndarray(np.ndarray):
         host.reshape(-1).view(np.uint8)[...] = 0xAB
         Stream.current[-1].work.append(Copy(np.array(self.view(np.ndarray)), host))
 
-    def set(self, host: np.ndarray, stream: Stream | None = None) -> None:
-        assert stream is not None, "without a stream the host waits for the copy"
-        check_pinned(host, self)
-        if stream.capture is None:
-            self.view(np.ndarray)[...] = host
-        else:
-            stream.add(lambda: self.view(np.ndarray).__setitem__(..., host))
-
     def __bool__(self) -> bool:
         Stream.current[-1].refuse_in_capture("a number that the host reads")
         return bool(self.view(np.ndarray))
