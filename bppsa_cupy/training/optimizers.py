@@ -79,7 +79,7 @@ class Optimizer(abc.ABC):
             raise ArgumentError(f"{type(self).__name__} got {type(parameters).__name__}: pass net.parameters")
         device = parameters.device
         self.parameters, self._layout = parameters, parameters.layout
-        self._masks: Mapping[str, Array] | None = parameters.masks
+        self._masks = parameters.masks
         self._whole = Progress(*(device.zeros((1,), kind) for kind in (np.int32, np.int64)))
         self._parts: dict[tuple[int, int], Progress] = {}
         self.arrays = {}
@@ -315,7 +315,7 @@ class Optimizer(abc.ABC):
         }
         for name, array in arrays.items():
             self.arrays[name][...] = array
-        self._masks = None
+            self.parameters.apply_masks(self.arrays[name])
         self._set(state["hyperparameters"])
         self._parts.clear()
         self._whole.steps[...] = int(state["steps"])
