@@ -6,6 +6,7 @@ import math
 import operator
 from collections import deque
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from functools import partial
 from typing import Any, cast
 
@@ -49,13 +50,14 @@ class StepResult:
     __slots__ = ("_read", "_values")
 
     def __init__(self, read: Callable[[], Values]) -> None:
-        self._read = read
+        self._read: Callable[[], Values] | None = read
         self._values: Values | None = None
 
     def settle(self) -> Values:
         """Wait for the values and keep them."""
         if self._values is None:
-            self._values = self._read()
+            assert self._read is not None
+            self._values, self._read = self._read(), None
         return self._values
 
     @property
@@ -357,6 +359,12 @@ class _Host:
         self.inputs, self.results = _Block(inputs, device.pinned), _Block(results, device.pinned)
         self.event = device.xp.cuda.Event(disable_timing=True)
         self.result: StepResult | None = None
+
+    def __del__(self) -> None:
+        """Wait for the step: its copies use this memory."""
+        if self.result is not None:
+            with suppress(Exception):  # where the process ends
+                self.result.settle()
 
     def read(self, clipped: bool) -> Values:
         """Loss, whether the update was left out, and the norm, once the step is done."""

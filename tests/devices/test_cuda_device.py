@@ -34,7 +34,6 @@ RELU = KERNELS["relu_fill"]
 UNFIT = [
     (None, "CuPy", "cuda12x"),
     ({"devices": -1, "driver": 0}, "cudaErrorInsufficientDriver", "device='host'"),
-    ({"devices": 0}, "0 GPUs", "device='host'"),
     ({"devices": -1, "driver": 11080}, "InsufficientDriver", "newer driver"),
     ({"version": "12.3.0"}, "12.3.0", "13"),
     ({"architecture": "70"}, "7.0", "7.5"),

@@ -1,4 +1,4 @@
-"""Which launches of a sequence wait for which, and on which branches of a graph they lie."""
+"""Which launches of a sequence wait for which."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bppsa_cupy.devices.order import Bound, branches, predecessors
+from bppsa_cupy.devices.order import Bound, predecessors
 from bppsa_cupy.raw_kernels import KERNELS
 
 #: output "in", values "out", two scalars; parameters "in", flag "inout", a scalar.
@@ -79,10 +79,3 @@ def test_a_launch_waits_for_none_that_it_does_not_disturb(sequence):
             others_read, others_written = touched(sequence[other])
             assert others_written & (read | written) or others_read & written
             assert not any(other in ended[k] for k in before), "what follows from others is left out"
-
-
-def test_a_branch_goes_on_where_one_waits_for_its_last():
-    # Two products, their product, and beside them a chain of two.
-    assert branches([(), (), (0, 1), (), (3,)], 8) == [0, 1, 0, 2, 2]
-    assert branches([(), (), (), (), (0,), (1,)], 3) == [0, 1, 2, 0, 1, 2], "the one left alone longest"
-    assert branches([], 3) == []

@@ -18,17 +18,8 @@ from bppsa_cupy.raw_kernels import KERNELS
 def test_widths_whose_float64_passes_48_kib_go_back(name: str, hidden: int, stub: CudaDevice) -> None:
     """One step: in float32 they take half of it, in float64 the function opts in; compared with the host."""
     kernel, generator, scalars = KERNELS[name], np.random.default_rng(0), [1, hidden, 1, 1, 1, 1, 0, 0, 0]
-    sizes = {
-        "steps": 1,
-        "hidden": hidden,
-        "batch": 1,
-        "sets": 1,
-        "walks": 1,
-        "chunk": 1,
-        "per_step": 0,
-        "guarded": 0,
-    }
-    sizes["guarded"] = 0
+    sizes = dict.fromkeys(("steps", "batch", "sets", "walks", "chunk"), 1)
+    sizes |= {"hidden": hidden, "per_step": 0, "guarded": 0}
     for dtype, device in (("float32", make_device("emulated")), ("float64", stub)):
         values = [
             np.ones(1, np.int64) if p.name == "lengths" else np.empty(0, np.int32) if p.name == "wanted"
