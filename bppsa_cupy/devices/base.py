@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
+from operator import attrgetter
 from types import TracebackType
 from typing import Any, TypeVar
 
@@ -279,12 +280,11 @@ class Device(abc.ABC):
         variant, shape, checked = self._check_launch(kernel, arguments)
         if 0 in shape.grid:
             return _nothing
-        order = [parameter.name for parameter in kernel.parameters]
-        places = [order.index(name) for name in names]
+        places = list(map([*map(attrgetter("name"), kernel.parameters)].index, names))
         run, passed = self._prepare(kernel, variant, shape), self._as_passed(kernel.parameters, checked)
         for place in places:
             passed[place] = None
-        parameters = [kernel.parameters[place] for place in places]
+        parameters = list(map(kernel.parameters.__getitem__, places))
         launched, name = self.launched, kernel.name
 
         def call(*arrays: Array) -> None:

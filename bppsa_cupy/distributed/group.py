@@ -67,7 +67,7 @@ class Group:
 
     Notes
     -----
-    Arrays must be C-contiguous, with a bool, integer or real dtype. The constructor, `split`, `allgather`,
+    Arrays must be C-contiguous, with a bool, integer or real dtype. The constructor, `allgather`,
     `sum`, `broadcast`, `agree`, `any`, `barrier` and `close` are collective: every rank must call them in the
     same order, with arrays of the same dtype and shape. Messages with the same source and tag are received in
     the order in which they were sent.

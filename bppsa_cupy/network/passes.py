@@ -188,7 +188,8 @@ def current_pass(given: Pass | None, parameters: ParameterSet, caller: str, *, s
     it may be `stale`. Raises PassError."""
     if given is None:
         raise PassError(f"{caller} was called before forward: run net.forward(x) first")
-    own_pass(given, parameters)
+    if given.parameters is not parameters:
+        own_pass(given, parameters)
     if given.output is None:
         raise PassError(
             f"the pass is incomplete, because the latest call of forward failed: run net.forward(x) again "

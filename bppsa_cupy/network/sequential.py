@@ -496,7 +496,7 @@ class Sequential:
         launched = self.device.launched
         before = dict(launched)
         last = None if self._gone_back is None else self._gone_back()
-        if last is not None:  # the buffers that its gradients view are about to be written over
+        if last is not None and last.output_gradients:  # their buffers are about to be written over
             last.forget_gradients()
         self._gone_back = weakref.ref(current)
         for index, ctx in enumerate(current.layers):

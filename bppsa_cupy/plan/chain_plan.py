@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from bppsa_cupy.csr import Pattern
-from bppsa_cupy.errors import PlanError
 from bppsa_cupy.plan.chain import Chain
 from bppsa_cupy.plan.product import Product, multiply
 from bppsa_cupy.plan.schedule import Schedule, Segment, Step
@@ -19,7 +18,7 @@ class ChainPlan:
     """A chain, the schedules planned for it by name, and every product by the digests of its factors.
 
     `products` may hold more than this chain's: equal steps, schedules and chains share one. Products that
-    are missing are made. Raises PlanError where a schedule is of another length.
+    are missing are made.
     """
 
     chain: Chain
@@ -30,11 +29,7 @@ class ChainPlan:
     def __post_init__(self) -> None:
         patterns = {(k, k + 1): element.pattern for k, element in enumerate(self.chain.elements, 1)}
         object.__setattr__(self, "_patterns", patterns)
-        for name, schedule in self.schedules.items():
-            if schedule.n != len(self.chain):
-                raise PlanError(
-                    f"schedule {name} is for {schedule.n} matrices, but the chain has {len(self.chain)}"
-                )
+        for schedule in self.schedules.values():
             for step in schedule.steps:
                 if step.kind == "mm":
                     a, b = patterns[step.right], patterns[step.left]
@@ -44,10 +39,6 @@ class ChainPlan:
 
     def pattern(self, begin: int, end: int) -> Pattern:
         """The pattern of M(begin, end), for every segment that a schedule reads or computes."""
-        if (begin, end) not in self._patterns:
-            raise PlanError(
-                f"none of the schedules {', '.join(self.schedules)} computes the segment [{begin}, {end})"
-            )
         return self._patterns[begin, end]
 
     def product(self, step: Step) -> Product:

@@ -127,7 +127,7 @@ class Budget:
     batch_size      samples the buffers hold
     itemsize        bytes of a value
     workers         how many share the steps
-    memory          bytes for values, patterns and maps of one schedule; None for any number
+    memory          bytes for the values of one schedule; None for any number
     owners          the rank of each element a_1, …, a_n, of `workers` ranks: each step runs where its last
                     element is, and bytes are those of the rank that takes most; None where workers share all
     """

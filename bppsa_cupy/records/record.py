@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse
 
-from bppsa_cupy.arguments import as_integer, as_integers, as_number, check_plain
+from bppsa_cupy.arguments import as_integer, as_integers, check_plain
 from bppsa_cupy.csr import Pattern
 from bppsa_cupy.devices import Array
 from bppsa_cupy.errors import ShapeError
@@ -75,15 +75,6 @@ class JacobianRecord:
     lengths: np.ndarray | None = None
 
     def __post_init__(self) -> None:
-        owner = "a JacobianRecord"
-        for name in ("layer", "step", "sample"):
-            value = getattr(self, name)
-            if name != "sample" or value is not None:
-                object.__setattr__(self, name, as_integer(owner, name, value, 0))
-        if self.gradient_norm is not None:
-            takes = "a number of at least 0"
-            norm = as_number(owner, "gradient_norm", self.gradient_norm, lambda v: not v < 0, takes)
-            object.__setattr__(self, "gradient_norm", norm)
         check_plain(self.label, "data", self.data)
         axes = (1,) if self.sample is not None else (1, 2)
         if self.data.ndim not in axes or self.data.shape[0] != self.pattern.nnz:

@@ -8,7 +8,7 @@ from typing import Any, overload
 
 import numpy as np
 
-from bppsa_cupy.arguments import as_integer, as_integers, as_list
+from bppsa_cupy.arguments import as_integers
 from bppsa_cupy.csr import Pattern
 from bppsa_cupy.errors import ShapeError
 from bppsa_cupy.records.chain import StepChain, chain_key, chain_label, make_chain
@@ -27,11 +27,6 @@ class JacobianRecords(Sequence[JacobianRecord]):
     ----------
     records : iterable of JacobianRecord
         The records.
-
-    Raises
-    ------
-    ShapeError
-        If an item is not a JacobianRecord.
 
     Examples
     --------
@@ -101,9 +96,6 @@ class JacobianRecords(Sequence[JacobianRecord]):
             If no record matches. The message lists the values that exist.
         """
         wanted = {"layer": layer, "path": path, "inner": inner, "direction": direction}
-        for name in ("layer", "inner"):
-            if wanted[name] is not None:
-                wanted[name] = as_integer("where", name, wanted[name], 0)
         found: tuple[JacobianRecord, ...] = self._records
         for name, value in wanted.items():
             if value is not None:
@@ -239,12 +231,4 @@ def _kept(records: tuple[JacobianRecord, ...], name: str, value: Any) -> tuple[J
 
 def _step_numbers(steps: Any, end: int) -> range | set[int]:
     """The step numbers that were asked for, of those below `end`."""
-    if isinstance(steps, slice):
-        for bound, least in ((steps.start, 0), (steps.stop, 0), (steps.step, 1)):
-            if bound is not None:
-                as_integer("where", "a bound of steps", bound, least)
-        return range(end)[steps]
-    if hasattr(steps, "__index__") and not getattr(steps, "ndim", 0):
-        return {as_integer("where", "steps", steps, 0)}
-    takes = "a step's number, a list of them, or a slice"
-    return {as_integer("where", "steps", step, 0) for step in as_list("where", "steps", steps, takes)}
+    return range(end)[steps] if isinstance(steps, slice) else set(np.atleast_1d(steps).tolist())

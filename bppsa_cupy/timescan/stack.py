@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import chain, repeat
 from typing import Any
 
 from bppsa_cupy.devices import Array, Device, Launch
@@ -415,7 +416,7 @@ class Stack:
             if self.graphs is not None:
                 self.graphs.clear()
             self._scans, self._backward = [], []  # their memory is given back before others take theirs
-            self._scans = [self._backward_pass(direction, method) for direction in self.directions]
+            self._scans = list(map(self._backward_pass, self.directions, repeat(method)))
             self._backward = self._bind_backward()
             self._method = method
 
@@ -445,13 +446,13 @@ class Stack:
         return tuple(f"{direction.name}: {scan.description}" for direction, scan in pairs)
 
     def _bind_backward(self) -> list[Launch]:
-        launches = [launch for d in self.directions for launch in self._bind_heads(d)]
+        launches = list(chain.from_iterable(map(self._bind_heads, self.directions)))
         for layer in reversed(range(self.sizes.layers)):
             if layer + 1 < self.sizes.layers:
                 launches += self._bind_to_input(layer + 1)
             first = layer * self.sizes.directions
             passes = self._scans[first : first + self.sizes.directions]
-            launches += [passes[place] for place in self._order(passes)]
+            launches += map(passes.__getitem__, self._order(passes))
         return launches
 
     def _bind_to_input(self, layer: int) -> list[Launch]:
@@ -489,7 +490,7 @@ class Stack:
     def weight_gradients(self) -> None:
         """Write the gradients with respect to all weights and biases, of the last `backward`."""
         if self._weights is None:
-            self._weights = [launch for d in self.directions for launch in self._bind_weights(d)]
+            self._weights = list(chain.from_iterable(map(self._bind_weights, self.directions)))
         for launch in self._weights:
             launch()
 

@@ -72,9 +72,6 @@ REFUSED = [
     (lambda: Partition.balanced([1, np.inf], 1), "inf", "finite"),
     (lambda: Partition.balanced([1, -2.0], 1), "-2.0", "at least 0"),
     (lambda: Partition((0, 2, 3)).check(4, 2, "layers"), "3 layers over 2", "4 over 2"),
-    (lambda: place(linear(3), [0, 1], 2), "2 elements on 2 ranks", "3"),
-    (lambda: place(linear(3), [0, 2, 2], 2), "2", "0 to 1"),
-    (lambda: place(linear(3), [0, 1, 0], 2), "[0, 1, 0]", "contiguous"),
 ]
 
 

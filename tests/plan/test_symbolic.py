@@ -120,5 +120,5 @@ def test_a_product_is_held_to_one_that_is_made_anew(monkeypatch):
         other = replace(product, maps={**product.maps, name: array[::-1]})
         with pytest.raises(PlanError, match=f"{name} is not the map of its factors"):
             check_product_anew(other)
-    with pytest.raises(PlanError, match="its pattern is not that of its factors' product"):
+    with pytest.raises(PlanError, match="its pattern or multiply-adds are not those of its factors' product"):
         check_product_anew(replace(product, pattern=Pattern.diagonal(4)))

@@ -31,7 +31,6 @@ DAMAGES = [
     (lambda f, g: f.attrs.update(format_version=9), "version 9"),
     (lambda f, g: g.attrs.update({"encoding-type": "csc_matrix"}), "csc_matrix"),
     (lambda f, g: g.attrs.update(batch=3), "2 samples"),
-    (lambda f, g: g.attrs.update(layer=-1), "layer=-1"),
     (lambda f, g: g.attrs.update(shape=(4, -4)), "columns=-4"),
     (lambda f, g: g.attrs.update(shape=(4, 3)), "0 to 2"),
     (lambda f, g: g.__delitem__("data"), "data"),

@@ -63,7 +63,7 @@ def run_show(arguments: argparse.Namespace) -> None:
 
 
 def run_verify(arguments: argparse.Namespace) -> None:
-    """Make all checks of the reader, and compare every product with one that is made anew."""
+    """Check the seal, and compare every product with one that is made anew."""
     try:
         plan = Plan.load(arguments.file)
     except PlanError:
@@ -99,8 +99,8 @@ def check_product_anew(product: Product) -> None:
     """Make a product again. Raises PlanError where the pattern or a map differs."""
     a, b, masked = product.a, product.b, product.kind == "masked"
     new = multiply_masked(a, b, product.pattern) if masked else multiply(a, b)
-    if new.pattern != product.pattern:
-        raise PlanError("its pattern is not that of its factors' product")
+    if (new.pattern, new.multiply_adds) != (product.pattern, product.multiply_adds):
+        raise PlanError("its pattern or multiply-adds are not those of its factors' product")
     for name, array in new.maps.items() if new.kind == product.kind else ():
         if not np.array_equal(array, product.maps[name]):
             raise PlanError(f"{name} is not the map of its factors")
