@@ -66,14 +66,14 @@ class Weighted(Layer):
         """Write the gradients with respect to all weights and the bias."""
 
     def kept(self, input_shape: Shape, device: str) -> dict[str, np.ndarray]:
-        kept = self._lists(input_shape)
+        kept = self.lists(input_shape)
         return {"weight": kept.index} if kept is not None and kept.is_quicker(device) else {}
 
     def vjp_multiply_adds(self, input_shape: Shape) -> int:
         """Multiply-adds of the dense product, padding included, or the equivalent for a list of weights."""
         geometry = self.convolution(input_shape)
         samples = math.prod(input_shape) // (geometry.in_channels * math.prod(geometry.in_size))
-        weights, kept = math.prod(self.weight_shape), self._lists(input_shape)
+        weights, kept = math.prod(self.weight_shape), self.lists(input_shape)
         if kept is not None and kept.is_quicker("host"):
             weights = math.ceil(listed_cost(geometry, "host") * kept.index.size)
         return samples * weights * math.prod(geometry.out_size)
@@ -95,17 +95,22 @@ class Weighted(Layer):
         if self.mask is None:
             ctx.repeat(way, (given, result, *ctx.parameters.values()), partial(by_all, ctx, given, result))
             return
-        kept = _lists_of(self, self.convolution(ctx.input_shape), self.mask)
-        if kept.is_quicker(ctx.device.name):
-            kept.go(ctx, self.samples(given), self.samples(result), way)
+        kept, device = _lists_of(self, self.convolution(ctx.input_shape), self.mask), ctx.device
+        bias = ctx.parameters.get("bias") if way == "forward" else None
+
+        def by_list(given: Array, result: Array) -> None:
+            device.launch(*kept.convolve(device, given, kept.values(ctx), bias, result, way))
+
+        if kept.is_quicker(device.name):
+            by_list(self.samples(given), self.samples(result))
         else:
             with np.errstate(invalid="ignore"):
                 by_all(ctx, given, result)
             samples, found = self.samples(given), self.samples(result)
-            finite = ctx.device.xp.isfinite(samples).all(axis=(1, 2, 3))
-            if not ctx.device.to_host(finite.all(keepdims=True))[0]:
-                other = ctx.device.empty((int((~finite).sum()), *found.shape[1:]), ctx.dtype)
-                kept.go(ctx, ctx.device.xp.ascontiguousarray(samples[~finite]), other, way)
+            finite = device.xp.isfinite(samples).all(axis=(1, 2, 3))
+            if not device.to_host(finite.all(keepdims=True))[0]:
+                other = device.empty((int((~finite).sum()), *found.shape[1:]), ctx.dtype)
+                by_list(device.xp.ascontiguousarray(samples[~finite]), other)
                 found[~finite] = other
 
     def parameter_gradients(self, ctx: Context, gradient: Array) -> None:
@@ -121,12 +126,13 @@ class Weighted(Layer):
             return
         x, weight = ctx.saved["input"], ctx.gradients["weight"]
         own = weight if weight.ndim == 1 else ctx.buffer("kept_gradient", (kept.index.size,))
-        kept.weight_gradient(ctx, self.samples(x), self.samples(gradient), own, ctx.gradients.get("bias"))
+        arrays = self.samples(x), self.samples(gradient), own, ctx.gradients.get("bias")
+        ctx.device.launch(*kept.find_weight_gradient(ctx.device, *arrays))
         if own is not weight:
             weight[...] = 0
             weight.reshape(-1)[kept.on(ctx.device, "index")[0]] = own
 
-    def _lists(self, input_shape: Shape) -> KeptWeights | None:
+    def lists(self, input_shape: Shape) -> KeptWeights | None:
         """The lists of the weights that are kept; None without a mask."""
         if self.mask is None:
             return None
@@ -272,6 +278,13 @@ class KeptWeights:
         """Whether a layer uses these lists instead of all weights, whatever the batch size."""
         return listed_cost(self.geometry, device) * self.index.size < self.weights
 
+    def pays(self, device: str, samples: int) -> bool:
+        """Whether these lists are quicker for so many samples, if their launches have a fixed cost and all
+        weights have to be masked."""
+        saved = self.weights - listed_cost(self.geometry, device) * self.index.size
+        positions = samples * math.prod(self.geometry.out_size)
+        return positions * saved + rules.MASKING * self.weights > rules.LISTED_CALL
+
     @cached_property
     def _places(self) -> tuple[np.ndarray, ...]:
         """Of each kept weight its output channel, input channel, row and column of the kernel."""
@@ -307,33 +320,32 @@ class KeptWeights:
             self._uploaded[device, way] = tuple(map(upload, arrays))
         return self._uploaded[device, way]
 
-    # ---- passes ----
+    # ---- passes: a kernel and its arguments ----
 
-    def go(self, ctx: Context, given: Array, result: Array, way: str) -> None:
+    def convolve(
+        self, device: Device, given: Array, values: Array, bias: Array | None, result: Array, way: str
+    ) -> tuple[Any, ...]:
         """Write the output of a batch ("forward") or the gradient with respect to the input ("back")."""
         g = self.geometry
         near, far = (g.in_channels, *g.in_size), (g.out_channels, *g.out_size)
-        if way == "forward":
-            bias, sides = ctx.parameters.get("bias"), (*near, *g.stride, *far, 1, 1)
-        else:
-            bias, sides = None, (*far, 1, 1, *near, *g.stride)
-        ctx.device.launch(
-            sparse_convolve, given, self._values(ctx), given[:0] if bias is None else bias,
-            *self.on(ctx.device, way), result, given.shape[0], *sides, self.index.size, bias is not None,
+        sides = (*near, *g.stride, *far, 1, 1) if way == "forward" else (*far, 1, 1, *near, *g.stride)
+        return (
+            sparse_convolve, given, values, given[:0] if bias is None else bias, *self.on(device, way),
+            result, given.shape[0], *sides, self.index.size, bias is not None,
         )  # fmt: skip
 
-    def weight_gradient(
-        self, ctx: Context, x: Array, gradient: Array, weight: Array, bias: Array | None
-    ) -> None:
+    def find_weight_gradient(
+        self, device: Device, x: Array, gradient: Array, weight: Array, bias: Array | None
+    ) -> tuple[Any, ...]:
         """Write the gradients with respect to the kept weights, `weight` (nnz,), and the bias."""
         g = self.geometry
-        ctx.device.launch(
-            sparse_weight_gradient, x, gradient, *self.on(ctx.device, "forward")[:4], weight,
+        return (
+            sparse_weight_gradient, x, gradient, *self.on(device, "forward")[:4], weight,
             gradient[:0] if bias is None else bias, x.shape[0], g.in_channels, *g.in_size, *g.stride,
             g.out_channels, *g.out_size, self.index.size, bias is not None,
         )  # fmt: skip
 
-    def _values(self, ctx: Context) -> Array:
+    def values(self, ctx: Context) -> Array:
         """(nnz,) the kept weights' present values."""
         weight = ctx.parameters["weight"]
         if weight.ndim == 1:

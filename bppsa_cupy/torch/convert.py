@@ -94,10 +94,10 @@ def convert(
         Whether to convert back to torch.nn instead (see `revert`).
     sparse : None, "auto" or float
         Which pruned Conv2d and Linear layers to convert. None converts no such layer. "auto" converts the
-        layers that a fixed rule expects to gain from storing only the kept weights. A number from 0 to 1
-        converts the layers whose fraction of zeros is at least this number. A weight is pruned if
-        `weight_mask` of torch.nn.utils.prune masks it, or, without a mask, if it is 0 now. The kept positions
-        change only if `weight_mask` changes.
+        layers that a fixed rule expects to gain from storing only the kept weights. Their calls use the
+        PyTorch operator if the batch is too small to gain. A number from 0 to 1 converts the layers whose
+        fraction of zeros is at least this number. A weight is pruned if `weight_mask` of torch.nn.utils.prune
+        masks it, or, without a mask, if it is 0 now. The kept positions change only if `weight_mask` changes.
     mask_attribute : str, optional
         Also convert subclasses of Conv2d and Linear that compute with ``weight * mask``, where the mask of
         zeros and ones is an attribute with this name.
@@ -163,7 +163,7 @@ def convert(
         kind: Any = type(module)
         is_subclass = kind not in SPARSE
         module.__class__ = SPARSE.get(kind) or _converted_subclass(kind)
-        thin_out(module, mask, mask_attribute if is_subclass else None)
+        thin_out(module, mask, mask_attribute if is_subclass else None, sparse == "auto")
         if compact:
             make_compact(module, optimizer)
     if not back:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import MutableMapping
-from functools import cache, partial
+from collections.abc import Callable, Hashable, MutableMapping, Sequence
+from functools import cache
 from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
@@ -13,13 +13,11 @@ import torch
 
 from bppsa_cupy.devices import Array, Device
 from bppsa_cupy.errors import ShapeError
-from bppsa_cupy.functional import Saved
-from bppsa_cupy.functional import passes as functional
-from bppsa_cupy.functional.pool import Pool, pool_of
 from bppsa_cupy.layers import Conv2d, Linear
 from bppsa_cupy.layers.weighted import Weighted
+from bppsa_cupy.torch.autograd import is_without_derivatives
 from bppsa_cupy.torch.checks import DTYPES
-from bppsa_cupy.torch.engine import array_of, on_device_of, pass_of, tensor_of, ticket_of
+from bppsa_cupy.torch.engine import array_of, on_device_of
 from bppsa_cupy.torch.transforms import hide_from_dynamo, is_batched, is_proxy, is_recorded, record_call
 
 #: Buffers that no state dict has. KEPT: the mask of a module whose zeros were taken for one, bool. INDEX: the
@@ -27,16 +25,102 @@ from bppsa_cupy.torch.transforms import hide_from_dynamo, is_batched, is_proxy, 
 #: its masked values, None where they are 0.
 KEPT, INDEX, MASKED = "weight_kept", "weight_index", "weight_masked"
 
+#: Shapes of inputs whose launches a layer keeps.
+MOST_SHAPES = 64
 
-class ByList(NamedTuple):
-    """A layer of the engine with a module's mask.
 
-    kept   (nnz,) int64, the kept positions of the flattened weight, where the module lies
+class Launches(NamedTuple):
+    """The launches of a layer for inputs of one shape, dtype and queue; each takes its arrays.
+
+    shape     of the output
+    forward   input, values, output, and the bias if there is one
+    back      gradient, values, gradient with respect to the input
+    gradients  input, gradient, gradients with respect to the values, and to the bias if there is one
     """
 
-    layer: Weighted
-    pool: Pool
-    kept: torch.Tensor
+    shape: tuple[int, ...]
+    forward: Callable[..., None]
+    back: Callable[..., None]
+    gradients: Callable[..., None]
+
+
+class ByList:
+    """A layer of the engine with a module's mask.
+
+    kept       (nnz,) int64, the kept positions of the flattened weight, where the module lies
+    is_listed  by shape of an input, whether the list computes it
+    """
+
+    def __init__(self, layer: Weighted, kept: torch.Tensor) -> None:
+        self.layer, self.kept = layer, kept
+        self.is_listed: dict[Hashable, bool] = {}
+        self._launches: dict[Hashable, Launches] = {}
+        self._spare: Spare | None = None
+
+    def values_of(self, weight: torch.Tensor) -> torch.Tensor:
+        """The kept values (nnz,) of a dense weight; the weight of a compact module itself."""
+        return weight if weight.dim() == 1 else weight.reshape(-1).index_select(0, self.kept)
+
+    def launches(self, device: Device, x: Array, values: Array, bias: Array | None) -> Launches:
+        """The launches for inputs like `x`, bound once."""
+        key = device.queue, x.dtype.char, x.shape
+        found = self._launches.get(key)
+        if found is None:
+            if len(self._launches) >= MOST_SHAPES:
+                self._launches.clear()
+            found = self._launches[key] = self._bind(device, x, values, bias)
+        return found
+
+    def _bind(self, device: Device, x: Array, values: Array, bias: Array | None) -> Launches:
+        layer, open_bias = self.layer, () if bias is None else ("bias",)
+        lists, shape = layer.lists(x.shape[1:]), (len(x), *layer.output_shape(x.shape[1:]))
+        assert lists is not None
+        given, y = layer.samples(x), layer.samples(device.empty(shape, x.dtype))
+
+        def bind(names: tuple[str, ...], kernel: Any, *arguments: Any) -> Callable[..., None]:
+            return device.bind_open(kernel, names, *arguments)
+
+        forward, back = ("input", "values", "output"), ("input", "values", "output")
+        gradients = "input", "gradient", "weight_gradient"
+        by_bias = tuple(f"{name}_gradient" for name in open_bias)
+        return Launches(
+            shape,
+            bind(forward + open_bias, *lists.convolve(device, given, values, bias, y, "forward")),
+            bind(back, *lists.convolve(device, y, values, None, given, "back")),
+            bind(gradients + by_bias, *lists.find_weight_gradient(device, given, y, values, bias)),
+        )
+
+    def spread_gradient(self, values: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+        """The dense gradient with these values (nnz,), zeros elsewhere.
+
+        It takes the memory of an earlier one that no other tensor holds any more, and writes its kept
+        values alone unless the others have been written to.
+        """
+        spare, self._spare = self._spare, None
+        if spare is None or _references(spare.dense) > spare.references:
+            dense = weight.new_zeros(weight.numel())
+            references = _references(dense)
+        else:
+            dense, version, references = spare
+            if dense._version != version:
+                dense.zero_()
+        dense.index_copy_(0, self.kept, values)
+        if weight.is_cpu:
+            self._spare = Spare(dense, dense._version, references)
+        return dense.detach().view(weight.shape)
+
+
+class Spare(NamedTuple):
+    """A dense gradient, its version when it was written, and the references to its memory when no other
+    tensor had it."""
+
+    dense: torch.Tensor
+    version: int
+    references: int
+
+
+def _references(tensor: torch.Tensor) -> int:
+    return torch._C._storage_Use_Count(tensor.untyped_storage()._cdata)
 
 
 class Pruned(torch.nn.Module):
@@ -51,6 +135,8 @@ class Pruned(torch.nn.Module):
     """
 
     bias: Any
+    #: Attributes that the engine's layer is made of.
+    layer_arguments: tuple[str, ...]
 
     def __getattr__(self, name: str) -> Any:
         if name == "weight" and "weight_orig" in self._parameters:
@@ -123,12 +209,29 @@ class Pruned(torch.nn.Module):
             return self._dense(input, self.weight, bias)
         if not is_taken(input, weight, bias) or not self._fits(input):
             return self._dense(input, masked_weight(self), bias)
-        x = input.unsqueeze(0) if input.dim() == self._samples else input
         by_list = _by_list(self, mask)
-        if not by_list.layer.kept(tuple(x.shape[1:]), "host" if x.is_cpu else "cuda"):
+        x = input.unsqueeze(0) if input.dim() == self._samples else input
+        key = x.shape, x.is_cpu
+        is_listed = by_list.is_listed.get(key)
+        if is_listed is None:
+            is_listed = by_list.is_listed[key] = self._is_listed(by_list.layer, *key)
+        if not is_listed:
             return self._dense(input, masked_weight(self), bias)
-        y: torch.Tensor = ByListPass.apply(self, by_list, mask, x, weight, bias)
+        if is_without_derivatives():
+            y = on_device_of(x, _forward, by_list, x, by_list.values_of(weight), bias)
+        else:
+            y = _apply(self, by_list, mask, x, weight, bias)
         return y.squeeze(0) if x is not input else y
+
+    def _is_listed(self, layer: Weighted, shape: tuple[int, ...], on_host: bool) -> bool:
+        """Whether the list computes an input of this shape, batch included."""
+        device = "host" if on_host else "cuda"
+        lists = layer.lists(shape[1:])
+        assert lists is not None
+        if not lists.is_quicker(device):
+            return False
+        samples = math.prod(shape) // (lists.geometry.in_channels * math.prod(lists.geometry.in_size))
+        return not vars(self).get("is_automatic") or lists.pays(device, samples)
 
     def _fits(self, x: torch.Tensor) -> bool:
         """Whether the input is one that the engine's layer takes; of others PyTorch says what is wrong."""
@@ -153,14 +256,14 @@ class PrunedConv2d(Pruned, torch.nn.Conv2d):
 
     _samples = 3
     torch_class = torch.nn.Conv2d
+    layer_arguments = "in_channels", "out_channels", "kernel_size", "stride", "padding", "dilation", "groups"
 
     @property
     def dense_shape(self) -> tuple[int, ...]:
         return (self.out_channels, self.in_channels // self.groups, *self.kernel_size)
 
     def _layer(self, mask: np.ndarray) -> Conv2d:
-        names = "in_channels", "out_channels", "kernel_size", "stride", "padding", "dilation", "groups"
-        given: dict[str, Any] = {name: getattr(self, name) for name in names}
+        given: dict[str, Any] = {name: getattr(self, name) for name in self.layer_arguments}
         return Conv2d(**given, bias=self.bias is not None, mask=mask)
 
     def _dense(self, x: Any, weight: Any, bias: Any) -> torch.Tensor:
@@ -194,6 +297,7 @@ class PrunedLinear(Pruned, torch.nn.Linear):
 
     _samples = 1
     torch_class = torch.nn.Linear
+    layer_arguments = "in_features", "out_features"
 
     @property
     def dense_shape(self) -> tuple[int, ...]:
@@ -241,7 +345,9 @@ def masked_weight(module: Any) -> torch.Tensor:
 
 
 def _masked(module: Any, weight: torch.Tensor, mask: Any) -> torch.Tensor:
-    return spread(module, weight) if INDEX in module._buffers else torch.where(mask != 0, weight, 0)
+    if INDEX in module._buffers:
+        return spread(module, weight)
+    return torch.where(mask if mask.dtype == torch.bool else mask != 0, weight, 0)
 
 
 def is_taken(x: Any, weight: torch.Tensor, bias: Any) -> bool:
@@ -274,7 +380,8 @@ _layers: MutableMapping[torch.nn.Module, Known] = WeakKeyDictionary()
 def _by_list(module: Pruned, mask: torch.Tensor) -> ByList:
     """The engine's layer, made again where the mask (of a compact module its index) or the module's arguments
     have changed."""
-    key = (mask.data_ptr(), mask._version, mask.device, module.bias is None, module.extra_repr())
+    arguments = tuple(map(vars(module).get, module.layer_arguments))
+    key = mask.data_ptr(), mask._version, mask.device, module.bias is None, arguments
     digest, known = _digest(module, mask), _layers.get(module)
     if known is None or known.mask is not mask or known.key != key or digest not in (None, known.digest):
         index = mask.detach()
@@ -283,7 +390,7 @@ def _by_list(module: Pruned, mask: torch.Tensor) -> ByList:
         bits = np.zeros(math.prod(module.dense_shape), bool)
         bits[index.cpu().numpy()] = True
         layer = module._layer(bits.reshape(module.dense_shape))
-        known = _layers[module] = Known(mask, key, digest, ByList(layer, pool_of(layer), index))
+        known = _layers[module] = Known(mask, key, digest, ByList(layer, index))
     return known.by_list
 
 
@@ -312,22 +419,32 @@ class ByListPass(torch.autograd.Function):
     @staticmethod
     @hide_from_dynamo
     def forward(ctx: Any, module: Any, by_list: ByList, mask: Any, x: Any, weight: Any, bias: Any) -> Any:
-        y, saved = _forward(by_list, x, weight, bias)
-        ctx.save_for_backward(ticket_of(saved), mask, x, weight, bias)
+        values = by_list.values_of(weight)
+        if values is not weight:
+            ctx.values = values
+        ctx.save_for_backward(mask, x, weight, bias)
         ctx.module, ctx.by_list = module, by_list
-        return y
+        return on_device_of(x, _forward, by_list, x, values, bias)
 
     @staticmethod
     @hide_from_dynamo
     def backward(ctx: Any, gradient: Any) -> Any:
-        ticket, mask, x, weight, bias = ctx.saved_tensors
+        mask, x, weight, bias = ctx.saved_tensors
         wanted = ctx.needs_input_grad[3:]
         if torch.is_grad_enabled() or is_batched(gradient):
             return None, None, None, *_dense_gradients(ctx.module, mask, (x, weight, bias), wanted, gradient)
-        saved = pass_of(ticket)
-        if saved is None:
-            _, saved = _forward(ctx.by_list, x, weight, bias)
-        return None, None, None, *_backward(ctx.by_list, saved, gradient, weight, wanted)
+        is_dense = weight.dim() > 1
+        values = ctx.values if is_dense else weight
+        by_input, by_weight, by_bias = on_device_of(
+            x, _backward, ctx.by_list, x, values, bias, gradient, wanted
+        )
+        if wanted[1] and is_dense:
+            by_weight = ctx.by_list.spread_gradient(by_weight, weight)
+        return None, None, None, by_input, by_weight, by_bias
+
+
+#: `ByListPass.apply` without what it does for torch.func.
+_apply: Any = super(torch.autograd.Function, ByListPass).apply
 
 
 def _dense_gradients(
@@ -342,49 +459,30 @@ def _dense_gradients(
     return [next(found) if want else None for want in wanted]
 
 
-def _forward(by_list: ByList, x: Any, weight: Any, bias: Any) -> tuple[torch.Tensor, Saved]:
-    return on_device_of(x, _forward_on, by_list, x, weight, bias)
-
-
-def _forward_on(
-    device: Device, by_list: ByList, x: Any, weight: Any, bias: Any
-) -> tuple[torch.Tensor, Saved]:
-    layer, pool, kept = by_list
-    given, weight = array_of(x), weight.contiguous()
-    place = device.queue, given.dtype.char
-    if place not in pool.gradients:
-        sizes = {"weight": (kept.numel(),), "bias": layer.weight_shape[:1]}
-        pool.gradients[place] = {
-            name: device.empty(sizes[name], given.dtype) for name in layer.parameter_shapes()
-        }
-    addresses = weight.data_ptr(), None if bias is None else bias.data_ptr()
-    arrays = partial(_arrays, weight, bias)
-    saved = functional.begin(layer, device, given, addresses, arrays, None, None, True, pool)
-    return tensor_of(functional.run(saved, given, None, None)), saved
-
-
-def _arrays(weight: Any, bias: Any) -> tuple[dict[str, Array], dict[str, Array]]:
-    own = {"weight": array_of(weight)}
-    return (own if bias is None else {**own, "bias": array_of(bias)}), {}
+def _forward(device: Device, by_list: ByList, x: Any, values: Any, bias: Any) -> torch.Tensor:
+    device.check_process()
+    arrays = [array_of(x), array_of(values)]
+    biases = [] if bias is None else [array_of(bias)]
+    launches = by_list.launches(device, *arrays, *(biases or [None]))
+    y = torch.empty(launches.shape, dtype=x.dtype, device=x.device)
+    launches.forward(*arrays, array_of(y), *biases)
+    return y
 
 
 def _backward(
-    by_list: ByList, saved: Saved, gradient: Any, weight: Any, wanted: tuple[bool, bool, bool]
-) -> list[torch.Tensor | None]:
-    """The gradients that are wanted, the weight's with zeros where it is not kept."""
-    by_input, own = on_device_of(gradient, _backward_on, saved, gradient, wanted)
-    by_weight = own["weight"] if wanted[1] else None
-    if wanted[1] and weight.dim() > 1:
-        by_weight = torch.zeros(weight.numel(), dtype=weight.dtype, device=weight.device)
-        by_weight[by_list.kept] = own["weight"]
-        by_weight = by_weight.reshape(weight.shape)
-    return [by_input, by_weight, own["bias"] if wanted[2] else None]
-
-
-def _backward_on(
-    device: Device, saved: Saved, gradient: Any, wanted: tuple[bool, bool, bool]
-) -> tuple[torch.Tensor | None, dict[str, torch.Tensor]]:
-    of_parameters = wanted[1] or wanted[2]
-    found = functional.go_back(saved, array_of(gradient), None, of_parameters, wanted[0], False)
-    by_input = None if found.input is None else tensor_of(found.input)
-    return by_input, {name: tensor_of(array) for name, array in found.parameters.items()}
+    device: Device, by_list: ByList, x: Any, values: Any, bias: Any, gradient: Any, wanted: Sequence[bool]
+) -> tuple[torch.Tensor | None, ...]:
+    """The gradients with respect to input, values and bias that are wanted."""
+    given, kept, by_output = array_of(x), array_of(values), array_of(gradient)
+    launches = by_list.launches(device, given, kept, None if bias is None else array_of(bias))
+    by_input = by_values = by_bias = None
+    if wanted[1] or wanted[2]:
+        by_values = torch.empty(values.shape, dtype=x.dtype, device=x.device)
+        if bias is not None:
+            by_bias = torch.empty(bias.shape, dtype=x.dtype, device=x.device)
+        biases = [] if by_bias is None else [by_bias]
+        launches.gradients(given, by_output, array_of(by_values), *map(array_of, biases))
+    if wanted[0]:
+        by_input = torch.empty(x.shape, dtype=x.dtype, device=x.device)
+        launches.back(by_output, kept, array_of(by_input))
+    return by_input, by_values if wanted[1] else None, by_bias if wanted[2] else None

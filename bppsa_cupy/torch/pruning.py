@@ -157,8 +157,14 @@ class FrozenMask(BasePruningMethod):
         raise NotImplementedError
 
 
-def thin_out(module: torch.nn.Module, mask: torch.Tensor | None, attribute: str | None) -> None:
-    """Let a module that has become Pruned compute with its mask, or with this one, (weight's shape) bool."""
+def thin_out(
+    module: torch.nn.Module, mask: torch.Tensor | None, attribute: str | None, is_automatic: bool
+) -> None:
+    """Let a module that has become Pruned compute with its mask, or with this one, (weight's shape) bool.
+
+    is_automatic  whether a call uses the list of kept weights only if a rule expects it to be faster
+    """
+    vars(module)["is_automatic"] = is_automatic
     if attribute is not None:
         module.mask_attribute = attribute  # type: ignore[assignment]
     if mask is not None:
@@ -225,7 +231,8 @@ def fill_up(module: Pruned, optimizer: Any) -> None:
         if isinstance(hook, DeferredMask):
             hooks[key] = hook.method
             hook.method(module, None)
-    vars(module).pop("mask_attribute", None)
+    for name in ("mask_attribute", "is_automatic"):
+        vars(module).pop(name, None)
     mask = module._buffers.get(KEPT)
     if mask is not None:
         delattr(module, KEPT)

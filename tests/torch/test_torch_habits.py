@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 import sympy
 import torch
+import torch_ddp
 from numba import threading_layer
 from torch.utils.checkpoint import checkpoint
 from torch.utils.data import DataLoader, TensorDataset
@@ -226,11 +227,11 @@ def test_workers_of_a_data_loader() -> None:
 
 @pytest.mark.long
 def test_ranks_of_distributed_data_parallel(tmp_path: Path) -> None:
-    command = [sys.executable, str(Path(__file__).parents[1] / "support" / "torch_ddp.py"), str(tmp_path)]
+    command = [sys.executable, torch_ddp.__file__, str(tmp_path)]
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "NUMBA_NUM_THREADS": "1"}
     ranks = [subprocess.Popen([*command, str(rank)], env=environment) for rank in range(2)]
     assert [rank.wait(120) for rank in ranks] == [0, 0]
-    first, second = (torch.load(tmp_path / f"{rank}.pt") for rank in range(2))
+    (first, states), (second, others) = (torch.load(tmp_path / f"{rank}.pt") for rank in range(2))
     torch.manual_seed(0)
     module = torch.nn.GRU(3, 4, 2).double()
     y, _ = module(torch.cat([X, -X], 1))
@@ -238,3 +239,8 @@ def test_ranks_of_distributed_data_parallel(tmp_path: Path) -> None:
     expected = [parameter.grad for parameter in module.parameters()]
     assert_same(first, expected)
     assert all(map(torch.equal, first, second))
+    net = torch_ddp.pruned_net()
+    torch_ddp.train(net, net, torch.cat([torch_ddp.inputs_of(0), torch_ddp.inputs_of(1)], 1))
+    for state in (*states, *others):  # dense and compact layers, of both ranks
+        for name, value in net.state_dict().items():
+            torch.testing.assert_close(state[name], value, rtol=1e-10, atol=1e-10)

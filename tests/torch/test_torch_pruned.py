@@ -311,6 +311,25 @@ def test_copies_pickles_and_derivatives_of_derivatives() -> None:
     torch.testing.assert_close(torch.func.vmap(layer)(given), layer(given))
 
 
+def test_a_gradient_that_is_held_is_not_overwritten() -> None:
+    net = ours.convert(thinned("prune"), sparse=0.8)
+    x = torch.randn(2, 2, 8, 8, dtype=torch.float64)
+
+    def gradients(factor: float) -> list[torch.Tensor]:
+        net.zero_grad()
+        (factor * net(x)).sum().backward()
+        return [parameter.grad for parameter in net.parameters()]
+
+    held = gradients(1)
+    expected = [gradient.clone() for gradient in held]
+    torch.testing.assert_close(gradients(2), [2 * gradient for gradient in expected])
+    assert all(map(torch.equal, held, expected))
+    for gradient in gradients(3):  # outside of the mask too, and then let go
+        gradient.add_(1)
+    del gradient
+    assert all(map(torch.equal, gradients(1), expected))
+
+
 @pytest.mark.parametrize("empty", ["batch", "mask"])
 def test_of_nothing(empty: str) -> None:
     net = thinned("prune")

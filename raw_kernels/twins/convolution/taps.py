@@ -261,6 +261,11 @@ def pack_cells(x, first, apart, samples, height, width, packed, start, cells):
                     for c in range(np.uint64(width)):
                         for k in range(L):
                             packed[target + c * many + k] = turned[taken + c * L + k]
+    elif stride_y == 1 and stride_x == 1 and wide == 1:
+        for y in range(height):
+            source, target = np.uint64(first + y * width), np.uint64(start + y * pitch)
+            for k in range(np.uint64(width)):
+                packed[target + k] = x[source + k]
     else:
         for y in range(height):
             for sample in range(samples):
@@ -279,7 +284,12 @@ def unpack_cells(sums, rows, columns, cells, shift, y, first, apart, samples, ro
     first + s apart, rows `row` and columns `column` apart."""
     never_inlined()
     wide, pitch = cells.wide, cells.pitch
-    if wide == 1 or column != 1 or row != columns:
+    if wide == 1 and column == 1:
+        for i in range(rows):
+            source, target = np.uint64(i * pitch), np.uint64(first + i * row)
+            for k in range(np.uint64(columns)):
+                y[target + k] = sums[source + k] + shift
+    elif wide == 1 or column != 1 or row != columns:
         for i in range(rows):
             for sample in range(samples):
                 source = np.uint64(i * pitch * wide + sample)
