@@ -15,16 +15,25 @@ from bppsa_cupy.raw_kernels.twins.scans.batched import (
 )
 from bppsa_cupy.raw_kernels.twins.simd.lanes import LANES, load, multiply_add, spread, store, sum_lanes
 from bppsa_cupy.raw_kernels.twins.threads.spans import spans_of
-from bppsa_cupy.system.compiled import compiled
+from bppsa_cupy.system.compiled import compiled, part
 
 # ---- csr_spmv ----
+
+
+@part(forceinline=True)
+def _add_pair(data, batched, entry, x, indices, width, sample, left, right):
+    """Add an entry's products for the group from `sample` on and the next one."""
+    place, own = np.uint64(indices[entry]) * width + sample, entry * width + sample
+    factor = read(data, entry, batched, width, sample, GROUP)
+    other = load(data, own + GROUP) if batched else factor
+    return multiply_add(factor, load(x, place), left), multiply_add(other, load(x, place + GROUP), right)
 
 
 @kernel(lambda s: one_thread_per(s["rows"] * s["batch"]))
 @compiled(parallel=True)
 def csr_spmv(indptr, indices, data, x, addend, y, rows, columns, nnz, batch, batched, affine):
-    width, one, four = np.uint64(batch), np.uint64(1), np.uint64(4)
-    zero = x.dtype.type(0)
+    width, one, two, three, four = np.uint64(batch), np.uint64(1), np.uint64(2), np.uint64(3), np.uint64(4)
+    zero, two_groups = x.dtype.type(0), two * GROUP
     for row in prange(np.uint64(rows)):
         first, end = np.uint64(indptr[row]), np.uint64(indptr[row + one])
         if width == one:
@@ -33,7 +42,28 @@ def csr_spmv(indptr, indices, data, x, addend, y, rows, columns, nnz, batch, bat
                 total += data[entry] * x[indices[entry]]
             y[row] = total
             continue
-        for sample in range(np.uint64(0), width, GROUP):
+        sample = np.uint64(0)
+        while sample + two_groups <= width:  # so that rows of x are read in longer pieces
+            beside = sample + GROUP
+            s0 = load(addend, row * width + sample) if affine else spread(zero)
+            t0 = load(addend, row * width + beside) if affine else spread(zero)
+            s1, s2, s3 = spread(zero), spread(zero), spread(zero)
+            t1, t2, t3 = spread(zero), spread(zero), spread(zero)
+            entry = first
+            while entry + four <= end:
+                s0, t0 = _add_pair(data, batched, entry, x, indices, width, sample, s0, t0)
+                s1, t1 = _add_pair(data, batched, entry + one, x, indices, width, sample, s1, t1)
+                s2, t2 = _add_pair(data, batched, entry + two, x, indices, width, sample, s2, t2)
+                s3, t3 = _add_pair(data, batched, entry + three, x, indices, width, sample, s3, t3)
+                entry += four
+            while entry < end:
+                s0, t0 = _add_pair(data, batched, entry, x, indices, width, sample, s0, t0)
+                entry += one
+            store(y, row * width + sample, (s0 + s1) + (s2 + s3))
+            store(y, row * width + beside, (t0 + t1) + (t2 + t3))
+            sample += two_groups
+        begun = sample
+        for sample in range(begun, width, GROUP):
             count = group_size(width, sample)
             # Four sums, so that one multiply-add need not wait for the one before.
             s0 = read(addend, row, True, width, sample, count) if affine else spread(zero)
