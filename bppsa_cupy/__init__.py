@@ -1,6 +1,6 @@
 """Back-propagation as a parallel scan over sparse transposed Jacobians (BPPSA, Wang et al. 2020).
 
-Importing the package imports nothing else: each name brings its room along when it is first used.
+Importing the package imports nothing else: each name imports its subpackage at its first use.
 """
 
 import sys
@@ -199,7 +199,7 @@ _NAMES = {
     "training.sparsity": ("GradualPruning", "RigL"),
 }
 _HOMES = {name: module for module, names in _NAMES.items() for name in names}
-#: Rooms that are there as attributes without an import of their own.
+#: Subpackages that are attributes without an import.
 _ROOMS = (
     "arguments", "cells", "conversion", "csr", "devices", "distributed", "errors", "functional", "geometry",
     "jacobians", "layers", "network", "pipeline", "plan", "products", "raw_kernels", "records",
@@ -236,8 +236,8 @@ class _Package(ModuleType):
     """`bp.scan` is the function, also where the folder of that name is imported later."""
 
     def __setattr__(self, name: str, value: Any) -> None:
-        is_room = name == "scan" and isinstance(value, ModuleType)
-        super().__setattr__(name, value.scan if is_room else value)
+        is_package = name == "scan" and isinstance(value, ModuleType)
+        super().__setattr__(name, value.scan if is_package else value)
 
 
 sys.modules[__name__].__class__ = _Package

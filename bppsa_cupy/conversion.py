@@ -18,43 +18,53 @@ CUDA = 2
 _said: set[str] = set()
 
 
-def say_once(what: str, text: str) -> None:
-    """Warn (RuntimeWarning), at the caller's line outside of this package, of `what`: the first time in a
-    process."""
-    if what in _said:
+def say_once(key: str, text: str) -> None:
+    """Issue the RuntimeWarning `text` once per process and key, at the caller's line outside this package."""
+    if key in _said:
         return
-    _said.add(what)
+    _said.add(key)
     level, frame = 1, sys._getframe(0)
     while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith("bppsa_cupy"):
         level, frame = level + 1, frame.f_back
     warnings.warn(text, RuntimeWarning, stacklevel=level)
 
 
-def of_dtype(owner: str, what: str, array: Any, dtype: np.dtype, cure: str) -> Any:
-    """`array`, of NumPy or CuPy, as `dtype`, where every value stays what it is; said once.
+def of_dtype(owner: str, argument: str, array: Any, dtype: np.dtype, cure: str) -> Any:
+    """Convert an array of NumPy or CuPy to `dtype` if that changes no value, and warn once.
 
-    owner, what  names of the receiver and of the array, such as "the network" and "input"
-    cure         what the caller can do, such as "convert the input, as x.astype('float32')"
+    Parameters
+    ----------
+    owner, argument : str
+        Names of the receiver and of the array, such as "the network" and "input".
+    array : array
+        The array to convert.
+    dtype : numpy.dtype
+        The dtype of the result.
+    cure : str
+        What the caller can do, such as "convert the input, as x.astype('float32')".
 
-    Raises ShapeError where a value would change: one of float64 that float32 cannot hold, an integer beyond a
-    float's digits, a fraction as an integer.
+    Raises
+    ------
+    ShapeError
+        If a value would change, for example a fraction as an integer.
     """
     if array.dtype == dtype:
         return array
     if array.dtype.kind not in "biuf" or not (converted := _exactly(array, dtype))[1]:
         raise ShapeError(
-            f"{owner} got {what} of {array.dtype} with values that {dtype} cannot represent exactly: {cure}"
+            f"{owner} got {argument} of {array.dtype} with values that {dtype} cannot represent exactly: "
+            f"{cure}"
         )
     say_once(
-        f"{owner} {what} {array.dtype} {dtype}",
-        f"{owner} converted {what} from {array.dtype} to {dtype}, which holds each value "
+        f"{owner} {argument} {array.dtype} {dtype}",
+        f"{owner} converted {argument} from {array.dtype} to {dtype}, which holds each value "
         f"exactly; to save the conversion, {cure}",
     )
     return converted[0]
 
 
 def _exactly(array: Any, dtype: np.dtype) -> tuple[Any, bool]:
-    """`array` as `dtype`, and whether every value is what it was; NaN stays NaN."""
+    """Convert `array` to `dtype`. The second result says whether no value changed; NaN stays NaN."""
     with np.errstate(all="ignore"):
         converted = array.astype(dtype)
         back = converted.real if converted.dtype.kind == "c" and array.dtype.kind != "c" else converted
@@ -84,7 +94,7 @@ def of_list(value: Any, dtype: np.dtype) -> Any:
 
 
 def without_gradient(array: Any) -> Any:
-    """A tensor of PyTorch's that tracks gradients without them, which is said once; else what was given."""
+    """Detach a PyTorch tensor that tracks gradients, and warn once. Other arrays are returned as they are."""
     if not getattr(array, "requires_grad", False) or not hasattr(array, "detach"):
         return array
     say_once(
@@ -97,14 +107,14 @@ def without_gradient(array: Any) -> Any:
 
 
 def is_on_gpu(array: Any) -> bool:
-    """Whether an array of any library's that DLPack exports lies in a GPU's memory."""
+    """Whether an array that exports DLPack is in the memory of a GPU."""
     return hasattr(array, "__dlpack_device__") and array.__dlpack_device__()[0] == CUDA
 
 
 def from_dlpack(array: Any) -> np.ndarray:
-    """A NumPy array of what exports host memory by DLPack, else of what NumPy can read.
+    """Make a NumPy array from an object that exports DLPack, or that NumPy can read.
 
-    Raises ShapeError naming what was given where neither can: ragged lists, tensors of bfloat16.
+    Raises ShapeError for other objects, such as ragged lists and bfloat16 tensors.
     """
     if isinstance(array, np.ndarray):
         return array

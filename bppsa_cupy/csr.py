@@ -10,7 +10,7 @@ import numpy as np
 import scipy.sparse
 
 from bppsa_cupy.arguments import as_integer, as_integers, as_plain_array
-from bppsa_cupy.errors import ShapeError
+from bppsa_cupy.errors import ArgumentError, ShapeError
 
 #: The largest number of rows or entries: an array of so many positions, and one more, can have an address.
 MOST = 2**59
@@ -171,7 +171,7 @@ class Pattern:
     def from_scipy(cls, matrix: scipy.sparse.sparray) -> Pattern:
         """Return the pattern of the stored entries of a SciPy sparse matrix, explicit zeros included."""
         if not scipy.sparse.issparse(matrix):
-            raise ShapeError(
+            raise ArgumentError(
                 f"from_scipy got a matrix of {type(matrix).__name__}: pass a SciPy sparse matrix"
             )
         csr = scipy.sparse.csr_array(matrix, copy=True)

@@ -24,8 +24,8 @@ class BppsaError(ValueError):
 
 def reason_of(cause: BaseException) -> str:
     """The message of another library's error in one line, or its class name."""
-    own = cause.args[0] if isinstance(cause, KeyError) and cause.args else cause
-    return _without_middle(" ".join(str(own).split()), LONGEST_REASON) or type(cause).__name__
+    message = cause.args[0] if isinstance(cause, KeyError) and cause.args else cause
+    return _without_middle(" ".join(str(message).split()), LONGEST_REASON) or type(cause).__name__
 
 
 def _without_middle(text: str, most: int) -> str:

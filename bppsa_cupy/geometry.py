@@ -16,9 +16,14 @@ Pair = tuple[int, int]
 class Axis:
     """One spatial axis of a sliding window: output o and tap k see input o * stride + k * dilation - padding.
 
-    inputs, outputs  sizes of the axis on both sides
-    kernel           number of taps
-    padding          positions added before the first input; taps that fall outside see nothing
+    Attributes
+    ----------
+    inputs, outputs : int
+        Sizes of the axis on both sides.
+    kernel : int
+        Number of taps.
+    padding : int
+        Positions added before the first input; taps that fall outside see nothing.
     """
 
     inputs: int
@@ -60,8 +65,12 @@ def sorted_taps(inputs: int, position: np.ndarray, output: np.ndarray, tap: np.n
 class Conv2dGeometry:
     """A two-dimensional convolution of inputs (in_channels, *in_size), PyTorch's argument meaning.
 
-    padding      rows and columns added before the input
-    padding_end  rows and columns added after it (differs from `padding` for "same" only)
+    Attributes
+    ----------
+    padding : Pair
+        Rows and columns added before the input.
+    padding_end : Pair
+        Rows and columns added after it (differs from `padding` for "same" only).
     """
 
     in_channels: int

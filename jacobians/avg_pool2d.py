@@ -16,7 +16,10 @@ from bppsa_cupy.jacobians.windows import plane_pattern
 class AvgPool2dJacobian(TransposedJacobian):
     """1 / divisor of the entry's window, where the window holds the entry's input.
 
-    divisors  (*out_size) of every plane's windows
+    Parameters
+    ----------
+    divisors : array
+        (*out_size) of every plane's windows.
     """
 
     depends_on = "nothing"

@@ -18,12 +18,14 @@ class TransposedJacobian(abc.ABC):
     """(∂y/∂x)ᵀ of one layer for one sample: rows are the elements of the input x, columns those of
     the output y, both flattened in C order.
 
-    depends_on  what the values follow: "sample" (values are (nnz, B), batch innermost), "parameters"
-                (one (nnz,) array serves every sample, refilled when the parameters change) or
-                "nothing" ((nnz,), filled once)
-
     Law: the pattern follows from the geometry alone and holds every entry that can differ from
     zero for some input; entries that are zero for the input at hand are stored zeros.
+
+    Attributes
+    ----------
+    depends_on : {'sample', 'parameters', 'nothing'}
+        "sample": the values are (nnz, B), batch innermost. "parameters": one (nnz,) array serves every
+        sample and is refilled when the parameters change. "nothing": one (nnz,) array is filled once.
     """
 
     depends_on: Literal["sample", "parameters", "nothing"]
@@ -61,8 +63,12 @@ class TransposedJacobian(abc.ABC):
     ) -> None:
         """Write the values of the pattern's entries.
 
-        parameters  the layer's parameters by name
-        saved       what the layer's forward pass kept
-        values      out, (nnz,) where `shared`, else (nnz, B), of the network's dtype; every element
-                    is written
+        Parameters
+        ----------
+        parameters : dict of str to array
+            The layer's parameters by name.
+        saved : dict of str to array
+            The arrays that the forward pass of the layer stored.
+        values : array
+            Written: (nnz,) if `shared`, else (nnz, B), in the dtype of the network.
         """

@@ -18,8 +18,6 @@ class CellJacobian:
     order of the walk: rows are the elements of the state before, columns those of the state after, each
     state's units together.
 
-    form, hidden, heads  the cell, H, and the blocks that W_hh has
-
     A former and a new state make a block: dense where the one reaches the other through W_hh (as many dense
     blocks on its diagonal as there are heads), diagonal where it does so unit by unit, none else. A GRU's is
     dense, diag(z) included (paper, equations 9 to 11); an LSTM's h reaches h' and c' densely, its c either
@@ -27,6 +25,11 @@ class CellJacobian:
 
     Law: the pattern follows from cell, H and heads alone, is the same for every step, and holds the
     diagonal: a step after a sample's end is the identity.
+
+    Parameters
+    ----------
+    form, hidden, heads
+        The cell, H, and the blocks that W_hh has.
     """
 
     def __init__(self, form: CellForm, hidden: int, heads: int = 1) -> None:
@@ -36,11 +39,11 @@ class CellJacobian:
     def pattern(self) -> Pattern:
         """The CSR pattern of every step."""
         H, units = self.hidden, self.hidden // self.heads
-        own, counts, columns = np.arange(H), [], []
+        unit, counts, columns = np.arange(H), [], []
         for state in range(self.form.states):
             blocks = [(later, dense) for former, later, dense in self.form.blocks if former == state]
             parts = [
-                later * H + (own[:, None] // units * units + np.arange(units) if dense else own[:, None])
+                later * H + (unit[:, None] // units * units + np.arange(units) if dense else unit[:, None])
                 for later, dense in blocks
             ]
             rows = np.concatenate(parts, axis=1)

@@ -13,7 +13,10 @@ from bppsa_cupy.jacobians.windows import WindowEntries, window_entries
 class Conv2dJacobian(WeightJacobian):
     """Every valid tap of every weight: rows (in_channel, row, column), columns (out_channel, row, column).
 
-    mask  of the weight's shape, bool: where the weight may differ from 0; None for everywhere
+    Parameters
+    ----------
+    mask : array or None, default: None
+        A bool mask of the weight's shape, True where the weight may differ from 0. None means everywhere.
     """
 
     def __init__(self, geometry: Conv2dGeometry, mask: np.ndarray | None = None) -> None:
@@ -44,15 +47,15 @@ class Conv2dJacobian(WeightJacobian):
         column = window.plane * out_plane + window.output
         weight = window.plane * (inputs_per_group * taps) + window.tap
 
-        kept = self._kept(window, inputs_per_group, taps)
-        counts = [window.tap.size if entries is None else entries.size for entries in kept]
+        entries_by_channel = self._kept(window, inputs_per_group, taps)
+        counts = [window.tap.size if entries is None else entries.size for entries in entries_by_channel]
         ends = np.cumsum(counts)
         dtype = index_dtype(max(int(ends[-1]), *shape))
         column, weight = column.astype(dtype), weight.astype(np.int32)
         indices, positions = np.empty(ends[-1], dtype), np.empty(ends[-1], np.int32)
         indptr = np.zeros(shape[0] + 1, np.int64)
         row_ends = np.cumsum(window.row_lengths)
-        for channel, entries in enumerate(kept):
+        for channel, entries in enumerate(entries_by_channel):
             group, inner = divmod(channel, inputs_per_group)
             span = slice(ends[channel] - counts[channel], ends[channel])
             columns, weights, channel_ends = column, weight, row_ends

@@ -11,7 +11,11 @@ from bppsa_cupy.jacobians.weights import WeightJacobian
 class LinearJacobian(WeightJacobian):
     """(∂y/∂x)ᵀ = Wᵀ of y = x Wᵀ + b, repeated block-diagonally for `positions` leading elements.
 
-    mask  (out_features, in_features) of bool: where the weight may differ from 0; None for everywhere
+    Parameters
+    ----------
+    mask : array or None, default: None
+        A bool mask (out_features, in_features), True where the weight may differ from 0. None means
+        everywhere.
     """
 
     def __init__(
@@ -29,11 +33,11 @@ class LinearJacobian(WeightJacobian):
 
     def make_entries(self) -> tuple[Pattern, np.ndarray]:
         rows, columns = self.in_features, self.out_features
-        kept = np.ones((rows, columns), bool) if self.mask is None else np.asarray(self.mask, bool).T
-        row, column = np.nonzero(kept)
+        mask = np.ones((rows, columns), bool) if self.mask is None else np.asarray(self.mask, bool).T
+        row, column = np.nonzero(mask)
         count = row.size
         position = np.arange(self.positions)[:, None]
-        indptr = np.concatenate([[0], np.cumsum(np.tile(kept.sum(1), self.positions))])
+        indptr = np.concatenate([[0], np.cumsum(np.tile(mask.sum(1), self.positions))])
         pattern = Pattern(
             (rows * self.positions, columns * self.positions),
             indptr,

@@ -17,8 +17,12 @@ Piece = tuple[tuple[slice, ...], tuple[slice, ...]]
 class SelectionJacobian(TransposedJacobian):
     """1 in the row of an input element, in the columns of its copies.
 
-    input_shape, output_shape  without the batch
-    pieces                     the copies; an output element that is no copy has an empty column
+    Parameters
+    ----------
+    input_shape, output_shape : tuple of int
+        Without the batch.
+    pieces : sequence of Piece
+        The copies; an output element that is no copy has an empty column.
     """
 
     depends_on = "nothing"

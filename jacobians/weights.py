@@ -17,7 +17,10 @@ from bppsa_cupy.raw_kernels.gathers import gather_fill
 class WeightJacobian(TransposedJacobian):
     """A Jacobian linear in its input: entry e shows `weight.reshape(-1)[map[e]]`, for every sample.
 
-    mask  of the weight's shape, or None; `fill` takes a weight of this shape, or its kept values alone
+    Attributes
+    ----------
+    mask : array or None
+        Mask of the weight's shape, or None; `fill` takes a weight of this shape, or its kept values alone.
     """
 
     depends_on = "parameters"

@@ -14,12 +14,18 @@ from bppsa_cupy.geometry import Axis, Pool2dGeometry
 class WindowEntries:
     """Entries by row (input position of a plane), each row repeated for `repeats` output planes.
 
-    row_lengths  (inputs,) entries of each row
-    plane        (entries,) output plane of each entry
-    output       (entries,) output position inside its plane
-    tap          (entries,) position in the flattened kernel
-
     Inside a row, entries are sorted by plane, then output position.
+
+    Attributes
+    ----------
+    row_lengths : array
+        (inputs,) entries of each row.
+    plane : array
+        (entries,) output plane of each entry.
+    output : array
+        (entries,) output position inside its plane.
+    tap : array
+        (entries,) position in the flattened kernel.
     """
 
     row_lengths: np.ndarray

@@ -22,7 +22,7 @@ def parser() -> cli.Parser:
         command = commands.add_parser(
             name, help=row.summary, description=row.summary, example=f"{example} -o {name}.json"
         )
-        cli.add_output(command, "FILE", "JSON file to write the numbers to. Default: none.", required=False)
+        cli.add_output(command, "FILE", "Write the numbers to this JSON file. Default: none.", required=False)
         cli.add_device(command)
         if row.against:
             _add_measuring(command, row)
@@ -36,29 +36,25 @@ def _add_measuring(command: cli.Parser, row: Benchmark) -> None:
     """The options of benchmarks that compare."""
     command.add_argument(
         "--against", choices=row.against, nargs="+", default=row.against[: row.several], metavar="RIVAL",
-        help=f"Rivals: some of {', '.join(row.against)}.",
+        help=f"Compare with some of {', '.join(row.against)}.",
     )  # fmt: skip
     command.add_argument(
-        "--threads",
-        type=cli.positive,
-        metavar="N",
-        help="Threads of each side on the host. Default: all cores.",
-    )
+        "--threads", type=cli.positive, metavar="N",
+        help="Give each side N threads on the host. Default: all cores.",
+    )  # fmt: skip
     command.add_argument(
-        "--repeats", type=cli.positive, default=20, metavar="N", help="Samples of each side."
+        "--repeats", type=cli.positive, default=20, metavar="N", help="Measure each side N times."
     )
     command.add_argument(
         "--case-seconds", type=cli.positive, default=60, metavar="S",
-        help="Stop the samples of a case after S seconds, when each side has three.",
+        help="Stop a case after S seconds, but not before three measurements of each side.",
     )  # fmt: skip
     command.add_argument(
         "--like", nargs="+", default=[""], metavar="TEXT",
         help="Measure only the cases whose name contains one of these texts. Default: all cases.",
     )  # fmt: skip
     command.add_argument(
-        "--quick",
-        action="store_true",
-        help="Run small cases in one process, to see that the benchmark works.",
+        "--quick", action="store_true", help="Run small cases in one process, to test the benchmark."
     )
 
 
@@ -67,10 +63,10 @@ def main(argv: list[str] | None = None) -> int:
     words = sys.argv[1:] if argv is None else argv
     arguments = parser().parse_args(words)
     arguments.command = command_line(words)
-    return cli.run(run, arguments)
+    return cli.run_command(run_benchmark, arguments)
 
 
-def run(arguments: argparse.Namespace) -> None:
+def run_benchmark(arguments: argparse.Namespace) -> None:
     """Run one benchmark, print its rows and write them; where they come in parts, after every part."""
     from bppsa_cupy.devices import get_device
     from bppsa_cupy.system.files import check_writable

@@ -25,6 +25,11 @@ from bppsa_cupy.system.files import write_text
 from bppsa_cupy.tools import choices
 
 UNITS = {"": 1, "k": 1000, "m": 1000**2, "g": 1000**3, "ki": 1024, "mi": 1024**2, "gi": 1024**3}
+#: Data that commands read, as their help describes it.
+DATA = (
+    "`digits`, or the data at this path: CIFAR-10's binary layout, IDX files, an .npz file, or sequences of "
+    "bppsa-data"
+)
 #: Arguments of recurrent models, by the names of their factories' parameters.
 RECURRENT_OPTIONS = (
     "cell", "hidden_size", "num_layers", "bidirectional", "outputs", "forward_method", "heads",
@@ -35,12 +40,15 @@ RECURRENT_OPTIONS = (
 
 
 class Formatter(argparse.RawDescriptionHelpFormatter):
-    """Help with the default of each option that has one."""
+    """Help with the default of each option that has one. A flag is off by default."""
 
     def _get_help_string(self, action: argparse.Action) -> str | None:
         text, default = action.help, action.default
-        is_shown = default is not None and default is not False and default is not argparse.SUPPRESS
-        if text is None or "Default" in text or not is_shown:
+        if isinstance(action, argparse._StoreTrueAction):
+            default = "off"
+        if text is not None and action.required and action.option_strings:
+            return f"{text} Required."
+        if text is None or "Default" in text or default in (None, argparse.SUPPRESS):
             return text
         shown = " ".join(map(str, default)) if isinstance(default, (list, tuple)) else default
         return f"{text} Default: {shown}.".replace("%", "%%")
@@ -94,7 +102,7 @@ def imported(name: str) -> Any:
     return getattr(import_module(f"bppsa_cupy.tools.{module}"), function)
 
 
-def run(main: Callable[[argparse.Namespace], None] | str, arguments: argparse.Namespace) -> int:
+def run_command(main: Callable[[argparse.Namespace], None] | str, arguments: argparse.Namespace) -> int:
     """Call `main`, or the function that it names.
 
     Returns the exit code: 0 done; 1 after a stated error, which goes to stderr as one line; 130 after Ctrl-C.
@@ -170,7 +178,7 @@ def positive(text: str) -> int:
 
 def positive_list(text: str) -> list[int]:
     """The argument type of positive integers, each once and sorted: "1,2,4"."""
-    return sorted({positive(one.strip()) for one in text.split(",")})
+    return sorted({positive(number.strip()) for number in text.split(",")})
 
 
 def not_negative(text: str) -> int:
@@ -212,8 +220,8 @@ def bounds(text: str) -> tuple[int, ...]:
 
 def placement(text: str) -> tuple[int, ...] | int:
     """The argument type of a pipeline placement: "7,13", or "balanced:2", which is the number of cuts."""
-    if found := re.fullmatch(r"balanced:(\d+)", text.strip()):
-        return int(found[1])
+    if match := re.fullmatch(r"balanced:(\d+)", text.strip()):
+        return int(match[1])
     try:
         return tuple(int(part) for part in text.split(","))
     except ValueError:
@@ -227,7 +235,7 @@ def taken(arguments: argparse.Namespace, *names: str) -> dict[str, Any]:
     return {name: getattr(arguments, name) for name in names}
 
 
-def given(arguments: argparse.Namespace, *names: str) -> dict[str, Any]:
+def specified(arguments: argparse.Namespace, *names: str) -> dict[str, Any]:
     """Those of `taken` that the command line has, or that have a default."""
     return {name: value for name, value in taken(arguments, *names).items() if value is not None}
 
@@ -240,12 +248,13 @@ def add_output(parser: argparse.ArgumentParser, metavar: str, meaning: str, *, r
     parser.add_argument("-o", "--output", type=Path, required=required, metavar=metavar, help=meaning)
 
 
-def add_model(parser: argparse.ArgumentParser, *, required: bool = True) -> None:
-    """The MODEL argument, and the options that shape the network."""
+def add_model(parser: argparse.ArgumentParser, *, required: bool = True, default: str = "") -> None:
+    """The MODEL argument, and the options that shape the network; `default` describes an optional MODEL."""
     known = ", ".join(choices.MODELS)
     parser.add_argument(
         "model", metavar="MODEL", nargs=None if required else "?",
-        help=f"Model to build: {known}, path/to/file.py:factory or module:factory.",
+        help=f"Build this model: {known}, path/to/file.py:factory or module:factory."
+        + f" Default: {default}." * (not required),
     )  # fmt: skip
     add_network_options(parser)
 
@@ -255,7 +264,30 @@ def add_device(parser: argparse._ActionsContainer) -> None:
     other = {"gpu": "cuda", "cpu": "host"}
     parser.add_argument(
         "--device", type=lambda n: other.get(n, n), choices=("auto", "cuda", "host"), default="auto",
-        help="Device to run on: cuda (or gpu), or host (or cpu). auto uses a GPU where there is one.",
+        help="Run on a GPU (cuda or gpu) or on the CPU (host or cpu). auto uses a GPU if there is one.",
+    )  # fmt: skip
+
+
+def add_dtype(parser: argparse.ArgumentParser) -> None:
+    """--dtype."""
+    parser.add_argument(
+        "--dtype", choices=("float32", "float64"), default="float32",
+        help="Compute in this dtype. Default: float32.",
+    )  # fmt: skip
+
+
+def add_batch_size(
+    parser: argparse._ActionsContainer, default: int | None, meaning: str = "Set the batch size."
+) -> None:
+    """--batch-size."""
+    parser.add_argument("--batch-size", type=positive, default=default, metavar="B", help=meaning)
+
+
+def add_micro_batches(parser: argparse._ActionsContainer, default: int | None, meaning: str = "") -> None:
+    """--micro-batches."""
+    parser.add_argument(
+        "--micro-batches", type=positive, default=default, metavar="M",
+        help="Split a batch into M micro-batches, in schedules that use them." + meaning,
     )  # fmt: skip
 
 
@@ -263,8 +295,7 @@ def add_mode(parser: argparse.ArgumentParser) -> None:
     """--eval."""
     parser.add_argument(
         "--eval", dest="evaluation", action="store_true",
-        help="Use evaluation mode, in which batch normalisation is an element of the scan. Default: training "
-        "mode.",
+        help="Use evaluation mode, in which the scan includes batch normalisation. Default: training mode.",
     )  # fmt: skip
 
 
@@ -273,81 +304,73 @@ def add_network_options(parser: argparse.ArgumentParser) -> None:
     RECURRENT_OPTIONS."""
     parser.add_argument(
         "--input-shape", type=shape, metavar="SHAPE",
-        help="Shape of one sample: C,H,W of images, T,F of sequences. Default: the model's.",
+        help="Set the shape of a sample: C,H,W for images, T,F for sequences. Default: set by MODEL.",
     )  # fmt: skip
     parser.add_argument(
         "--classes", type=positive, metavar="N",
-        help="Number of classes. Default: those of the data, or the model's.",
+        help="Set the number of classes. Default: the number in the data, or of the model.",
     )  # fmt: skip
     parser.add_argument(
-        "--seed",
-        type=not_negative,
-        default=0,
-        metavar="N",
-        help="Seed of initial parameters and of the order. Default: 0.",
-    )
-    parser.add_argument(
-        "--dtype",
-        choices=("float32", "float64"),
-        default="float32",
-        help="Dtype of the network. Default: float32.",
-    )
+        "--seed", type=not_negative, default=0, metavar="N",
+        help="Seed the initial parameters and the order of the samples. Default: 0.",
+    )  # fmt: skip
+    add_dtype(parser)
     add_device(parser)
     parser.add_argument(
         "--prune", type=fraction, metavar="F",
-        help="Share of the weights that is pruned before the start, as 0.97. Default: none.",
+        help="Prune this share of the weights before the start, for example 0.97. Default: 0.",
     )  # fmt: skip
     parser.add_argument(
         "--prune-scope", choices=choices.SCOPES,
-        help="Prune that share of every layer, or of all layers together. Default: layer.",
+        help="Prune the share in each layer, or over all layers together. Default: layer.",
     )  # fmt: skip
     parser.add_argument(
         "--from", dest="start", type=Path, metavar="CHECKPOINT",
-        help="Checkpoint, or state dict of PyTorch, with the parameters and masks to start from. Default: "
-        "initial parameters.",
+        help="Start from the parameters and masks of this checkpoint or PyTorch state dict. Default: initial "
+        "parameters.",
     )  # fmt: skip
     recurrent = parser.add_argument_group(
         "recurrent models", "Options of rnn, gru, lstm, cell and factories that accept them."
     )
     recurrent.add_argument(
         "--cell", metavar="CELL",
-        help=f"Cell of the model `cell`: {', '.join(choices.CELLS)}, path/to/file.py:factory or "
-        "module:factory. Default: rnn.",
+        help=f"Build the model `cell` from this cell: {', '.join(choices.CELLS)}, path/to/file.py:factory "
+        "or module:factory. Default: rnn.",
     )  # fmt: skip
-    recurrent.add_argument("--hidden-size", type=positive, metavar="H", help="Units of a layer. Default: 20.")
-    recurrent.add_argument("--num-layers", type=positive, metavar="N", help="Number of layers. Default: 1.")
+    for option, meaning in (
+        ("hidden-size", "Set the number of units per layer to N. Default: 20."),
+        ("num-layers", "Set the number of layers to N. Default: 1."),
+        ("heads", "Split the units into N blocks that do not depend on each other. Default: 1."),
+    ):
+        recurrent.add_argument(f"--{option}", type=positive, metavar="N", help=meaning)
     recurrent.add_argument(
-        "--bidirectional", action="store_true", default=None, help="Run over time in both directions."
+        "--bidirectional", action="store_true", default=None, help="Process the sequence in both directions."
     )
     recurrent.add_argument(
         "--outputs", choices=choices.OUTPUTS,
-        help="Compute scores of the last state, or at every step. Default: as the labels are.",
+        help="Compute scores of the last state, or at every step. Default: chosen by the labels.",
     )  # fmt: skip
     recurrent.add_argument(
         "--forward-method", choices=choices.FORWARD_METHODS,
-        help="Method of the forward pass over time. Default: auto.",
-    )  # fmt: skip
-    recurrent.add_argument(
-        "--heads", type=positive, metavar="N",
-        help="Number of blocks of units that depend on each other only. Default: 1.",
+        help="Use this method for the forward pass over time. Default: auto.",
     )  # fmt: skip
 
 
-def add_partition(parser: argparse._ActionsContainer) -> None:
+def add_partition(parser: argparse._ActionsContainer, default: str) -> None:
     """--partition."""
     parser.add_argument(
         "--partition", type=bounds, metavar="0,I,…,N",
-        help="First layer of each rank, and the number of layers. Default: the plan's, or parts with equal "
-        "multiply-adds.",
+        help=f"Give the first layer of each rank, then the number of layers. Default: {default}.",
     )  # fmt: skip
 
 
-def add_ppv(parser: argparse._ActionsContainer) -> None:
+def add_ppv(parser: argparse._ActionsContainer, default: str | None) -> None:
     """--ppv."""
     parser.add_argument(
-        "--ppv", type=placement, metavar="P,…",
-        help="Cut the network after these layers, counting convolutions and linear layers from 1, as 7,13. "
-        "balanced:K makes K cuts that balance multiply-adds. Default: no pipeline.",
+        "--ppv", type=placement, required=default is None, metavar="P,…",
+        help="Cut the network after these layers, for example 7,13. Convolutions and linear layers count, "
+        "from 1. balanced:K makes K cuts that balance multiply-adds."
+        + ("" if default is None else f" Default: {default}."),
     )  # fmt: skip
 
 
@@ -355,5 +378,5 @@ def add_cells(parser: argparse.ArgumentParser, default: list[str]) -> None:
     """--cells."""
     parser.add_argument(
         "--cells", type=names_of(("rnn", "gru", "lstm")), default=default, metavar="NAME,NAME",
-        help="Cells to measure: rnn, gru, lstm.",
+        help="Measure these cells: rnn, gru, lstm.",
     )  # fmt: skip

@@ -26,61 +26,61 @@ def parser() -> cli.Parser:
     _add_bitstream(bits)
     _add_audio(add("audio", "Compute MFCC features of a folder of WAV files.", "recordings -o audio.h5"))
     show = add("show", "Print what a file of sequences holds.", "bits.h5")
-    show.add_argument("file", type=Path, metavar="FILE", help="File of sequences to read.")
+    show.add_argument("file", type=Path, metavar="FILE", help="Read this file of sequences.")
     show.add_argument("--json", action="store_true", help="Print one JSON object instead of text.")
     return result
 
 
 def _add_bitstream(parser: argparse.ArgumentParser) -> None:
-    cli.add_output(parser, "FILE", "HDF5 file to write.")
+    cli.add_output(parser, "FILE", "Write this HDF5 file.")
     parser.add_argument(
-        "--length", type=cli.positive, required=True, metavar="T", help="Bits of a sample. Required."
+        "--length", type=cli.positive, required=True, metavar="T", help="Make samples of T bits."
     )
     parser.add_argument(
-        "--samples", type=cli.positive, default=32000, metavar="N", help="Number of training samples."
+        "--samples", type=cli.positive, default=32000, metavar="N", help="Make N training samples."
     )
     parser.add_argument(
-        "--test-samples", type=cli.positive, metavar="N", help="Number of test samples. Default: none."
+        "--test-samples", type=cli.positive, metavar="N", help="Make N test samples. Default: none."
     )
     parser.add_argument(
-        "--seed", type=cli.not_negative, default=0, metavar="N", help="Seed of classes and bits."
+        "--seed", type=cli.not_negative, default=0, metavar="N", help="Seed the classes and bits."
     )
 
 
 def _add_audio(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("source", type=Path, metavar="FOLDER", help="Folder of WAV files.")
-    cli.add_output(parser, "FILE", "HDF5 file to write.")
+    parser.add_argument("source", type=Path, metavar="FOLDER", help="Read this folder of WAV files.")
+    cli.add_output(parser, "FILE", "Write this HDF5 file.")
     features = parser.add_argument_group("features")
-    features.add_argument("--set", choices=SETS, default="M", help="Feature set of the paper.")
+    features.add_argument("--set", choices=SETS, default="M", help="Use this feature set of the paper.")
     for name, meaning in (
-        ("n-mfcc", "Coefficients of a channel; the first is dropped. Default: the set's."),
-        ("n-fft", "Samples of a window. Default: the set's."),
-        ("hop-length", "Samples from frame to frame. Default: the set's."),
-        ("n-mels", "Bands of the mel spectrum. Default: 128."),
+        ("n-mfcc", "Compute N coefficients per channel and drop the first. Default: set by --set."),
+        ("n-fft", "Use windows of N samples. Default: set by --set."),
+        ("hop-length", "Move the window by N samples per frame. Default: set by --set."),
+        ("n-mels", "Use N bands of the mel spectrum. Default: 128."),
     ):
         features.add_argument(f"--{name}", type=cli.positive, metavar="N", help=meaning)
     features.add_argument(
-        "--rate", type=cli.positive, metavar="HZ", help="Resample to this rate. Default: the files' rate."
+        "--rate", type=cli.positive, metavar="HZ", help="Resample to this rate. Default: no resampling."
     )
     features.add_argument("--mono", action="store_true", help="Average the channels.")
     split = parser.add_argument_group("classes and split")
     split.add_argument(
         "--pattern", metavar="REGEX",
-        help="Pattern of names without .wav, with a group for the class: (?P<label>…). Default: the class is "
-        "the folder's name.",
+        help="Match file names without .wav, with the class as a group: (?P<label>…). Default: the name of "
+        "the folder is the class.",
     )  # fmt: skip
     split.add_argument(
-        "--test-fraction", type=float, default=0.2, metavar="F", help="Share of each class for the test."
+        "--test-fraction", type=float, default=0.2, metavar="F", help="Test on this share of each class."
     )
     split.add_argument(
-        "--seed", type=cli.not_negative, default=0, metavar="N", help="Seed of the choice of test clips."
+        "--seed", type=cli.not_negative, default=0, metavar="N", help="Seed the choice of test clips."
     )
 
 
 def main(argv: list[str] | None = None) -> int:
     """Entry point of bppsa-data; returns the exit code."""
     arguments = parser().parse_args(argv)
-    return cli.run(arguments.run, arguments)
+    return cli.run_command(arguments.run, arguments)
 
 
 if __name__ == "__main__":

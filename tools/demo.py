@@ -39,7 +39,7 @@ MODEL = "bppsa_cupy.tools.demo:network"
 def parser() -> cli.Parser:
     """The command line."""
     result = cli.Parser(prog="tools/demo.py", description=__doc__, example="python tools/demo.py")
-    result.add_argument("--output", type=Path, default=Path("out/demo"), help="Folder to write to.")
+    result.add_argument("--output", type=Path, default=Path("out/demo"), help="Write to this folder.")
     result.add_argument(
         "--iterations", type=cli.positive, help=f"Stop after this number of steps. Default: {EPOCHS} epochs."
     )
@@ -49,10 +49,10 @@ def parser() -> cli.Parser:
 
 def main(argv: list[str] | None = None) -> int:
     """Entry point of the demo; returns the exit code."""
-    return cli.run(run, parser().parse_args(argv))
+    return cli.run_command(run_demo, parser().parse_args(argv))
 
 
-def run(arguments: argparse.Namespace) -> None:
+def run_demo(arguments: argparse.Namespace) -> None:
     """All five steps, and the table."""
     started = time.perf_counter()
     folder = arguments.output
@@ -150,8 +150,8 @@ def compare_gradients(folder: Path, dataset: Any, device: str) -> float:
     largest = 0.0
     for method in ("linear", "blelloch"):
         net.backward(gradient, method=method)
-        found = net.gradients.to_host()
-        each = {name: relative_difference(found[name], expected[name]) for name in expected}
+        gradients = net.gradients.to_host()
+        each = {name: relative_difference(gradients[name], expected[name]) for name in expected}
         largest = max(largest, *each.values())
         print(f"{method:<12}" + "".join(f"{v:>12.1e}" for n, v in each.items() if n.endswith("weight")))
     return largest
@@ -174,9 +174,9 @@ def multiply_loaded(folder: Path, dataset: Any, device: str) -> float:
     return difference
 
 
-def relative_difference(found: np.ndarray, expected: np.ndarray) -> float:
+def relative_difference(actual: np.ndarray, expected: np.ndarray) -> float:
     """‖found - expected‖ / ‖expected‖."""
-    return float(np.linalg.norm(found - expected) / np.linalg.norm(expected))
+    return float(np.linalg.norm(actual - expected) / np.linalg.norm(expected))
 
 
 def check(accuracy: float | None, difference: float) -> None:

@@ -60,10 +60,9 @@ TESTED = (
 
 @dataclass(frozen=True)
 class Part:
-    """A command and its limit.
+    """A command and its limit. {out} in a command stands for the folder of results.
 
-    command    words; {out} in them stands for the folder of results
-    rehearsal  what --dry-run runs instead, without a GPU; None where nothing can be rehearsed
+    Without a GPU, --dry-run runs `rehearsal` instead. None means that nothing can be rehearsed.
     """
 
     name: str
@@ -140,15 +139,16 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Exit code 0 where every part passed or is left out, 1 elsewhere."""
     parser = argparse.ArgumentParser(prog="gpu.py", description=__doc__)
     parser.add_argument(
-        "--out", type=Path, default=ROOT / "out" / "gpu", help="Folder of results. Default: out/gpu."
-    )
+        "--out", type=Path, default=ROOT / "out" / "gpu",
+        help="Write results to this folder. Default: out/gpu.",
+    )  # fmt: skip
     parser.add_argument("--only", metavar="PART,PART", help="Run only these parts. Default: all parts.")
     parser.add_argument("--dry-run", action="store_true", help="Rehearse the parts without a GPU.")
     parser.add_argument(
         "--compile", action="store_true", help="Compile all kernels that have no machine code."
     )
     parser.add_argument(
-        "--like", default=".*", help="Names that --compile takes, as a pattern. Default: all."
+        "--like", default=".*", help="Compile the names that match this pattern. Default: all."
     )
     arguments = parser.parse_args(argv)
     if arguments.compile:
@@ -163,12 +163,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     with tempfile.TemporaryDirectory() as folder:
         tree = make_tree(ROOT, Path(folder))
         outcomes = run_parts(parts, tree, arguments.out.resolve(), arguments.dry_run)
-    width = max(len(one.name) for one in outcomes)
+    width = max(len(outcome.name) for outcome in outcomes)
     limits = {part.name: part.seconds for part in parts}
-    for one in outcomes:
-        print(f"{one.name:{width}}  {one.seconds:6.1f} of {limits[one.name]:3.0f} s  {one.outcome}")
+    for outcome in outcomes:
+        duration = f"{outcome.seconds:6.1f} of {limits[outcome.name]:3.0f} s"
+        print(f"{outcome.name:{width}}  {duration}  {outcome.outcome}")
     print(f"{time.monotonic() - started:.0f} s, results in {arguments.out}")
-    return int(any(not one.outcome.startswith(("passed", "left out")) for one in outcomes))
+    return int(any(not outcome.outcome.startswith(("passed", "left out")) for outcome in outcomes))
 
 
 def run_parts(parts: Sequence[Part], tree: Path, out: Path, dry_run: bool = False) -> list[Outcome]:
@@ -195,7 +196,7 @@ def run_parts(parts: Sequence[Part], tree: Path, out: Path, dry_run: bool = Fals
             variables = environment(tree, AHEAD if AHEAD.exists() and not dry_run else None)
             outcome = run_part(part.name, words, tree, variables, out, limit)
         outcomes.append(outcome)
-        text = json.dumps([asdict(one) for one in outcomes], indent=1)
+        text = json.dumps([asdict(outcome) for outcome in outcomes], indent=1)
         (out / "summary.json").write_text(text + "\n", encoding="utf-8")
     return outcomes
 
@@ -223,10 +224,10 @@ def run_part(
 
         def sort_lines(lines: Iterable[bytes]) -> None:
             for line in lines:
-                if (found := as_object(line)) is None:
+                if (values := as_object(line)) is None:
                     log.write(line)
                 else:
-                    results.write(json.dumps({"part": name, **found}).encode() + b"\n")
+                    results.write(json.dumps({"part": name, **values}).encode() + b"\n")
 
         reader = threading.Thread(target=sort_lines, args=(process.stdout,), daemon=True)
         reader.start()
@@ -292,12 +293,12 @@ def environment(tree: Path, cache: Path | None) -> dict[str, str]:
     """What the parts see: the tree before all else, its tests for plugins of pytest, and machine code."""
     others = os.environ.get("PYTHONPATH")
     path = os.pathsep.join([str(tree), str(tree / "tests" / "support"), *([others] if others else [])])
-    found = {**os.environ, "PYTHONPATH": path, "PYTHONUNBUFFERED": "1"}
+    variables = {**os.environ, "PYTHONPATH": path, "PYTHONUNBUFFERED": "1"}
     # Without bytecode each part would compile all modules again.
-    found.pop("PYTHONDONTWRITEBYTECODE", None)
+    variables.pop("PYTHONDONTWRITEBYTECODE", None)
     # JAX would take three quarters of the GPU's memory in each process of the tests.
-    found["XLA_PYTHON_CLIENT_PREALLOCATE"] = "false"
-    return found if cache is None else {**found, "XDG_CACHE_HOME": str(cache)}
+    variables["XLA_PYTHON_CLIENT_PREALLOCATE"] = "false"
+    return variables if cache is None else {**variables, "XDG_CACHE_HOME": str(cache)}
 
 
 def compile_ahead(like: str) -> int:
@@ -317,7 +318,7 @@ def compile_ahead(like: str) -> int:
         for variant in kernel.variants(ARCHITECTURES[TARGET].shared_bytes)
         if variant.real == "float32"
     ]
-    work.sort(key=lambda one: (not one[0].name.startswith(FIRST), -len(one[0].text)))
+    work.sort(key=lambda job: (not job[0].name.startswith(FIRST), -len(job[0].text)))
     try:
         cupy, folder = import_cupy(), cubins.kept_in() / "cuda"
     except DeviceError:
@@ -332,7 +333,7 @@ def compile_ahead(like: str) -> int:
             cubins.machine_code(cupy, kernel, variant)
 
     with ThreadPoolExecutor(os.cpu_count()) as pool:
-        list(pool.map(lambda one: compile_one(*one), work))
+        list(pool.map(lambda job: compile_one(*job), work))
     compiled, seconds = len(list(folder.iterdir())) - before, round(time.monotonic() - started, 1)
     print(json.dumps({"machine_code": len(work), "compiled": compiled, "seconds": seconds}), flush=True)
     return 0

@@ -74,11 +74,10 @@ def load_file(arguments: argparse.Namespace) -> JacobianRecords:
 
 
 def describe(record: JacobianRecord) -> dict[str, Any]:
-    """What `show` tells of a record.
+    """The facts that `show` prints about a record.
 
-    guaranteed_sparsity  fraction of elements outside the pattern (paper, table 1)
-    actual_sparsity      fraction of elements that are zero, stored zeros included, over all samples
-    bytes                of values and indices
+    The guaranteed sparsity is the fraction of elements outside the pattern (paper, table 1). The actual
+    sparsity is the fraction of zeros over all samples, stored zeros included. The bytes include the indices.
     """
     data, pattern = np.asarray(record.data), record.pattern
     elements = math.prod(pattern.shape) * (1 if data.ndim == 1 else data.shape[1])

@@ -10,8 +10,8 @@ from bppsa_cupy.tools import cli
 
 #: Pictures of recurrent layers over time.
 OVER_TIME = {
-    "spectrum": "Draw the singular values of every step, of recurrent layers over time.",
-    "norms": "Draw how gradients grow or vanish in the backward pass, of recurrent layers over time.",
+    "spectrum": "Draw the singular values of recurrent layers at every time step.",
+    "norms": "Draw how gradients of recurrent layers grow or vanish over time.",
     "lyapunov": "Draw the Lyapunov exponents of recurrent layers over time.",
 }
 
@@ -23,16 +23,16 @@ def parser() -> cli.Parser:
     )
     commands = result.add_subparsers(required=True, metavar="COMMAND")
 
-    def add(name: str, run: str, summary: str, example: str) -> argparse.ArgumentParser:
+    def add(name: str, function: str, summary: str, example: str) -> argparse.ArgumentParser:
         command = commands.add_parser(
             name, help=summary, description=summary, example=f"bppsa-jacobians {name} {example}"
         )
-        command.set_defaults(name=name, run=f"jacobian_files:{run}")
+        command.set_defaults(name=name, run=f"jacobian_files:{function}")
         if name != "dump":
-            command.add_argument("file", type=Path, metavar="FILE", help="File of Jacobians to read.")
+            command.add_argument("file", type=Path, metavar="FILE", help="Read this file of Jacobians.")
             command.add_argument(
                 "--unsealed", action="store_true",
-                help="Read a file without a checksum, which another program wrote or rewrote.",
+                help="Accept a file without a checksum, which another program wrote.",
             )  # fmt: skip
         return command
 
@@ -54,7 +54,7 @@ def parser() -> cli.Parser:
     _add_plot_options(plot)
 
     page = add("report", "run_report", "Write all facts about a file as one page of HTML.", "jacobians.h5")
-    cli.add_output(page, "HTML", "Page to write. Default: FILE with the suffix .html.", required=False)
+    cli.add_output(page, "HTML", "Write this page. Default: FILE with the suffix .html.", required=False)
 
     for name, summary in OVER_TIME.items():
         _add_over_time(add(name, "run_over_time", summary, f"jacobians.h5 -o {name}.png"))
@@ -62,54 +62,48 @@ def parser() -> cli.Parser:
 
 
 def _add_dump_options(dump: argparse.ArgumentParser) -> None:
-    cli.add_output(dump, "FILE", "HDF5 file to write.")
+    cli.add_output(dump, "FILE", "Write this HDF5 file.")
+    dump.add_argument("--data", required=True, metavar="PATH", help=f"Read {cli.DATA}.")
+    cli.add_batch_size(dump, 16)
     dump.add_argument(
-        "--data", required=True, metavar="PATH",
-        help="Data: `digits`, or a path to CIFAR-10's binary layout, IDX files, an .npz file, or sequences "
-        "of bppsa-data. Required.",
-    )  # fmt: skip
-    dump.add_argument("--batch-size", type=cli.positive, default=16, metavar="B", help="Batch size.")
-    dump.add_argument(
-        "--sample",
-        type=int,
-        metavar="K",
-        help="Write the matrices of this sample only. Default: all samples.",
+        "--sample", type=int, metavar="K", help="Write only this sample's matrices. Default: all samples."
     )
-    dump.add_argument("--compress", action="store_true", help="Compress the file by shuffle and gzip.")
+    dump.add_argument("--compress", action="store_true", help="Compress the file with shuffle and gzip.")
 
 
 def _add_plot_options(plot: argparse.ArgumentParser) -> None:
-    cli.add_output(plot, "PNG", "Picture to write.")
+    cli.add_output(plot, "PNG", "Write this picture.")
     plot.add_argument(
         "--layer", type=int, action="append", metavar="K",
-        help="Layer to draw; repeat it for others. Default: all layers.",
+        help="Draw this layer; repeat the option for more layers. Default: all layers.",
     )  # fmt: skip
-    plot.add_argument("--step", type=int, default=0, metavar="T", help="Time step of recurrent layers.")
-    plot.add_argument("--sample", type=int, default=0, metavar="K", help="Sample of the batch to draw.")
+    plot.add_argument("--step", type=int, default=0, metavar="T", help="Draw this step of recurrent layers.")
+    plot.add_argument("--sample", type=int, default=0, metavar="K", help="Draw this sample of the batch.")
     plot.add_argument(
         "--show", choices=("auto", "values", "zeros"), default="auto",
-        help="Draw values, or where the zeros are. auto draws values of up to 64 rows and columns.",
+        help="Draw values, or the positions of zeros. auto draws values of up to 64 rows and columns.",
     )  # fmt: skip
     for side in ("rows", "columns"):
         plot.add_argument(
             f"--{side}", type=window, default=(None, None), metavar="FIRST:END",
-            help=f"Range of {side} to draw. Default: all {side}.",
+            help=f"Draw only these {side}. Default: all {side}.",
         )  # fmt: skip
 
 
 def _add_over_time(parser: argparse.ArgumentParser) -> None:
-    cli.add_output(parser, "PNG", "Picture to write.")
+    cli.add_output(parser, "PNG", "Write this picture.")
+    for option, meaning in (
+        ("layer", "Draw only this layer. Default: all recurrent layers."),
+        ("inner", "Draw only this inner layer, from 0. Default: all inner layers."),
+        ("sample", "Draw only this sample. Default: all samples."),
+    ):
+        parser.add_argument(f"--{option}", type=int, metavar="K", help=meaning)
     parser.add_argument(
-        "--layer", type=int, metavar="K", help="Layer to draw. Default: all recurrent layers."
-    )
-    parser.add_argument("--inner", type=int, metavar="N", help="Inner layer to draw, from 0. Default: all.")
-    parser.add_argument(
-        "--direction", choices=("forward", "backward"), help="Direction to draw. Default: both directions."
+        "--direction", choices=("forward", "backward"), help="Draw only this direction. Default: both."
     )
     parser.add_argument(
-        "--steps", type=window, metavar="FIRST:END", help="Range of time steps to draw. Default: all steps."
+        "--steps", type=window, metavar="FIRST:END", help="Draw only these time steps. Default: all steps."
     )
-    parser.add_argument("--sample", type=int, metavar="K", help="Sample to draw. Default: all samples.")
 
 
 def window(text: str) -> tuple[int | None, int | None]:
@@ -126,7 +120,7 @@ def window(text: str) -> tuple[int | None, int | None]:
 def main(argv: list[str] | None = None) -> int:
     """Entry point of bppsa-jacobians; returns the exit code."""
     arguments = parser().parse_args(argv)
-    return cli.run(arguments.run, arguments)
+    return cli.run_command(arguments.run, arguments)
 
 
 if __name__ == "__main__":

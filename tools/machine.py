@@ -62,18 +62,18 @@ def gpu_name(device: Device) -> str:
 
 def versions(device: Device) -> dict[str, Any]:
     """Versions of Python and the packages that are installed, and CUDA's where the device is one."""
-    found: dict[str, Any] = {"python": platform.python_version()}
+    versions: dict[str, Any] = {"python": platform.python_version()}
     for package in PACKAGES:
         try:
-            found[package] = metadata.version(package)
+            versions[package] = metadata.version(package)
         except metadata.PackageNotFoundError:
             continue
     if device.name == "cuda":
         runtime = device.xp.cuda.runtime
-        found["cuda_runtime"] = runtime.runtimeGetVersion()
-        found["cuda_driver"] = runtime.driverGetVersion()
-        found["tf32"] = False
-    return found
+        versions["cuda_runtime"] = runtime.runtimeGetVersion()
+        versions["cuda_driver"] = runtime.driverGetVersion()
+        versions["tf32"] = False
+    return versions
 
 
 def torch_device(device: Device) -> torch.device:

@@ -52,7 +52,7 @@ def make_network(arguments: argparse.Namespace, dataset: Dataset | None = None) 
 def _recurrent_options(arguments: argparse.Namespace, dataset: Dataset | None) -> dict[str, Any]:
     """The options of recurrent models that were given. A data set with a label at every step asks for outputs
     at every step. Raises BppsaError where the model has no parameter of the name."""
-    options = cli.given(arguments, *cli.RECURRENT_OPTIONS)
+    options = cli.specified(arguments, *cli.RECURRENT_OPTIONS)
     known = inspect.signature(find_factory(arguments.model)).parameters
     for name in options:
         if name not in known:
@@ -115,6 +115,6 @@ def set_masks(network: Sequential, checkpoint: Checkpoint) -> None:
     checkpoint.check(network.describe(), network.dtype.name)
 
 
-def placed(network: Sequential, given: tuple[int, ...] | int) -> tuple[int, ...]:
+def placed(network: Sequential, placement: tuple[int, ...] | int) -> tuple[int, ...]:
     """The placement that --ppv means for a network. Raises BppsaError."""
-    return balanced_ppv(network, given) if isinstance(given, int) else given
+    return balanced_ppv(network, placement) if isinstance(placement, int) else placement

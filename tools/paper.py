@@ -8,8 +8,8 @@ from typing import NamedTuple
 class Operator(NamedTuple):
     """A row of table 1: an operator of VGG-11 on 32×32 images.
 
-    sparsity  the fraction of guaranteed zeros
-    speed_up  of values made analytically over PyTorch's autograd, a column at a time
+    `sparsity` is the fraction of guaranteed zeros. `speed_up` compares analytic values with PyTorch's
+    autograd, which computes one column at a time.
     """
 
     name: str
@@ -20,10 +20,8 @@ class Operator(NamedTuple):
 class Epoch(NamedTuple):
     """A row of tables 4 to 6: seconds of an epoch on a V100.
 
-    forward   the forward pass alone
-    baseline  PyTorch with cuDNN
-    prepared  the forward pass with what the scan needs
-    bppsa     training by the scan
+    `forward` is the forward pass of PyTorch, and `baseline` its training with cuDNN. `prepared` is the
+    forward pass that stores the values for the scan, and `bppsa` training by the scan.
     """
 
     forward: float

@@ -15,11 +15,11 @@ def parser() -> cli.Parser:
     result = cli.command("bppsa-plan", __doc__, "bppsa-plan build lenet5 --batch-size 32 -o plan.h5")
     commands = result.add_subparsers(required=True, metavar="COMMAND")
 
-    def add(name: str, run: str, summary: str, example: str) -> argparse.ArgumentParser:
+    def add(name: str, function: str, summary: str, example: str) -> argparse.ArgumentParser:
         command = commands.add_parser(
             name, help=summary, description=summary, example=f"bppsa-plan {name} {example}"
         )
-        command.set_defaults(run=f"plans.{run}")
+        command.set_defaults(run=f"plans.{function}")
         return command
 
     build = add(
@@ -27,7 +27,7 @@ def parser() -> cli.Parser:
     )
     cli.add_model(build)
     cli.add_mode(build)
-    cli.add_output(build, "FILE", "HDF5 file to write.")
+    cli.add_output(build, "FILE", "Write this HDF5 file.")
     _add_build_options(build)
 
     show = add(
@@ -43,7 +43,7 @@ def parser() -> cli.Parser:
     )  # fmt: skip
     _add_file(verify)
     verify.add_argument(
-        "--model", metavar="MODEL", help="Check that the plan belongs to this network. Default: no check."
+        "--model", metavar="MODEL", help="Check that the plan belongs to this model. Default: no check."
     )
     cli.add_network_options(verify)
     cli.add_mode(verify)
@@ -53,11 +53,11 @@ def parser() -> cli.Parser:
         "plan.h5 --schedule blelloch -o schedule.png",
     )  # fmt: skip
     _add_file(draw)
-    cli.add_output(draw, "PNG", "Picture to write.")
+    cli.add_output(draw, "PNG", "Write this picture.")
     draw.add_argument(
-        "--schedule", choices=SCHEDULES, help="Schedule to draw. Default: the last one of the plan."
+        "--schedule", choices=SCHEDULES, help="Draw this schedule. Default: the last schedule of the plan."
     )
-    draw.add_argument("--chain", type=int, default=0, metavar="K", help="Chain of layers to draw, from 0.")
+    draw.add_argument("--chain", type=int, default=0, metavar="K", help="Draw this chain, counted from 0.")
 
     explain = add(
         "explain", "explain:run_explain",
@@ -68,14 +68,12 @@ def parser() -> cli.Parser:
     _add_file(explain)
     explain.add_argument(
         "--workers", type=cli.positive_list, metavar="P,P,…",
-        help="Numbers of workers. Default: 1, 2, 4, … and the chain length.",
+        help="Count for these numbers of workers. Default: 1, 2, 4, … and the chain length.",
     )  # fmt: skip
-    explain.add_argument(
-        "--batch-size", type=cli.positive, metavar="B", help="Batch size. Default: the plan's."
-    )
+    cli.add_batch_size(explain, None, "Count for this batch size. Default: the batch size of the plan.")
     explain.add_argument(
         "--memory-limit", type=cli.byte_size, metavar="BYTES",
-        help="Memory that a hybrid schedule may need, as 2GiB. Default: no limit.",
+        help="Limit the memory of a hybrid schedule, for example 2GiB. Default: no limit.",
     )  # fmt: skip
     _add_json(explain)
 
@@ -92,56 +90,50 @@ def parser() -> cli.Parser:
 def _add_build_options(build: argparse.ArgumentParser) -> None:
     build.add_argument(
         "--schedules", type=cli.names_of(SCHEDULES), metavar="NAME,NAME",
-        help=f"Schedules to plan: {', '.join(SCHEDULES)}. Default: all that fit the memory limit.",
+        help=f"Plan these schedules: {', '.join(SCHEDULES)}. Default: all that fit the memory limit.",
     )  # fmt: skip
     build.add_argument(
         "--levels", type=level_count, default="auto", metavar="auto|N",
-        help="Up-sweep levels of the hybrid schedule. auto has the fewest multiply-adds on the critical "
-        "path, and 0 levels for one worker.",
+        help="Set the up-sweep levels of the hybrid schedule. auto picks those with the fewest multiply-adds "
+        "on the critical path, and 0 levels for one worker.",
     )  # fmt: skip
-    build.add_argument(
-        "--batch-size", type=cli.positive, default=256, metavar="B", help="Largest batch size."
-    )
+    cli.add_batch_size(build, 256, "Plan for batches of at most B samples.")
     build.add_argument(
         "--workers", type=cli.positive, metavar="P",
-        help="Number of workers that share the steps. Default: 1, as a device runs one after another.",
+        help="Share the steps of a schedule among P workers. Default: 1.",
     )  # fmt: skip
     build.add_argument(
         "--memory-limit", type=cli.byte_size, metavar="BYTES",
-        help="Memory that a schedule may need, over ranks on each of them, as 2GiB. Default: 3/4 of the free "
-        "memory.",
+        help="Limit the memory of a schedule, per rank, for example 2GiB. Default: 3/4 of the free memory.",
     )  # fmt: skip
     build.add_argument(
         "--rank-count", type=cli.positive, metavar="P",
-        help="Number of ranks that the layers are split over. Default: no ranks.",
+        help="Split the layers over P ranks. Default: no ranks.",
     )  # fmt: skip
-    cli.add_partition(build)
+    cli.add_partition(build, "made by --rank-count and --balance")
     build.add_argument(
         "--balance", choices=BALANCES,
-        help="Make parts equal in multiply-adds of a training step, its measured seconds, bytes of the "
-        "Jacobians' values, or numbers of chain elements. Default: multiply-adds.",
+        help="Balance the ranks by multiply-adds of a training step, by its measured seconds, by bytes of "
+        "the Jacobians' values, or by number of chain elements. Default: multiply-adds.",
     )  # fmt: skip
 
 
 def _add_pipeline_options(pipeline: argparse.ArgumentParser) -> None:
-    cli.add_ppv(pipeline)
+    cli.add_ppv(pipeline, None)
     pipeline.add_argument(
-        "--pipeline", choices=(*PIPELINES, "all"), default="stale", help="Schedule of the pipeline, or all."
+        "--pipeline", choices=(*PIPELINES, "all"), default="stale", help="Use this schedule, or all."
     )
-    pipeline.add_argument("--batch-size", type=cli.positive, default=32, metavar="B", help="Batch size.")
-    pipeline.add_argument(
-        "--micro-batches", type=cli.positive, metavar="M",
-        help="Micro-batches of a batch, for schedules that have them. Default: the number of stages.",
-    )  # fmt: skip
+    cli.add_batch_size(pipeline, 32)
+    cli.add_micro_batches(pipeline, None, " Default: the number of stages.")
     pipeline.add_argument(
         "--draw", type=Path, metavar="PNG",
-        help="Picture of the schedules by cycles, figure 4 for the stale one. Default: no picture.",
+        help="Draw the schedules by cycles into this picture, as in figure 4. Default: no picture.",
     )  # fmt: skip
     _add_json(pipeline)
 
 
 def _add_file(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("file", type=Path, metavar="FILE", help="Plan to read.")
+    parser.add_argument("file", type=Path, metavar="FILE", help="Read this plan.")
 
 
 def _add_json(parser: argparse.ArgumentParser) -> None:
@@ -160,7 +152,7 @@ def level_count(text: str) -> int | str:
 def main(argv: list[str] | None = None) -> int:
     """Entry point of bppsa-plan; returns the exit code."""
     arguments = parser().parse_args(argv)
-    return cli.run(arguments.run, arguments)
+    return cli.run_command(arguments.run, arguments)
 
 
 if __name__ == "__main__":

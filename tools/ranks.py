@@ -40,7 +40,7 @@ def together() -> Iterator[None]:
         yield
 
 
-def run(main: Callable[[argparse.Namespace], None], arguments: argparse.Namespace) -> int:
+def run_command(main: Callable[[argparse.Namespace], None], arguments: argparse.Namespace) -> int:
     """The exit code of `main`, run by every rank where ranks are asked for: an error on one ends all."""
 
     def over_ranks(arguments: argparse.Namespace) -> None:
@@ -54,7 +54,7 @@ def run(main: Callable[[argparse.Namespace], None], arguments: argparse.Namespac
             main(arguments)
 
     alone = launched_size() == 1 and not _together(arguments)
-    return cli.run(main if alone else over_ranks, arguments)
+    return cli.run_command(main if alone else over_ranks, arguments)
 
 
 def _together(arguments: argparse.Namespace) -> bool:
@@ -63,16 +63,15 @@ def _together(arguments: argparse.Namespace) -> bool:
 
 
 def make_group(arguments: argparse.Namespace, agreed: Callable[[], dict[str, Any]]) -> Group | None:
-    """The ranks, which must have been given equal arguments; None where no ranks are asked for.
+    """Make the group of ranks, or return None if the arguments ask for no ranks.
 
-    agreed  gives what else must be equal on all of them
-
-    Raises BppsaError where an option is given that is of ranks alone.
+    All ranks must have equal arguments and equal results of `agreed`. Raises BppsaError for an option that
+    applies only to ranks.
     """
     if arguments.ranks in (None, "batch") and arguments.partition is not None:
         raise BppsaError("--partition requires --ranks layers")
-    whole = arguments.ranks in (None, "batch") and arguments.ppv is None
-    if arguments.micro_batch is not None and not whole:
+    is_replicated = arguments.ranks in (None, "batch") and arguments.ppv is None
+    if arguments.micro_batch is not None and not is_replicated:
         raise BppsaError(
             "--micro-batch needs --ranks batch, or one process: give --ranks batch, or leave --ranks out; "
             "for a pipeline give --micro-batches"
@@ -80,8 +79,8 @@ def make_group(arguments: argparse.Namespace, agreed: Callable[[], dict[str, Any
     if not _together(arguments):
         return None
     group = Group(device=arguments.device, transport=arguments.transport)
-    given = {name: value for name, value in vars(arguments).items() if not callable(value)}
-    group.agree(**{f"--{name.replace('_', '-')}": value for name, value in given.items()}, **agreed())
+    options = {name: value for name, value in vars(arguments).items() if not callable(value)}
+    group.agree(**{f"--{name.replace('_', '-')}": value for name, value in options.items()}, **agreed())
     return group
 
 

@@ -43,11 +43,11 @@ def run_bitstream(arguments: argparse.Namespace) -> None:
 
 def run_audio(arguments: argparse.Namespace) -> None:
     """Compute features of clips and write them."""
-    given = cli.given(arguments, "n_mfcc", "n_fft", "hop_length", "n_mels", "rate")
+    options = cli.specified(arguments, "n_mfcc", "n_fft", "hop_length", "n_mels", "rate")
     sequences = make_audio(
         arguments.source,
         arguments.output,
-        replace(SETS[arguments.set], mono=arguments.mono, **given),
+        replace(SETS[arguments.set], mono=arguments.mono, **options),
         progress=sys.stderr.isatty(),
         **cli.taken(arguments, "pattern", "test_fraction", "seed"),
     )
@@ -75,8 +75,8 @@ def run_show(arguments: argparse.Namespace) -> None:
 
 
 def _splits(sequences: Sequences) -> list[tuple[str, Raw]]:
-    found = [("train", sequences.train)]
-    return found if sequences.test is None else [*found, ("test", sequences.test)]
+    splits = [("train", sequences.train)]
+    return splits if sequences.test is None else [*splits, ("test", sequences.test)]
 
 
 def _describe(raw: Raw, classes: int) -> dict[str, Any]:

@@ -74,8 +74,8 @@ def fix_dropout(model: nn.Sequential, network: Sequential, batch_size: int) -> N
             shape = network.shapes[index]
             where = draw(network.random_state, index)
             ctx = Context(device, dtype, {}, {}, {}, shape, training=True, draw=where)
-            kept = layer.forward(ctx, device.asarray(np.ones((batch_size, *shape), dtype)))
-            factors = torch.tensor(np.array(device.to_host(kept)))
+            mask = layer.forward(ctx, device.asarray(np.ones((batch_size, *shape), dtype)))
+            factors = torch.tensor(np.array(device.to_host(mask)))
             model[index] = Scaled(factors).to(next(model.parameters()).device)
 
 
@@ -125,24 +125,24 @@ def torch_passes(
 ) -> Step:
     """A model's forward pass with the loss, its backward pass, and the optimizer's step where there is one.
     Gradients of weights that `masks` prune become 0. The result has the loss and all gradients."""
-    where, found = torch_device(device), dict[str, Any]()
-    x, y = (one if torch.is_tensor(one) else torch.tensor(one, device=where) for one in (inputs, labels))
+    where, results = torch_device(device), dict[str, Any]()
+    x, y = (a if torch.is_tensor(a) else torch.tensor(a, device=where) for a in (inputs, labels))
     named = dict(model.named_parameters())
     masked: Any = [named[name] for name in masks or ()]
     factors: Any = [torch.tensor(m, dtype=x.dtype, device=where) for m in (masks or {}).values()]
 
     def forward() -> None:
-        found["loss"] = nn.functional.cross_entropy(model(x), y)
+        results["loss"] = nn.functional.cross_entropy(model(x), y)
 
     def backward() -> None:
         for parameter in named.values():
             parameter.grad = None
-        found["loss"].backward()
+        results["loss"].backward()
         if masked:
             torch._foreach_mul_([parameter.grad for parameter in masked], factors)
 
     def result() -> dict[str, np.ndarray]:
-        return {"loss": to_numpy(found["loss"]), **{name: to_numpy(p.grad) for name, p in named.items()}}
+        return {"loss": to_numpy(results["loss"]), **{name: to_numpy(p.grad) for name, p in named.items()}}
 
     parts: dict[str, Callable[[], object]] = {"forward": forward, "backward": backward}
     if optimizer is not None:

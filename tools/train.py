@@ -15,42 +15,40 @@ def parser() -> cli.Parser:
     result = cli.command(
         "bppsa-train", __doc__, "bppsa-train lenet5 --data digits --epochs 5 --checkpoint lenet5.h5"
     )
-    cli.add_model(result, required=False)
+    cli.add_model(result, required=False, default="the model of the --resume checkpoint")
     result.set_defaults(seed=None, dtype=None)
     result.add_argument(
-        "--data", metavar="PATH",
-        help="Data to train on: `digits`, or a path to CIFAR-10's binary layout, IDX files, an .npz file, or "
-        "sequences of bppsa-data. Required without --resume.",
-    )  # fmt: skip
+        "--data", metavar="PATH", help=f"Train on {cli.DATA}. Default: the data of the --resume checkpoint."
+    )
     result.add_argument(
         "--plan", type=Path, metavar="FILE",
-        help="Plan file of bppsa-plan; scans over layers need one. Default: no plan.",
+        help="Use this plan of bppsa-plan. Scans over layers need a plan. Default: no plan.",
     )  # fmt: skip
-    result.add_argument("--method", choices=METHODS, help="Method of the backward pass. Default: auto.")
+    result.add_argument("--method", choices=METHODS, help="Use this backward method. Default: auto.")
     result.add_argument(
         "--epochs", type=cli.positive, metavar="N",
-        help="Number of epochs in all. Default: 1, or as many as --iterations needs.",
+        help="Train for this total number of epochs. Default: 1, or as many as --iterations needs.",
     )  # fmt: skip
     result.add_argument(
         "--iterations", type=cli.positive, metavar="N",
-        help="Stop after this number of steps in all. Default: no limit.",
+        help="Stop after this total number of steps. Default: no limit.",
     )  # fmt: skip
-    result.add_argument("--batch-size", type=cli.positive, metavar="B", help="Batch size. Default: 64.")
+    cli.add_batch_size(result, None, "Set the batch size. Default: 64.")
     _add_update(result)
     _add_sparsity(result)
     result.add_argument(
         "--checkpoint", type=Path, metavar="FILE",
-        help="Checkpoint to write after every epoch. Default: the file of --resume, or none.",
+        help="Write a checkpoint to this file after every epoch. Default: the file of --resume, or none.",
     )  # fmt: skip
     result.add_argument(
         "--resume", type=Path, metavar="FILE",
-        help="Checkpoint to continue from. Options that are left out are those of its training. Default: a "
+        help="Continue from this checkpoint. It also supplies the options that you omit. Default: start a "
         "new training.",
     )  # fmt: skip
     result.add_argument(
-        "--log", type=Path, metavar="FILE", help="File of one JSON object per step. Default: none."
+        "--log", type=Path, metavar="FILE", help="Write one JSON object per step to this file. Default: none."
     )
-    result.add_argument("--plot", type=Path, metavar="PNG", help="Picture of the loss. Default: none.")
+    result.add_argument("--plot", type=Path, metavar="PNG", help="Draw the loss in this file. Default: none.")
     _add_ranks(result)
     _add_pipeline(result)
     return result
@@ -58,95 +56,92 @@ def parser() -> cli.Parser:
 
 def _add_update(parser: argparse.ArgumentParser) -> None:
     update = parser.add_argument_group("optimizer")
-    update.add_argument("--optimizer", choices=OPTIMIZERS, help="Optimizer. Default: sgd.")
-    update.add_argument("--lr", type=float, metavar="RATE", help="Learning rate. Default: 0.01.")
-    update.add_argument("--momentum", type=float, metavar="M", help="Momentum of sgd. Default: 0.9.")
+    update.add_argument("--optimizer", choices=OPTIMIZERS, help="Use this optimizer. Default: sgd.")
+    update.add_argument("--lr", type=float, metavar="RATE", help="Set the learning rate. Default: 0.01.")
+    update.add_argument("--momentum", type=float, metavar="M", help="Set the momentum of sgd. Default: 0.9.")
     update.add_argument(
         "--nesterov", action="store_true", default=None, help="Use Nesterov momentum with sgd."
     )
     update.add_argument(
-        "--weight-decay", type=float, metavar="W", help="Weight decay. Default: 0; 0.01 with adamw."
+        "--weight-decay", type=float, metavar="W", help="Set the weight decay. Default: 0; 0.01 with adamw."
     )
     update.add_argument(
         "--lr-schedule", metavar="SCHEDULE",
-        help="Schedule of the learning rate: step:EPOCHS:GAMMA, half:EPOCHS, inv:GAMMA:POWER, "
-        "cosine[:STEPS], warmup:STEPS, or several with commas. Default: constant.",
+        help="Change the learning rate by step:EPOCHS:GAMMA, half:EPOCHS, inv:GAMMA:POWER, cosine[:STEPS] or "
+        "warmup:STEPS; separate several schedules by commas. Default: constant.",
     )  # fmt: skip
     update.add_argument(
-        "--clip", type=float, metavar="NORM", help="Largest norm of the gradients. Default: no limit."
+        "--clip", type=float, metavar="NORM", help="Clip the gradients to this norm. Default: no limit."
     )
     update.add_argument(
-        "--label-smoothing", type=float, metavar="E", help="Label smoothing of the training loss. Default: 0."
+        "--label-smoothing", type=float, metavar="E", help="Smooth the training labels by E. Default: 0."
     )
     update.add_argument(
         "--augment", choices=AUGMENTATIONS,
-        help="Change training images at random, by padded crops and flips. Default: no change.",
+        help="Augment the training images by random padded crops and flips. Default: no change.",
     )  # fmt: skip
 
 
 def _add_sparsity(parser: argparse.ArgumentParser) -> None:
     changes = parser.add_argument_group(
-        "masks that change", "In training by bp, of one network without a plan."
+        "masks that change", "Options of training by bp in one process without a plan."
     )
     changes.add_argument(
         "--prune-to", type=cli.fraction, metavar="F",
-        help="Share of the weights that is pruned at the end. The share grows from that of --prune along a "
-        "cubic (Zhu and Gupta 2017). Default: no gradual pruning.",
+        help="Prune gradually until this share of the weights is zero, for example 0.97. The share grows "
+        "from --prune along a cubic (Zhu and Gupta 2017). Default: no gradual pruning.",
     )  # fmt: skip
     changes.add_argument(
-        "--prune-from-step", type=cli.not_negative, metavar="S", help="First step that prunes. Default: 0."
+        "--prune-from-step", type=cli.not_negative, metavar="S", help="Prune from this step on. Default: 0."
     )
     changes.add_argument(
         "--prune-until-step", type=cli.positive, metavar="S",
-        help="Step at which the share of --prune-to is reached. Required with --prune-to.",
+        help="Reach the share of --prune-to at this step. Default: none; required with --prune-to.",
     )  # fmt: skip
     changes.add_argument(
-        "--prune-every", type=cli.positive, metavar="N", help="Steps from pruning to pruning. Default: 100."
+        "--prune-every", type=cli.positive, metavar="N", help="Prune every N steps. Default: 100."
     )
     changes.add_argument(
         "--rigl-until-step", type=cli.positive, metavar="S",
-        help="Move the weights that are not pruned until this step: drop by magnitude, grow by gradient "
-        "(RigL, Evci et al. 2020). Default: no RigL.",
+        help="Until this step, drop weights by magnitude and grow others by gradient (RigL, Evci et al. "
+        "2020). Default: no RigL.",
     )  # fmt: skip
     changes.add_argument(
-        "--rigl-every", type=cli.positive, metavar="N", help="Steps from move to move. Default: 100."
+        "--rigl-every", type=cli.positive, metavar="N", help="Drop and grow every N steps. Default: 100."
     )
     changes.add_argument(
         "--rigl-fraction", type=cli.fraction, metavar="F",
-        help="Share of the weights that is dropped at first. Default: 0.3.",
+        help="Drop this share of the remaining weights at first. Default: 0.3.",
     )  # fmt: skip
 
 
 def _add_ranks(parser: argparse.ArgumentParser) -> None:
-    group = parser.add_argument_group("ranks", "Processes that mpiexec -n P starts, each with a device.")
+    group = parser.add_argument_group("ranks", "mpiexec -n P starts P ranks: processes with a device each.")
     group.add_argument(
         "--ranks", choices=RANKS,
-        help="What the ranks share: each batch, the network's layers, or the steps of its sequences. "
-        "Default: no ranks.",
+        help="Split each batch, the layers of the network, or the time steps over the ranks. Default: "
+        "no ranks.",
     )  # fmt: skip
     group.add_argument(
         "--micro-batch", type=cli.positive, metavar="B",
-        help="Sum up gradients of B samples at a time; with --ranks batch the bits are the same for any "
-        "number of ranks. Default: a rank's part of the batch.",
+        help="Accumulate gradients over B samples at a time. With --ranks batch, results then have the same "
+        "bits for any number of ranks. Default: the samples of a rank.",
     )  # fmt: skip
-    cli.add_partition(group)
+    cli.add_partition(group, "that of --plan, or parts with equal multiply-adds")
     group.add_argument(
         "--transport", choices=TRANSPORTS, default="host",
-        help="How arrays on GPUs travel: through memory of the host, or by NCCL.",
+        help="Send arrays of GPUs through host memory, or by NCCL.",
     )  # fmt: skip
 
 
 def _add_pipeline(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group(
-        "pipeline", "Stages of the network that work on several batches. One process acts for all, or "
-        "mpiexec -n STAGES starts a process per stage.",
+        "pipeline", "The stages of the network work on several batches at a time. One process computes "
+        "all stages, or mpiexec -n STAGES starts one process per stage.",
     )  # fmt: skip
-    cli.add_ppv(group)
-    group.add_argument("--pipeline", choices=PIPELINES, help="Schedule of the pipeline. Default: stale.")
-    group.add_argument(
-        "--micro-batches", type=cli.positive, metavar="M",
-        help="Micro-batches of a batch, for schedules that have them. Default: 1.",
-    )  # fmt: skip
+    cli.add_ppv(group, "no pipeline")
+    group.add_argument("--pipeline", choices=PIPELINES, help="Use this schedule. Default: stale.")
+    cli.add_micro_batches(group, None, " Default: 1.")
     group.add_argument(
         "--non-pipelined-after", type=cli.positive, metavar="N",
         help="Continue without the pipeline after N steps (hybrid training). Default: never.",
@@ -165,14 +160,14 @@ def main(argv: list[str] | None = None) -> int:
         arguments = command.parse_args(words)
         if arguments.resume is None and None in (arguments.model, arguments.data):
             command.error("the following arguments are required: MODEL and --data, or --resume FILE")
-        return ranks.run(run, arguments)
+        return ranks.run_command(train_model, arguments)
 
 
-def run(arguments: argparse.Namespace) -> None:
+def train_model(arguments: argparse.Namespace) -> None:
     """Train as the arguments say, and print what came out."""
     from bppsa_cupy.tools import training
 
-    training.run(arguments)
+    training.train_model(arguments)
 
 
 if __name__ == "__main__":

@@ -43,7 +43,7 @@ FILES = ("plan", "log")
 USUAL = {"dtype": "float32", "seed": 0, "batch_size": 64, "method": "auto"}
 
 
-def run(arguments: argparse.Namespace) -> None:
+def train_model(arguments: argparse.Namespace) -> None:
     """Train as the arguments say, and print what came out."""
     checkpoint = None if arguments.resume is None else load_checkpoint(arguments.resume)
     complete(arguments, checkpoint)
@@ -144,33 +144,33 @@ def _recipe(arguments: argparse.Namespace, checkpoint: Checkpoint | None) -> dic
     """The settings of `Settings.recipe`; what the arguments leave open is the checkpoint's to resume from."""
     names = "lr_schedule", "augment", "label_smoothing", "clip"
     stored = {} if checkpoint is None else checkpoint.recipe
-    return {**{name: stored[name] for name in names if name in stored}, **cli.given(arguments, *names)}
+    return {**{name: stored[name] for name in names if name in stored}, **cli.specified(arguments, *names)}
 
 
 def _sparsity(arguments: argparse.Namespace, checkpoint: Checkpoint | None) -> Sparsity | None:
     """How masks change: as the arguments say, or as in the checkpoint to resume from."""
-    found = []
+    changes = []
     for kind, prefix, needed in (
         (GradualPruning, "prune", ("to", "until_step")),
         (RigL, "rigl", ("until_step",)),
     ):
         names = [field.name for field in fields(kind) if hasattr(arguments, f"{prefix}_{field.name}")]
-        given = cli.given(arguments, *(f"{prefix}_{name}" for name in names))
-        own = {name.removeprefix(f"{prefix}_"): value for name, value in given.items()}
-        own.pop("scope", None)
-        if not own:
+        specified = cli.specified(arguments, *(f"{prefix}_{name}" for name in names))
+        settings = {name.removeprefix(f"{prefix}_"): value for name, value in specified.items()}
+        settings.pop("scope", None)
+        if not settings:
             continue
-        lacking = [f"--{prefix}-{name.replace('_', '-')}" for name in needed if name not in own]
+        lacking = [f"--{prefix}-{name.replace('_', '-')}" for name in needed if name not in settings]
         if lacking:
-            options = ", ".join(f"--{name.replace('_', '-')}" for name in given if name != "prune_scope")
+            options = ", ".join(f"--{name.replace('_', '-')}" for name in specified if name != "prune_scope")
             raise BppsaError(f"{options}: also give {' and '.join(lacking)}")
         if kind is GradualPruning:
-            own |= {"start": arguments.prune or 0.0, "scope": arguments.prune_scope or "layer"}
-        found.append(kind(**own))
-    if len(found) > 1:
+            settings |= {"start": arguments.prune or 0.0, "scope": arguments.prune_scope or "layer"}
+        changes.append(kind(**settings))
+    if len(changes) > 1:
         raise BppsaError("--prune-to cannot be combined with --rigl-until-step")
-    if found:
-        return found[0]
+    if changes:
+        return changes[0]
     return None if checkpoint is None else sparsity_of(checkpoint.recipe)
 
 
@@ -198,11 +198,11 @@ def _optimizer(
     if str(stored.get("name", "")).lower() == kind:
         known, values = OPTIMIZERS[kind].hyperparameters, stored.get("hyperparameters", {})
         options.update((name, value) for name, value in values.items() if name in known)
-    given = cli.given(arguments, *DEFAULTS["sgd"])
-    for name in given:
+    specified = cli.specified(arguments, *DEFAULTS["sgd"])
+    for name in specified:
         if name not in options:
             raise BppsaError(f"--{name} requires --optimizer sgd, and the optimizer is {kind}")
-    return OPTIMIZERS[kind](network.parameters, **{**options, **given})
+    return OPTIMIZERS[kind](network.parameters, **{**options, **specified})
 
 
 def _print_summary(history: History, seconds: float) -> None:
@@ -246,16 +246,18 @@ def make_pipeline(arguments: argparse.Namespace, network: Sequential, group: Gro
 
     Raises BppsaError where an option is given that is of pipelines alone, or does not go with them.
     """
-    given = cli.given(arguments, *PIPELINE)
+    options = cli.specified(arguments, *PIPELINE)
     if arguments.ppv is None:
-        if given:
-            name = "--" + next(iter(given)).replace("_", "-")
+        if options:
+            name = "--" + next(iter(options)).replace("_", "-")
             raise BppsaError(f"{name} requires --ppv")
         return None
     for name in ("ranks", "plan", "clip"):
         if getattr(arguments, name) is not None:
             raise BppsaError(f"--{name} cannot be combined with --ppv")
-    result = Pipeline(network, placed(network, arguments.ppv), given.pop("pipeline", "stale"), group, **given)
+    result = Pipeline(
+        network, placed(network, arguments.ppv), options.pop("pipeline", "stale"), group, **options
+    )
     if result.network.writes:
         how = "simulated by one process" if group is None else f"on {group.size} ranks"
         stages = "; ".join(result.placement.describe(stage) for stage in range(result.stages))
@@ -268,9 +270,9 @@ def make_pipeline(arguments: argparse.Namespace, network: Sequential, group: Gro
 
 def stored_options(arguments: argparse.Namespace) -> dict[str, Any]:
     """What a checkpoint is to keep beside what training knows, as JSON holds it: paths are absolute."""
-    found = cli.given(arguments, *MODEL, *STORED_PIPELINE)
-    found |= {name: _absolute(found[name]) for name in ("model", "cell") if name in found}
-    return found | {name: os.path.abspath(path) for name, path in cli.given(arguments, *FILES).items()}
+    options = cli.specified(arguments, *MODEL, *STORED_PIPELINE)
+    options |= {name: _absolute(options[name]) for name in ("model", "cell") if name in options}
+    return options | {name: os.path.abspath(path) for name, path in cli.specified(arguments, *FILES).items()}
 
 
 def complete(arguments: argparse.Namespace, checkpoint: Checkpoint | None) -> None:
@@ -290,17 +292,17 @@ def _stored(arguments: argparse.Namespace, checkpoint: Checkpoint) -> dict[str, 
     taken = {"dtype", "seed", "batch_size", "method", *FILES}
     if _is_there(stored.get("model")) and _absolute(arguments.model) in (None, stored["model"]):
         taken.update(MODEL)
-    if not cli.given(arguments, *END):
+    if not cli.specified(arguments, *END):
         taken.update(END)
     if arguments.ppv is None:
         taken.update(STORED_PIPELINE)
-    found = {name: stored[name] for name in taken if stored.get(name) is not None}
-    found |= {name: Path(str(found[name])) for name in FILES if name in found}
-    if isinstance(found.get("ppv"), list):
-        found["ppv"] = tuple(found["ppv"])
+    options = {name: stored[name] for name in taken if stored.get(name) is not None}
+    options |= {name: Path(str(options[name])) for name in FILES if name in options}
+    if isinstance(options.get("ppv"), list):
+        options["ppv"] = tuple(options["ppv"])
     if arguments.data is None:
-        found["data"] = _source(arguments.resume, checkpoint.data)
-    return found
+        options["data"] = _source(arguments.resume, checkpoint.data)
+    return options
 
 
 def _source(path: Path, data: dict[str, Any]) -> str:

@@ -192,9 +192,9 @@ def _in_order(gates: tuple[str, ...], recurrent: Iterable[str] | None) -> tuple[
     for name in named:
         if not isinstance(name, str):
             raise CellError(f"recurrent contains {name!r}: pass a list of names, such as recurrent=['h']")
-    own = tuple(gate for gate in gates if gate in named)
+    ordered = tuple(gate for gate in gates if gate in named)
     unknown = tuple(name for name in named if name not in gates)
-    return None if own == gates and not unknown else own + unknown
+    return None if ordered == gates and not unknown else ordered + unknown
 
 
 def _defined(name: str, gates: Any, states: Any, parameters: Any, recurrent: Any, step: Step) -> Cell:

@@ -39,16 +39,27 @@ Table = dict[tuple[int, int], Expression]
 class Derivation:
     """A cell's quantities as expressions of symbols.
 
-    definitions  symbol -> its expression in other symbols
-    after        the symbols of the new states; a state that another state contains is read by its symbol
-    gradients    the symbols of the gradients with respect to the new states
-    kept         what the forward pass stores for the backward pass, by symbol
-    separate     gates whose recurrent sum has a gradient of its own
-    by_x, by_u, by_before, by_p  gradients: by every x; the separate gates' u; former states, but for what
-                 goes through W_hh; unit parameters
-    among        C: (new state, new state that it reads) -> coefficient
-    gates        U: (new state, which of the recurrent gates) -> coefficient
-    direct       D: (new state, former state) -> coefficient
+    Attributes
+    ----------
+    definitions : Definitions
+        Symbol -> its expression in other symbols.
+    after : Symbols
+        The symbols of the new states; a state that another state contains is read by its symbol.
+    gradients : Symbols
+        The symbols of the gradients with respect to the new states.
+    kept : Definitions
+        The values that the forward pass stores for the backward pass, by symbol.
+    separate : tuple of int
+        Gates whose recurrent sum has a gradient of its own.
+    by_x, by_u, by_before, by_p : tuple of Expression
+        Gradients: by every x; the separate gates' u; former states, but for what goes through W_hh; unit
+        parameters.
+    among : Table
+        C: (new state, new state that it reads) -> coefficient.
+    gates : Table
+        U: (new state, which of the recurrent gates) -> coefficient.
+    direct : Table
+        D: (new state, former state) -> coefficient.
     """
 
     traced: TracedStep
@@ -85,19 +96,19 @@ def derive(traced: TracedStep) -> Derivation:
     ]
     tables: tuple[Table, Table, Table] = ({}, {}, {})
     for row, symbol in enumerate(after):
-        found = _accumulate({forward[symbol]: sympy.Integer(1)}, {}, backward, f"j{row}")
+        derivatives = _accumulate({forward[symbol]: sympy.Integer(1)}, {}, backward, f"j{row}")
         for table, symbols in zip(tables, (after, [u_of[g] for g in recurrent], traced.before), strict=True):
             for place, other in enumerate(symbols):
-                if found.get(other, 0) != 0:
-                    table[row, place] = found[other]
+                if derivatives.get(other, 0) != 0:
+                    table[row, place] = derivatives[other]
     # The backward pass has the new states, and what is stored.
     states = {value: symbol for symbol, value in forward.items() if value.args}
-    wanted = [*by_x, *(one for group in by_others for one in group)]
+    wanted = [*by_x, *(expression for group in by_others for expression in group)]
     wanted += [value for table in tables for value in table.values()]
     varying = {*traced.x, *traced.u, *summed.values()}
-    stored = _stored((one.xreplace(states) for one in reached(wanted, backward)), varying)
-    kept = {sympy.Symbol(f"k.{place}", real=True): value for place, value in enumerate(stored)}
-    symbol_of = {value: symbol for symbol, value in kept.items()}
+    stored = _stored((expression.xreplace(states) for expression in reached(wanted, backward)), varying)
+    stored_values = {sympy.Symbol(f"k.{place}", real=True): value for place, value in enumerate(stored)}
+    symbol_of = {value: symbol for symbol, value in stored_values.items()}
 
     def known(value: Expression) -> Expression:
         return value.xreplace(states).xreplace(symbol_of)
@@ -106,7 +117,7 @@ def derive(traced: TracedStep) -> Derivation:
     definitions |= {a: traced.x[gate] + traced.u[recurrent.index(gate)] for gate, a in summed.items()}
     rest: list[Any] = [tuple(map(known, values)) for values in (by_x, *by_others)]
     rest += [{place: known(value) for place, value in table.items()} for table in tables]
-    return Derivation(traced, definitions, after, gradients, kept, separate, *rest)
+    return Derivation(traced, definitions, after, gradients, stored_values, separate, *rest)
 
 
 def _named(letter: str, names: Iterable[str]) -> Symbols:
@@ -118,10 +129,10 @@ def _by_sums(traced: TracedStep) -> tuple[list[Expression], list[int]]:
     steps, sums = [in_functions(step) for step in traced.after], []
     for gate, u in zip(traced.definition.recurrent_gates, traced.u, strict=True):
         x, total = traced.x[gate], sympy.Symbol(f"a.{traced.definition.gates[gate]}", real=True)
-        found = [step.xreplace({u: total - x}) for step in steps]
-        symbols = set().union(*(step.free_symbols for step in found))
+        replaced = [step.xreplace({u: total - x}) for step in steps]
+        symbols = set().union(*(step.free_symbols for step in replaced))
         if x not in symbols and total in symbols:
-            steps = found
+            steps = replaced
             sums.append(gate)
     return steps, sums
 
@@ -148,10 +159,10 @@ def by_symbol(expression: Expression, part: Expression, symbol: sympy.Symbol) ->
         return bool(part.args) and other.func == part.func and set(part.args) < set(other.args)
 
     def replaced(other: Expression) -> Expression:
-        return other.func(symbol, *(one for one in other.args if one not in part.args))
+        return other.func(symbol, *(argument for argument in other.args if argument not in part.args))
 
-    found = expression.xreplace({part: symbol})
-    return found.replace(holds, replaced) if part.is_Add or part.is_Mul else found
+    replaced_sum = expression.xreplace({part: symbol})
+    return replaced_sum.replace(holds, replaced) if part.is_Add or part.is_Mul else replaced_sum
 
 
 def _accumulate(
@@ -163,7 +174,7 @@ def _accumulate(
 
     def visit(node: Expression) -> None:
         if node not in order:
-            for operand in [forward[node]] if node in forward else [one for one, _ in _partials(node)]:
+            for operand in [forward[node]] if node in forward else [part for part, _ in _partials(node)]:
                 visit(operand)
             order[node] = None
 
@@ -188,7 +199,7 @@ def _partials(node: Expression) -> Iterator[tuple[Expression, Expression]]:
     if isinstance(node, sympy.Piecewise):
         for place, (value, _) in enumerate(node.args):
             if value.free_symbols:
-                chosen = ((int(n == place), one.cond) for n, one in enumerate(node.args))
+                chosen = ((int(n == place), branch.cond) for n, branch in enumerate(node.args))
                 yield value, sympy.Piecewise(*chosen)
         return
     for place, operand in enumerate(node.args):
@@ -205,35 +216,35 @@ def _partials(node: Expression) -> Iterator[tuple[Expression, Expression]]:
 
 def reached(wanted: Iterable[Expression], definitions: Definitions) -> list[Expression]:
     """These expressions, and those of the symbols that they are made of."""
-    found: dict[Expression, None] = {}
+    visited: dict[Expression, None] = {}
 
     def visit(expression: Expression) -> None:
-        if expression not in found:
-            found[expression] = None
+        if expression not in visited:
+            visited[expression] = None
             for symbol in sorted(expression.free_symbols, key=str):
                 if symbol in definitions:
                     visit(definitions[symbol])
 
     for expression in wanted:
         visit(expression)
-    return list(found)
+    return list(visited)
 
 
 def _stored(expressions: Iterable[Expression], varying: set[sympy.Symbol]) -> list[Expression]:
     """What the forward pass stores: the outermost functions of input and recurrent sums in these, and such
     sums themselves where they are read outside of a function."""
-    found: dict[Expression, None] = {}
+    stored: dict[Expression, None] = {}
 
     def visit(expression: Expression) -> None:
         if expression in varying or (type(expression) in FUNCTIONS and expression.free_symbols & varying):
-            found[expression] = None
+            stored[expression] = None
         elif expression.free_symbols & varying:
             for part in expression.args:
                 visit(part)
 
     for expression in expressions:
         visit(expression)
-    return list(found)
+    return list(stored)
 
 
 def form_of(definition: Definition) -> CellForm:
@@ -267,10 +278,10 @@ def _varying(derived: Derivation) -> list[Expression]:
 
 def _texts(derived: Derivation) -> list[str]:
     """The functions of a cell, in the order of `Functions`."""
-    traced, kept, varying = derived.traced, tuple(derived.kept), _varying(derived)
+    traced, stored, varying = derived.traced, tuple(derived.kept), _varying(derived)
     states, gates = len(derived.after), len(traced.u)
     forward = {"x": traced.x, "u": traced.u, "before": traced.before, "p": traced.p}
-    back = {"kept": kept, "after": derived.after, "before": traced.before, "p": traced.p}
+    back = {"kept": stored, "after": derived.after, "before": traced.before, "p": traced.p}
     a, x, w = _symbols("a", len(varying)), _symbols("x", states), _symbols("w", gates)
 
     def coefficient(table: Table, row: int, column: int) -> Expression:
@@ -300,7 +311,7 @@ def _texts(derived: Derivation) -> list[str]:
         for former in range(states)
     ]
     results = derived.by_x, derived.by_u, derived.by_before, derived.by_p
-    definitions, like = derived.definitions, "kept[0]" if kept else "after[0]"
+    definitions, like = derived.definitions, "kept[0]" if stored else "after[0]"
     return [
         function_text(
             "forward", forward, (derived.after, tuple(derived.kept)), definitions | derived.kept, "x[0]"
@@ -369,12 +380,12 @@ def _linear_texts(traced: TracedStep, state: sympy.Symbol, results: list[sympy.E
     definition = replace(traced.definition, states=("a", "b", "y")[: len(results)], recurrent=())
     d = derive(TracedStep(definition, traced.x, (), (state,), traced.p, tuple(results)))
     symbols = d.definitions | d.kept
-    own, given = {"x": traced.x, "p": traced.p}, {"x": traced.x, "state": (state,), "p": traced.p}
-    texts = [function_text("terms", own, (d.after[:1], d.after[1:2]), symbols, "x[0]")]
+    by_x, inputs = {"x": traced.x, "p": traced.p}, {"x": traced.x, "state": (state,), "p": traced.p}
+    texts = [function_text("terms", by_x, (d.after[:1], d.after[1:2]), symbols, "x[0]")]
     if len(results) > 2:
         texts += [
-            function_text("output", given, (d.after[2:],), symbols, "x[0]"),
-            function_text("by_state", {"g": d.gradients[2:], **given}, (d.by_before,), symbols, "x[0]"),
+            function_text("output", inputs, (d.after[2:],), symbols, "x[0]"),
+            function_text("by_state", {"g": d.gradients[2:], **inputs}, (d.by_before,), symbols, "x[0]"),
         ]
-    by_inputs = {"g": d.gradients, **given}
+    by_inputs = {"g": d.gradients, **inputs}
     return [*texts, function_text("by_inputs", by_inputs, (d.by_x, d.by_p), symbols, "x[0]")]

@@ -166,7 +166,7 @@ def in_functions(expression: Expression) -> Expression:
 
     def extreme(part: Expression) -> Expression:
         kind = Maximum if isinstance(part, sympy.Max) else Minimum
-        return reduce(kind, sorted(part.args, key=lambda one: (one.is_number, sympy.default_sort_key(one))))
+        return reduce(kind, sorted(part.args, key=lambda a: (a.is_number, sympy.default_sort_key(a))))
 
     expression = expression.replace(lambda part: part.is_Pow and not part.is_number, power)
     return expression.replace(lambda part: isinstance(part, sympy.Max | sympy.Min), extreme)

@@ -55,16 +55,16 @@ def trace(definition: Definition) -> TracedStep:
         ("s", "states", definition.states),
         ("p", "parameters", definition.parameters),
     )
-    given = [_Symbols(name, *kind) for kind in kinds]
+    arguments = [_Symbols(name, *kind) for kind in kinds]
     try:
-        result = definition.step(*given)
+        result = definition.step(*arguments)
     except (TypeError, AttributeError) as error:
         raise CellError(
             f"cell {name!r}: its step fails on symbols ({error}): use SymPy functions, such as "
             "sympy.tanh(x.h + u.h), and Piecewise instead of `if`"
         ) from error
     after = tuple(plain(_expression(name, state, value)) for state, value in _by_state(definition, result))
-    known = [tuple(symbols._symbols.values()) for symbols in given]
+    known = [tuple(symbols._symbols.values()) for symbols in arguments]
     for state, expression in zip(definition.states, after, strict=True):
         _check(name, state, expression, {symbol for symbols in known for symbol in symbols})
     read = set().union(*(expression.free_symbols for expression in after))

@@ -37,7 +37,7 @@ def function_text(
     like
         An argument of the type of the function's numbers.
     """
-    names = {one: f"{argument}[{place}]" for argument in inputs for place, one in enumerate(inputs[argument])}
+    names = {s: f"{argument}[{place}]" for argument in inputs for place, s in enumerate(inputs[argument])}
     outputs = [sympy.sympify(value) for result in results for value in result]
     statements, outputs = _shared(outputs, {s: e for s, e in definitions.items() if s not in names})
     writer = _Writer(names, like)
@@ -83,15 +83,19 @@ def _shared(
     for symbol, value in common:
         place = inlined if is_mask(value) or not isinstance(value, sympy.Expr) else statements
         place[symbol] = value.xreplace(inlined)
-    reduced = [one.xreplace(inlined) for one in reduced]
+    reduced = [expression.xreplace(inlined) for expression in reduced]
     return statements | dict(zip(wanted, reduced, strict=False)), reduced[len(wanted) :]
 
 
 class _Writer:
     """Writes expressions, with products fused into sums by `multiply_add`.
 
-    names      the texts of symbols
-    constants  the names of numbers
+    Parameters
+    ----------
+    names : dict of Symbol to str
+        The texts of symbols.
+    constants : dict of float to str
+        The names of numbers.
     """
 
     def __init__(self, names: Mapping[sympy.Symbol, str], like: str) -> None:
@@ -119,7 +123,7 @@ class _Writer:
             rest = sympy.Mul(*(factor for factor in expression.args if factor is not masks[0]))
             return self.branches([(rest * value, condition) for value, condition in masks[0].args])
         sign, factors, divisors = self.parts(expression)
-        return f"({sign}{' * '.join(factors) or self.number(1.0)}{''.join(f' / {one}' for one in divisors)})"
+        return f"({sign}{' * '.join(factors) or self.number(1.0)}{''.join(f' / {d}' for d in divisors)})"
 
     def parts(self, expression: Expression) -> tuple[str, list[str], list[str]]:
         """The sign of a product, its factors, and what divides it."""
@@ -147,7 +151,7 @@ class _Writer:
                 products.append((f"({sign}{' * '.join(factors)})", last))
             else:
                 text = " * ".join([*factors, last])
-                singles.append((sign, f"({text}{''.join(f' / {one}' for one in divisors)})"))
+                singles.append((sign, f"({text}{''.join(f' / {d}' for d in divisors)})"))
         total = "".join(f"{sign or '+'} {text} " for sign, text in sorted(singles)).removeprefix("+ ")
         if not singles:
             total = "{} * {}".format(*products.pop(0))
@@ -190,10 +194,10 @@ def functions_of(text: str, kind: type[Any]) -> Any:
 
     file = f"<cell {hashlib.sha256(text.encode()).hexdigest()[:16]}>"
     linecache.cache[file] = (len(text), None, text.splitlines(keepends=True), file)
-    room: dict[str, Any] = {"__name__": "bppsa_cupy.raw_kernels.cells"}
-    room |= {name: getattr(lanes, name) for name in ("multiply_add", "number", "select", "magnitude")}
-    room |= {name: getattr(activations, name) for name in ("tanh", "sigmoid", "exponential")}
-    room |= {name: getattr(functions, name) for name in ("logarithm", "sine", "cosine", "sqrt")}
-    exec(compile(text, file, "exec"), room)
-    found = {name: register_jitable(room[name]) for name in kind.__annotations__ if name in room}
-    return kind(**found)
+    namespace: dict[str, Any] = {"__name__": "bppsa_cupy.raw_kernels.cells"}
+    namespace |= {name: getattr(lanes, name) for name in ("multiply_add", "number", "select", "magnitude")}
+    namespace |= {name: getattr(activations, name) for name in ("tanh", "sigmoid", "exponential")}
+    namespace |= {name: getattr(functions, name) for name in ("logarithm", "sine", "cosine", "sqrt")}
+    exec(compile(text, file, "exec"), namespace)
+    compiled = {name: register_jitable(namespace[name]) for name in kind.__annotations__ if name in namespace}
+    return kind(**compiled)

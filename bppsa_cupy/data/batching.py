@@ -131,11 +131,11 @@ def _batches(
         else:
             inputs = split.normalization.apply(inputs, dtype)
         if len(inputs) < stop - first:
-            whole = np.zeros(
+            padded = np.zeros(
                 (stop - first, *inputs.shape[1:]), dtype
             )  # pages that nobody touches take no memory
-            whole[part] = inputs
-            inputs = whole
+            padded[part] = inputs
+            inputs = padded
         lengths = None if split.lengths is None else split.lengths[chosen].copy()
         yield Batch(inputs, split.labels[chosen].copy(), lengths)
 
@@ -173,9 +173,9 @@ class Augmentation:
         height, width = inputs.shape[2:]
         padded = np.pad(inputs, ((0, 0), (0, 0), (PADDING, PADDING), (PADDING, PADDING)))
         result = np.empty_like(inputs)
-        for image, whole, sample in zip(result, padded, chosen, strict=True):
+        for image, canvas, sample in zip(result, padded, chosen, strict=True):
             top, left = self._corners[sample]
-            crop = whole[:, top : top + height, left : left + width]
+            crop = canvas[:, top : top + height, left : left + width]
             image[...] = crop[:, :, ::-1] if self._flipped[sample] else crop
         return result
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from bppsa_cupy.arguments import as_integer, as_plain_array
-from bppsa_cupy.errors import DataError, ShapeError
+from bppsa_cupy.errors import ArgumentError, DataError, ShapeError
 from bppsa_cupy.timescan.lengths import check_lengths
 
 #: The label that PyTorch leaves out by default.
@@ -53,7 +53,7 @@ class Normalization:
     std: tuple[float, ...]
 
     @classmethod
-    def of(cls, inputs: np.ndarray) -> Normalization:
+    def measured(cls, inputs: np.ndarray) -> Normalization:
         """Return the constants that give `inputs` mean 0 and deviation 1; constant channels keep 1."""
         axis = _channel_axis(inputs)
         axes = tuple(k for k in range(inputs.ndim) if k != axis)
@@ -216,33 +216,33 @@ def make_dataset(raw: RawDataset, classes: int | None, normalize: bool) -> Datas
     """
     train, raws = raw.train, [raw.train] if raw.test is None else [raw.train, raw.test]
     shape = tuple(train.inputs.shape[1:])
-    counted = [_check(one) for one in raws]
-    for one in raws:
-        if one.inputs.shape[1:] != shape or one.labels.ndim != train.labels.ndim:
+    counted = [_check(raw) for raw in raws]
+    for split in raws:
+        if split.inputs.shape[1:] != shape or split.labels.ndim != train.labels.ndim:
             raise DataError(
                 f"{train.source} has inputs of shape {train.inputs.shape} and labels of shape "
-                f"{train.labels.shape}, but {one.source} has inputs of shape {one.inputs.shape} and labels "
-                f"of shape {one.labels.shape}: they may differ only in N"
+                f"{train.labels.shape}, but {split.source} has inputs of shape {split.inputs.shape} and "
+                f"labels of shape {split.labels.shape}: they may differ only in N"
             )
-    highest = max(int(one.labels[counts].max()) for one, counts in zip(raws, counted, strict=True))
+    highest = max(int(raw.labels[counts].max()) for raw, counts in zip(raws, counted, strict=True))
     classes = classes or raw.classes or max(raw.least_classes, 1 + highest)
-    for one, counts in zip(raws, counted, strict=True):
-        wrong = np.argwhere(counts & ((one.labels < 0) | (one.labels >= classes)))
+    for split, counts in zip(raws, counted, strict=True):
+        wrong = np.argwhere(counts & ((split.labels < 0) | (split.labels >= classes)))
         if len(wrong):
             where = ", step ".join(map(str, wrong[0].tolist()))
             raise DataError(
-                f"{one.source} has the label {one.labels[tuple(wrong[0])]} in sample {where}: use "
+                f"{split.source} has the label {split.labels[tuple(wrong[0])]} in sample {where}: use "
                 f"labels from 0 to {classes - 1}"
             )
     normalization = None
     if normalize and not raw.ready:
-        normalization = raw.normalization or Normalization.of(train.inputs)
+        normalization = raw.normalization or Normalization.measured(train.inputs)
     splits = [
         Split(
-            one.inputs, one.labels.astype(np.int64), normalization,
-            None if one.lengths is None else one.lengths.astype(np.int64),
+            raw.inputs, raw.labels.astype(np.int64), normalization,
+            None if raw.lengths is None else raw.lengths.astype(np.int64),
         )
-        for one in raws
+        for raw in raws
     ]  # fmt: skip
     test = None if raw.test is None else splits[1]
     return Dataset(raw.name, shape, classes, splits[0], test, normalization)
@@ -317,7 +317,7 @@ def counted_labels(labels: np.ndarray, lengths: Any = None, ignore_index: int = 
         return counted
     array = as_plain_array("cross_entropy", "lengths", lengths)
     if labels.ndim != 2:
-        raise ShapeError(
+        raise ArgumentError(
             "cross_entropy got lengths, but labels has one label per sample: omit lengths, or pass labels of "
             "shape (B, T)"
         )

@@ -143,8 +143,8 @@ IDX_IMAGES = re.compile(r"(.*)images([-.])idx3-ubyte(\.gz)?$")
 
 def find_idx(folder: Path, split: str) -> Path | None:
     """The file of images of `split` ("train" or "t10k") in `folder`, or None."""
-    found = (file for file in sorted(folder.glob(f"{split}-images*")) if IDX_IMAGES.match(file.name))
-    return next(found, None)
+    files = (file for file in sorted(folder.glob(f"{split}-images*")) if IDX_IMAGES.match(file.name))
+    return next(files, None)
 
 
 def read_idx(path: Path) -> RawDataset:

@@ -97,15 +97,15 @@ class Choices:
         self._device.launched.update(before)
         return min(seconds, key=lambda name: seconds[name]) if seconds else default
 
-    def _seconds(self, run: Callable[[], None]) -> float:
-        device, found = self._device, []
+    def _seconds(self, launch: Callable[[], None]) -> float:
+        device, seconds = self._device, []
         with device.naming_memory:
             for _ in range(1 + REPEATS):
                 device.synchronize()
                 start = device.timestamp()
-                run()
-                found.append(device.seconds(start, device.timestamp()))
-        return min(found[1:])
+                launch()
+                seconds.append(device.seconds(start, device.timestamp()))
+        return min(seconds[1:])
 
 
 def choices_path(cupy: Any) -> Path:
@@ -122,8 +122,8 @@ def choices_path(cupy: Any) -> Path:
 def read_choices(path: Path) -> dict[str, str]:
     """The choices in a file; none where it is missing or damaged: they are measured anew then."""
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
-        return {key: way for key, way in found.items() if isinstance(way, str)}
+        choices = json.loads(path.read_text(encoding="utf-8"))
+        return {key: way for key, way in choices.items() if isinstance(way, str)}
     except (OSError, ValueError, AttributeError):
         return {}
 

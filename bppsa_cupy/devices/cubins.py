@@ -35,9 +35,9 @@ class TooOldError(DeviceError):
 def check_architecture(architecture: str) -> None:
     """Raise TooOldError unless there are kernels for GPUs of this compute capability, as CuPy gives it."""
     if int(architecture) < LEAST_ARCHITECTURE:
-        found, least = (f"{one[:-1]}.{one[-1]}" for one in (architecture, str(LEAST_ARCHITECTURE)))
+        present, least = (f"{digits[:-1]}.{digits[-1]}" for digits in (architecture, str(LEAST_ARCHITECTURE)))
         raise TooOldError(
-            f"the GPU has compute capability {found} (sm_{architecture}), but the kernels need {least} "
+            f"the GPU has compute capability {present} (sm_{architecture}), but the kernels need {least} "
             f"(sm_{LEAST_ARCHITECTURE}) or newer: use device='host'"
         )
 
@@ -91,9 +91,9 @@ def _compile(cupy: ModuleType, name: str, source: str) -> bytes:
     try:
         code, _ = compiler.compile_using_nvrtc(source, OPTIONS, cache_in_memory=True)
     except compiler.CompileException as error:
-        found = tuple(cupy.cuda.nvrtc.getVersion())
-        version, least = (".".join(map(str, one)) for one in (found, LEAST_NVRTC))
-        needed = f" ({least} or newer is needed)" if found < LEAST_NVRTC else ""
+        present = tuple(cupy.cuda.nvrtc.getVersion())
+        version, least = (".".join(map(str, numbers)) for numbers in (present, LEAST_NVRTC))
+        needed = f" ({least} or newer is needed)" if present < LEAST_NVRTC else ""
         raise DeviceError(
             f"NVRTC {version}{needed} cannot compile {name} for compute capability "
             f"{cupy.cuda.Device().compute_capability}: {error}"

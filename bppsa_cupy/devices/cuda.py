@@ -353,9 +353,13 @@ class CudaDevice(Device):
         """The graph of what `record` launches on the current stream, and on streams that wait for it; none of
         it is made, or counted. If that fails, no stream is left in a capture.
 
-        pool        of the memory of arrays that `record` makes; by default one of the graph's own
-        whole_step  whether `record` runs a forward pass and its backward pass, so that work of the latter may
-                    run beside the former on a second stream
+        Parameters
+        ----------
+        pool : object, default: None
+            Pool of the memory of arrays that `record` makes; by default one of the graph's own.
+        whole_step : bool, default: False
+            Whether `record` runs a forward pass and its backward pass, so that work of the latter may run
+            beside the former on a second stream.
         """
         cuda, pool = self.xp.cuda, self.new_pool() if pool is None else pool
         stream, before, state = cuda.Stream(non_blocking=True), self.launched.copy(), self._capture
@@ -543,7 +547,10 @@ class Capture(threading.local):
 class Replay:
     """A captured graph: calling it launches the graph on the current stream.
 
-    held  what the graph works on, which stays as long as the graph
+    Parameters
+    ----------
+    held : object
+        Objects that the graph uses and keeps alive.
     """
 
     def __init__(self, graph: Any, held: Any, launched: Counter[str]) -> None:
@@ -558,7 +565,10 @@ class Replay:
 class SideStream:
     """The second stream of a training step that is being captured.
 
-    held  a list of what lives as long as the graph
+    Parameters
+    ----------
+    held : list of object
+        Objects that live as long as the graph.
     """
 
     def __init__(self, cuda: Any, held: list[Any]) -> None:

@@ -19,9 +19,11 @@ class Bound:
 
     __slots__ = ("_launched", "_run", "arguments", "kernel")
 
-    def __init__(self, kernel: Kernel, arguments: Sequence[Any], run: Launch, launched: Counter[str]) -> None:
+    def __init__(
+        self, kernel: Kernel, arguments: Sequence[Any], call: Launch, launched: Counter[str]
+    ) -> None:
         self.kernel, self.arguments = kernel, arguments
-        self._run, self._launched = run, launched
+        self._run, self._launched = call, launched
 
     def __call__(self) -> None:
         self._launched[self.kernel.name] += 1
@@ -42,7 +44,10 @@ def predecessors(launches: Sequence[Launch], address: Callable[[Any], int]) -> l
     not bound waits for all, and all that follow wait for it. Launches that it waits for through another one
     are left out.
 
-    address  where an array's memory begins
+    Parameters
+    ----------
+    address : callable
+        Returns the address of an array.
     """
     spans = [
         (number, address(array), address(array) + array.nbytes, written)
@@ -51,7 +56,7 @@ def predecessors(launches: Sequence[Launch], address: Callable[[Any], int]) -> l
         for array, written in launch.arrays()
     ]
     owner, begin, end, writes = np.array(spans, np.int64).reshape(-1, 4).T
-    found: list[tuple[int, ...]] = []
+    result: list[tuple[int, ...]] = []
     behind: list[int] = []  # of each launch a bit for every launch that has ended when it begins
     barrier: set[int] = set()
     for number, launch in enumerate(launches):
@@ -69,19 +74,19 @@ def predecessors(launches: Sequence[Launch], address: Callable[[Any], int]) -> l
                 nearest.append(other)
                 ended |= behind[other] | 1 << other
         behind.append(ended)
-        found.append(tuple(reversed(nearest)))
-    return found
+        result.append(tuple(reversed(nearest)))
+    return result
 
 
 def branches(before: Sequence[Sequence[int]], most: int) -> list[int]:
     """The branch of a graph that each launch goes to: one whose latest launch it waits for, else a new one;
     where there are `most` branches already, the one that has been idle for longest."""
     tails: list[int] = []
-    found = []
+    result = []
     for number, waits in enumerate(before):
         branch = next((k for k, tail in enumerate(tails) if tail in waits), len(tails))
         if branch == most:
             branch = min(range(most), key=tails.__getitem__)
         tails[branch : branch + 1] = [number]
-        found.append(branch)
-    return found
+        result.append(branch)
+    return result

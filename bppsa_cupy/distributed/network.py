@@ -323,8 +323,8 @@ class RankScans(RunScans):
         if scan.has_gradient:
             assert gradient is not None
             scan.vector(1, at.batch)[...] = gradient.reshape(at.batch, -1).T
-        scan.run(at.batch)
-        self.parameter_gradients(scan, run, at, scan.own)
-        if want_input and len(run.elements) in scan.own:
+        scan.run_batch(at.batch)
+        self.parameter_gradients(scan, run, at, scan.owned)
+        if want_input and len(run.elements) in scan.owned:
             return self.input_gradient(scan, run, at)
         return None

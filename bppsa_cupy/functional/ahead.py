@@ -19,14 +19,24 @@ from bppsa_cupy.layers import GRU, LSTM, RNN
 class PassKind(NamedTuple):
     """The properties that decide which kernels a pass of a recurrent layer calls.
 
-    mode        "RNN_TANH", "RNN_RELU", "GRU" or "LSTM", as PyTorch names them
-    sizes       input_size, hidden_size, num_layers
-    bias, batch_first, bidirectional  of the layer
-    dtype       "float32" or "float64"
-    steps, batch  of the input
-    lengths     whether sequences end at different steps
-    states      whether first states are given
-    gradients   whether a backward pass follows
+    Attributes
+    ----------
+    mode : str
+        "RNN_TANH", "RNN_RELU", "GRU" or "LSTM", as PyTorch names them.
+    sizes : tuple of 3 int
+        input_size, hidden_size, num_layers.
+    bias, batch_first, bidirectional : bool
+        Arguments of the layer.
+    dtype : str
+        "float32" or "float64".
+    steps, batch : int
+        The number of steps and of samples of the input.
+    lengths : bool
+        Whether sequences end at different steps.
+    states : bool
+        Whether first states are given.
+    gradients : bool
+        Whether a backward pass follows.
     """
 
     mode: str

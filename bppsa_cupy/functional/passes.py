@@ -156,6 +156,8 @@ def forward(
     ------
     ShapeError
         If an array has the wrong shape or dtype.
+    ArgumentError
+        If names differ from those of the layer, or the layer accepts no states and lengths.
     DeviceError
         If there is too little memory.
 
@@ -169,13 +171,13 @@ def forward(
     """
     as_instance("forward", "layer", layer, Layer, "a layer, for example bp.GRU(3, 20)")  # type: ignore[type-abstract]
     where = get_device(device) if device is not None else device_of(x)
-    given = where.asarray(x)
-    own, own_buffers = checked_arrays(layer, where, given.dtype, parameters, buffers)
-    addresses = tuple(map(where.address, (*own.values(), *own_buffers.values())))
+    array = where.asarray(x)
+    arrays, own_buffers = checked_arrays(layer, where, array.dtype, parameters, buffers)
+    addresses = tuple(map(where.address, (*arrays.values(), *own_buffers.values())))
     bounds = lengths if resets is None else marks_of(layer, where, lengths, resets)
-    saved = begin(layer, where, given, addresses, lambda: (own, own_buffers), bounds, states, keep)
+    saved = begin(layer, where, array, addresses, lambda: (arrays, own_buffers), bounds, states, keep)
     saved.context.training, saved.context.draw = as_flag("forward", "training", training), draw
-    return run(saved, given, bounds, states, copied=layer.backward_reads if keep else ()), saved
+    return run_forward(saved, array, bounds, states, copied=layer.backward_reads if keep else ()), saved
 
 
 def begin(
@@ -194,11 +196,18 @@ def begin(
     The arguments are checked unless a free context has the same key (address, shape and dtype of x, and
     `addresses`).
 
-    addresses  addresses of parameters and buffers; equal addresses mean the same arrays
-    arrays     returns checked parameters and buffers; called if no context is bound to them
-    bounds     lengths (B,), or bools (B, T) that mark resets, or None
-    keep       whether a backward pass may follow
-    pool       the pool of the layer, if the caller has it
+    Parameters
+    ----------
+    addresses : Hashable
+        Addresses of parameters and buffers; equal addresses mean the same arrays.
+    arrays : callable
+        Returns checked parameters and buffers; called if no context is bound to them.
+    bounds : object
+        Lengths (B,), or bools (B, T) that mark resets, or None.
+    keep : bool
+        Whether a backward pass may follow.
+    pool : Pool or None, default: None
+        The pool of the layer, if the caller has it.
     """
     device.check_process()
     if bounds is not None or states is not None:
@@ -222,19 +231,19 @@ def _new_slot(
     arrays: Callable[[], tuple[dict[str, Array], dict[str, Array]]],
 ) -> Slot:
     place, shapes = key[:2], shapes_of(layer, key[2])
-    own, own_buffers = arrays()
+    parameters, own_buffers = arrays()
 
     def make() -> Context:
         masks = {name: as_bits(device, mask, dtype) for name, mask in layer.masks().items()}
         if place not in pool.gradients:
-            pool.gradients[place] = {name: device.empty(a.shape, dtype) for name, a in own.items()}
+            pool.gradients[place] = {name: device.empty(a.shape, dtype) for name, a in parameters.items()}
         of_pool = pool.gradients[place]
-        return layer.context(device, dtype, own, of_pool, masks, (), module_buffers=own_buffers)
+        return layer.context(device, dtype, parameters, of_pool, masks, (), module_buffers=own_buffers)
 
-    return pool.take(key, shapes, own, make, device.capturing)
+    return pool.acquire(key, shapes, parameters, make, device.capturing)
 
 
-def run(
+def run_forward(
     saved: Saved,
     x: Array,
     bounds: Any,
@@ -246,7 +255,10 @@ def run(
     """The output of a pass that was begun with these; it and a recurrent layer's states after the last step
     are written into `out` and `states_out`, or into new arrays.
 
-    copied  which of the caller's arrays the pass copies, since they may change before the backward pass
+    Parameters
+    ----------
+    copied : tuple of str, default: ()
+        Arrays of the caller to copy, because they may change before the backward pass.
     """
     slot, layer = saved.slot, saved.layer
     ctx, shapes = slot.ctx, slot.shapes
@@ -257,9 +269,9 @@ def run(
         if "output" not in copied and (bounds is None or by_samples.flags.c_contiguous):
             ctx.placed["output"] = by_samples
         if "input" in copied:
-            own = ctx.buffer("own_input", x.shape)
-            own[...] = x
-            x = own
+            copy = ctx.buffer("own_input", x.shape)
+            copy[...] = x
+            x = copy
         if shapes.states:
             of_states = layer.state_dtype(ctx.dtype) if isinstance(layer, Recurrent) else ctx.dtype
             saved.states = _place_states(ctx, "states", shapes.states, of_states, states_out)
@@ -309,6 +321,8 @@ def vjp(
     ------
     ShapeError
         If an array has the wrong shape or dtype.
+    ArgumentError
+        If `method` is unknown, or the layer has no states.
 
     Examples
     --------
@@ -320,22 +334,22 @@ def vjp(
     """
     as_instance("vjp", "saved", saved, Saved, "what functional.forward returned with the output")
     if not is_one_of(method, WAYS):
-        raise ShapeError(f"vjp got method={method!r}: pass {', '.join(map(repr, WAYS))}")
+        raise ArgumentError(f"vjp got method={method!r}: pass {', '.join(map(repr, WAYS))}")
     ctx, shape = saved.context, saved.slot.shapes.output
-    given = ctx.device.asarray(gradient)
-    if given.shape != shape or given.dtype != ctx.dtype:
+    array = ctx.device.asarray(gradient)
+    if array.shape != shape or array.dtype != ctx.dtype:
         raise ShapeError(
-            f"vjp got a gradient of {given.dtype} and shape {tuple(given.shape)}: pass the dtype and shape "
+            f"vjp got a gradient of {array.dtype} and shape {tuple(array.shape)}: pass the dtype and shape "
             f"of the output, {ctx.dtype} and {shape}"
         )
     parameter_gradients = as_flag("vjp", "parameter_gradients", parameter_gradients)
     input_gradient = as_flag("vjp", "input_gradient", input_gradient)
     if state_gradients is not None and not isinstance(ctx, RecurrentContext):
-        raise ShapeError(
+        raise ArgumentError(
             f"{saved.layer!r} got gradients with respect to states, which only recurrent layers have: omit "
             "them"
         )
-    return go_back(saved, given, state_gradients, parameter_gradients, input_gradient, True, method)
+    return go_back(saved, array, state_gradients, parameter_gradients, input_gradient, True, method)
 
 
 def go_back(
@@ -363,9 +377,9 @@ def go_back(
             ctx.want_states, ctx.final_gradient = want_states, None
             if state_gradients is not None:
                 assert isinstance(layer, Recurrent)
-                what = "the gradient with respect to the final state"
+                argument = "the gradient with respect to the final state"
                 ctx.final_gradient = layer.check_states(
-                    state_gradients, shapes.batch, dtype, device.asarray, what
+                    state_gradients, shapes.batch, dtype, device.asarray, argument
                 )
             if want_states:
                 assert isinstance(layer, Recurrent)
@@ -376,10 +390,10 @@ def go_back(
             by_samples = by_input.swapaxes(0, 1) if shapes.by_time else by_input
             if ctx.lengths is None or by_samples.flags.c_contiguous:
                 ctx.placed["input_gradient"] = by_samples
-        given = gradient.swapaxes(0, 1) if shapes.output_by_time else gradient
+        by_output = gradient.swapaxes(0, 1) if shapes.output_by_time else gradient
         if ctx.lengths is not None:
-            given = device.xp.ascontiguousarray(given)
-        result = layer.backward(ctx, given, want_input) if want_parameters else layer.vjp(ctx, given)
+            by_output = device.xp.ascontiguousarray(by_output)
+        result = layer.backward(ctx, by_output, want_input) if want_parameters else layer.vjp(ctx, by_output)
         if result is not by_samples and want_input:
             put(device, result, by_samples)
         if want_parameters:
@@ -391,10 +405,10 @@ def go_back(
     return Gradients(by_parameters, by_input, by_states)
 
 
-def _place_states(ctx: Context, name: str, shapes: tuple[Shape, ...], dtype: np.dtype, given: Any) -> Any:
+def _place_states(ctx: Context, name: str, shapes: tuple[Shape, ...], dtype: np.dtype, states: Any) -> Any:
     """Put arrays for states, or for gradients with respect to them, in their place: the caller's, or new ones
     of these shapes; returns one array, or a tuple."""
-    parts = given if isinstance(given, (tuple, list)) else (given,) * len(shapes)
+    parts = states if isinstance(states, (tuple, list)) else (states,) * len(shapes)
     arrays = []
     for number, (part, shape) in enumerate(zip(parts, shapes, strict=True)):
         array = ctx.device.empty(shape, dtype) if part is None else part
@@ -412,12 +426,12 @@ def keep(saved: Saved, out: Mapping[str, Array]) -> None:
         out[name][len(array) :] = 0
 
 
-def resume(saved: Saved, x: Array, bounds: Any, states: Any, kept: Mapping[str, Array]) -> None:
+def resume(saved: Saved, x: Array, bounds: Any, states: Any, stored: Mapping[str, Array]) -> None:
     """Make a pass that was begun with these what it is after a forward pass that kept these arrays, which
     are copied."""
     layer, ctx = saved.layer, saved.context
     assert isinstance(layer, MatrixRecurrent) and isinstance(ctx, MatrixContext)
-    layer.resume(ctx, enter(layer, ctx, x, bounds, states, is_by_time(layer)), kept)
+    layer.resume(ctx, enter(layer, ctx, x, bounds, states, is_by_time(layer)), stored)
     saved.pool.measure(saved.slot)
 
 
@@ -519,9 +533,9 @@ def taken_shape(layer: Layer, shape: Shape, lengths: Any, states: Any) -> Shape:
 
 
 def check_beside(layer: Layer, lengths: Any, states: Any) -> None:
-    """Raise ShapeError if lengths or states are passed to a layer that accepts none."""
+    """Raise ArgumentError if lengths or states are passed to a layer that accepts none."""
     if (states is not None or lengths is not None) and not isinstance(layer, Recurrent):
-        raise ShapeError(f"{layer!r} got a state or lengths, which only recurrent layers accept: omit them")
+        raise ArgumentError(f"{layer!r} got a state or lengths, but is not recurrent: omit them")
 
 
 def is_by_time(layer: Layer) -> bool:
@@ -581,22 +595,22 @@ def put(device: Device, result: Array, wanted: Array) -> None:
 def checked_parameters(
     layer: Layer, dtype: Any, parameters: Mapping[str, Any], convert: Callable[[Any], Any]
 ) -> dict[str, Any]:
-    """The layer's parameters, each as `convert` makes it an array. Raises ShapeError unless they are of the
-    layer's names and shapes and of the input's dtype, float32 or float64."""
+    """Convert the parameters of a layer by `convert`. Raises ArgumentError for other names than those of the
+    layer, and ShapeError for other shapes or another dtype than the input."""
     if dtype not in (np.float32, np.float64):
         raise ShapeError(f"{layer!r} got input of {dtype}: pass float32 or float64")
     shapes = layer.parameter_shapes()
     as_instance("forward", "parameters", parameters, Mapping, "a dict of arrays by name")  # type: ignore[type-abstract]
     if parameters.keys() != shapes.keys():
-        raise ShapeError(f"{layer!r} got parameters with the names {list(parameters)}: pass {list(shapes)}")
-    own = {name: convert(parameters[name]) for name in shapes}
-    for name, array in own.items():
+        raise ArgumentError(f"{layer!r} got parameters named {list(parameters)}: pass {list(shapes)}")
+    arrays = {name: convert(parameters[name]) for name in shapes}
+    for name, array in arrays.items():
         if tuple(array.shape) != shapes[name] or array.dtype != dtype:
             raise ShapeError(
                 f"{layer!r} got {name} of {array.dtype} and shape {tuple(array.shape)}: for input of "
                 f"{dtype}, pass {dtype} of shape {shapes[name]}"
             )
-    return own
+    return arrays
 
 
 def checked_arrays(
@@ -606,14 +620,14 @@ def checked_arrays(
     parameters: Mapping[str, Any],
     buffers: Mapping[str, Any] | None,
 ) -> tuple[dict[str, Array], dict[str, Array]]:
-    """Parameters and buffers on the device. Raises ShapeError."""
-    own = checked_parameters(layer, dtype, parameters, device.asarray)
+    """Parameters and buffers on the device. Raises ShapeError and ArgumentError."""
+    arrays = checked_parameters(layer, dtype, parameters, device.asarray)
     initial = layer.initial_buffers()
-    given = initial if buffers is None else buffers
-    as_instance("forward", "buffers", given, Mapping, "a dict of arrays by name")  # type: ignore[type-abstract]
-    if given.keys() != initial.keys():
-        raise ShapeError(f"{layer!r} got buffers with the names {list(given)}: pass {list(initial)}")
-    return own, {
-        name: device.asarray(given[name], dtype=np.int64 if value.dtype.kind == "i" else dtype)
+    values = initial if buffers is None else buffers
+    as_instance("forward", "buffers", values, Mapping, "a dict of arrays by name")  # type: ignore[type-abstract]
+    if values.keys() != initial.keys():
+        raise ArgumentError(f"{layer!r} got buffers with the names {list(values)}: pass {list(initial)}")
+    return arrays, {
+        name: device.asarray(values[name], dtype=np.int64 if value.dtype.kind == "i" else dtype)
         for name, value in initial.items()
     }

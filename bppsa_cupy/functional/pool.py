@@ -24,10 +24,16 @@ Key = tuple[Hashable, str, Shape, Hashable, bool]
 class Shapes(NamedTuple):
     """The shapes of the inputs and results of a pass of one layer.
 
-    batch    samples
-    output   shape of the output, in the caller's layout
-    states   of each state, (num_layers D, B, H); empty of a layer that is not recurrent
-    by_time, output_by_time  whether input and output are (T, B, columns)
+    Attributes
+    ----------
+    batch : int
+        Samples.
+    output : Shape
+        Shape of the output, in the caller's layout.
+    states : tuple of Shape
+        Shapes of the states, (num_layers D, B, H); empty for a layer that is not recurrent.
+    by_time, output_by_time : bool
+        Whether input and output are (T, B, columns).
     """
 
     batch: int
@@ -61,9 +67,13 @@ class Pool:
     the most that was in use at once; from then on a recurrent one that has waited for longest, which binds
     its launches anew. What is beyond that limit is dropped.
 
-    lock       held while contexts move; a pass that is dropped gives its own back, which Python may do amid
-               any statement of the same thread
-    gradients  by place, buffers by parameter name that the ways back of all passes take in turn
+    Attributes
+    ----------
+    lock
+        Held while contexts move; a pass that is dropped gives its own back, which Python may do amid any
+        statement of the same thread.
+    gradients : dict of Hashable to dict of str to array
+        Buffers by place and parameter name, which the backward passes use in turn.
     """
 
     def __init__(self) -> None:
@@ -82,7 +92,7 @@ class Pool:
                     return slot
         return None
 
-    def take(
+    def acquire(
         self,
         key: Key,
         shapes: Shapes,

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from bppsa_cupy.errors import ShapeError
+from bppsa_cupy.errors import ArgumentError, ShapeError
 from bppsa_cupy.layers import Layer, MatrixRecurrent
 from bppsa_cupy.records.streaming import HostFlow, log_stretches
 from bppsa_cupy.timescan import suffix
@@ -26,7 +26,7 @@ class CellFlow(HostFlow):
 
     def __init__(self, layer: Layer, parameters: Mapping[str, Any], h0: Any) -> None:
         if not isinstance(layer, MatrixRecurrent) or layer.bidirectional or not layer.projects:
-            raise ShapeError(
+            raise ArgumentError(
                 f"{layer!r} cannot propagate tangent vectors: pass a unidirectional RNN, GRU, LSTM or "
                 "CellLayer, or the records of net.transposed_jacobians()"
             )
@@ -161,8 +161,8 @@ class CellFlow(HostFlow):
         if heads == 1:
             return (np.ascontiguousarray(h).reshape(-1, H) @ weight.T).reshape(*h.shape[:-1], -1)
         blocks = weight.reshape(-1, heads, H // heads, H // heads)
-        found = np.einsum("ghij,...hj->...ghi", blocks, h.reshape(*h.shape[:-1], heads, H // heads))
-        return found.reshape(*h.shape[:-1], -1)
+        product = np.einsum("ghij,...hj->...ghi", blocks, h.reshape(*h.shape[:-1], heads, H // heads))
+        return product.reshape(*h.shape[:-1], -1)
 
 
 def _parts(array: np.ndarray, width: int) -> tuple[np.ndarray, ...]:

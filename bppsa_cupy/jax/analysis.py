@@ -12,9 +12,9 @@ import numpy as np
 
 from bppsa_cupy import functional
 from bppsa_cupy.arguments import as_integer
-from bppsa_cupy.errors import PassError, ShapeError
+from bppsa_cupy.errors import ArgumentError, PassError, ShapeError
 from bppsa_cupy.jax.layers import OverTime
-from bppsa_cupy.jax.parts import as_given, check_sequence, sequence_axis
+from bppsa_cupy.jax.parts import as_inputs, check_sequence, sequence_axis
 from bppsa_cupy.jax.tangents import JaxFlow
 from bppsa_cupy.records.records import JacobianRecords, step_records
 
@@ -57,6 +57,8 @@ def jacobians(
     ------
     ShapeError
         If an array has the wrong shape or dtype.
+    ArgumentError
+        If `function` is neither a layer nor a step.
     PassError
         If a step function couples the samples of a batch.
 
@@ -70,7 +72,7 @@ def jacobians(
     if isinstance(function, OverTime):
         return _of_layer(function, given, x, state, lengths, resets)
     if not callable(function) or any(one is not None for one in (state, lengths, resets)):
-        raise ShapeError(
+        raise ArgumentError(
             f"jacobians got a {type(function).__name__}: pass a layer of bppsa_cupy.jax with params and x, "
             "or a function step(x_t, h) with sequences and the initial state"
         )
@@ -87,7 +89,7 @@ def _of_layer(
         state = None if state is None else jax.tree.map(lambda part: jnp.expand_dims(part, 1), state)
         lengths = None if lengths is None else np.reshape(lengths, 1)
         resets = None if resets is None else jnp.expand_dims(resets, sequence_axis(layer))
-    taken = as_given(layer, params, x, state, lengths)
+    taken = as_inputs(layer, params, x, state, lengths)
     arrays = jax.tree.map(np.asarray, taken)
     return functional.jacobians(
         layer,
@@ -136,5 +138,6 @@ def _of_steps(step: Callable[..., Any], x: Any, h0: Any, steps: int | None) -> J
                 f"jacobians: {name} couples the samples of a batch, so there is no Jacobian per sample: "
                 "pass a step that computes each sample independently, or a batch of one sample"
             )
-    _, found = jax.lax.scan(advance, h, x)
-    return step_records(name, np.asarray(found).reshape(len(x), total, batch, total).transpose(0, 2, 3, 1))
+    _, jacobians = jax.lax.scan(advance, h, x)
+    values = np.asarray(jacobians).reshape(len(x), total, batch, total)
+    return step_records(name, values.transpose(0, 2, 3, 1))

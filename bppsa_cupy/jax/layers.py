@@ -13,9 +13,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from bppsa_cupy import layers
-from bppsa_cupy.errors import ShapeError
+from bppsa_cupy.errors import ArgumentError
 from bppsa_cupy.jax.operators import forward
-from bppsa_cupy.jax.parts import Given, Wanted, as_given, check_sequence, sequence_axis
+from bppsa_cupy.jax.parts import Inputs, Wanted, as_inputs, check_sequence, sequence_axis
 from bppsa_cupy.jax.scan import linear_scan
 from bppsa_cupy.layers.linear_recurrent import Library
 
@@ -65,8 +65,8 @@ class OverTime:
         wanted = jnp.result_type(float) if dtype is None else dtype
         bounds = {name: 1 / math.sqrt(self.layer.fan_in(name)) for name in shapes}
         return {
-            name: jax.random.uniform(own, shapes[name], wanted, -bound, bound)
-            for own, (name, bound) in zip(jax.random.split(key, len(shapes)), bounds.items(), strict=True)
+            name: jax.random.uniform(subkey, shapes[name], wanted, -bound, bound)
+            for subkey, (name, bound) in zip(jax.random.split(key, len(shapes)), bounds.items(), strict=True)
         }
 
     def __call__(
@@ -106,7 +106,7 @@ class OverTime:
         layer, x = self.layer, jnp.asarray(x)
         check_sequence(layer, x)
         if x.ndim == 3:
-            return self._over(as_given(layer, params, x, state, lengths, resets))
+            return self._over(as_inputs(layer, params, x, state, lengths, resets))
         axis = sequence_axis(layer)
         if state is not None:
             state = jax.tree.map(lambda part: jnp.expand_dims(part, 1), state)
@@ -114,14 +114,14 @@ class OverTime:
             lengths = lengths[None] if hasattr(lengths, "ndim") else [lengths]
         if resets is not None:
             resets = jnp.expand_dims(resets, axis)
-        y, after = self._over(as_given(layer, params, jnp.expand_dims(x, axis), state, lengths, resets))
+        y, after = self._over(as_inputs(layer, params, jnp.expand_dims(x, axis), state, lengths, resets))
         y = y.squeeze(axis if layer.outputs == "all" else 0)
         return y, jax.tree.map(lambda part: part.squeeze(1), after)
 
-    def _over(self, given: Given) -> tuple[jax.Array, Any]:
+    def _over(self, inputs: Inputs) -> tuple[jax.Array, Any]:
         """The output and the state after the last step, of what was checked and has a batch."""
         assert isinstance(self.layer, layers.MatrixRecurrent)
-        y, states, _ = forward(self.layer, given, Wanted())
+        y, states, _ = forward(self.layer, inputs, Wanted())
         return y, states[0] if len(states) == 1 else states
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -194,7 +194,7 @@ class CellLayer(OverTime):
 
     Raises
     ------
-    ShapeError
+    ArgumentError
         If the cell is linear. Use `LinearCellLayer` instead.
 
     Examples
@@ -209,7 +209,7 @@ class CellLayer(OverTime):
 
     def __init__(self, cell: Any, *arguments: Any, **options: Any) -> None:
         if getattr(cell, "is_linear", False):
-            raise ShapeError(f"CellLayer got {cell!r}, which is linear: use LinearCellLayer")
+            raise ArgumentError(f"CellLayer got {cell!r}, which is linear: use LinearCellLayer")
         super().__init__(cell, *arguments, **options)
 
 
@@ -280,15 +280,15 @@ class LinearOverTime(OverTime):
         made = self.layer.initialize(np.random.default_rng(seed.ravel().tolist()))
         return {name: jnp.asarray(value, wanted) for name, value in made.items()}
 
-    def _over(self, given: Given) -> tuple[jax.Array, Any]:
+    def _over(self, inputs: Inputs) -> tuple[jax.Array, Any]:
         layer, by_time = self.layer, not self.layer.batch_first
         y, after = layer.forward_in(
             _LIBRARY,
             layer.cell_in(_LIBRARY),
-            given.parameters,
-            given.x.swapaxes(0, 1) if by_time else given.x,
-            given.bounds,
-            given.states[0] if given.states else None,
+            inputs.parameters,
+            inputs.x.swapaxes(0, 1) if by_time else inputs.x,
+            inputs.bounds,
+            inputs.states[0] if inputs.states else None,
         )
         return y.swapaxes(0, 1) if by_time and y.ndim == 3 else y, after
 

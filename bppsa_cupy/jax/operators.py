@@ -15,7 +15,7 @@ from jax.interpreters import ad, batching, mlir
 from jax.sharding import NamedSharding, PartitionSpec
 
 from bppsa_cupy.errors import PassError
-from bppsa_cupy.jax.parts import Back, Given, Wanted, backward_shapes, batch_axes, forward_shapes, named
+from bppsa_cupy.jax.parts import Back, Inputs, Wanted, backward_shapes, batch_axes, forward_shapes, named
 from bppsa_cupy.jax.passes import go_back, go_forward
 from bppsa_cupy.layers import MatrixRecurrent
 
@@ -28,8 +28,8 @@ def bind_alike(primitive: Primitive, *values: Any, **parameters: Any) -> Any:
     axes = [_varying(jax.typeof(value)) for value in values]
     every = frozenset().union(*axes)
     cast = [
-        _as_varying(value, tuple(sorted(every - own))) if every - own else value
-        for value, own in zip(values, axes, strict=True)
+        _as_varying(value, tuple(sorted(every - axes_of_value))) if every - axes_of_value else value
+        for value, axes_of_value in zip(values, axes, strict=True)
     ]
     return primitive.bind(*cast, **parameters)
 
@@ -57,9 +57,14 @@ def result_like(operand: jax.core.ShapedArray, struct: Any) -> jax.core.ShapedAr
 class Operator:
     """A function of a layer's and a tree of arrays, as a primitive.
 
-    shapes      of its results: a function of the layer, the arrays and what is wanted
-    callback    which fills buffers of those shapes
-    derivative  JAX's rule of its JVP
+    Parameters
+    ----------
+    shapes : callable
+        Shapes of its results: a function of the layer, the arrays and what is wanted.
+    callback : callable
+        Fills buffers of those shapes.
+    derivative : callable
+        JAX's rule of its JVP.
     """
 
     def __init__(
@@ -117,13 +122,13 @@ class Operator:
             for value, dim, axis in zip(values, dims, axes, strict=True)
         ]
         results = self.shapes(layer, jax.tree.unflatten(tree, merged), wanted)
-        found: list[Any] = []
+        moved: list[Any] = []
         of_results = batch_axes(layer, results)
         for value, axis in zip(bind(*merged), of_results, strict=True):
             assert axis is not None
             batch = value.shape[axis] // size
-            found.append(value.reshape(*value.shape[:axis], size, batch, *value.shape[axis + 1 :]))
-        return found, of_results
+            moved.append(value.reshape(*value.shape[:axis], size, batch, *value.shape[axis + 1 :]))
+        return moved, of_results
 
 
 def _merge(value: Any, dim: int | None, axis: int, size: int) -> Any:
@@ -142,49 +147,49 @@ def _one_by_one(
 ) -> tuple[list[Any], list[int | None]]:
     mapped = [None if dim is None else jnp.moveaxis(v, dim, 0) for v, dim in zip(values, dims, strict=True)]
 
-    def one(own: list[Any]) -> list[Any]:
-        return bind(*(v if o is None else o for v, o in zip(values, own, strict=True)))
+    def bind_sample(sample: list[Any]) -> list[Any]:
+        return bind(*(v if o is None else o for v, o in zip(values, sample, strict=True)))
 
-    found = jax.lax.map(one, mapped)
-    first: list[int | None] = [0] * len(found)
-    return found, first
+    results = jax.lax.map(bind_sample, mapped)
+    first: list[int | None] = [0] * len(results)
+    return results, first
 
 
 # ---- derivatives ----
 
 
 @partial(jax.custom_vjp, nondiff_argnums=(0,))
-def go(layer: MatrixRecurrent, given: Given) -> tuple[Any, tuple[Any, ...]]:
+def go(layer: MatrixRecurrent, inputs: Inputs) -> tuple[Any, tuple[Any, ...]]:
     """Output, and states after the last step."""
-    y, states, _ = forward(layer, given, Wanted())
+    y, states, _ = forward(layer, inputs, Wanted())
     return y, states
 
 
-def _forward(layer: MatrixRecurrent, marked: Given) -> Any:
+def _forward(layer: MatrixRecurrent, marked: Inputs) -> Any:
     """What `go` gives, and what the way back needs; each leaf of `marked` says whether its gradient is
     wanted."""
 
     def is_wanted(tree: Any) -> bool:
         return any(leaf.perturbed for leaf in jax.tree.leaves(tree, is_leaf=_is_marked))
 
-    given = jax.tree.map(lambda leaf: leaf.value, marked, is_leaf=_is_marked)
+    inputs = jax.tree.map(lambda leaf: leaf.value, marked, is_leaf=_is_marked)
     wanted = Wanted(parameters=is_wanted(marked.parameters), x=is_wanted(marked.x))
-    y, states, kept = forward(layer, given, Wanted(kept=True))
-    return (y, states), (given, kept, wanted)
+    y, states, saved = forward(layer, inputs, Wanted(saved=True))
+    return (y, states), (inputs, saved, wanted)
 
 
 def _is_marked(leaf: Any) -> bool:
     return hasattr(leaf, "perturbed")
 
 
-def _backward(layer: MatrixRecurrent, residuals: Any, gradients: Any) -> tuple[Given]:
-    given, kept, wanted = residuals
+def _backward(layer: MatrixRecurrent, residuals: Any, gradients: Any) -> tuple[Inputs]:
+    inputs, saved, wanted = residuals
     by_output, by_states = gradients
     if all(isinstance(gradient, SymbolicZero) for gradient in by_states):
         by_states = ()
     by_output, by_states = jax.tree.map(_as_array, (by_output, by_states), is_leaf=_is_zero)
-    found = backward(layer, Back(given, kept, by_output, by_states), wanted)
-    return (Given(found.x, None, found.states, found.parameters),)
+    derivatives = backward(layer, Back(inputs, saved, by_output, by_states), wanted)
+    return (Inputs(derivatives.x, None, derivatives.states, derivatives.parameters),)
 
 
 def _is_zero(gradient: Any) -> bool:
@@ -204,13 +209,13 @@ def _derivative(
     """`go` in place of the primitive, whose rule for vmap comes first so: what `jax.vmap` inside of
     `jax.grad` makes one batch goes back as one, which the rule of `go` itself would go through sample by
     sample."""
-    if wanted.kept:
+    if wanted.saved:
         _refuse(primals, tangents, layer=layer)
     varies = [type(tangent) is not ad.Zero for tangent in tangents]
 
     def of_those(*values: Any) -> list[Any]:
-        own = iter(values)
-        leaves = [next(own) if v else primal for v, primal in zip(varies, primals, strict=True)]
+        remaining = iter(values)
+        leaves = [next(remaining) if v else primal for v, primal in zip(varies, primals, strict=True)]
         return jax.tree.leaves(go(layer, jax.tree.unflatten(tree, leaves)))
 
     points, ways = (
@@ -244,7 +249,7 @@ def _refuse(primals: Any, tangents: Any, *, layer: MatrixRecurrent, **_: Any) ->
     )
 
 
-#: Of `Given` to `Results`.
+#: Of `Inputs` to `Results`.
 forward = Operator("bppsa_cupy_forward", forward_shapes, go_forward, _derivative)
-#: Of `Back` to `Found`.
+#: Of `Back` to `Derivatives`.
 backward = Operator("bppsa_cupy_backward", backward_shapes, go_back, _refuse)

@@ -20,13 +20,19 @@ from bppsa_cupy.timescan.lengths import check_lengths
 DTYPES = (np.float32, np.float64)
 
 
-class Given(NamedTuple):
+class Inputs(NamedTuple):
     """The inputs of a forward pass.
 
-    x           (B, T, F), or (T, B, F) where the layer is not batch_first
-    bounds      lengths (B,), or bools (B, T) that mark resets, or None
-    states      before the first step, (num_layers D, B, H), as many as the cell has; () for zeros
-    parameters  by name
+    Attributes
+    ----------
+    x : object
+        (B, T, F), or (T, B, F) where the layer is not batch_first.
+    bounds : object
+        Lengths (B,), or bools (B, T) that mark resets, or None.
+    states : tuple of object
+        States before the first step, (num_layers D, B, H) each; () for zeros.
+    parameters : dict of str to object
+        Parameters by name.
     """
 
     x: Any
@@ -40,20 +46,20 @@ class Results(NamedTuple):
 
     y: Any
     states: tuple[Any, ...]
-    kept: dict[str, Any] | None
+    saved: dict[str, Any] | None
 
 
 class Back(NamedTuple):
     """Inputs of a backward pass: those of the forward pass, the arrays that it kept, and the gradients with
     respect to its output and its last states, () for zeros."""
 
-    given: Given
-    kept: dict[str, Any]
+    inputs: Inputs
+    saved: dict[str, Any]
     by_output: Any
     by_states: tuple[Any, ...]
 
 
-class Found(NamedTuple):
+class Derivatives(NamedTuple):
     """The gradients with respect to x, first states (() where they are zeros) and parameters; None where not
     wanted."""
 
@@ -70,15 +76,15 @@ class Wanted:
     They are arrays to keep, or gradients with respect to parameters and x.
     """
 
-    kept: bool = False
+    saved: bool = False
     parameters: bool = False
     x: bool = False
 
 
-def forward_shapes(layer: MatrixRecurrent, given: Given, wanted: Wanted) -> Results:
+def forward_shapes(layer: MatrixRecurrent, inputs: Inputs, wanted: Wanted) -> Results:
     """Shapes and dtypes of `Results`."""
-    axis, dtype = sequence_axis(layer), given.x.dtype
-    batch, steps = given.x.shape[axis], given.x.shape[1 - axis]
+    axis, dtype = sequence_axis(layer), inputs.x.dtype
+    batch, steps = inputs.x.shape[axis], inputs.x.shape[1 - axis]
 
     def struct(shape: tuple[int, ...]) -> jax.ShapeDtypeStruct:
         return jax.ShapeDtypeStruct(shape, dtype)
@@ -86,26 +92,26 @@ def forward_shapes(layer: MatrixRecurrent, given: Given, wanted: Wanted) -> Resu
     columns = layer.directions * layer.hidden_size
     every_step = (batch, steps, columns) if layer.batch_first else (steps, batch, columns)
     state = struct((layer.num_layers * layer.directions, batch, layer.hidden_size))
-    has_resets = given.bounds is not None and given.bounds.dtype == bool
-    kept = layer.kept_shapes(batch, steps, has_resets).items() if wanted.kept else None
+    has_resets = inputs.bounds is not None and inputs.bounds.dtype == bool
+    saved = layer.kept_shapes(batch, steps, has_resets).items() if wanted.saved else None
     return Results(
         y=struct(every_step if layer.outputs == "all" else (batch, columns)),
         states=(state,) * layer.state_count,
-        kept=None if kept is None else {name: struct(shape) for name, shape in kept},
+        saved=None if saved is None else {name: struct(shape) for name, shape in saved},
     )
 
 
-def backward_shapes(layer: MatrixRecurrent, back: Back, wanted: Wanted) -> Found:
-    """Shapes and dtypes of `Found`."""
+def backward_shapes(layer: MatrixRecurrent, back: Back, wanted: Wanted) -> Derivatives:
+    """Shapes and dtypes of `Derivatives`."""
 
     def like(tree: Any) -> Any:
         return jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype), tree)
 
-    given = back.given
-    return Found(
-        x=like(given.x) if wanted.x else None,
-        states=like(given.states),
-        parameters=like(given.parameters) if wanted.parameters else None,
+    inputs = back.inputs
+    return Derivatives(
+        x=like(inputs.x) if wanted.x else None,
+        states=like(inputs.states),
+        parameters=like(inputs.parameters) if wanted.parameters else None,
     )
 
 
@@ -129,7 +135,7 @@ def batch_axes(layer: MatrixRecurrent, parts: Any) -> list[int | None]:
     }  # fmt: skip
     axes: list[int | None] = []
     for name, part in zip(parts._fields, parts, strict=True):
-        if isinstance(part, Given):
+        if isinstance(part, Inputs):
             axes += batch_axes(layer, part)
         else:
             axes += [axis_of[name]] * len(jax.tree.leaves(part))
@@ -158,12 +164,12 @@ def check_sequence(layer: Recurrent, x: jax.Array) -> None:
         )
 
 
-def as_given(
+def as_inputs(
     layer: Recurrent, params: Mapping[str, Any], x: jax.Array, state: Any, lengths: Any, resets: Any = None
-) -> Given:
+) -> Inputs:
     """Return the inputs of the pass as JAX arrays; x has a batch. Raises ShapeError naming both sides."""
-    what = "a dict as init(key) makes it"
-    as_instance(named(layer), "params", params, Mapping, what)  # type: ignore[type-abstract]
+    cure = "a dict as init(key) makes it"
+    as_instance(named(layer), "params", params, Mapping, cure)  # type: ignore[type-abstract]
     taken_shape(layer, x.shape, None, None)
     axis = sequence_axis(layer)
     batch, steps = x.shape[axis], x.shape[1 - axis]
@@ -175,7 +181,7 @@ def as_given(
         bounds = _as_lengths(lengths, batch, steps)
     if resets is not None:
         bounds = _as_marks(layer, x.shape[:2], lengths, resets)
-    return Given(x, bounds, states, checked_parameters(layer, x.dtype, params, jnp.asarray))
+    return Inputs(x, bounds, states, checked_parameters(layer, x.dtype, params, jnp.asarray))
 
 
 def _as_state(layer: Recurrent, dtype: Any, array: Any) -> jax.Array:

@@ -11,9 +11,9 @@ import numpy as np
 
 from bppsa_cupy.devices import Array, Device, get_device
 from bppsa_cupy.functional import Gradients, Saved
-from bppsa_cupy.functional.passes import begin, keep, resume, run
+from bppsa_cupy.functional.passes import begin, keep, resume, run_forward
 from bppsa_cupy.functional.passes import go_back as back_through
-from bppsa_cupy.jax.parts import Back, Found, Given, Results, Wanted
+from bppsa_cupy.jax.parts import Back, Derivatives, Inputs, Results, Wanted
 from bppsa_cupy.layers import MatrixRecurrent
 
 #: DLPack's number of the host's memory.
@@ -22,47 +22,50 @@ HOST = 1
 OWN = "own"
 
 
-def go_forward(layer: MatrixRecurrent, wanted: Wanted, execution: Any, out: Results, given: Given) -> None:
+def go_forward(layer: MatrixRecurrent, wanted: Wanted, execution: Any, out: Results, inputs: Inputs) -> None:
     """Fill `out`. Arguments after `wanted` are the callback's: trees of `Buffer`s."""
-    device, on_stream = where(execution, given.x)
+    device, on_stream = where(execution, inputs.x)
     with on_stream:
-        arrays: Given = as_arrays(device, given)
+        arrays: Inputs = as_arrays(device, inputs)
         results: Results = as_arrays(device, out)
-        saved = begun(layer, device, arrays, wanted.kept)
-        run(saved, arrays.x, arrays.bounds, arrays.states or None, results.y, results.states)
-        if results.kept is not None:
-            keep(saved, results.kept)
+        saved = begun(layer, device, arrays, wanted.saved)
+        run_forward(saved, arrays.x, arrays.bounds, arrays.states or None, results.y, results.states)
+        if results.saved is not None:
+            keep(saved, results.saved)
 
 
-def go_back(layer: MatrixRecurrent, wanted: Wanted, execution: Any, out: Found, back: Back) -> None:
+def go_back(layer: MatrixRecurrent, wanted: Wanted, execution: Any, out: Derivatives, back: Back) -> None:
     """Likewise."""
     device, on_stream = where(execution, back.by_output)
     with on_stream:
         arrays: Back = as_arrays(device, back)
-        found: Found = as_arrays(device, out)
-        given = arrays.given
-        saved = begun(layer, device, given, True)
-        resume(saved, given.x, given.bounds, given.states or None, arrays.kept)
-        into = Gradients(found.parameters or {}, found.x, found.states or None)
+        gradients: Derivatives = as_arrays(device, out)
+        inputs = arrays.inputs
+        saved = begun(layer, device, inputs, True)
+        resume(saved, inputs.x, inputs.bounds, inputs.states or None, arrays.saved)
+        into = Gradients(gradients.parameters or {}, gradients.x, gradients.states or None)
         back_through(
             saved, arrays.by_output, arrays.by_states or None, wanted.parameters, wanted.x, True, out=into
         )
 
 
-def begun(layer: MatrixRecurrent, device: Device, given: Given, keep: bool) -> Saved:
+def begun(layer: MatrixRecurrent, device: Device, inputs: Inputs, keep: bool) -> Saved:
     """A pass of the layer on copies of the parameters: its launches are bound to arrays, and those of JAX's
     are others in every pass.
 
-    keep  whether a way back may follow
+    Parameters
+    ----------
+    keep : bool
+        Whether a way back may follow.
     """
-    dtype = given.x.dtype
+    dtype = inputs.x.dtype
 
     def arrays() -> tuple[dict[str, Array], dict[str, Array]]:
-        return {name: device.empty(a.shape, dtype) for name, a in given.parameters.items()}, {}
+        return {name: device.empty(a.shape, dtype) for name, a in inputs.parameters.items()}, {}
 
-    saved = begin(layer, device, given.x, OWN, arrays, given.bounds, given.states or None, keep)
+    saved = begin(layer, device, inputs.x, OWN, arrays, inputs.bounds, inputs.states or None, keep)
     for name, array in saved.context.parameters.items():
-        array[...] = given.parameters[name]
+        array[...] = inputs.parameters[name]
     return saved
 
 

@@ -99,11 +99,11 @@ def _evaluate(form: Form, wanted: int, u: Any, v: Any) -> jax.Array:
     return _evaluator(form, wanted, u, v)
 
 
-def _fill(form: Form, wanted: int, execution: Any, out: Any, given: Any) -> None:
+def _fill(form: Form, wanted: int, execution: Any, out: Any, operands: Any) -> None:
     """The callback: an operand of the form in memory of JAX."""
     device, on_stream = where(execution, out)
     with on_stream:
-        as_arrays(device, out)[...] = form.evaluate(device, wanted, *as_arrays(device, given))
+        as_arrays(device, out)[...] = form.evaluate(device, wanted, *as_arrays(device, operands))
 
 
 def _struct(form: Form, wanted: int, u: Any, v: Any) -> jax.ShapeDtypeStruct:

@@ -82,19 +82,19 @@ def linear_scan(
     return bind_alike(_scan, a, b, h0, jnp.asarray(lengths), marks, reverse=bool(reverse))
 
 
-def _fill(reverse: bool, transposed: bool, execution: Any, out: Any, given: Any) -> None:
+def _fill(reverse: bool, transposed: bool, execution: Any, out: Any, operands: Any) -> None:
     """The callback: states, or those of the transpose, in memory of JAX's."""
     device, on_stream = where(execution, out)
     with on_stream:
-        a, b, *h0, lengths, resets = as_arrays(device, given)
+        a, b, *h0, lengths, resets = as_arrays(device, operands)
         fill_states(
             device, as_arrays(device, out), a, b, h0[0] if h0 else None, lengths, resets, reverse, transposed
         )
 
 
-def _computed(*given: Any, reverse: bool, transposed: bool) -> Any:
-    struct = jax.ShapeDtypeStruct(given[1].shape, given[1].dtype)
-    return buffer_callback(partial(_fill, reverse, transposed), struct)(given)
+def _computed(*operands: Any, reverse: bool, transposed: bool) -> Any:
+    struct = jax.ShapeDtypeStruct(operands[1].shape, operands[1].dtype)
+    return buffer_callback(partial(_fill, reverse, transposed), struct)(operands)
 
 
 def _primitive(name: str, transposed: bool) -> Primitive:

@@ -17,7 +17,10 @@ from bppsa_cupy.records.streaming import Flow
 class JaxFlow(Flow):
     """h_t = step(x_t, h_{t-1}) for a pytree of arrays (S,) or (B, S); many steps in one compiled loop.
 
-    flat  the present state, the arrays of a pytree side by side
+    Attributes
+    ----------
+    flat
+        The present state, the arrays of a pytree side by side.
     """
 
     chunk = 1024
@@ -27,10 +30,10 @@ class JaxFlow(Flow):
         states, self._form = jax.tree.flatten(jax.tree.map(jnp.asarray, h0))
         kinds = {(h.ndim, str(h.dtype)) for h in states}
         if len(kinds) != 1 or not kinds <= {(n, d) for n in (1, 2) for d in ("float32", "float64")}:
-            told = ", ".join(f"{h.dtype} {h.shape}" for h in states)
+            shapes = ", ".join(f"{h.dtype} {h.shape}" for h in states)
             raise ShapeError(
-                f"h0 has {told or 'no arrays'}: pass float32 or float64 arrays of shape (S,), or (B, S) for "
-                "a batch"
+                f"h0 has {shapes or 'no arrays'}: pass float32 or float64 arrays of shape (S,), or (B, S) "
+                "for a batch"
             )
         self._ends = np.cumsum([h.shape[-1] for h in states])[:-1].tolist()
         self.flat = jnp.concatenate(states, -1)

@@ -9,7 +9,7 @@ import numpy as np
 
 from bppsa_cupy.arguments import as_flag, as_integer, as_pair
 from bppsa_cupy.devices import Array
-from bppsa_cupy.errors import ShapeError
+from bppsa_cupy.errors import ArgumentError, ShapeError
 from bppsa_cupy.geometry import Pair, Pool2dGeometry
 from bppsa_cupy.jacobians.avg_pool2d import AvgPool2dJacobian
 from bppsa_cupy.jacobians.max_pool2d import MaxPool2dJacobian
@@ -163,7 +163,7 @@ class AvgPool2d(Pool2d):
         if divisor_override is not None:
             self.divisor_override = as_integer(self.name, "divisor_override", divisor_override)
         if self.divisor_override == 0:
-            raise ShapeError(
+            raise ArgumentError(
                 f"{self.name} got divisor_override=0: pass another number, or None for the window size"
             )
 

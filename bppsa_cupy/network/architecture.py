@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import Any, Final
 
 from bppsa_cupy.arguments import as_integer
-from bppsa_cupy.errors import PlanMismatchError, ShapeError
+from bppsa_cupy.errors import ArgumentError, PlanMismatchError, ShapeError
 from bppsa_cupy.jacobians.base import TransposedJacobian
 from bppsa_cupy.layers import Layer, Recurrent
 from bppsa_cupy.layers.residual import walk
@@ -176,10 +176,10 @@ class Architecture(LayerStack):
 
     def with_masks(self, masks: Mapping[str, Any]) -> Architecture:
         """The architecture with these masks, by the weight's name, in place of all it has: copies of the
-        layers. Raises ShapeError for a name that is no weight of such a layer, or a mask of another shape."""
+        layers. Raises ArgumentError for the name of another parameter, ShapeError for another shape."""
         unknown = [name for name in masks if name not in self.maskable]
         if unknown:
-            raise ShapeError(
+            raise ArgumentError(
                 f"the network got a mask for {unknown[0]!r}, which has no masks: pass masks only for "
                 f"{', '.join(self.maskable) or 'Conv2d and Linear layers'}"
             )

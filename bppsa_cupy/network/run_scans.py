@@ -55,7 +55,7 @@ class RunScans:
             came(k + 1, result)
 
         came(1, gradient)
-        scan.run(batch, cross)
+        scan.run_batch(batch, cross)
         crossed = {step.split for step in scan.schedule.steps if step.kind == "vjp"}
         filled = [k for k in range(1, len(run.elements) + 1) if k not in crossed]
         self.parameter_gradients(scan, run, at, filled, as_layers)

@@ -105,7 +105,7 @@ class Sequential:
         device: str | Device = "auto",
     ) -> None:
         if isinstance(input_shape, Layer):
-            raise ShapeError(
+            raise ArgumentError(
                 "Sequential got its layers as separate arguments: pass a list, "
                 f"Sequential([{layers!r}, {input_shape!r}], input_shape=(3, 32, 32))"
             )
@@ -275,9 +275,10 @@ class Sequential:
 
         Raises
         ------
+        ArgumentError
+            If a name is not a weight of a Conv2d or Linear layer. The network is unchanged.
         ShapeError
-            If a name is not a weight of a Conv2d or Linear layer, or a mask has another shape. The network is
-            unchanged.
+            If a mask has another shape. The network is unchanged.
         DeviceError
             If the device has too little memory. The network is unchanged.
 

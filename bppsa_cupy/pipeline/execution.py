@@ -42,8 +42,12 @@ TraceRow = tuple[Action, float, float, float]
 class Stash:
     """Copies of a stage's parameters at the updates that its passes alive went forward with.
 
-    values   the stage's part of the network's parameters
-    updates  made so far
+    Attributes
+    ----------
+    values : array
+        The stage's part of the network's parameters.
+    updates : int
+        The number of updates so far.
     """
 
     values: Array
@@ -87,10 +91,16 @@ class Stash:
 class StagePart:
     """A stage of this process, with what it keeps from one run to the next.
 
-    own       where its parameters and gradients lie in `flat`
-    free      passes that are not alive
-    sum       of micro-batches' gradients
-    received  the arrays that gradients are received into
+    Attributes
+    ----------
+    own
+        The slice of `flat` with its parameters and gradients.
+    free : list of StagePass
+        Passes that are not alive.
+    sum
+        Sum of micro-batches' gradients.
+    received : dict of int to array
+        The arrays that gradients are received into.
     """
 
     def __init__(self, placement: Placement, number: int, network: Sequential) -> None:
@@ -129,7 +139,7 @@ class Local:
             parcel = tuple(array.copy() for array in parcel)
         self._parcels[(kind, target, *key)] = parcel
 
-    def take(self, kind: int, stage: int, key: tuple[int, int], into: Callable[[], Parcel]) -> Parcel:
+    def receive(self, kind: int, stage: int, key: tuple[int, int], into: Callable[[], Parcel]) -> Parcel:
         """Return the message for a stage. Between ranks it fills the arrays that `into` gives, and waits."""
         return self._parcels.pop((kind, stage, *key))
 
@@ -137,7 +147,7 @@ class Local:
         """Tell the stage before of a batch: (2,) float64, its loss and whether an update was blocked."""
         self._reports[stage, batch] = values
 
-    def told(self, stage: int, batch: int) -> np.ndarray:
+    def receive_report(self, stage: int, batch: int) -> np.ndarray:
         """Return the message of the next stage about a batch."""
         return self._reports.pop((stage + 1, batch))
 
@@ -173,7 +183,7 @@ class Ranks(Local):
         copy[...] = array
         return copy
 
-    def take(self, kind: int, stage: int, key: tuple[int, int], into: Callable[[], Parcel]) -> Parcel:
+    def receive(self, kind: int, stage: int, key: tuple[int, int], into: Callable[[], Parcel]) -> Parcel:
         parcel = into()
         for index, array in enumerate(parcel):
             self._group.receive(array, stage - 1 if kind == FORWARD else stage + 1, _tag(kind, index))
@@ -182,7 +192,7 @@ class Ranks(Local):
     def report(self, stage: int, batch: int, values: np.ndarray) -> None:
         self._group.isend(values, stage - 1, REPORTS)
 
-    def told(self, stage: int, batch: int) -> np.ndarray:
+    def receive_report(self, stage: int, batch: int) -> np.ndarray:
         values = np.empty(2)
         self._group.receive(values, stage + 1, REPORTS)
         return values
@@ -198,8 +208,12 @@ def _tag(kind: int, index: int) -> int:
 class Run:
     """One run of a schedule on the stages that this process has: all of them, or one rank's.
 
-    parts  by stage
-    trace  takes a row of each action; None for no trace
+    Parameters
+    ----------
+    parts : dict of int to StagePart
+        The parts of this process, by stage.
+    trace : list of TraceRow or None
+        Takes a row of each action; None for no trace.
     """
 
     def __init__(
@@ -228,17 +242,17 @@ class Run:
         for part in self._parts.values():
             part.summed = 0
             part.stash = Stash(network.parameters.flat[part.own]) if schedule.kind.stashes else None
-        run = {FORWARD: self._forward, BACKWARD: self._backward, UPDATE: self._update}
+        actions = {FORWARD: self._forward, BACKWARD: self._backward, UPDATE: self._update}
         for action in schedule.actions(self._rank):
             with named:
                 begun = self._ready = time.perf_counter()
-                run[action.kind](action)
+                actions[action.kind](action)
                 if self._trace is not None:
                     network.device.synchronize()
-                    told = action._replace(batch=work.first + action.batch)
-                    self._trace.append((told, begun, self._ready, time.perf_counter()))
+                    numbered = action._replace(batch=work.first + action.batch)
+                    self._trace.append((numbered, begun, self._ready, time.perf_counter()))
             if action.kind == UPDATE and action.stage == self._first and action.batch:
-                yield self._rows.take(action.batch - 1)
+                yield self._rows.pop_row(action.batch - 1)
         count = len(work.sizes)
         with named:
             for stage in sorted(self._parts, reverse=True):
@@ -248,7 +262,7 @@ class Run:
         work.optimizer.settle()
         network.random_state["passes"] += count
         if count:
-            yield self._rows.take(count - 1)
+            yield self._rows.pop_row(count - 1)
 
     def _batch(self, number: int) -> Batch:
         """A batch, read when an action first needs it."""
@@ -269,18 +283,18 @@ class Run:
         stage, key = action.stage, (action.batch, action.micro)
         batch = self._batch(action.batch)
         # The samples of micro-batches differ by one at most; there may be none.
-        whole, parts = self._work.sizes[action.batch], self._schedule.micro
-        samples = slice(whole * action.micro // parts, whole * (action.micro + 1) // parts)
+        batch_size, parts = self._work.sizes[action.batch], self._schedule.micro
+        samples = slice(batch_size * action.micro // parts, batch_size * (action.micro + 1) // parts)
         size, steps = samples.stop - samples.start, batch.inputs.shape[1]
         if not size:
             return
         part, device = self._parts[stage], self._network.device
         current = part.free.pop() if part.free else part.stage.new_pass()
         if stage == 0:
-            given: Parcel = (device.asarray(np.ascontiguousarray(batch.inputs[samples])),)
+            parcel: Parcel = (device.asarray(np.ascontiguousarray(batch.inputs[samples])),)
         else:
             into = partial(self._into, current.received, stage, size, steps)
-            given = self._links.take(FORWARD, stage, key, into)
+            parcel = self._links.receive(FORWARD, stage, key, into)
         self._ready = time.perf_counter()
         lengths = None
         if batch.lengths is not None:
@@ -289,7 +303,7 @@ class Run:
         if part.stash is not None:
             part.stash.forward(action.batch)
         draw = state["key"], state["passes"] + action.batch, action.micro
-        made = part.stage.forward(current, given, draw, lengths, self._work.settings.method)
+        made = part.stage.forward(current, parcel, draw, lengths, self._work.settings.method)
         self._alive[(stage, *key)] = current
         if stage < self._last:
             self._links.put(FORWARD, stage + 1, key, made)
@@ -305,15 +319,15 @@ class Run:
             return
         if stage == self._last:
             assert current.gradient is not None
-            given: Parcel = (current.gradient,)
+            parcel: Parcel = (current.gradient,)
         else:
             steps = self._batch(action.batch).inputs.shape[1]
             into = partial(self._into, part.received, stage + 1, current.batch, steps)
-            given = self._links.take(BACKWARD, stage, key, into)
+            parcel = self._links.receive(BACKWARD, stage, key, into)
         self._ready = time.perf_counter()
         with nullcontext() if part.stash is None else part.stash.back(action.batch):
             part.stage.backward(
-                current, given, lambda parcel: self._links.put(BACKWARD, stage - 1, key, parcel)
+                current, parcel, lambda parcel: self._links.put(BACKWARD, stage - 1, key, parcel)
             )
         current.gradient = None
         part.free.append(current)
@@ -337,8 +351,12 @@ class Run:
 class _Rows:
     """The rows of the batches of one run, at the first stage of this process.
 
-    links        by which stages tell each other of a batch, from the last stage to the first
-    first, last  the first stage of this process, and the last of all
+    Parameters
+    ----------
+    links : Local
+        The messages between stages.
+    first, last : int
+        The first stage of this process, and the last of all.
     """
 
     def __init__(self, work: Work, links: Local, first: int, last: int) -> None:
@@ -369,21 +387,21 @@ class _Rows:
         if stage == self._last:
             loss = math.fsum(float(value()) for value in self._losses.pop(batch))
         else:
-            loss, before = self._links.told(stage, batch)
+            loss, before = self._links.receive_report(stage, batch)
             blocked = blocked or bool(before)
         if stage > 0:
             self._links.report(stage, batch, np.array([loss, blocked], np.float64))
         step = self._work.first + batch
         if not math.isfinite(loss) or blocked:
-            found = "a gradient is not finite" if math.isfinite(loss) else f"the loss is {loss}"
-            raise not_finite(f"{found} at", step, CURE)
+            reason = "a gradient is not finite" if math.isfinite(loss) else f"the loss is {loss}"
+            raise not_finite(f"{reason} at", step, CURE)
         if stage == self._first:
             self._rows[batch] = {"step": step, "epoch": self._work.epoch + 1, "loss": float(loss)}
             rate = self._rates.pop(batch)
             if rate is not None:
                 self._rows[batch]["lr"] = rate
 
-    def take(self, batch: int) -> Row:
+    def pop_row(self, batch: int) -> Row:
         """The row of a batch, once."""
         return self._rows.pop(batch)
 

@@ -28,11 +28,17 @@ from bppsa_cupy.plan import Partition
 class Item:
     """A layer as a whole, or an end of a residual block that is cut.
 
-    kind    "layer"; "open" lays the input of a block aside, before its body; "close", after its body, adds
-            the shortcut of what was laid aside last
-    stack   the layers it is one of, and its `index` there
-    path    where that stack is: "" for the network, "3.body." for a body
-    number  of the counted layer that it belongs to, from 1; 0 before the first one
+    Attributes
+    ----------
+    kind : str
+        "layer"; "open" lays the input of a block aside, before its body; "close", after its body, adds
+        the shortcut of what was laid aside last.
+    stack : LayerStack
+        The layers it is one of, and its `index` there.
+    path : str
+        The place of the stack: "" for the network, "3.body." for a body.
+    number : int
+        Number of the counted layer that it belongs to, from 1; 0 before the first one.
     """
 
     kind: str
@@ -73,12 +79,12 @@ class Item:
     def buffer_names(self) -> tuple[str, ...]:
         return self._names(self.layer.initial_buffers())
 
-    def _names(self, own: Iterable[str]) -> tuple[str, ...]:
+    def _names(self, names: Iterable[str]) -> tuple[str, ...]:
         """The network's names of what the item holds: a block's end holds its shortcut's."""
         if self.kind == "open":
             return ()
         return tuple(
-            f"{self.place}.{name}" for name in own if self.kind == "layer" or name.startswith("shortcut.")
+            f"{self.place}.{name}" for name in names if self.kind == "layer" or name.startswith("shortcut.")
         )
 
 
@@ -99,8 +105,12 @@ def counted_layers(stack: LayerStack) -> tuple[str, ...]:
 def items_of(stack: LayerStack, cuts: Sequence[int], path: str = "", before: int = 0) -> Iterator[Item]:
     """The items of a stack, in order. A residual block is opened where one of the cuts lies inside of it.
 
-    cuts    numbers of counted layers after which the network is cut
-    before  the number of counted layers before the stack
+    Parameters
+    ----------
+    cuts : sequence of int
+        Numbers of counted layers after which the network is cut.
+    before : int, default: 0
+        The number of counted layers before the stack.
     """
     number = before
     for index, layer in enumerate(stack.layers):
@@ -110,8 +120,8 @@ def items_of(stack: LayerStack, cuts: Sequence[int], path: str = "", before: int
             yield Item("open", stack, index, path, number + 1)
             for item in items_of(body, cuts, f"{path}{index}.body.", number):
                 # What stands before the first counted layer of the body follows the block's opening.
-                own = max(item.number, number + 1)
-                yield item if own == item.number else Item(item.kind, item.stack, item.index, item.path, own)
+                place = (item.kind, item.stack, item.index, item.path)
+                yield item if item.number > number else Item(*place, number + 1)
             number += inside
             yield Item("close", stack, index, path, number)
         else:
@@ -123,8 +133,11 @@ def items_of(stack: LayerStack, cuts: Sequence[int], path: str = "", before: int
 class Boundary:
     """The tensors that pass from one stage to the next.
 
-    shapes  without the batch: of the activation, and of the inputs of the residual blocks that are cut there,
-            the outermost first
+    Attributes
+    ----------
+    shapes : tuple of Shape
+        Without the batch: of the activation, and of the inputs of the residual blocks that are cut there,
+        the outermost first.
     """
 
     shapes: tuple[Shape, ...]
@@ -200,11 +213,11 @@ class Placement:
         return tuple(cuts)
 
     def _boundaries(self) -> tuple[Boundary, ...]:
-        found: list[Boundary] = []
+        boundaries: list[Boundary] = []
         carried: list[Shape] = []
         shape = self.architecture.input_shape
         for items in self.stages:
-            found.append(Boundary((shape, *carried)))
+            boundaries.append(Boundary((shape, *carried)))
             for item in items:
                 if item.kind == "open":
                     carried.append(shape)
@@ -212,7 +225,7 @@ class Placement:
                     carried.pop()
                 else:
                     shape = item.output_shape
-        return tuple(found)
+        return tuple(boundaries)
 
     @cached_property
     def parameter_names(self) -> tuple[tuple[str, ...], ...]:

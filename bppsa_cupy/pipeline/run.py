@@ -117,8 +117,8 @@ class Pipeline:
                 f"method={settings.method!r} cannot be used in a pipeline, which always uses 'bp': omit "
                 "method"
             )
-        for name, given in (("clip", settings.clip), ("gradient_hook", settings.gradient_hook)):
-            if given is not None:
+        for name, setting in (("clip", settings.clip), ("gradient_hook", settings.gradient_hook)):
+            if setting is not None:
                 raise BppsaError(
                     f"{name} needs the gradients of all stages of one step, but the stages of a pipeline are "
                     f"at different steps: omit {name}"
@@ -185,8 +185,8 @@ class StageSequential(SharedSequential):
         owners = {
             name: stage
             for names in (placement.parameter_names, placement.buffer_names)
-            for stage, own in enumerate(names)
-            for name in own
+            for stage, names_of_stage in enumerate(names)
+            for name in names_of_stage
         }
         parameters, gradients = (RankParameters(group, dtype, shapes, owners) for _ in range(2))
         buffers = RankBuffers(group, dtype, network.architecture.initial_buffers(), owners)
@@ -216,12 +216,12 @@ class StageSequential(SharedSequential):
 
     def _evaluated(self, x: Any, lengths: Any) -> Array:
         group, xp = self.group, self.device.xp
-        given = take_input("the network", self.device, self.dtype, x, self.architecture.check_input)
-        batch, steps = len(given), given.shape[1]
+        inputs = take_input("the network", self.device, self.dtype, x, self.architecture.check_input)
+        batch, steps = len(inputs), inputs.shape[1]
         self.parameters.apply_masks()
         group.finish()
         taken = None if lengths is None else take_lengths(self.device, lengths, batch, steps)
-        number, last, made = group.rank, group.size - 1, (given,)
+        number, last, made = group.rank, group.size - 1, (inputs,)
         if number > 0:
             shapes = self.placement.boundaries[number].of_batch(batch, steps)
             made = tuple(self.device.empty(shape, self.dtype) for shape in shapes)

@@ -28,10 +28,16 @@ CYCLE, KIND, STAGE, BATCH, MICRO = range(5)
 class ScheduleKind:
     """The properties that schedules of one name share.
 
-    summary   what it does, in a line
-    micro     whether a batch is cut into micro-batches, whose gradients make one update
-    stale     whether forward passes miss updates, and the backward pass uses the present parameters
-    stashes   whether the backward pass uses copies of the parameters of its forward pass
+    Attributes
+    ----------
+    summary : str
+        A description in one line.
+    micro : bool
+        Whether a batch is cut into micro-batches, whose gradients make one update.
+    stale : bool
+        Whether forward passes miss updates, and the backward pass uses the present parameters.
+    stashes : bool
+        Whether the backward pass uses copies of the parameters of its forward pass.
     """
 
     summary: str
@@ -66,11 +72,19 @@ SCHEDULES = {
 class Action(NamedTuple):
     """A row of a schedule's table.
 
-    cycle  actions of a stage in the same cycle follow each other; what a stage sends arrives in a later cycle
-    kind   FORWARD, BACKWARD or UPDATE
-    stage  of which stage
-    batch  of the batches that are run, from 0
-    micro  of the batch's micro-batches; 0 of an update
+    Attributes
+    ----------
+    cycle : int
+        Actions of a stage in the same cycle follow each other; what a stage sends arrives in a later
+        cycle.
+    kind : int
+        FORWARD, BACKWARD or UPDATE.
+    stage : int
+        The stage.
+    batch : int
+        The number of the batch, from 0.
+    micro : int
+        The number of the micro-batch; 0 for an update.
     """
 
     cycle: int
@@ -84,16 +98,23 @@ class Action(NamedTuple):
 class PipelineSchedule:
     """A number of batches through a number of stages, from an empty pipeline to an empty one.
 
-    name     one of SCHEDULES
-    stages   K + 1
-    batches  that go through
-    micro    micro-batches of a batch
-    table    (actions, 5) int64: cycle, kind, stage, batch, micro; in an order in which one process can run
-             them, and each rank its stage
-
     Laws: every micro-batch goes once forward and once back through each stage, and after the last one of a
     batch the stage is updated, in the order of the batches. What an action takes from another stage was made
     in an earlier cycle.
+
+    Attributes
+    ----------
+    name : str
+        One of SCHEDULES.
+    stages : int
+        K + 1.
+    batches : int
+        The number of batches.
+    micro : int
+        Micro-batches of a batch.
+    table : array
+        (actions, 5) int64: cycle, kind, stage, batch, micro; in an order in which one process can run
+        them, and each rank its stage.
     """
 
     name: str

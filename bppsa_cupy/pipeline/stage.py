@@ -27,10 +27,17 @@ Send = Callable[[Parcel], None]
 class StagePass:
     """A stage's part of one forward pass.
 
-    contexts  by item: of its layer; of a block's end first one of its own, then those of its shortcut
-    gradient  by the stage's output, of the last stage alone, which the loss gives
-    batch     samples
-    received  the arrays that the stage's input is received into
+    Attributes
+    ----------
+    contexts : list of list of Context
+        The contexts of each item: one of its layer, or at the end of a block an extra one and those of the
+        shortcut.
+    gradient : array or None
+        The gradient with respect to the output of the last stage, from the loss.
+    batch : int
+        Samples.
+    received : dict of int to array
+        The arrays that the stage's input is received into.
     """
 
     contexts: list[list[Context]]
@@ -43,9 +50,12 @@ class StagePass:
 class Stage:
     """The items of one stage on a device, with the arrays of a network.
 
-    parameters, gradients, masks, buffers  by the network's names; those of the stage are among them
-
     `forward` and `backward` are those of `Sequential` by back-propagation, to the bit.
+
+    Attributes
+    ----------
+    parameters, gradients, masks, buffers : dict of str to array
+        Arrays by the names of the network, those of the stage included.
     """
 
     placement: Placement
@@ -74,20 +84,20 @@ class Stage:
         arrays = self.device, self.dtype, self.parameters, self.gradients, self.masks, self.buffers
         if item.kind == "layer":
             return [item.stack.new_context(item.index, *arrays, prefix=item.path)]
-        own = [Context(self.device, self.dtype, {}, {}, {}, item.input_shape)]
+        contexts = [Context(self.device, self.dtype, {}, {}, {}, item.input_shape)]
         if item.kind == "close":
             prefix, shortcut = f"{item.place}.shortcut.", item.shortcut
-            own += [
+            contexts += [
                 shortcut.new_context(index, *arrays, prefix=prefix) for index in range(len(shortcut.layers))
             ]
-        return own
+        return contexts
 
     # ---- forward ----
 
     def forward(
         self,
         current: StagePass,
-        given: Parcel,
+        parcel: Parcel,
         draw: tuple[int, int, int] = (0, 0, 0),
         lengths: Any = None,
         method: str = "auto",
@@ -95,14 +105,19 @@ class Stage:
     ) -> Parcel:
         """Return the output of the stage for its input, and fill the pass.
 
-        draw     what random numbers follow from: the network's key, the number of the training pass and that
-                 of the micro-batch
-        lengths  of sequences, as recurrent layers take them
-        method   of the network's backward pass, which recurrent layers are told
-
         Raises ShapeError with the place of a layer that does not take its input.
+
+        Parameters
+        ----------
+        draw : tuple of 3 int, default: (0, 0, 0)
+            The seed of random numbers: the key of the network, the number of the training pass, and the
+            number of the micro-batch.
+        lengths : object, default: None
+            Lengths of sequences, as recurrent layers take them.
+        method : str, default: 'auto'
+            Method of the network's backward pass, which recurrent layers are told.
         """
-        x, *carried = given
+        x, *carried = parcel
         current.batch = len(x)
         for item, contexts in zip(self.items, current.contexts, strict=True):
             ctx = contexts[0]
@@ -125,18 +140,21 @@ class Stage:
 
     # ---- back ----
 
-    def backward(self, current: StagePass, given: Parcel, send: Send) -> None:
+    def backward(self, current: StagePass, parcel: Parcel, send: Send) -> None:
         """Write the stage's gradients from those with respect to its output.
 
         Parameters have their present values.
 
-        send  takes the gradients with respect to the stage's input, of all stages but the first, as soon as
-              they are there
+        Parameters
+        ----------
+        send : Send
+            Takes the gradients with respect to the stage's input, of all stages but the first, as soon as
+            they are there.
         """
         for contexts, scratch in zip(current.contexts, self._scratch, strict=True):
             for index, ctx in enumerate(contexts):
                 ctx.lend(scratch.setdefault(index, {}))
-        gradient, *carried = given
+        gradient, *carried = parcel
         result: Array | None = gradient if self._any else None
         later: list[Launch] = []
         for position in reversed(range(len(self.items))):

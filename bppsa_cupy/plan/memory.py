@@ -109,9 +109,9 @@ def _place_segments(sizes: ChainSizes, live: Live, batch_size: int, itemsize: in
         size = -(-count // ALIGNMENT) * ALIGNMENT
         at = bisect_left(holes, (size, 0))
         if at < len(holes) and size:
-            room, offset = holes.pop(at)
-            if room > size:
-                insort(holes, (room - size, offset + size))
+            space, offset = holes.pop(at)
+            if space > size:
+                insort(holes, (space - size, offset + size))
         else:
             offset, top = top if size else 0, top + size
         offsets[begin, end] = offset, count

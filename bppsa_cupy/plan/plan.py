@@ -104,7 +104,9 @@ class Plan:
         Raises PlanError if the plan is for one rank.
         """
         if self.partition is None:
-            raise PlanError("the plan is for one rank: build it with --ranks P, or net.plan(partition=…)")
+            raise PlanError(
+                "the plan is for one rank: build it with --rank-count P, or net.plan(partition=…)"
+            )
         owners = self.chains[chain_index].chain.owners(self.partition)
         return place(self.schedule(chain_index, name), owners, self.partition.ranks)
 

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from bppsa_cupy.devices import Array, Device
-from bppsa_cupy.errors import ShapeError
+from bppsa_cupy.errors import ArgumentError, ShapeError
 from bppsa_cupy.products.blocks import transpose
 from bppsa_cupy.products.factors import factor_of
 from bppsa_cupy.products.multiplications import plan_multiplications
@@ -32,9 +32,14 @@ OTHERS = (1, 2), (0, 2), (0, 1)
 class Form:
     """A sum of terms of three operands, 0 and 1 the factors and 2 the result.
 
-    names  of the operands, in errors
-    sizes  of the first axis of each, after those of the batch
-    axes   of each, after those of the batch: the second one has any size, the same for all that have it
+    Attributes
+    ----------
+    names : tuple of 3 str
+        Names of the operands, in errors.
+    sizes : tuple of 3 int
+        Sizes of the first axis of each, after those of the batch.
+    axes : tuple of 3 int
+        Axes of each, after those of the batch: the second one has any size, the same for all that have it.
     """
 
     names: tuple[str, str, str]
@@ -45,10 +50,10 @@ class Form:
         """Operand `wanted` from the other two, in order: each with or without one axis for the batch."""
         raise NotImplementedError
 
-    def result_shape(self, wanted: int, *given: tuple[int, ...]) -> tuple[int, ...]:
+    def result_shape(self, wanted: int, *shapes: tuple[int, ...]) -> tuple[int, ...]:
         """The shape of an operand from those of the other two, all without a batch. Raises ShapeError."""
-        widths = [shape[1] for shape in given if len(shape) == 2]
-        for k, shape in zip(OTHERS[wanted], given, strict=True):
+        widths = [shape[1] for shape in shapes if len(shape) == 2]
+        for k, shape in zip(OTHERS[wanted], shapes, strict=True):
             if shape[:1] != (self.sizes[k],) or shape[1:] not in ((), tuple(widths[:1])):
                 raise ShapeError(
                     f"{self.names[k]} has shape (…, {', '.join(map(str, shape))}): pass "
@@ -132,8 +137,12 @@ class MatmulForm(Form):
 class Evaluator:
     """Evaluates forms of the arrays of a library, with any axes for the batch, which broadcast.
 
-    bind                    the differentiable call of `Form.evaluate`, on the device of its arrays
-    broadcast_to, moveaxis  the functions of the library
+    Attributes
+    ----------
+    bind : callable
+        The differentiable call of `Form.evaluate`, on the device of its arrays.
+    broadcast_to, moveaxis : callable
+        The functions of the library.
     """
 
     bind: Callable[[Form, int, Any, Any], Any]
@@ -170,8 +179,8 @@ class Evaluator:
             x.ndim - form.axes[k] - (d is not None) for (x, d), k in zip(pairs, OTHERS[wanted], strict=True)
         ]
         aligned = [
-            x.reshape(x.shape[0], 1, *x.shape[1:]) if dim is not None and own < max(count) else x
-            for x, dim, own in zip(moved, dims, count, strict=True)
+            x.reshape(x.shape[0], 1, *x.shape[1:]) if dim is not None and operand_count < max(count) else x
+            for x, dim, operand_count in zip(moved, dims, count, strict=True)
         ]
         return self(form, wanted, *aligned), 0
 
@@ -182,7 +191,10 @@ class Evaluator:
 
         The gradient of a shared operand is summed over the batch.
 
-        number  0 or 1, of the operand; `mate` is the other one
+        Parameters
+        ----------
+        number : int
+            The number of the operand, 0 or 1; `mate` is the other operand.
         """
         by = OTHERS[wanted][number]
         known = {OTHERS[wanted][1 - number]: mate, wanted: gradient}
@@ -215,11 +227,11 @@ class DifferentiableProduct:
         self._evaluate, self._count = evaluate, len(factors)
         pairs = [(0, 1)]
         if len(factors) != 2:
-            given = [factor_of(f"factor {number}", factor) for number, factor in enumerate(factors, 1)]
-            if len(given) < 2:
-                raise ShapeError(f"plan_product got {len(given)} factors: pass two or more")
+            converted = [factor_of(f"factor {number}", factor) for number, factor in enumerate(factors, 1)]
+            if len(converted) < 2:
+                raise ArgumentError(f"plan_product got {len(converted)} factors: pass two or more")
             wanted = None if mask is None else factor_of("mask", mask).pattern
-            pairs = [(m.left, m.right) for m in plan_multiplications(given, wanted)]
+            pairs = [(m.left, m.right) for m in plan_multiplications(converted, wanted)]
         operands, self._forms = [*factors], list[tuple[int, int, PairForm]]()
         for left, right in pairs:
             last = len(self._forms) == len(pairs) - 1
@@ -232,7 +244,7 @@ class DifferentiableProduct:
     def __call__(self, *values: Any) -> Any:
         """The product's values (…, nnz), in the order of the data of `plan.to_scipy`."""
         if len(values) != self._count:
-            raise ShapeError(
+            raise ArgumentError(
                 f"a product of {self._count} factors got {len(values)} arrays of values: pass one per factor"
             )
         results = [*values]

@@ -11,7 +11,7 @@ import scipy.sparse
 
 from bppsa_cupy.csr import Pattern
 from bppsa_cupy.devices import Array, Device, device_of
-from bppsa_cupy.errors import DeviceError, PlanMismatchError, ShapeError
+from bppsa_cupy.errors import ArgumentError, DeviceError, PlanMismatchError, ShapeError
 from bppsa_cupy.products.blocks import coarsen, csr_order, inverse
 from bppsa_cupy.records.record import JacobianRecord
 from bppsa_cupy.scan.launches import matrix_of, on_host
@@ -28,13 +28,21 @@ STRUCTURES = {"csr": ("indptr", "indices"), "csc": ("indptr", "indices"), "bsr":
 class Factor:
     """A factor as it was planned.
 
-    pattern    its CSR pattern
-    kind       SciPy's class of the matrix that was given, None for another thing
-    format     SciPy's name of its format; "csr" for another thing
-    structure  copies of the arrays that `format` has beside its values, () where it has none
-    shape      of its values, before samples
-    order      (nnz,) which of its values, flattened, each entry of the pattern has; None where they are in
-               the pattern's order
+    Attributes
+    ----------
+    pattern : Pattern
+        Its CSR pattern.
+    kind : type or None
+        SciPy's class of the matrix that was given, None for another thing.
+    format : str
+        SciPy's name of its format; "csr" for another thing.
+    structure : tuple of array
+        Copies of the arrays that `format` has beside its values, () where it has none.
+    shape : tuple of int
+        Shape of its values, before samples.
+    order : array or None
+        (nnz,) which of its values, flattened, each entry of the pattern has; None where they are in the
+        pattern's order.
     """
 
     pattern: Pattern
@@ -85,22 +93,22 @@ def _structure(matrix: Any) -> list[np.ndarray]:
     return [getattr(matrix, name) for name in STRUCTURES[matrix.format]]
 
 
-def factor_of(name: str, given: Any) -> Factor:
+def factor_of(name: str, matrix: Any) -> Factor:
     """A factor from a Pattern, a JacobianRecord, or a matrix of SciPy or cupyx in any format.
 
-    Stored zeros are entries. Raises ShapeError where it is none of these, and where a matrix has duplicates.
+    Stored zeros are entries. Raises ArgumentError for other types, and ShapeError for duplicate entries.
     """
-    if isinstance(given, Pattern):
-        return Factor.of_pattern(given)
-    if isinstance(given, JacobianRecord):
-        return Factor.of_pattern(given.pattern)
-    host = on_host(given)
+    if isinstance(matrix, Pattern):
+        return Factor.of_pattern(matrix)
+    if isinstance(matrix, JacobianRecord):
+        return Factor.of_pattern(matrix.pattern)
+    host = on_host(matrix)
     if host is None:
-        raise ShapeError(
-            f"plan_product got {name} of {type(given).__name__}: pass a Pattern, a JacobianRecord, or a "
+        raise ArgumentError(
+            f"plan_product got {name} of {type(matrix).__name__}: pass a Pattern, a JacobianRecord, or a "
             "SciPy or cupyx sparse matrix"
         )
-    kind = type(host) if host is given else None
+    kind = type(host) if host is matrix else None
     if host.format == "csr":
         with suppress(ShapeError):  # of rows that are not sorted
             return Factor.of_pattern(Pattern(host.shape, host.indptr.copy(), host.indices.copy()), kind)
@@ -132,22 +140,22 @@ def factor_of(name: str, given: Any) -> Factor:
     return Factor(pattern, kind, host.format, structure, host.data.shape, None if in_order else order)
 
 
-def data_of(name: str, factor: Factor, given: Any) -> Any:
+def data_of(name: str, factor: Factor, values: Any) -> Any:
     """The values that a caller gives of a factor, in the order of the factor's values: an array, or what a
     matrix with its pattern holds.
 
     Raises PlanMismatchError, naming both patterns, where the matrix has another one.
     """
-    if isinstance(given, np.ndarray):
+    if isinstance(values, np.ndarray):
         axes = len(factor.shape)
-        if axes > 1 and given.shape[:axes] == factor.shape:
-            given = given.reshape(factor.pattern.nnz, *given.shape[axes:])
-        return given
-    if scipy.sparse.issparse(given) and factor.is_of(given):
-        return given.data.reshape(-1)
-    matrix = matrix_of(given)
+        if axes > 1 and values.shape[:axes] == factor.shape:
+            values = values.reshape(factor.pattern.nnz, *values.shape[axes:])
+        return values
+    if scipy.sparse.issparse(values) and factor.is_of(values):
+        return values.data.reshape(-1)
+    matrix = matrix_of(values)
     if matrix is None:
-        return given
+        return values
     if matrix.pattern != factor.pattern:
         raise PlanMismatchError(
             f"{name} has {described(matrix.pattern)}, but the product was planned for "

@@ -56,7 +56,7 @@ def write_product_file(
 ) -> None:
     """Write what a planned product is made of, whole or not at all. Raises PlanError."""
     many = [m.many for m in multiplications]
-    one = [m.one for m in multiplications if m.one.kind != m.many.kind]
+    single = [m.single for m in multiplications if m.single.kind != m.many.kind]
     with create(path, error=PlanError) as file:
         write_format(file, FORMAT, FORMAT_VERSION)
         file.attrs["multiplications"] = json.dumps([[m.left, m.right, *m.block] for m in multiplications])
@@ -71,7 +71,7 @@ def write_product_file(
         write_patterns(file, patterns.union(*({p.a, p.b, p.pattern} for p in many)))
         write_products(file, [product for product in many if product.kind != "masked"])
         write_products(file, [product for product in many if product.kind == "masked"], "masked")
-        write_products(file, one, "one_sample")
+        write_products(file, single, "one_sample")
 
 
 def read_product_file(
@@ -151,7 +151,7 @@ def _multiplications(
     rows: list[Any],
     full: dict[str, Product],
     masked: dict[str, Product],
-    one: dict[str, Product],
+    singles: dict[str, Product],
 ) -> list[Multiplication]:
     """The multiplications by the numbers of their operands. Every operand is read, and results once."""
     made: list[Multiplication] = []
@@ -173,7 +173,7 @@ def _multiplications(
         if key not in many:
             raise PlanError(f"the file lacks {name}")
         product = many[key]
-        single = product if product.maps else one.get(key, product)
+        single = product if product.maps else singles.get(key, product)
         made.append(Multiplication(left, right, product, single, (block[0], block[1], block[2])))
         if single.pattern != product.pattern:
             raise PlanError(f"{name} is stored with two different patterns")

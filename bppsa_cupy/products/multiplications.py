@@ -57,16 +57,22 @@ Run = tuple[int, int]
 class Multiplication:
     """One product of two operands: factors have the numbers 0, 1, …, results the ones after, in order.
 
-    left, right  the operands' numbers; ~k is the transpose of factor k
-    many         the planned product for several samples
-    one          the same for one sample
-    block        rows, inner size and columns of the blocks that patterns and maps are of; (1, 1, 1): elements
+    Attributes
+    ----------
+    left, right : int
+        The operands' numbers; ~k is the transpose of factor k.
+    many : Product
+        The planned product for several samples.
+    single : Product
+        The same for one sample.
+    block : tuple of 3 int
+        Rows, inner size and columns of the blocks that patterns and maps are of; (1, 1, 1): elements.
     """
 
     left: int
     right: int
     many: Product
-    one: Product
+    single: Product
     block: tuple[int, int, int] = (1, 1, 1)
 
     @property
@@ -77,7 +83,7 @@ class Multiplication:
     @property
     def multiply_adds(self) -> int:
         """Multiplications of two numbers, for one sample."""
-        return self.one.multiply_adds * math.prod(self.block)
+        return self.single.multiply_adds * math.prod(self.block)
 
     @classmethod
     def plan(cls, left: int, right: int, product: Product, reordered: bool = False) -> Multiplication:
@@ -86,16 +92,19 @@ class Multiplication:
         A term list writes an entry at once, and its reads have no order; row by row, a factor's rows are read
         in their order. The kinds that lean on a structure take samples as lanes, which one leaves empty.
 
-        reordered  an operand or the result has its values in another order: a term list holds the order
+        Parameters
+        ----------
+        reordered : bool, default: False
+            An operand or the result has its values in another order: a term list holds the order.
         """
         if product.kind in ("terms", "masked") or (product.kind == "dense" and not reordered):
             return cls(left, right, product, product)
         terms = product.multiply_adds
         short = terms <= SHORT_ROW * product.a.nnz
-        one, many = (
+        single, many = (
             terms <= max(most * product.pattern.shape[0], product.pattern.nnz) for most in TERMS_PER_ROW
         )
-        if terms > MAXIMAL_TERMS or not (one or short):
+        if terms > MAXIMAL_TERMS or not (single or short):
             return cls(left, right, product, replace(product, kind="row_wise", maps={}))
         listed = as_terms(product)
         by_terms = (many and product.kind == "row_wise") or reordered
@@ -116,10 +125,14 @@ def plan_multiplications(
 
     Three factors or more are multiplied in the order of about the fewest multiply-adds (`choose_cuts`).
 
-    mask       the entries of the product that are wanted; None for all
-    reordered  the product's values are in another order than the pattern's
-
     Raises ShapeError where sizes do not fit.
+
+    Parameters
+    ----------
+    mask : Pattern or None, default: None
+        The entries of the product that are wanted; None for all.
+    reordered : bool, default: False
+        The product's values are in another order than the pattern's.
     """
     patterns = [factor.pattern for factor in factors]
     for number, (left, right) in enumerate(pairwise(patterns), 1):
@@ -130,7 +143,7 @@ def plan_multiplications(
             )
     axes = _axes(factors, mask)
     made = _plan_blocks(factors, axes, mask, reordered)
-    if max(axes) > 1 and max(product.one.multiply_adds for product in made) > MAXIMAL_TERMS:
+    if max(axes) > 1 and max(product.single.multiply_adds for product in made) > MAXIMAL_TERMS:
         made = _plan_blocks(factors, [1] * len(axes), mask, reordered)
     return made
 
@@ -165,7 +178,7 @@ def plan_gram_multiplications(
         right = 2
         if d.pattern.is_diagonal or rows == columns == 1:
             made = [Multiplication.plan(1, 0, multiply(d.pattern, a.pattern), reordered=True)]
-            b = coarsen(made[0].one.pattern, rows, columns)
+            b = coarsen(made[0].single.pattern, rows, columns)
         else:
             first = as_terms(multiply(coarsen(d.pattern, rows, rows), coarse))
             made, b = [Multiplication(1, 0, first, first, (rows, rows, columns))], first.pattern
@@ -253,7 +266,10 @@ def _axes(factors: Sequence[Factor], mask: Pattern | None) -> list[int]:
 def choose_cuts(factors: Sequence[Pattern], axes: Sequence[int]) -> dict[Run, int]:
     """For each run (begin, end) of two factors or more, where its last product cuts it.
 
-    axes  sizes of the blocks that the patterns are of, along the axes of the chain
+    Parameters
+    ----------
+    axes : sequence of int
+        Sizes of the blocks that the patterns are of, along the axes of the chain.
     """
     n = len(factors)
     if n == 2:

@@ -13,7 +13,7 @@ import scipy.sparse
 from bppsa_cupy.arguments import as_integer, as_output
 from bppsa_cupy.csr import Pattern
 from bppsa_cupy.devices import Array, Device, Launch, device_of, get_device
-from bppsa_cupy.errors import ShapeError
+from bppsa_cupy.errors import ArgumentError, ShapeError
 from bppsa_cupy.plan.product import Product, multiply_masked
 from bppsa_cupy.products.blocks import transpose
 from bppsa_cupy.products.factors import Factor, arrays_of, common_device, data_of, factor_of
@@ -38,17 +38,21 @@ TRIANGLES = "both", "upper", "lower"
 class Program:
     """The launches of a planned product for arrays of one device, dtype and batch.
 
-    launches  of each step the call that takes its operands and result, and the numbers of the operands: the
-              factors have 0, 1, …, results those after
-    room      the results of all but the last
+    Attributes
+    ----------
+    launches : tuple of tuple
+        For each step, the call with operands and result, and the numbers of the operands. Factors have the
+        numbers 0, 1, …; results have the next ones.
+    intermediates : tuple of array
+        The results of all steps but the last.
     """
 
     launches: tuple[tuple[Callable[..., None], tuple[int, ...]], ...]
-    room: tuple[Array, ...]
+    intermediates: tuple[Array, ...]
 
-    def run(self, arrays: Sequence[Array], out: Array) -> None:
+    def compute(self, arrays: Sequence[Array], out: Array) -> None:
         """Compute the product of the factors' values into `out`."""
-        operands = [*arrays, *self.room, out]
+        operands = [*arrays, *self.intermediates, out]
         for number, (launch, taken) in enumerate(self.launches, len(arrays)):
             launch(*(operands[k] for k in taken), operands[number])
 
@@ -129,6 +133,8 @@ class PlannedProduct:
         ------
         ShapeError
             If values or `out` have the wrong shape or dtype.
+        ArgumentError
+            If the number of values is not the number of factors.
         PlanMismatchError
             If a matrix has another pattern.
         DeviceError
@@ -147,7 +153,7 @@ class PlannedProduct:
         # Calls at the same time, from two threads, take a program each; the last one's is kept.
         key = (device.queue, out.dtype, batch, *(array.ndim for array in arrays))
         program = self._programs.pop(key, None) or self._program(device, arrays, batch, out)
-        program.run(arrays, out)
+        program.compute(arrays, out)
         for oldest in list(self._programs)[: 1 - MAXIMAL_PROGRAMS]:
             self._programs.pop(oldest, None)
         self._programs[key] = program
@@ -175,20 +181,20 @@ class PlannedProduct:
             If an array would have to be copied, or a call would raise ShapeError.
         """
         device, arrays, batch, shape = self._taken(values)
-        for name, array, given in zip(self._names, arrays, values, strict=True):
-            if not isinstance(given, type(array)) or device.address(array) != device.address(given):
+        for name, array, value in zip(self._names, arrays, values, strict=True):
+            if not isinstance(value, type(array)) or device.address(array) != device.address(value):
                 raise ShapeError(
                     f"bind cannot use {name} without a copy: pass a C-contiguous array of {array.dtype} on "
                     f"{device.name}"
                 )
         out = as_output("a product", "out", out, device.xp, shape, arrays[0].dtype, arrays)
-        operands = [*arrays, *self._take_room(device, arrays, batch), out]
+        operands = [*arrays, *self._intermediates(device, arrays, batch), out]
         return device.sequence(self._launches(device, operands, batch, False))
 
     def _taken(self, values: Sequence[Any]) -> tuple[Device, list[Array], int | None, tuple[int, ...]]:
         """What a call is given: the device, the factors' values on it, the batch, and the product's shape."""
         if len(values) != len(self.factors):
-            raise ShapeError(
+            raise ArgumentError(
                 f"a product of {len(self.factors)} factors got {len(values)} arrays of values: pass one per "
                 "factor"
             )
@@ -202,11 +208,11 @@ class PlannedProduct:
 
     def _program(self, device: Device, arrays: list[Array], batch: int | None, out: Array) -> Program:
         """The program for arrays like these."""
-        room = self._take_room(device, arrays, batch)
-        launches = self._launches(device, [*arrays, *room, out], batch, True)
+        results = self._intermediates(device, arrays, batch)
+        launches = self._launches(device, [*arrays, *results, out], batch, True)
         return Program(
             tuple((launch, step.operands) for launch, step in zip(launches, self._steps, strict=False)),
-            tuple(room),
+            tuple(results),
         )
 
     def _launches(
@@ -223,15 +229,15 @@ class PlannedProduct:
             for step, result in zip(self._steps, results, strict=True)
         ]
 
-    def _take_room(self, device: Device, arrays: list[Array], batch: int | None) -> list[Array]:
+    def _intermediates(self, device: Device, arrays: list[Array], batch: int | None) -> list[Array]:
         """Arrays for the results of all steps but the last one."""
         batched = [array.ndim == 2 for array in arrays]
-        room = []
+        results = []
         for step in self._steps[:-1]:
             batched.append(any(batched[k] for k in step.operands))
             shape = (step.nnz,) if batch is None or not batched[-1] else (step.nnz, batch)
-            room.append(device.empty(shape, arrays[0].dtype))
-        return room
+            results.append(device.empty(shape, arrays[0].dtype))
+        return results
 
     def to_scipy(self, values: Array, sample: int = 0) -> Any:
         """Return the product of one sample as a SciPy matrix in `out_format`, with sorted indices.
@@ -355,18 +361,18 @@ def plan_product(
     array([5., 6., 6., 9.])
     """
     if len(factors) < 2:
-        raise ShapeError(f"plan_product got {len(factors)} factors: pass two or more")
-    given = [factor_of(f"factor {number}", factor) for number, factor in enumerate(factors, 1)]
+        raise ArgumentError(f"plan_product got {len(factors)} factors: pass two or more")
+    operands = [factor_of(f"factor {number}", factor) for number, factor in enumerate(factors, 1)]
     wanted = None if mask is None else factor_of("mask", mask).pattern
-    name = _format_of(given[0], out_format)
-    multiplications = plan_multiplications(given, wanted, name == "csc")
+    name = _format_of(operands[0], out_format)
+    multiplications = plan_multiplications(operands, wanted, name == "csc")
     if name == "bsr" and not multiplications[-1].is_blocked:
         if out_format == "bsr":
-            raise ShapeError(
+            raise ArgumentError(
                 "plan_product got out_format='bsr', but the factors have no blocks that fit: pass 'csr'"
             )
         name = "csr"
-    return PlannedProduct(given, multiplications, name, wanted, device)
+    return PlannedProduct(operands, multiplications, name, wanted, device)
 
 
 def _format_of(first: Factor, out_format: str | None) -> str:
@@ -374,7 +380,7 @@ def _format_of(first: Factor, out_format: str | None) -> str:
     if out_format is None:
         return first.format if first.format in FORMATS else "csr"
     if out_format not in FORMATS:
-        raise ShapeError(f"out_format={out_format!r} is unknown: pass {', '.join(map(repr, FORMATS))}")
+        raise ArgumentError(f"out_format={out_format!r} is unknown: pass {', '.join(map(repr, FORMATS))}")
     return out_format
 
 
@@ -406,7 +412,7 @@ def plan_gram(
 
     Raises
     ------
-    ShapeError, DeviceError
+    ShapeError, ArgumentError, DeviceError
         See `plan_product`.
 
     Examples
@@ -419,21 +425,21 @@ def plan_gram(
     >>> gram(a.data, np.array([1.0, 10.0]))
     array([ 1.,  2.,  2., 94.])
     """
-    given = [factor_of("A", a)]
+    operands = [factor_of("A", a)]
     if weights is not False:
-        rows = given[0].pattern.shape[0]
-        given.append(factor_of("weights", Pattern.diagonal(rows) if weights is True else weights))
+        rows = operands[0].pattern.shape[0]
+        operands.append(factor_of("weights", Pattern.diagonal(rows) if weights is True else weights))
     if triangle not in TRIANGLES:
-        raise ShapeError(f"triangle={triangle!r} is unknown: pass {', '.join(map(repr, TRIANGLES))}")
-    name = _format_of(given[0], out_format)
-    multiplications, pattern = plan_gram_multiplications(given, triangle)
+        raise ArgumentError(f"triangle={triangle!r} is unknown: pass {', '.join(map(repr, TRIANGLES))}")
+    name = _format_of(operands[0], out_format)
+    multiplications, pattern = plan_gram_multiplications(operands, triangle)
     if name == "bsr" and (pattern is not None or not multiplications[-1].is_blocked):
         if out_format == "bsr":
-            raise ShapeError(
+            raise ArgumentError(
                 "plan_gram got out_format='bsr', which needs an A of blocks and triangle='both': pass 'csr'"
             )
         name = "csr"
-    return PlannedProduct(given, multiplications, name, pattern, device)
+    return PlannedProduct(operands, multiplications, name, pattern, device)
 
 
 def plan_gradients(product: PlannedProduct) -> tuple[PlannedProduct, PlannedProduct]:
@@ -448,8 +454,8 @@ def plan_gradients(product: PlannedProduct) -> tuple[PlannedProduct, PlannedProd
     pointer, *lists = multiply_masked(a.pattern, b.pattern, product.pattern).maps.values()
     entries = np.repeat(np.arange(product.pattern.nnz, dtype=pointer.dtype), np.diff(pointer))
     positions = [
-        one if factor.order is None else factor.order.astype(pointer.dtype)[one]
-        for factor, one in zip((a, b, c), (*lists, entries), strict=True)
+        places if factor.order is None else factor.order.astype(pointer.dtype)[places]
+        for factor, places in zip((a, b, c), (*lists, entries), strict=True)
     ]
     vectors = [Pattern.dense(1, factor.pattern.nnz) for factor in (a, b, c)]
 

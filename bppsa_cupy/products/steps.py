@@ -41,7 +41,7 @@ class Step:
     nnz: int
     index: np.ndarray | None = None
     many: Product | None = None
-    one: Product | None = None
+    single: Product | None = None
     block: tuple[int, int, int] = (1, 1, 1)
     transposed: tuple[bool, bool] = (False, False)
     places: tuple[np.ndarray, ...] = ()
@@ -64,7 +64,7 @@ class Step:
             return _bound(device, KERNELS["product_reorder"], ("a", "c"), selection, names)
         a, b = operands
         batched = a.ndim == 2 or b.ndim == 2
-        product = self.many if batched and batch > 1 else self.one
+        product = self.many if batched and batch > 1 else self.single
         assert product is not None
         if self.places:
             lists = maps.upload(*product.maps.values(), *self.places)
@@ -90,8 +90,12 @@ def make_steps(
 ) -> list[Step]:
     """The steps that compute the product, the last one its values.
 
-    out         the pattern of the product
-    out_format  the order of its values: "csr", "csc", or "bsr" of the last multiplication's blocks
+    Parameters
+    ----------
+    out : Pattern
+        The pattern of the product.
+    out_format : str
+        The order of its values: "csr", "csc", or "bsr" of the last multiplication's blocks.
     """
     n, steps = len(factors), list[Step]()
     number = dict(enumerate(range(n)))  # of each operand of the multiplications, among those of steps
@@ -131,23 +135,23 @@ def make_steps(
     for k, m in enumerate(multiplications, n):
         (rows, inner, columns), pattern = m.block, m.many.pattern
         places: tuple[np.ndarray, ...] = ()
-        many, one = m.many, m.one
+        many, single = m.many, m.single
         is_last = k == n + len(multiplications) - 1
         order, by_columns = None, False
         if is_last:
             order, places, by_columns = _result_order(m, out, out_format)
         elif not m.is_blocked and readers[k] != (1, 1):
             order = csr_order(coarsen(pattern, *readers[k]), *readers[k])
-            many = one = as_terms(one)
+            many = single = as_terms(single)
         elif m.is_blocked:
             places = _natural_places(pattern, rows, columns)
-        listed = {many.kind, one.kind} <= {*LISTED}
+        listed = {many.kind, single.kind} <= {*LISTED}
         left, left_order = read(m.left, rows, inner, listed)
         right, right_order = read(m.right, inner, columns, listed)
         inside = order if listed and not m.is_blocked else None
         orders = left_order, right_order, inside
-        arranged = reorder(one, *orders)
-        several = arranged if many is one else reorder(many, *orders)
+        arranged = reorder(single, *orders)
+        several = arranged if many is single else reorder(many, *orders)
         nnz, flags = pattern.nnz * rows * columns, (m.left < 0, by_columns)
         narrowed = tuple(narrow(array) for array in places)
         number[k] = add(Step((left, right), nnz, None, several, arranged, m.block, flags, narrowed))

@@ -9,7 +9,7 @@ from itertools import pairwise
 import numpy as np
 
 from bppsa_cupy.csr import Pattern
-from bppsa_cupy.errors import NonFiniteError, ShapeError
+from bppsa_cupy.errors import ArgumentError, NonFiniteError, ShapeError
 from bppsa_cupy.records.record import JacobianRecord
 
 #: Values of a block of steps that are made dense at once.
@@ -20,7 +20,10 @@ BLOCK = 1 << 21
 class StepChain:
     """T steps of one inner layer and direction, by time; every step between the first and the last is there.
 
-    records  one per step, of equal pattern and batch
+    Attributes
+    ----------
+    records : tuple of JacobianRecord
+        Records of the steps, with equal patterns and batches.
     """
 
     records: tuple[JacobianRecord, ...]
@@ -126,20 +129,20 @@ def chain_key(record: JacobianRecord) -> tuple[int, str, str, str]:
 def make_chain(owner: str, records: Sequence[JacobianRecord]) -> StepChain:
     """The chain of these records, in any order.
 
-    Raises ShapeError, naming `owner`, where a record is of no recurrent layer, where they are of several
-    layers, directions, patterns or batches, and where a step is there twice or missing.
+    Raises ArgumentError, naming `owner`, for records of other layers, of several chains, or with missing or
+    repeated steps. Raises ShapeError for steps with different patterns or batches.
     """
     if not len(records):
-        raise ShapeError(f"{owner} got no records: pass the records of a recurrent layer, one per step")
+        raise ArgumentError(f"{owner} got no records: pass the records of a recurrent layer, one per step")
     for record in records:
         if record.inner is None:
-            raise ShapeError(
+            raise ArgumentError(
                 f"{owner} got {record.label!r}, which does not belong to a recurrent layer: select the "
                 "records of a recurrent layer, for example records.where(layer=0)"
             )
     labels = {chain_key(record): chain_label(record) for record in records}
     if len(labels) > 1:
-        raise ShapeError(
+        raise ArgumentError(
             f"{owner} got the records of {len(labels)} chains, {', '.join(map(repr, labels.values()))}: "
             "select one chain with records.where(layer=…, inner=…, direction=…)"
         )
@@ -147,7 +150,7 @@ def make_chain(owner: str, records: Sequence[JacobianRecord]) -> StepChain:
     first = ordered[0]
     for before, after in pairwise(ordered):
         if after.step != before.step + 1:
-            raise ShapeError(
+            raise ArgumentError(
                 f"{owner} got step {after.step} of {chain_label(first)!r} after step {before.step}: pass "
                 "consecutive steps, each once"
             )

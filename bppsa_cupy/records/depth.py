@@ -11,7 +11,7 @@ import scipy.sparse
 from scipy.sparse.linalg import LinearOperator, aslinearoperator, svds
 
 from bppsa_cupy.arguments import as_integer
-from bppsa_cupy.errors import ShapeError
+from bppsa_cupy.errors import ArgumentError, ShapeError
 from bppsa_cupy.records.record import JacobianRecord
 
 
@@ -34,7 +34,7 @@ def end_to_end(records: Sequence[JacobianRecord], *, sample: int = 0) -> LinearO
 
     Raises
     ------
-    ShapeError
+    ShapeError, ArgumentError
         If the records are not those of consecutive layers and complete residual blocks.
 
     Examples
@@ -70,7 +70,7 @@ def depth_singular_values(
 
     Raises
     ------
-    ShapeError
+    ShapeError, ArgumentError
         See `bp.end_to_end`.
 
     Examples
@@ -97,27 +97,31 @@ def depth_singular_values(
             f"{owner} got count={count}: pass a count below {least}, the smallest number of rows or columns"
         )
     prefixes = (_chain(blocks[: end + 1]) for end in range(len(blocks)))
-    found = (svds(prefix, count, return_singular_vectors=False, rng=0) for prefix in prefixes)
-    return [np.sort(values)[::-1] for values in found]
+    spectra = (svds(prefix, count, return_singular_vectors=False, rng=0) for prefix in prefixes)
+    return [np.sort(values)[::-1] for values in spectra]
 
 
 def _blocks(owner: str, records: Any, sample: int, depth: int = 0) -> list[LinearOperator]:
     """The Jacobians of consecutive layers and residual blocks.
 
-    depth  position of the layer's number in `_place`: 0 in the network, 2 in a block, 4 in a block of a block
+    Parameters
+    ----------
+    depth : int, default: 0
+        Position of the layer's number in `_place`: 0 in the network, 2 in a block, 4 in a block of a
+        block.
     """
-    found: list[tuple[str, LinearOperator]] = []
+    blocks: list[tuple[str, LinearOperator]] = []
     for _, group in groupby(records, lambda record: _place(owner, record)[depth]):
         members = list(group)
         branches = [_place(owner, record)[depth + 1 : depth + 2] for record in members]
         if not any(branches):
             matrices = (record.to_scipy(sample).T.astype(np.float64) for record in members)
             labels = (record.label for record in members)
-            found += zip(labels, map(aslinearoperator, matrices), strict=True)
+            blocks += zip(labels, map(aslinearoperator, matrices), strict=True)
             continue
         label, sides = members[0].label, []
         for name in (["body"], ["shortcut"]):
-            inside = [one for one, branch in zip(members, branches, strict=True) if branch == name]
+            inside = [member for member, branch in zip(members, branches, strict=True) if branch == name]
             sides += [_chain(_blocks(owner, inside, sample, depth + 2))] if inside else []
         if len(sides) < 2:
             sides.append(aslinearoperator(scipy.sparse.eye_array(sides[0].shape[1])))
@@ -126,23 +130,23 @@ def _blocks(owner: str, records: Any, sample: int, depth: int = 0) -> list[Linea
                 f"{owner} got an incomplete residual block at {label!r}, with branches of shape "
                 f"{sides[0].shape} and {sides[1].shape}: pass all records of the block"
             )
-        found.append((label, sides[0] + sides[1]))
-    for (before, first), (after, second) in pairwise(found):
+        blocks.append((label, sides[0] + sides[1]))
+    for (before, first), (after, second) in pairwise(blocks):
         if first.shape[0] != second.shape[1]:
             raise ShapeError(
                 f"{owner} got {before!r} with {first.shape[0]} outputs, followed by {after!r} with "
                 f"{second.shape[1]} inputs: pass the records of consecutive layers"
             )
-    if not found:
-        raise ShapeError(f"{owner} got no records: pass the records of net.transposed_jacobians()")
-    return [operator for _, operator in found]
+    if not blocks:
+        raise ArgumentError(f"{owner} got no records: pass the records of net.transposed_jacobians()")
+    return [operator for _, operator in blocks]
 
 
 def _place(owner: str, record: JacobianRecord) -> list[str]:
     """The numbers of layers and names of branches that lead to a layer, such as ["3", "body", "0"]."""
     place = [str(record.layer), *filter(None, record.path.split("."))]
     if record.inner is not None or not {"body", "shortcut"}.issuperset(place[1::2]) or len(place) % 2 == 0:
-        raise ShapeError(
+        raise ArgumentError(
             f"{owner} got {record.label!r}: pass the records of consecutive layers and residual blocks of a "
             "bp.Sequential without recurrent layers"
         )

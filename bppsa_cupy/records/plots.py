@@ -187,18 +187,18 @@ def middle_of(values: np.ndarray) -> np.ndarray:
 def _running(chain: StepChain, lengths: np.ndarray) -> np.ndarray:
     """(T, B, S) the mean of the stretches of a sample's first 1, 2, … steps of its walk, the directions in
     the order of the last ones; NaN beyond the sample's end."""
-    place, found = places(chain, lengths), stretches(chain, chain.size)
-    result = np.full(found.shape, np.nan)
+    place, stretched = places(chain, lengths), stretches(chain, chain.size)
+    result = np.full(stretched.shape, np.nan)
     for sample, length in enumerate(lengths):
-        own = place[:, sample] >= 0
-        walked = found[own, sample][np.argsort(place[own, sample])]
+        live = place[:, sample] >= 0
+        walked = stretched[live, sample][np.argsort(place[live, sample])]
         means = np.cumsum(walked, axis=0) / np.arange(1, length + 1)[:, None]
         if length:
             result[:length, sample] = means[:, np.argsort(-means[-1])]
     return result
 
 
-def _plot_ranks(axes: Any, x: np.ndarray, lines: np.ndarray, what: str) -> None:
+def _plot_ranks(axes: Any, x: np.ndarray, lines: np.ndarray, label: str) -> None:
     """A line per rank, from the first to the last in the colours of a bar beside the axes."""
     from matplotlib import colormaps
     from matplotlib.cm import ScalarMappable
@@ -212,6 +212,6 @@ def _plot_ranks(axes: Any, x: np.ndarray, lines: np.ndarray, what: str) -> None:
         axes.plot(x, lines[:, rank], marker=marker, color=colours(scale(rank + 1)), linewidth=1.0)
     if size > 1:
         bar = axes.figure.colorbar(ScalarMappable(scale, colours), ax=axes, pad=0.01, aspect=30)
-        bar.set_label(what, fontsize=8)
+        bar.set_label(label, fontsize=8)
         bar.locator.set_params(integer=True)
         bar.ax.invert_yaxis()

@@ -10,7 +10,7 @@ import numpy as np
 
 from bppsa_cupy.arguments import as_integers
 from bppsa_cupy.csr import Pattern
-from bppsa_cupy.errors import ShapeError
+from bppsa_cupy.errors import ArgumentError, ShapeError
 from bppsa_cupy.records.chain import StepChain, chain_key, chain_label, make_chain
 from bppsa_cupy.records.record import JacobianRecord
 from bppsa_cupy.system.memory import check_host_memory
@@ -54,13 +54,13 @@ class JacobianRecords(Sequence[JacobianRecord]):
     def __getitem__(self, index: slice) -> JacobianRecords: ...
 
     def __getitem__(self, index: int | slice) -> JacobianRecord | JacobianRecords:
-        found = self._records[index]
-        return found if isinstance(found, JacobianRecord) else JacobianRecords(found)
+        selected = self._records[index]
+        return selected if isinstance(selected, JacobianRecord) else JacobianRecords(selected)
 
     def __repr__(self) -> str:
         steps = Counter(chain_label(record) for record in self._records)
-        told = ", ".join(f"{label} × {count}" if count > 1 else label for label, count in steps.items())
-        return f"JacobianRecords({told})"
+        counts = ", ".join(f"{label} × {count}" if count > 1 else label for label, count in steps.items())
+        return f"JacobianRecords({counts})"
 
     def where(
         self,
@@ -92,23 +92,23 @@ class JacobianRecords(Sequence[JacobianRecord]):
 
         Raises
         ------
-        ShapeError
+        ArgumentError
             If no record matches. The message lists the values that exist.
         """
         wanted = {"layer": layer, "path": path, "inner": inner, "direction": direction}
-        found: tuple[JacobianRecord, ...] = self._records
+        records: tuple[JacobianRecord, ...] = self._records
         for name, value in wanted.items():
             if value is not None:
-                found = _kept(found, name, value)
+                records = _kept(records, name, value)
         if steps is not None:
-            numbers = _step_numbers(steps, 1 + max((record.step for record in found), default=0))
-            kept = tuple(record for record in found if record.step in numbers)
-            if not kept:
-                known = sorted({record.step for record in found})
+            numbers = _step_numbers(steps, 1 + max((record.step for record in records), default=0))
+            selected = tuple(record for record in records if record.step in numbers)
+            if not selected:
+                known = sorted({record.step for record in records})
                 there = f"steps {known[0]} to {known[-1]}" if known else "no steps"
-                raise ShapeError(f"no record has steps={steps!r}: the records have {there}")
-            found = kept
-        return JacobianRecords(found)
+                raise ArgumentError(f"no record has steps={steps!r}: the records have {there}")
+            records = selected
+        return JacobianRecords(records)
 
     def sample(self, sample: int) -> JacobianRecords:
         """Return the records of one sample, with data (nnz,).
@@ -137,7 +137,7 @@ class JacobianRecords(Sequence[JacobianRecord]):
 
         Raises
         ------
-        ShapeError
+        ArgumentError
             If the records are not the steps of one recurrent layer and direction.
         NonFiniteError
             If a Jacobian contains NaN or infinity. The message names the step.
@@ -153,7 +153,7 @@ class JacobianRecords(Sequence[JacobianRecord]):
     def lengths(self) -> np.ndarray:
         """Return the number of valid steps (without padding) of each sample of one chain, (B,) int64.
 
-        Raises ShapeError if the records are not the steps of one recurrent layer and direction.
+        Raises ArgumentError if the records are not the steps of one recurrent layer and direction.
         """
         return make_chain("lengths", self).lengths
 
@@ -161,8 +161,12 @@ class JacobianRecords(Sequence[JacobianRecord]):
 def step_records(name: str, matrices: np.ndarray) -> JacobianRecords:
     """The records of a chain of dense steps.
 
-    name      what the steps are of; records call it "NAME l0"
-    matrices  (T, B, S, S), the transposed Jacobian of each: rows are the elements of the state before it
+    Parameters
+    ----------
+    name : str
+        The name of the layer; records call it "NAME l0".
+    matrices : array
+        (T, B, S, S), the transposed Jacobian of each: rows are the elements of the state before it.
     """
     steps, batch, size = matrices.shape[:3]
     pattern = Pattern.dense(size, size)
@@ -177,8 +181,12 @@ def step_records(name: str, matrices: np.ndarray) -> JacobianRecords:
 def as_chain(owner: str, records: Any, lengths: Any = None) -> tuple[StepChain, np.ndarray]:
     """The chain of records that a caller gave, and how many steps of each sample are no padding.
 
-    lengths  (B,) integers from 0 to T, or None for those of the records
-    Raises ShapeError, naming `owner`.
+    Raises ShapeError or ArgumentError, naming `owner`.
+
+    Parameters
+    ----------
+    lengths : object, default: None
+        (B,) integers from 0 to T, or None for those of the records.
     """
     if isinstance(records, JacobianRecord):
         records = (records,)
@@ -187,7 +195,7 @@ def as_chain(owner: str, records: Any, lengths: Any = None) -> tuple[StepChain, 
     ):
         records = _records_of_arrays(owner, records)
     if not isinstance(records, Sequence):
-        raise ShapeError(
+        raise ArgumentError(
             f"{owner} got a {type(records).__name__}: pass the records of net.transposed_jacobians(), "
             "load_jacobians(path), bppsa_cupy.torch.jacobians(module, x) or "
             "bppsa_cupy.jax.jacobians(function, params, x)"
@@ -195,24 +203,24 @@ def as_chain(owner: str, records: Any, lengths: Any = None) -> tuple[StepChain, 
     chain = make_chain(owner, records)
     if lengths is None:
         return chain, chain.lengths
-    given = as_integers(owner, "lengths", lengths)
-    if given.shape != (chain.batch,):
+    array = as_integers(owner, "lengths", lengths)
+    if array.shape != (chain.batch,):
         raise ShapeError(
-            f"{owner} got lengths of {given.dtype} and shape {given.shape}: pass integers of shape "
+            f"{owner} got lengths of {array.dtype} and shape {array.shape}: pass integers of shape "
             f"({chain.batch},) for a batch of {chain.batch}"
         )
-    if given.min() < 0 or given.max() > chain.steps:
+    if array.min() < 0 or array.max() > chain.steps:
         raise ShapeError(
-            f"{owner} got lengths from {given.min()} to {given.max()}, but {chain.label} has {chain.steps} "
+            f"{owner} got lengths from {array.min()} to {array.max()}, but {chain.label} has {chain.steps} "
             f"steps: pass lengths from 0 to {chain.steps}"
         )
-    return chain, given.astype(np.int64)
+    return chain, array.astype(np.int64)
 
 
 def _records_of_arrays(owner: str, arrays: Any) -> JacobianRecords:
     """The records of J_t: an array (T, S, S) or (T, B, S, S), or a list of arrays or SciPy matrices."""
     if isinstance(arrays, list):
-        arrays = np.stack([one.toarray() if hasattr(one, "toarray") else np.asarray(one) for one in arrays])
+        arrays = np.stack([a.toarray() if hasattr(a, "toarray") else np.asarray(a) for a in arrays])
     if arrays.ndim == 3:
         arrays = arrays[:, None]
     if arrays.ndim != 4 or arrays.shape[2] != arrays.shape[3] or not arrays.size:
@@ -221,12 +229,12 @@ def _records_of_arrays(owner: str, arrays: Any) -> JacobianRecords:
 
 
 def _kept(records: tuple[JacobianRecord, ...], name: str, value: Any) -> tuple[JacobianRecord, ...]:
-    kept = tuple(record for record in records if getattr(record, name) == value)
-    if not kept:
+    selected = tuple(record for record in records if getattr(record, name) == value)
+    if not selected:
         known = sorted({getattr(record, name) for record in records} - {None})
         there = f"the records have {', '.join(map(repr, known))}" if known else "none of the records has one"
-        raise ShapeError(f"no record has {name}={value!r}: {there}")
-    return kept
+        raise ArgumentError(f"no record has {name}={value!r}: {there}")
+    return selected
 
 
 def _step_numbers(steps: Any, end: int) -> range | set[int]:

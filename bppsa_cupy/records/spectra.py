@@ -176,13 +176,13 @@ def log_gradient_norms(records: Sequence[JacobianRecord], gradient: Any = None) 
     if gradient is None:
         product = np.tile(np.eye(chain.size), (chain.batch, 1, 1))
     else:
-        given = as_plain_array(owner, "gradient", gradient)
-        if given.shape not in (shape, shape[1:]):
+        array = as_plain_array(owner, "gradient", gradient)
+        if array.shape not in (shape, shape[1:]):
             raise ShapeError(
-                f"{owner} got a gradient of shape {given.shape}: pass shape {shape[1:]} or {shape} for the "
+                f"{owner} got a gradient of shape {array.shape}: pass shape {shape[1:]} or {shape} for the "
                 f"state of {chain.label}"
             )
-        product = np.broadcast_to(given.astype(np.float64), shape)[:, :, None]
+        product = np.broadcast_to(array.astype(np.float64), shape)[:, :, None]
         if not np.isfinite(product).all():
             raise NonFiniteError(f"{owner} got a gradient with NaN or infinity: pass finite numbers")
     result = np.empty((chain.steps, chain.batch))

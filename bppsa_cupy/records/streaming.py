@@ -24,9 +24,14 @@ BLOCKS = 32
 class Flow(abc.ABC):
     """A dynamical system h_t = F(x_t, h_{t-1}) that pushes tangent vectors along its trajectory.
 
-    size     S, the elements of a state
-    batch    B, or None for one state without a batch axis
-    tangent  (B, count, S) or (count, S), the tangent vectors as rows, in the array type of the system
+    Attributes
+    ----------
+    size : int
+        S, the elements of a state.
+    batch : int or None
+        B, or None for one state without a batch axis.
+    tangent : object
+        (B, count, S) or (count, S), the tangent vectors as rows, in the array type of the system.
     """
 
     size: int
@@ -130,11 +135,11 @@ class StepFlow(HostFlow):
         """The next state and the Jacobian of the step: an array, a sparse matrix or a function."""
         result = self._step(h) if x is None else self._step(x, h)
         if not isinstance(result, tuple) or len(result) != 2 or np.shape(result[0]) != h.shape:
-            told = type(result).__name__
+            returned = type(result).__name__
             if isinstance(result, tuple):
-                told = f"a tuple of {len(result)}, first of shape {np.shape(result[0])}"
+                returned = f"a tuple of {len(result)}, first of shape {np.shape(result[0])}"
             raise ShapeError(
-                f"the step returned {told} for a state of shape {h.shape}: return (next state, Jacobian) "
+                f"the step returned {returned} for a state of shape {h.shape}: return (next state, Jacobian) "
                 "from a NumPy step, where the Jacobian is an array, a SciPy matrix or a function Q -> J Q"
             )
         return np.asarray(result[0], np.float64), result[1]
@@ -149,9 +154,9 @@ class StepFlow(HostFlow):
 
     def linearize(self, x: Any, points: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         eye = np.eye(self.size)
-        found = [self.evaluate(None if x is None else x[m], h) for m, h in enumerate(points)]
-        jacobians = [multiply(jacobian, eye).T for _, jacobian in found]
-        return np.stack([after for after, _ in found]), np.stack(jacobians)
+        pairs = [self.evaluate(None if x is None else x[m], h) for m, h in enumerate(points)]
+        jacobians = [multiply(jacobian, eye).T for _, jacobian in pairs]
+        return np.stack([after for after, _ in pairs]), np.stack(jacobians)
 
 
 def multiply(jacobian: Any, rows: np.ndarray) -> np.ndarray:
@@ -314,13 +319,13 @@ def stream(
             length = chunk if steps is None else min(chunk, steps - done)
             if done < burn_in:
                 length = min(length, burn_in - done)
-            given = None if source is None else list(islice(source, length))
-            if given is not None:
-                length = len(given)
+            items = None if source is None else list(islice(source, length))
+            if items is not None:
+                length = len(items)
             if not length:
                 break
             with np.errstate(over="ignore", invalid="ignore"):
-                logs = flow.advance(None if given is None else flow.stack(given), length, every)
+                logs = flow.advance(None if items is None else flow.stack(items), length, every)
             if not (logs < np.inf).all():
                 raise NonFiniteError(
                     f"tangent vectors are not finite between steps {done} and {done + length}: pass a "

@@ -25,7 +25,7 @@ class Matrix(NamedTuple):
         return self.values.ndim == 2
 
 
-def matrix_of(given: Any) -> Matrix | None:
+def matrix_of(value: Any) -> Matrix | None:
     """Pattern and values of a JacobianRecord, a (Pattern, values) pair or a sparse matrix of SciPy or cupyx;
     None where it is none of them.
 
@@ -33,26 +33,26 @@ def matrix_of(given: Any) -> Matrix | None:
     stored zeros stay. One of cupyx that has this form keeps its values on the GPU. The values of a pair are
     as they were given: nothing is checked of them. Raises ShapeError where the matrix has not two axes.
     """
-    if isinstance(given, JacobianRecord):
-        return Matrix(given.pattern, given.data)
-    if isinstance(given, (tuple, list)):
-        is_pair = len(given) == 2 and isinstance(given[0], Pattern)
-        return Matrix(given[0], given[1]) if is_pair else None
-    host = on_host(given)
+    if isinstance(value, JacobianRecord):
+        return Matrix(value.pattern, value.data)
+    if isinstance(value, (tuple, list)):
+        is_pair = len(value) == 2 and isinstance(value[0], Pattern)
+        return Matrix(value[0], value[1]) if is_pair else None
+    host = on_host(value)
     if host is None:
         return None
     csr = scipy.sparse.csr_array(host, copy=True)
     in_order = host.format == "csr" and csr.has_canonical_format
     csr.sum_duplicates()
-    return Matrix(Pattern(csr.shape, csr.indptr, csr.indices), given.data if in_order else csr.data)
+    return Matrix(Pattern(csr.shape, csr.indptr, csr.indices), value.data if in_order else csr.data)
 
 
-def on_host(given: Any) -> Any:
+def on_host(value: Any) -> Any:
     """A sparse matrix of SciPy or cupyx as one of SciPy; None where it is none of them."""
-    if scipy.sparse.issparse(given):
-        return given
-    if type(given).__module__.startswith("cupyx."):
-        return given.get()
+    if scipy.sparse.issparse(value):
+        return value
+    if type(value).__module__.startswith("cupyx."):
+        return value.get()
     return None
 
 
@@ -81,7 +81,10 @@ def bind_product(
 ) -> Launch:
     """The launch of C = A·B by the kernel of the product's kind.
 
-    c  out, (nnz,) where a and b are both shared, else (nnz, batch)
+    Parameters
+    ----------
+    c : array
+        Written: (nnz,) if a and b are both shared, else (nnz, batch).
     """
     return device.bind(*kernel_and_arguments(maps, product, a, b, c, batch))
 

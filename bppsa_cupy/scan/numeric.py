@@ -26,14 +26,17 @@ class NumericScan:
     keep others where it likes.
 
     Use: write the values of every element in `elements_read` into `element(k, batch)` and the gradient
-    into `vector(1, batch)`, call `run(batch)`, read `vector(k, batch)` for k = 1, …, n (and n + 1 where
+    into `vector(1, batch)`, call `run_batch(batch)`, read `vector(k, batch)` for k = 1, …, n (and n + 1 where
     the schedule computes it): v(k), the gradient with respect to the output of the layer of a_k, batch
     innermost. Every run needs all values anew: buffers are shared by liveness and written over.
 
-    affine  whether `injection(k, batch)` is added after element k: v(k + 1) = a_k v(k) + e_k
-
     Law: all memory is taken in the constructor and at the first run of each batch size; later runs
     allocate nothing and look at no pattern. Raises DeviceError where the device has too little memory.
+
+    Parameters
+    ----------
+    affine : bool, default: False
+        Whether `injection(k, batch)` is added after element k: v(k + 1) = a_k v(k) + e_k.
     """
 
     def __init__(
@@ -83,7 +86,7 @@ class NumericScan:
         """e_k, (d, batch), added after element k; written before a run of an affine scan."""
         return self._affine_vector((k, k + 1), batch)
 
-    def run(self, batch: int, cross: Callable[[int], None] | None = None) -> None:
+    def run_batch(self, batch: int, cross: Callable[[int], None] | None = None) -> None:
         """Compute every v(k) of the schedule from the element values and v(1)."""
         if batch not in self._runs:
             self._check_batch(batch)
@@ -106,11 +109,11 @@ class NumericScan:
                 parts.append(self.device.sequence(launches))
         return parts
 
-    def _keep(self, batch: int, run: list[Launch | int]) -> None:
+    def _keep(self, batch: int, launches: list[Launch | int]) -> None:
         """Keep the run of a batch size."""
         if len(self._runs) >= MAXIMAL_RUNS:
             del self._runs[next(iter(self._runs))]
-        self._runs[batch] = run
+        self._runs[batch] = launches
 
     # ---- views of the arena ----
 

@@ -10,7 +10,7 @@ import numpy as np
 from bppsa_cupy.arguments import as_flag, as_instance, as_list, is_one_of
 from bppsa_cupy.csr import Pattern
 from bppsa_cupy.devices import Array, Device, get_device
-from bppsa_cupy.errors import PlanError, ShapeError
+from bppsa_cupy.errors import ArgumentError, PlanError, ShapeError
 from bppsa_cupy.plan import (
     SCHEDULES,
     Budget,
@@ -66,8 +66,8 @@ def scan(
 
     Raises
     ------
-    ShapeError, PlanError, PlanMismatchError, DeviceError
-        If an argument has the wrong shape or does not match the plan, or if the device is not available.
+    ShapeError, ArgumentError, PlanError, PlanMismatchError, DeviceError
+        If an argument has the wrong shape or type, does not match the plan, or the device is missing.
 
     Notes
     -----
@@ -92,8 +92,8 @@ def scan(
     input_gradient = as_flag("scan", "input_gradient", input_gradient)
     if plan is not None:
         as_instance("scan", "a plan", plan, Plan, "one of plan_scan", error=PlanError)
-    given = as_list("scan", "jacobians", jacobians, "a list, J_1 first")
-    operands = [_operand(target, k, jacobian) for k, jacobian in enumerate(given, 1)]
+    matrices = as_list("scan", "jacobians", jacobians, "a list, J_1 first")
+    operands = [_operand(target, k, jacobian) for k, jacobian in enumerate(matrices, 1)]
     if not operands:
         return [start]
     batch = start.shape[1] if start.ndim == 2 else 1
@@ -115,7 +115,7 @@ def scan(
         numeric.injection(k, batch)[...] = (
             0 if injected is None else target.asarray(injected, dtype=start.dtype).reshape(-1, batch)
         )
-    numeric.run(batch)
+    numeric.run_batch(batch)
     count = len(operands) + (1 if input_gradient else 0)
     results = [numeric.vector(k, batch) for k in range(1, count + 1)]
     return results if start.ndim == 2 else [v.reshape(-1) for v in results]
@@ -190,7 +190,7 @@ def _operand(device: Device, k: int, jacobian: Any) -> Matrix:
     """Pattern and values of J_k, whatever it came as; a SciPy matrix's values serve every sample."""
     matrix = matrix_of(jacobian)
     if matrix is None:
-        raise ShapeError(
+        raise ArgumentError(
             f"J_{k} is a {type(jacobian).__name__}: pass a SciPy or cupyx sparse matrix, a (Pattern, values) "
             "pair or a JacobianRecord"
         )
@@ -201,23 +201,23 @@ def _injected(device: Device, injections: Sequence[Any] | None) -> list[Array | 
     """The injected vectors as arrays."""
     if injections is None:
         return None
-    given = as_list("scan", "injections", injections, "a list of arrays, or None for each matrix")
+    items = as_list("scan", "injections", injections, "a list of arrays, or None for each matrix")
     return [
         None if injected is None else _numbers(device, f"injection {k}", injected)
-        for k, injected in enumerate(given, 1)
+        for k, injected in enumerate(items, 1)
     ]
 
 
-def _numbers(device: Device, what: str, given: Any) -> Array:
-    """`given` as an array of the device. Raises ShapeError, naming `what`, unless it holds real numbers."""
+def _numbers(device: Device, argument: str, value: Any) -> Array:
+    """Convert `value` to an array of the device. Raises ShapeError unless it holds real numbers."""
     try:
-        array = device.asarray(given)
+        array = device.asarray(value)
     except ShapeError as cause:
         raise ShapeError(
-            f"scan got {what}, which cannot be read as an array ({cause}): pass real numbers"
+            f"scan got {argument}, which cannot be read as an array ({cause}): pass real numbers"
         ) from cause
     if array.dtype.kind == "c":
-        raise ShapeError(f"scan got {what} of {array.dtype}: pass real numbers, for example the real part")
+        raise ShapeError(f"scan got {argument} of {array.dtype}: pass real numbers, such as the real part")
     return array
 
 

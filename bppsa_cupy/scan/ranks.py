@@ -27,18 +27,31 @@ FIRST_TAG = 2
 
 
 class RankScan(NumericScan):
-    """One rank's part of one schedule over one planned chain, for batches up to `capacity`.
+    """The part of one rank in a schedule over a planned chain, for batches up to `capacity`.
 
-    Use, on every rank: write the values of the elements in `elements_read`, all of them this rank's own,
-    into `element(k, batch)`; where `has_gradient`, the gradient into `vector(1, batch)`; call `run(batch)`;
-    read `vector(k, batch)` for every own k, and for n + 1, the input gradient, on the owner of a_n.
+    Every rank makes this scan and calls `run_batch` equally often:
 
-    group   a `distributed.Group`; every rank makes this scan, and runs it as often
-    owners  (n,) the rank of a_1, …, a_n: contiguous parts
+    1. Write the values of the elements in `elements_read` into `element(k, batch)`. This rank owns them all.
+    2. If `has_gradient`, write the gradient into `vector(1, batch)`.
+    3. Call `run_batch(batch)`.
+    4. Read `vector(k, batch)` for every owned k. The owner of a_n also reads n + 1, the input gradient.
 
-    Law: the bits are those of `NumericScan` by the same schedule. Receives are posted before the first step,
-    a segment is sent as soon as it is there, and a step waits for what it reads alone. Raises what
-    NumericScan raises, and PlanError where the owners do not cover the chain.
+    Parameters
+    ----------
+    group : Group
+        The ranks.
+    owners : array of int, shape (n,)
+        The rank of a_1, …, a_n. Each rank owns contiguous elements.
+
+    Raises
+    ------
+    PlanError
+        If the owners do not cover the chain.
+
+    Notes
+    -----
+    The bits equal those of `NumericScan` with the same schedule. Receives are posted before the first step, a
+    segment is sent once it is computed, and a step waits only for the segments that it reads.
     """
 
     def __init__(
@@ -72,7 +85,7 @@ class RankScan(NumericScan):
         )
 
     @property
-    def own(self) -> list[int]:
+    def owned(self) -> list[int]:
         """The elements of this rank, from 1 on."""
         return [k for k in range(1, self.schedule.n + 1) if self.placement.owners[k] == self.group.rank]
 
@@ -98,19 +111,19 @@ class RankScan(NumericScan):
     def _tags(self) -> dict[tuple[Segment, int], int]:
         """The tag of each message, by segment and target."""
         messages = self.placement.messages()
-        return {(one.segment, one.target): tag for tag, one in enumerate(messages, FIRST_TAG)}
+        return {(message.segment, message.target): tag for tag, message in enumerate(messages, FIRST_TAG)}
 
     @cached_property
     def _sent(self) -> tuple[tuple[Segment, int], ...]:
         """What this rank sends, and to whom, in order."""
         messages, rank = self.placement.messages(), self.group.rank
-        return tuple((one.segment, one.target) for one in messages if one.source == rank)
+        return tuple((message.segment, message.target) for message in messages if message.source == rank)
 
     @cached_property
     def _received(self) -> tuple[tuple[Segment, int], ...]:
         """What this rank receives, and from whom, in order."""
         messages, rank = self.placement.messages(), self.group.rank
-        return tuple((one.segment, one.source) for one in messages if one.target == rank)
+        return tuple((message.segment, message.source) for message in messages if message.target == rank)
 
     def _array(self, segment: Segment, batch: int) -> Array:
         """The values of a segment that travels."""
@@ -133,11 +146,11 @@ class RankScan(NumericScan):
 
         def sends() -> tuple[tuple[Array, int, int], ...]:
             """Of what is there by now, in order."""
-            found: list[tuple[Array, int, int]] = []
+            messages: list[tuple[Array, int, int]] = []
             while waiting and waiting[0][0] in there:
                 segment, target = waiting.pop(0)
-                found.append((self._array(segment, batch), target, self._tags[segment, target]))
-            return tuple(found)
+                messages.append((self._array(segment, batch), target, self._tags[segment, target]))
+            return tuple(messages)
 
         first = sends()
         for step in self.steps:
@@ -155,7 +168,7 @@ class RankScan(NumericScan):
         if launches:
             pieces.append((awaited, self.device.sequence(launches), ()))
 
-        def run() -> None:
+        def run_program() -> None:
             under_way = {segment: group.post(*message) for segment, *message in posts}
             sending = [group.isend(*message) for message in first]
             for segments, launch, leaving in pieces:
@@ -167,4 +180,4 @@ class RankScan(NumericScan):
             for message in (*under_way.values(), *sending):
                 message.wait()
 
-        return run
+        return run_program

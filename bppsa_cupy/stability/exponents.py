@@ -8,7 +8,7 @@ from typing import Any, overload
 import numpy as np
 
 from bppsa_cupy.arguments import as_flag, as_integer
-from bppsa_cupy.errors import ShapeError
+from bppsa_cupy.errors import ArgumentError, ShapeError
 from bppsa_cupy.network import Sequential
 from bppsa_cupy.records.lyapunov import chain_exponents
 from bppsa_cupy.records.record import JacobianRecord
@@ -102,7 +102,9 @@ def lyapunov_exponents(
     Raises
     ------
     ShapeError
-        If an argument has the wrong type or shape.
+        If an argument has the wrong shape.
+    ArgumentError
+        If an argument does not apply to this source.
     NonFiniteError
         If the trajectory or a Jacobian is not finite.
 
@@ -135,21 +137,21 @@ def lyapunov_exponents(
         count = as_integer(owner, "count", count, 1)
     if isinstance(source, (Sequence, np.ndarray, JacobianRecord)):
         if any(value is not None for value in (x, h0, steps, basis)) or every > 1:
-            raise ShapeError(
+            raise ArgumentError(
                 f"{owner} got stored Jacobians together with x, h0, steps, basis or every: omit these "
                 "arguments"
             )
         return chain_exponents(source, count, burn_in, lengths)
     if lengths is not None:
-        raise ShapeError(
+        raise ArgumentError(
             f"{owner} got lengths for a system, but they apply only to stored Jacobians: omit lengths"
         )
     steps = None if steps is None else as_integer(owner, "steps", steps, 1)
-    inputs, given, batch = _inputs(source, x)
-    if given is not None:
-        steps = given if steps is None else min(steps, given)
+    inputs, available, batch = _inputs(source, x)
+    if available is not None:
+        steps = available if steps is None else min(steps, available)
     elif x is None and steps is None:
-        raise ShapeError(f"{owner} got neither x nor steps: pass steps if the system has no inputs")
+        raise ArgumentError(f"{owner} got neither x nor steps: pass steps if the system has no inputs")
     flow = flow_of(source, h0, batch)
     if count is not None and count > flow.size:
         raise ShapeError(

@@ -149,20 +149,20 @@ def fixed_points(
         x = np.broadcast_to(x, (len(h), x.shape[-1]))
     h, residual, jacobians = _minimize(flow, x, h, tolerance, max_iterations)
     order = np.argsort(residual, kind="stable")
-    kept: list[int] = []
+    distinct: list[int] = []
     counts: list[int] = []
     for place in order:
-        near = np.linalg.norm(h[kept] - h[place], axis=1) < distance
+        near = np.linalg.norm(h[distinct] - h[place], axis=1) < distance
         if x is not None:
-            near &= (x[kept] == x[place]).all(axis=1)
+            near &= (x[distinct] == x[place]).all(axis=1)
         if near.any():
             counts[int(np.argmax(near))] += 1
         else:
-            kept.append(place)
+            distinct.append(place)
             counts.append(1)
     return FixedPoints(
-        h[kept], residual[kept], residual[kept] <= tolerance, jacobians[kept], np.array(counts),
-        None if x is None else x[kept],
+        h[distinct], residual[distinct], residual[distinct] <= tolerance, jacobians[distinct],
+        np.array(counts), None if x is None else x[distinct],
     )  # fmt: skip
 
 

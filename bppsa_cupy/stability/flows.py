@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from bppsa_cupy.errors import ShapeError
+from bppsa_cupy.errors import ArgumentError
 from bppsa_cupy.functional.tangents import CellFlow
 from bppsa_cupy.network import Sequential
 from bppsa_cupy.records.streaming import Flow, StepFlow
@@ -23,7 +23,7 @@ def flow_of(source: Any, h0: Any, batch: int | None = None) -> Flow:
         parameters = {name: source.device.to_host(source.parameters[f"0.{name}"]) for name in names}
         return _cell_flow(source.layers[0], parameters, h0, batch)
     if not callable(source):
-        raise ShapeError(
+        raise ArgumentError(
             f"a {type(source).__name__} is not a system: pass a function step(x_t, h), or a bp.Sequential "
             "that begins with a recurrent layer"
         )
@@ -36,7 +36,7 @@ def flow_of(source: Any, h0: Any, batch: int | None = None) -> Flow:
             parameters = {name: on_host(array) for name, array in known.parameters.items()}
             return _cell_flow(known.layer, parameters, h0, batch)
     if h0 is None:
-        raise ShapeError("a step function needs an initial state: pass h0")
+        raise ArgumentError("a step function needs an initial state: pass h0")
     first = h0
     while isinstance(first, (tuple, list, dict)) and len(first):
         first = next(iter(first.values() if isinstance(first, dict) else first))

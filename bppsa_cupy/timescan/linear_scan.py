@@ -9,7 +9,7 @@ import numpy as np
 
 from bppsa_cupy.arguments import as_flag, as_integer, as_output, as_plain_array, is_one_of
 from bppsa_cupy.devices import Array, Device, device_of, get_device
-from bppsa_cupy.errors import ShapeError
+from bppsa_cupy.errors import ArgumentError, ShapeError
 from bppsa_cupy.timescan.lengths import take_lengths
 from bppsa_cupy.timescan.linear import LinearScan, no_state, nothing
 
@@ -100,6 +100,8 @@ def linear_scan(
     ------
     ShapeError
         If an array has the wrong shape or dtype.
+    ArgumentError
+        If `method` is unknown.
     DeviceError
         If there is too little memory.
 
@@ -154,7 +156,7 @@ def linear_scan_backward(
 
     Raises
     ------
-    ShapeError, DeviceError
+    ShapeError, ArgumentError, DeviceError
         See `linear_scan`.
 
     Notes
@@ -184,7 +186,7 @@ def linear_scan_backward(
     owner = "linear_scan_backward"
     outs = (None, None, None) if out is None else out
     if not isinstance(outs, (tuple, list)) or len(outs) != 3:
-        raise ShapeError(
+        raise ArgumentError(
             f"{owner} got out={out!r}: pass three arrays for the gradients with respect to a, b and h0"
         )
     by_a_out, by_b_out, by_h0_out = outs
@@ -249,7 +251,7 @@ def _scan_of(
             f"pass a of shape ({batch} or 1, {steps} or 1, {hidden})"
         )
     if not is_one_of(method, METHODS):
-        raise ShapeError(f"{owner} got method={method!r}: pass {', '.join(map(repr, METHODS))}")
+        raise ArgumentError(f"{owner} got method={method!r}: pass {', '.join(map(repr, METHODS))}")
     if chunk is not None:
         chunk = as_integer(owner, "chunk", chunk, 1)
     ends = _whole(where, batch, steps) if lengths is None else take_lengths(where, lengths, batch, steps)

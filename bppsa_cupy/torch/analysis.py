@@ -94,21 +94,21 @@ def jacobians(
         if h0 is not None and is_recurrent(module):
             return _of_model(module, (x, h0))
     elif not callable(module):
-        raise ShapeError(
+        raise ArgumentError(
             f"jacobians got a {type(module).__name__}: pass a torch.nn.Module with a batch, or a function "
             "step(x_t, h) with sequences and the initial state"
         )
     if h0 is None:
-        raise ShapeError(
+        raise ArgumentError(
             f"jacobians got the step function {name_of(module)} without an initial state: call "
             "jacobians(step, x, h0)"
         )
     return jacobians_of_steps(module, x, h0, batch_first, steps)
 
 
-def _of_model(model: torch.nn.Module, given: tuple[Any, ...]) -> JacobianRecords:
+def _of_model(model: torch.nn.Module, inputs: tuple[Any, ...]) -> JacobianRecords:
     """The records of every layer that a call of the model goes through."""
-    found: list[JacobianRecord] = []
+    records: list[JacobianRecord] = []
     calls: Counter[str] = Counter()
     entered: list[tuple[int, list[int]]] = []
 
@@ -117,7 +117,7 @@ def _of_model(model: torch.nn.Module, given: tuple[Any, ...]) -> JacobianRecords
         if calls[name]:
             path = f"{path}.{calls[name]}" if path else str(calls[name])
         calls[name] += 1
-        found.extend(_of_layer(module, arguments, named, _told(name, module), index, path))
+        records.extend(_of_layer(module, arguments, named, _label_of(name, module), index, path))
 
     def enter(module: torch.nn.Module, arguments: tuple[Any, ...], named: dict[str, Any]) -> None:
         entered.append((calls.total(), _versions(arguments, named)))
@@ -128,8 +128,8 @@ def _of_model(model: torch.nn.Module, given: tuple[Any, ...]) -> JacobianRecords
             return
         if versions != _versions(arguments, named):
             raise PassError(
-                f"jacobians: {_told(name, module)} calls none of its layers and changes its input in place: "
-                "let it compute on x.clone()"
+                f"jacobians: {_label_of(name, module)} calls none of its layers and changes its input in "
+                "place: let it compute on x.clone()"
             )
         look(name, module, arguments, named)
 
@@ -144,21 +144,21 @@ def _of_model(model: torch.nn.Module, given: tuple[Any, ...]) -> JacobianRecords
             if name and any(layer.startswith(f"{name}.") for layer in names):
                 hooks.callback(module.register_forward_pre_hook(enter, with_kwargs=True).remove)
                 hooks.callback(module.register_forward_hook(partial(leave, name), with_kwargs=True).remove)
-        model(*given)
+        model(*inputs)
     if not calls:
-        raise ShapeError(
+        raise ArgumentError(
             f"jacobians: the forward method of {type(model).__name__} calls none of its {len(found_layers)} "
             "layers: pass a model whose forward method calls its layers"
         )
-    return JacobianRecords(found)
+    return JacobianRecords(records)
 
 
-def _told(name: str, module: torch.nn.Module) -> str:
+def _label_of(name: str, module: torch.nn.Module) -> str:
     return f"{name} ({type(module).__name__})" if name else type(module).__name__
 
 
 def _versions(arguments: tuple[Any, ...], named: dict[str, Any]) -> list[int]:
-    return [one._version for one in (*arguments, *named.values()) if isinstance(one, torch.Tensor)]
+    return [tensor._version for tensor in (*arguments, *named.values()) if isinstance(tensor, torch.Tensor)]
 
 
 def _layers(module: torch.nn.Module, name: str) -> Iterator[tuple[str, torch.nn.Module]]:
@@ -168,8 +168,8 @@ def _layers(module: torch.nn.Module, name: str) -> Iterator[tuple[str, torch.nn.
     if not children or alone or counterpart(module) is not None:
         yield name, module
         return
-    for own, child in children:
-        yield from _layers(child, f"{name}.{own}" if name else own)
+    for child_name, child in children:
+        yield from _layers(child, f"{name}.{child_name}" if name else child_name)
 
 
 def _place(model: torch.nn.Module, name: str) -> tuple[int, str]:
@@ -177,7 +177,7 @@ def _place(model: torch.nn.Module, name: str) -> tuple[int, str]:
     first, _, rest = name.partition(".")
     if first.isdecimal():
         return int(first), rest
-    return [own for own, _ in model.named_children()].index(first) if name else 0, name
+    return [child_name for child_name, _ in model.named_children()].index(first) if name else 0, name
 
 
 def _check_mode(name: str, module: torch.nn.Module) -> None:
@@ -196,35 +196,35 @@ def _of_layer(
     module: torch.nn.Module,
     arguments: tuple[Any, ...],
     named: dict[str, Any],
-    told: str,
+    label: str,
     index: int,
     path: str,
 ) -> JacobianRecords:
     """The records of one module at what it is called with."""
     if isinstance(module, CELLS):
-        raise ShapeError(
-            f"jacobians: {told} computes a single step of a recurrence: call jacobians(cell, x, h0) with "
+        raise ArgumentError(
+            f"jacobians: {label} computes a single step of a recurrence: call jacobians(cell, x, h0) with "
             "sequences and the initial state"
         )
     dtypes = {parameter.dtype for parameter in module.parameters()}
     if is_recurrent(module) and not getattr(module, "proj_size", 0) and dtypes <= {*checks.DTYPES}:
         return _of_recurrent(module, index, path, *arguments, **named)
-    given = (*arguments, *named.values())
-    tensors = [one for one in given if isinstance(one, torch.Tensor)]
+    inputs = (*arguments, *named.values())
+    tensors = [tensor for tensor in inputs if isinstance(tensor, torch.Tensor)]
     if not tensors:
-        raise ShapeError(
-            f"jacobians: {told} receives no tensor: call it with a tensor in the forward method of the model"
+        raise ArgumentError(
+            f"jacobians: {label} receives no tensor: call it with a tensor in the forward method of the model"
         )
-    x = next((one for one in tensors if one.is_floating_point() or one.is_complex()), None)
+    x = next((tensor for tensor in tensors if tensor.is_floating_point() or tensor.is_complex()), None)
     if x is None or isinstance(module, torch.nn.Identity):
         return JacobianRecords()
     if x.is_complex():
         raise ShapeError(
-            f"jacobians: {told} is called with {x.dtype}, but records are real: use a real layer and a real x"
+            f"jacobians: {label} is called with {x.dtype}, but records are real: use a real layer and x"
         )
-    known = counterpart(module) if len(given) == 1 and x.dtype in checks.DTYPES else None
+    known = counterpart(module) if len(inputs) == 1 and x.dtype in checks.DTYPES else None
     if known is None:
-        return JacobianRecords([_dense_record(module, x, arguments, named, told, index, path)])
+        return JacobianRecords([_dense_record(module, x, arguments, named, label, index, path)])
     checks.check_tensors(module, x, (), tuple(known.parameters.values()) or (x,))
     return _by_engine(known, x, None, None, index, path)
 
@@ -261,7 +261,7 @@ def _of_recurrent(
 def _by_engine(
     known: Counterpart, x: torch.Tensor, lengths: Any, states: Any, index: int, path: str, resets: Any = None
 ) -> JacobianRecords:
-    def run(device: Device) -> JacobianRecords:
+    def compute_records(device: Device) -> JacobianRecords:
         return functional.jacobians(
             known.layer,
             {name: array_of(tensor) for name, tensor in known.parameters.items()},
@@ -273,7 +273,7 @@ def _by_engine(
             index=index, path=path, device=device,
         )  # fmt: skip
 
-    return on_device_of(x, run)
+    return on_device_of(x, compute_records)
 
 
 def _dense_record(
@@ -281,7 +281,7 @@ def _dense_record(
     x: torch.Tensor,
     arguments: tuple[Any, ...],
     named: dict[str, Any],
-    told: str,
+    label: str,
     index: int,
     path: str,
 ) -> JacobianRecord:
@@ -292,8 +292,8 @@ def _dense_record(
     if over_time:  # masks and first states are constants
         inputs = (*arguments[:3], *map(named.get, ("query", "key", "value"))) if attends else ()
     if any(isinstance(one, torch.Tensor) and one.is_floating_point() and one is not x for one in inputs):
-        raise ShapeError(
-            f"jacobians: {told} is called with more than one tensor: use layers with a single input"
+        raise ArgumentError(
+            f"jacobians: {label} is called with more than one tensor: use layers with a single input"
         )
 
     def by_sample(tensor: torch.Tensor) -> torch.Tensor:
@@ -305,19 +305,19 @@ def _dense_record(
         leaf = x.detach().clone().requires_grad_()
         copy = leaf.clone()  # which the module may write to
 
-        def taken(one: Any) -> Any:
-            return copy if one is x else one
+        def taken(value: Any) -> Any:
+            return copy if value is x else value
 
-        y = module.forward(*map(taken, arguments), **{name: taken(one) for name, one in named.items()})
+        y = module.forward(*map(taken, arguments), **{name: taken(value) for name, value in named.items()})
         y = y[0] if over_time else y
         if not isinstance(y, torch.Tensor) or not y.is_floating_point():
-            what = y.dtype if isinstance(y, torch.Tensor) else type(y).__name__
-            raise ShapeError(f"jacobians: {told} returns {what}: use layers that return one real tensor")
+            kind = y.dtype if isinstance(y, torch.Tensor) else type(y).__name__
+            raise ShapeError(f"jacobians: {label} returns {kind}: use layers that return one real tensor")
         shape, batch = by_sample(x).shape[1:], len(by_sample(x))
         outputs = by_sample(y)
         if len(outputs) != batch:
             raise ShapeError(
-                f"jacobians: {told} returns shape {tuple(y.shape)} for an input of shape {tuple(x.shape)}: "
+                f"jacobians: {label} returns shape {tuple(y.shape)} for an input of shape {tuple(x.shape)}: "
                 "use layers whose output keeps the batch axis of the input"
             )
         outputs = outputs.reshape(batch, prod(outputs.shape[1:]))
@@ -326,8 +326,8 @@ def _dense_record(
     needed = rows * columns * batch * dtype.itemsize
     if needed > (free := free_host_memory()):
         raise DeviceError(
-            f"jacobians: {told} has no sparse Jacobian, and dense Jacobians of {batch} samples need {needed} "
-            f"bytes, but only {free} are free: use a smaller batch"
+            f"jacobians: {label} has no sparse Jacobian, and dense Jacobians of {batch} samples need "
+            f"{needed} bytes, but only {free} are free: use a smaller batch"
         )
 
     def back(by_outputs: torch.Tensor) -> torch.Tensor:
@@ -336,11 +336,11 @@ def _dense_record(
             return by_sample(_gradients(outputs, leaf, by_outputs)).reshape(batch, rows)
         except RuntimeError as cause:
             raise PassError(
-                f"jacobians: PyTorch cannot differentiate {told} ({cause}): use differentiable operations"
+                f"jacobians: PyTorch cannot differentiate {label} ({cause}): use differentiable operations"
             ) from cause
 
     if batch > 1:
-        _check_samples(told, outputs, back)
+        _check_samples(label, outputs, back)
     weights = torch.zeros_like(outputs)
     values = np.empty((rows, columns, batch), dtype)
     for column in range(columns):
@@ -392,14 +392,14 @@ def kind_of(module: torch.nn.Module) -> type[torch.nn.Module]:
 
 
 def recurrent_counterpart(module: Any) -> Counterpart:
-    """That of a recurrent module. Raises ShapeError for proj_size."""
+    """That of a recurrent module. Raises ArgumentError for proj_size."""
     checks.check_arguments(module)
     engine = engine_layer_of(
         module.mode, module.input_size, module.hidden_size, module.num_layers, module.bias,
         module.batch_first, module.bidirectional,
     )  # fmt: skip
-    given = {name: getattr(module, name) for name in module._flat_weights_names}
-    return Counterpart(engine.layer, given, {})
+    parameters = {name: getattr(module, name) for name in module._flat_weights_names}
+    return Counterpart(engine.layer, parameters, {})
 
 
 def counterpart(module: Any) -> Counterpart | None:
@@ -439,7 +439,7 @@ def jacobians_of_steps(
     inputs: Any = [None] * as_integer("jacobians", "steps", steps, 1) if x is None else x
     if x is not None:
         if not isinstance(x, torch.Tensor):
-            raise ShapeError(f"jacobians of a step got x of type {type(x).__name__}: pass a tensor")
+            raise ArgumentError(f"jacobians of a step got x of type {type(x).__name__}: pass a tensor")
         is_batch = flow.batch is not None
         inputs = x.detach().swapaxes(0, 1) if batch_first and is_batch and x.dim() > 1 else x.detach()
         if not x.dim() or not len(inputs) or (is_batch and inputs.shape[1:2] != (batch,)):
@@ -498,20 +498,20 @@ def name_of(function: Any) -> str:
 
 
 def _gradients(
-    result: torch.Tensor, given: torch.Tensor, by_result: torch.Tensor, **options: Any
+    result: torch.Tensor, inputs: torch.Tensor, by_result: torch.Tensor, **options: Any
 ) -> torch.Tensor:
     """The gradient with respect to what is given."""
     options |= {"retain_graph": True, "allow_unused": True, "materialize_grads": True}
-    return torch.autograd.grad(result, given, by_result, **options)[0]
+    return torch.autograd.grad(result, inputs, by_result, **options)[0]
 
 
-def _check_samples(told: str, result: torch.Tensor, back: Callable[[torch.Tensor], torch.Tensor]) -> None:
+def _check_samples(label: str, result: torch.Tensor, back: Callable[[torch.Tensor], torch.Tensor]) -> None:
     """Raise PassError where `back`, of a gradient with respect to the result (B, n), shows that a sample's
     result follows from another sample."""
     weights = torch.zeros_like(result)
     weights[0] = torch.cos(torch.arange(result.shape[1], dtype=result.dtype, device=result.device))
     if bool(back(weights)[1:].any()):
         raise PassError(
-            f"jacobians: {told} couples the samples of a batch, so there is no Jacobian per sample: pass a "
+            f"jacobians: {label} couples the samples of a batch, so there is no Jacobian per sample: pass a "
             "batch of one sample"
         )

@@ -177,20 +177,20 @@ def second_derivatives(
             all_of[place] = value
         x, states, parameters, by = _parts(engine, count, all_of)
 
-        def run(*tensors: Any) -> Any:
-            found = iter(tensors)
-            own_x = next(found) if wanted[1] else x
-            own_states = [next(found) for _ in states]
-            return unrolled(engine, bounds, own_x, own_states, list(found) or parameters)
+        def forward(*tensors: Any) -> Any:
+            remaining = iter(tensors)
+            own_x = next(remaining) if wanted[1] else x
+            own_states = [next(remaining) for _ in states]
+            return unrolled(engine, bounds, own_x, own_states, list(remaining) or parameters)
 
         chosen = (x,) * wanted[1] + (*states,) + (*parameters,) * wanted[0]
-        outputs, pull, *_ = torch.func.vjp(run, *chosen)
+        outputs, pull, *_ = torch.func.vjp(forward, *chosen)
         return pull(_weights(by, outputs))
 
-    found, pull, *_ = torch.func.vjp(results, *(tensors[place] for place in places))
+    first_gradients, pull, *_ = torch.func.vjp(results, *(tensors[place] for place in places))
 
     def weighted(*gradients: torch.Tensor | None) -> tuple[torch.Tensor, ...]:
-        return pull(_weights(gradients, found))
+        return pull(_weights(gradients, first_gradients))
 
     derivatives: list[torch.Tensor | None] = [None] * len(tensors)
     for place, derivative in zip(places, over_batched(weighted, gradients), strict=True):
@@ -203,7 +203,7 @@ def _weights(
 ) -> tuple[torch.Tensor, ...]:
     """Gradients with respect to results, zeros for None."""
     pairs = zip(gradients, results, strict=True)
-    return tuple(torch.zeros_like(result) if given is None else given for given, result in pairs)
+    return tuple(torch.zeros_like(result) if gradient is None else gradient for gradient, result in pairs)
 
 
 def _parts(engine: EngineLayer, count: int, tensors: Sequence[Any]) -> tuple[Any, Any, Any, Any]:
@@ -218,10 +218,10 @@ def _gradients(ctx: Any, gradients: Sequence[Any], is_asked: bool = True) -> tup
     if all(gradient is None for gradient in gradients):
         return (None,) * len(needed)
     wanted = True in needed[4 + count :] and is_asked, needed[3]
-    given = ctx.engine, wanted, count, *ctx.saved_tensors
-    found = over_batched(partial(Gradients.apply, *given), gradients)
+    arguments = ctx.engine, wanted, count, *ctx.saved_tensors
+    gradients_of_inputs = over_batched(partial(Gradients.apply, *arguments), gradients)
     by_input = () if wanted[1] else (None,)
-    places = (None, None, None, *by_input, *found)
+    places = (None, None, None, *by_input, *gradients_of_inputs)
     return places + (None,) * (len(needed) - len(places))
 
 
@@ -254,7 +254,7 @@ def apply(engine: EngineLayer, bounds: Any, states: Sequence[Any], x: Any, param
     return _apply(engine, bounds, len(states), x, *states, *parameters)[:-1]
 
 
-def run(
+def run_over_time(
     arguments: Arguments,
     x: torch.Tensor,
     bounds: torch.Tensor | None,
@@ -337,11 +337,11 @@ def _keep(ctx: Any, inputs: Any, output: Any) -> None:
 
 
 def _back(ctx: Any, gradients: Any) -> Any:
-    given, end = ctx.saved_tensors, ctx.end
-    (ticket, bounds, x, *states), parameters = given[:end], given[end:]
+    saved, end = ctx.saved_tensors, ctx.end
+    (ticket, bounds, x, *states), parameters = saved[:end], saved[end:]
     by_output, *by_states = gradients[:-1]
-    found = back_through_time(ticket, bounds, x, states, parameters, by_output, by_states, ctx.text)
-    return found[0], None, found[1 : 1 + len(states)], found[1 + len(states) :], None, None
+    derivatives = back_through_time(ticket, bounds, x, states, parameters, by_output, by_states, ctx.text)
+    return derivatives[0], None, derivatives[1 : 1 + len(states)], derivatives[1 + len(states) :], None, None
 
 
 over_time.register_autograd(_back, setup_context=_keep)

@@ -79,15 +79,15 @@ def unrolled(
     layer = engine.layer
     step = step_of(layer.cell)
     y = x.transpose(0, 1) if layer.batch_first else x
-    own = len(parameters) // (layer.num_layers * layer.directions)
+    count = len(parameters) // (layer.num_layers * layer.directions)
     after = []
     for number in range(layer.num_layers):
         outputs = []
         for direction in range(layer.directions):
             walk = layer.directions * number + direction
             first = [state[walk] for state in states]
-            given = parameters[walk * own : (walk + 1) * own]
-            output, last = _walk(layer, step, bool(direction), bounds, y, first, given)
+            weights = parameters[walk * count : (walk + 1) * count]
+            output, last = _walk(layer, step, bool(direction), bounds, y, first, weights)
             outputs.append(output)
             after.append(last)
         y = torch.cat(outputs, -1)

@@ -8,21 +8,21 @@ from typing import Any
 import torch
 from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
 
-from bppsa_cupy.errors import DeviceError, PassError, ShapeError
+from bppsa_cupy.errors import ArgumentError, DeviceError, PassError, ShapeError
 from bppsa_cupy.torch.transforms import is_recorded
 
 DTYPES = (torch.float32, torch.float64)
 
 
 def check_arguments(module: Any) -> None:
-    """Raise ShapeError where a module has arguments that the engine does not take."""
+    """Raise ArgumentError where a module has arguments that the engine does not take."""
     name, p, proj_size = type(module).__name__, module.dropout, getattr(module, "proj_size", 0)
     if proj_size:
-        raise ShapeError(
+        raise ArgumentError(
             f"{name} has proj_size={proj_size}, but bppsa_cupy.torch supports only 0: use torch.nn.LSTM"
         )
     if isinstance(p, bool) or not isinstance(p, (int, float)) or not 0 <= p <= 1:
-        raise ShapeError(f"{name} has dropout={p!r}: pass a probability from 0 to 1")
+        raise ArgumentError(f"{name} has dropout={p!r}: pass a probability from 0 to 1")
 
 
 def is_plain(module: Any, x: Any, parameters: Sequence[torch.Tensor]) -> bool:
@@ -55,7 +55,7 @@ def check_tensors(
     """Raise where input, states and parameters are not of one dtype and device that the engine takes."""
     name, weight = type(module).__name__, parameters[0]
     if not isinstance(x, torch.Tensor):
-        raise ShapeError(
+        raise ArgumentError(
             f"{name} got input of {type(x).__name__}: pass a tensor, for example torch.from_numpy(array) or "
             "torch.tensor(list)"
         )
@@ -71,21 +71,21 @@ def check_tensors(
         )
     for tensor in (x, *states):
         if tensor.dtype != dtype:
-            what, cure = "input" if tensor is x else "hx", ""
+            argument, cure = "input" if tensor is x else "hx", ""
             if torch.is_autocast_enabled(kind := weight.device.type):
                 cure = f" inside of torch.autocast({kind!r}, enabled=False)"
             elif tensor.dtype in DTYPES:
                 cure = f", or convert model: model.to({tensor.dtype})"
             raise ShapeError(
-                f"RNN {what} dtype ({tensor.dtype}) does not match weight dtype ({dtype}). Convert "
-                f"{what}: {what}.to({dtype}){cure}"
+                f"RNN {argument} dtype ({tensor.dtype}) does not match weight dtype ({dtype}). Convert "
+                f"{argument}: {argument}.to({dtype}){cure}"
             )
     for tensor in (x, *states, *parameters):
         if not (on_host and tensor.is_cpu) and tensor.device != weight.device:
-            what = "input" if tensor is x else "hx or a parameter"
+            argument = "input" if tensor is x else "hx or a parameter"
             raise DeviceError(
-                f"{name} is on {weight.device}, but its {what} is on {tensor.device}: move one of them, for "
-                f"example with .to('{weight.device}')"
+                f"{name} is on {weight.device}, but its {argument} is on {tensor.device}: move one of them, "
+                f"for example with .to('{weight.device}')"
             )
 
 
@@ -121,7 +121,7 @@ def check_sequence(module: Any, x: torch.Tensor) -> None:
 def check_resets(module: Any, x: Any, resets: Any) -> None:
     """Raise ShapeError unless x is a tensor and resets are bools of its shape, without the features."""
     if not isinstance(x, torch.Tensor) or not isinstance(resets, torch.Tensor):
-        raise ShapeError(
+        raise ArgumentError(
             f"{type(module).__name__} got input of {type(x).__name__} and resets of {type(resets).__name__}: "
             "pass both as tensors, because resets do not work with a PackedSequence"
         )
@@ -150,9 +150,12 @@ def check_states(module: Any, states: Sequence[torch.Tensor], batch: int | None)
 def unpack(name: str, pack: PackedSequence, features: int) -> tuple[torch.Tensor, torch.Tensor]:
     """The sequences (B, T, F) in the pack's own order, longest first, and their lengths (B,).
 
-    name  of the module, for messages
-
     Raises ShapeError for a pack whose parts do not belong together.
+
+    Parameters
+    ----------
+    name : str
+        Name of the module, for messages.
     """
     data, sizes = pack.data, pack.batch_sizes
     if data.dim() != 2 or data.shape[1] != features:

@@ -13,7 +13,7 @@ import torch
 from torch.nn.utils.parametrize import is_parametrized
 
 from bppsa_cupy.arguments import as_flag, as_instance, as_number, is_one_of
-from bppsa_cupy.errors import ShapeError
+from bppsa_cupy.errors import ArgumentError
 from bppsa_cupy.torch.modules import GRU, LSTM, RNN, OverTime
 from bppsa_cupy.torch.pruned import Pruned
 from bppsa_cupy.torch.pruning import (
@@ -121,6 +121,9 @@ def convert(
 
     Raises
     ------
+    ArgumentError
+        If the model has no such module, an argument is not accepted, a parametrization computes a pruned
+        weight, a mask has values other than 0 and 1, or modules share a weight and `compact` is True.
     ShapeError
         If the model has no module to convert, a parametrization computes a pruned weight, a mask has values
         other than 0 and 1, an argument is invalid, or, with `compact`, several modules share a weight or the
@@ -143,7 +146,7 @@ def convert(
     if optimizer is not None:
         as_instance("convert", "optimizer", optimizer, torch.optim.Optimizer, "a torch.optim.Optimizer")
     if sparse is None and (compact or mask_attribute is not None):
-        raise ShapeError(
+        raise ArgumentError(
             "compact and mask_attribute apply only to pruned layers: also pass sparse='auto' or sparse=0.8"
         )
     masks = {} if sparse is None or back else find_pruned(model, _checked_share(sparse), mask_attribute)
@@ -234,7 +237,7 @@ def revert(model: Model, optimizer: torch.optim.Optimizer | None = None) -> Mode
 
     Raises
     ------
-    ShapeError
+    ArgumentError
         If the model has no module of bppsa_cupy.torch.
 
     Examples
@@ -370,14 +373,14 @@ def _new(kind: Any) -> torch.nn.Module:
 
 
 def _check_kinds(model: torch.nn.Module, back: bool, is_sparse: bool) -> None:
-    """Raise ShapeError where a model has nothing that could be converted."""
+    """Raise ArgumentError where a model has nothing that could be converted."""
     takes = (*PAIRS, OverTime, *SPARSE) if back else (*PAIRS, OverTime)
     if is_sparse or any(isinstance(module, takes) for module in model.modules()):
         return
     kinds = Counter(type(module).__name__ for module in model.modules())
     listed = ", ".join(f"{count} {kind}" for kind, count in kinds.items())
     package = "bppsa_cupy.torch" if back else "torch.nn"
-    raise ShapeError(
+    raise ArgumentError(
         f"{'revert' if back else 'convert'} needs a model with a {package}.RNN, GRU or LSTM, but got "
         f"{listed}: pass the model that contains it"
     )

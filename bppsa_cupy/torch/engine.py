@@ -43,14 +43,14 @@ def on_host(call: Callable[..., Result], *arguments: Any) -> Result:
     device, limit = host(), torch.get_num_threads()
     if limit >= MOST_THREADS:
         return call(device, *arguments)
-    own = get_threads()
-    if own <= limit:
+    threads = get_threads()
+    if threads <= limit:
         return call(device, *arguments)
     set_threads(limit)
     try:
         return call(device, *arguments)
     finally:
-        set_threads(own)
+        set_threads(threads)
 
 
 def on_device_of(tensor: torch.Tensor, call: Callable[..., Result], *arguments: Any) -> Result:
@@ -85,8 +85,8 @@ def _allocator(device: Device) -> Any:
 
 def array_of(tensor: torch.Tensor) -> Array:
     """The tensor's memory as NumPy's or CuPy's array; C-contiguous, of a copy where it is not."""
-    given = tensor.detach().contiguous()
-    return given.numpy() if given.is_cpu else get_device("cuda").asarray(given)
+    tensor_data = tensor.detach().contiguous()
+    return tensor_data.numpy() if tensor_data.is_cpu else get_device("cuda").asarray(tensor_data)
 
 
 def tensor_of(array: Array) -> torch.Tensor:
@@ -172,7 +172,10 @@ def go_forward(
 ) -> tuple[list[torch.Tensor], Saved]:
     """The output and the states after the last step, and what the way back needs, where `keep` is set.
 
-    bounds  lengths (B,), or bools (B, T) that mark resets, or None
+    Parameters
+    ----------
+    bounds : Tensor or None
+        Lengths (B,), or bools (B, T) that mark resets, or None.
     """
     return on_device_of(x, _forward_on, engine, bounds, x, states, parameters, keep)
 
@@ -186,18 +189,18 @@ def _forward_on(
     parameters: Sequence[torch.Tensor],
     keep: bool,
 ) -> tuple[list[torch.Tensor], Saved]:
-    given, whole = array_of(x), []
+    array, tensors = array_of(x), []
     addresses: list[Any] = []
     for parameter in parameters:
         tensor = parameter.contiguous()
-        whole.append(tensor)
+        tensors.append(tensor)
         addresses += tensor.data_ptr(), tensor.shape
-    arrays = partial(_arrays, engine, device, given.dtype, whole)
+    arrays = partial(_arrays, engine, device, array.dtype, tensors)
     limits = None if bounds is None else array_of(bounds)
     first = tuple(map(array_of, states)) if states else None
     layer, _, pool = engine
-    saved = functional.begin(layer, device, given, tuple(addresses), arrays, limits, first, keep, pool)
-    y = functional.run(saved, given, limits, first)
+    saved = functional.begin(layer, device, array, tuple(addresses), arrays, limits, first, keep, pool)
+    y = functional.run_forward(saved, array, limits, first)
     after = saved.states
     return [tensor_of(y), *map(tensor_of, after if isinstance(after, tuple) else (after,))], saved
 
@@ -220,11 +223,14 @@ def go_back(
 
     Gradients that are not requested are None or empty.
 
-    by_output, by_states  by what `go_forward` gave; zeros for None
+    Parameters
+    ----------
+    by_output, by_states
+        Gradients with respect to the results of `go_forward`; None stands for zeros.
     """
-    given = next(tensor for tensor in (by_output, *by_states) if tensor is not None)
+    gradient = next(tensor for tensor in (by_output, *by_states) if tensor is not None)
     wanted = want_parameters, want_input, want_states
-    return on_device_of(given, _back_on, saved, by_output, by_states, wanted)
+    return on_device_of(gradient, _back_on, saved, by_output, by_states, wanted)
 
 
 def _back_on(

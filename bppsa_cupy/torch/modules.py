@@ -11,9 +11,9 @@ from torch.nn.utils.rnn import PackedSequence
 
 from bppsa_cupy.arguments import as_instance
 from bppsa_cupy.cells import Cell
-from bppsa_cupy.errors import PassError, ShapeError
+from bppsa_cupy.errors import ArgumentError, PassError, ShapeError
 from bppsa_cupy.torch import checks
-from bppsa_cupy.torch.autograd import apply, run
+from bppsa_cupy.torch.autograd import apply, run_over_time
 from bppsa_cupy.torch.engine import Arguments, engine_layer_of, mode_of
 from bppsa_cupy.torch.handover import goes_to_pytorch, one_step
 from bppsa_cupy.torch.transforms import is_exported, is_proxy, record_call
@@ -70,6 +70,8 @@ class OverTime(torch.nn.Module):
         ------
         ShapeError, DeviceError
             If a tensor has the wrong shape, dtype or device. The message names both sides.
+        ArgumentError
+            If input is not a tensor or PackedSequence.
         PassError
             If input is a PackedSequence inside torch.func.
         """
@@ -145,8 +147,8 @@ class OverTime(torch.nn.Module):
             return with_dropout(
                 each, self.dropout, self.num_layers, x, bounds, batch_first, states, parameters
             )
-        whole = self._arguments(batch_first, self.input_size, self.num_layers)
-        return run(whole, x, bounds, states, parameters)
+        arguments = self._arguments(batch_first, self.input_size, self.num_layers)
+        return run_over_time(arguments, x, bounds, states, parameters)
 
     def _arguments(self, batch_first: bool, inputs: int, layers: int) -> Arguments:
         """Those of inner layers."""
@@ -154,13 +156,13 @@ class OverTime(torch.nn.Module):
 
     def _states(self, hx: Any) -> list[torch.Tensor]:
         """The tensors of a given state."""
-        given = list(hx) if isinstance(hx, (tuple, list)) else [hx]
-        if len(given) != self._components or not all(isinstance(state, torch.Tensor) for state in given):
+        states = list(hx) if isinstance(hx, (tuple, list)) else [hx]
+        if len(states) != self._components or not all(isinstance(state, torch.Tensor) for state in states):
             takes = "a tensor" if self._components == 1 else f"a tuple of {self._components} tensors"
             raise ShapeError(
-                f"{type(self).__name__} got hx of {type(hx).__name__} with {len(given)} items: pass {takes}"
+                f"{type(self).__name__} got hx of {type(hx).__name__} with {len(states)} items: pass {takes}"
             )
-        return given
+        return states
 
 
 def _state(after: Sequence[torch.Tensor]) -> Any:
@@ -207,7 +209,7 @@ class LSTM(OverTime, torch.nn.LSTM):
 
     Raises
     ------
-    ShapeError
+    ArgumentError
         If proj_size is not 0.
 
     Examples
@@ -237,7 +239,7 @@ class CellLayer(OverTime):
 
     Raises
     ------
-    ShapeError
+    ArgumentError
         If the cell is linear.
 
     Notes
@@ -271,7 +273,7 @@ class CellLayer(OverTime):
         super().__init__()
         self.cell = as_instance(type(self).__name__, "cell", cell, Cell, "a bp.Cell")
         if cell.is_linear:
-            raise ShapeError(f"CellLayer got {cell!r}, which is linear: use LinearCellLayer")
+            raise ArgumentError(f"CellLayer got {cell!r}, which is linear: use LinearCellLayer")
         self.mode = mode_of(cell)
         self.input_size, self.hidden_size, self.num_layers = input_size, hidden_size, num_layers
         self.bias, self.batch_first, self.bidirectional = bias, batch_first, bidirectional
@@ -317,19 +319,23 @@ def with_dropout(
     """Output and last states of `run`, an inner layer at a time: the output of each but the last goes through
     torch.nn.functional.dropout, which zeroes a value with probability p and scales others by 1 / (1 - p).
 
-    arguments   of the first inner layer alone, and of each that follows
-    layers      inner layers, whose states and parameters follow each other
-
     Law: zeros are drawn from PyTorch's generator of x's device over outputs (T, B, columns) in memory order,
     as torch.nn's modules on the CPU draw theirs for padded sequences: of equal seeds both drop the same.
+
+    Parameters
+    ----------
+    arguments : sequence of Arguments
+        Arguments of the first inner layer alone, and of each that follows.
+    layers : int
+        Inner layers, whose states and parameters follow each other.
     """
-    own = len(parameters) // layers
+    count = len(parameters) // layers
     rows = states[0].shape[0] // layers if states else 0
     after = []
     for number in range(layers):
         initial = [state[number * rows : (number + 1) * rows] for state in states]
-        given = parameters[number * own : (number + 1) * own]
-        x, *last = run(arguments[min(number, 1)], x, bounds, initial, given)
+        weights = parameters[number * count : (number + 1) * count]
+        x, *last = run_over_time(arguments[min(number, 1)], x, bounds, initial, weights)
         after.append(last)
         if number + 1 < layers:
             by_time = x.transpose(0, 1).contiguous() if batch_first else x

@@ -93,8 +93,8 @@ def plan_matmul(matrix: Any) -> SparseMatmul:
 def _evaluate(form: Form, wanted: int, u: torch.Tensor, v: torch.Tensor) -> Any:
     for tensor in (u, v):
         if not isinstance(tensor, torch.Tensor) or tensor.dtype not in (torch.float32, torch.float64):
-            given = getattr(tensor, "dtype", type(tensor).__name__)
-            raise ShapeError(f"a product got {given}: pass float32 or float64 tensors")
+            dtype = getattr(tensor, "dtype", type(tensor).__name__)
+            raise ShapeError(f"a product got {dtype}: pass float32 or float64 tensors")
     if u.dtype != v.dtype or u.device != v.device:
         raise ShapeError(
             f"a product got tensors of {u.dtype} on {u.device} and of {v.dtype} on {v.device}: pass two "
@@ -131,8 +131,8 @@ class _Bilinear(torch.autograd.Function):
                 if needs[k]
             )
 
-        found = iter(over_batched(needed, [gradient]))
-        return None, None, *(next(found) if need else None for need in needs)
+        gradients = iter(over_batched(needed, [gradient]))
+        return None, None, *(next(gradients) if need else None for need in needs)
 
     @staticmethod
     def jvp(ctx: Any, _form: Any, _wanted: Any, *tangents: Any) -> Any:

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 from bppsa_cupy.devices import Array, Device
-from bppsa_cupy.errors import ShapeError
+from bppsa_cupy.errors import ArgumentError
 from bppsa_cupy.layers import Conv2d, Linear
 from bppsa_cupy.layers.weighted import Weighted
 from bppsa_cupy.torch.autograd import is_without_derivatives
@@ -150,7 +150,7 @@ class Pruned(torch.nn.Module):
 
     def register_parameter(self, name: str, param: Any) -> None:
         if self.is_compact and name in ("weight", "weight_orig") and param is not None and param.dim() > 1:
-            raise ShapeError(
+            raise ArgumentError(
                 f"{name} of a compact layer stores only the kept weights: call bppsa_cupy.torch.revert first"
             )
         super().register_parameter(name, param)

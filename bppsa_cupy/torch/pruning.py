@@ -11,7 +11,7 @@ from torch.nn.utils.parametrize import is_parametrized
 from torch.nn.utils.prune import BasePruningMethod
 
 from bppsa_cupy.devices import rules
-from bppsa_cupy.errors import ShapeError
+from bppsa_cupy.errors import ArgumentError, ShapeError
 from bppsa_cupy.torch.pruned import (
     INDEX,
     KEPT,
@@ -38,20 +38,20 @@ def find_pruned(
     lists; each with the mask that follows from its zeros, or None where it has a `weight_mask`, or a mask
     under the name `attribute`.
 
-    Raises ShapeError for a weight that is computed by something else than a mask, and for a mask of other
-    values than 0 and 1, naming the module and the cure.
+    Raises ArgumentError for a weight that something else than a mask computes, and for a mask with values
+    other than 0 and 1.
     """
-    found: dict[torch.nn.Module, torch.Tensor | None] = {}
+    pruned: dict[torch.nn.Module, torch.Tensor | None] = {}
     for name, module in model.named_modules():
-        kind = next((own for own in SPARSE if isinstance(module, own)), None)
+        kind = next((sparse_kind for sparse_kind in SPARSE if isinstance(module, sparse_kind)), None)
         if kind is None or isinstance(module, Pruned):
             continue
-        told = f"{name} ({type(module).__name__})" if name else type(module).__name__
+        label = f"{name} ({type(module).__name__})" if name else type(module).__name__
         weight: Any = module.weight
         if is_parametrized(module, "weight"):
             if _is_sparse(kind, weight.detach() != 0, share):
-                raise ShapeError(
-                    f"{told} has a parametrization of weight that is not a mask of torch.nn.utils.prune: "
+                raise ArgumentError(
+                    f"{label} has a parametrization of weight that is not a mask of torch.nn.utils.prune: "
                     "call torch.nn.utils.parametrize.remove_parametrizations(module, 'weight') first"
                 )
             continue
@@ -64,32 +64,32 @@ def find_pruned(
         if attribute is not None and has_mask:
             mask = getattr(module, attribute)
             if mask.shape != weight.shape or mask.requires_grad or not ((mask == 0) | (mask == 1)).all():
-                raise ShapeError(
-                    f"{told} has a {attribute} that is not a mask of its weight: pass as mask_attribute the "
+                raise ArgumentError(
+                    f"{label} has a {attribute} that is not a mask of its weight: pass as mask_attribute the "
                     "name of a tensor of zeros and ones with the weight's shape and without gradients"
                 )
             if _is_sparse(kind, mask != 0, share):
-                found[module] = None
+                pruned[module] = None
             continue
         if mask is not None and "weight_orig" in module._parameters:
             if not ((mask == 0) | (mask == 1)).all():
-                raise ShapeError(
-                    f"{told} has a weight_mask with values other than 0 and 1: multiply them into the "
+                raise ArgumentError(
+                    f"{label} has a weight_mask with values other than 0 and 1: multiply them into the "
                     "weight with torch.nn.utils.prune.remove(module, 'weight')"
                 )
             if _is_sparse(kind, mask != 0, share):
-                found[module] = None
+                pruned[module] = None
             continue
-        kept = weight.detach() != 0
-        if not _is_sparse(kind, kept, share):
+        nonzero = weight.detach() != 0
+        if not _is_sparse(kind, nonzero, share):
             continue
         if module._parameters.get("weight") is None:
-            raise ShapeError(
-                f"{told} computes its weight in a hook that is not a mask of torch.nn.utils.prune: remove "
+            raise ArgumentError(
+                f"{label} computes its weight in a hook that is not a mask of torch.nn.utils.prune: remove "
                 "the hook first, for example with torch.nn.utils.remove_weight_norm(module)"
             )
-        found[module] = kept
-    return found
+        pruned[module] = nonzero
+    return pruned
 
 
 def why_dense(module: torch.nn.Module) -> str | None:
@@ -109,12 +109,12 @@ def why_dense(module: torch.nn.Module) -> str | None:
     return f"{float((weight == 0).float().mean()):.1%} of its weights are 0"
 
 
-def _is_sparse(kind: type[torch.nn.Module], kept: torch.Tensor, share: float | None) -> bool:
-    weights, count = kept.numel(), int(kept.sum())
+def _is_sparse(kind: type[torch.nn.Module], mask: torch.Tensor, share: float | None) -> bool:
+    weights, count = mask.numel(), int(mask.sum())
     if share is not None:
         return weights - count >= share * weights
     positions = 1 if kind is torch.nn.Linear else 2
-    return rules.listed_cost("host" if kept.is_cpu else "cuda", positions) * count < weights
+    return rules.listed_cost("host" if mask.is_cpu else "cuda", positions) * count < weights
 
 
 class DeferredMask(BasePruningMethod):
@@ -145,7 +145,7 @@ class FrozenMask(BasePruningMethod):
 
     @property
     def _tensor_name(self) -> str:  # type: ignore[override]
-        raise ShapeError(
+        raise ArgumentError(
             "the mask of a compact layer cannot change: call bppsa_cupy.torch.revert(model, "
             "optimizer=optimizer), prune the model, and convert it again"
         )
@@ -177,13 +177,13 @@ def thin_out(
 
 
 def check_compact(model: torch.nn.Module, modules: Iterable[torch.nn.Module], optimizer: Any) -> None:
-    """Raise ShapeError for a weight that several modules share, and for optimizer state that is not of its
-    weight's shape."""
+    """Raise ArgumentError for a weight that several modules share, and ShapeError for optimizer state of
+    another shape than its weight."""
     users = Counter(id(p) for module in model.modules() for p in module._parameters.values())
     for module in modules:
         weight: Any = module._parameters[weight_name(module)]
         if users[id(weight)] > 1:
-            raise ShapeError(
+            raise ArgumentError(
                 f"several modules share the weight of {type(module).__name__} {tuple(weight.shape)}: convert "
                 "without compact=True"
             )

@@ -8,8 +8,8 @@ from typing import Any
 
 import torch
 
-from bppsa_cupy.errors import ShapeError
-from bppsa_cupy.torch.autograd import run
+from bppsa_cupy.errors import ArgumentError, ShapeError
+from bppsa_cupy.torch.autograd import run_over_time
 from bppsa_cupy.torch.checks import DTYPES
 from bppsa_cupy.torch.engine import projected_mode_of
 from bppsa_cupy.torch.step_graph import NoKernelError, StepGraph
@@ -86,7 +86,7 @@ class Recurrence(torch.nn.Module):
             rest = (x.new_zeros(x.shape[1], self.step.hidden_size),) * count
         count = self._count(x, rest)
         states = list(rest[:count])
-        extras = [one.transpose(0, 1) if self.batch_first else one for one in rest[count:]]
+        extras = [extra.transpose(0, 1) if self.batch_first else extra for extra in rest[count:]]
         for extra in extras:
             if extra.shape[0] != x.shape[0]:
                 raise ShapeError(
@@ -174,10 +174,10 @@ class Recurrence(torch.nn.Module):
         key = (
             self.training,
             *(
-                (one.dtype, one.device.type, one.shape[-1:] if one is x else one.shape[1:])
-                for one in (x, *extras)
+                (state.dtype, state.device.type, state.shape[-1:] if state is x else state.shape[1:])
+                for state in (x, *extras)
             ),
-            *((one.dtype, one.shape) for one in states),
+            *((state.dtype, state.shape) for state in states),
         )
         if key not in self._graphs:
             try:
@@ -188,23 +188,23 @@ class Recurrence(torch.nn.Module):
 
     def _made(self, x: torch.Tensor, states: Sequence[Any], extras: Sequence[Any]) -> StepGraph:
         tensors = self._tensors()
-        if {one.dtype for one in (*states, *tensors.values()) if one.is_floating_point()} - {
+        if {tensor.dtype for tensor in (*states, *tensors.values()) if tensor.is_floating_point()} - {
             states[0].dtype
         } or (states[0].dtype not in DTYPES):
             raise NoKernelError("its states and parameters are not all float32 or all float64")
         state = torch.get_rng_state()
         try:
             with torch.enable_grad():
-                given = [
-                    one.clone() for one in (*states, *(extra[0] for extra in extras))
+                examples = [
+                    tensor.clone() for tensor in (*states, *(extra[0] for extra in extras))
                 ]  # one may be given twice
-                graph = StepGraph(self._function, tensors, x[0], given, len(states))
+                graph = StepGraph(self._function, tensors, x[0], examples, len(states))
             steps = min(COMPARED, len(x))
             with torch.no_grad():
                 torch.set_rng_state(state)
                 expected, _ = self._loop(x[:steps], states, [extra[:steps] for extra in extras])
                 torch.set_rng_state(state)
-                found, _ = _pass_of(graph, tensors, x[:steps], states, [extra[:steps] for extra in extras])
+                actual, _ = _pass_of(graph, tensors, x[:steps], states, [extra[:steps] for extra in extras])
         except NoKernelError:
             raise
         except Exception as error:  # a step may be any program
@@ -212,7 +212,7 @@ class Recurrence(torch.nn.Module):
         finally:
             torch.set_rng_state(state)
         scale = max(1.0, float(expected.abs().max()))
-        if not (found - expected).abs().max() <= TOLERANCE[expected.dtype] * scale:
+        if not (actual - expected).abs().max() <= TOLERANCE[expected.dtype] * scale:
             warnings.warn(
                 f"{self!r} runs as a loop: its kernel and the loop differ in the first {steps} "
                 "steps, for example because the step counts its calls or branches on values",
@@ -257,7 +257,7 @@ def recurrence(step: Callable[..., Any], *, batch_first: bool = False) -> Recurr
     (torch.Size([50, 2, 4]), '')
     """
     if not callable(step):
-        raise ShapeError(
+        raise ArgumentError(
             f"recurrence got a {type(step).__name__}: pass a function step(x_t, *states, *extras)"
         )
     return Recurrence(step, batch_first)
@@ -275,7 +275,7 @@ def _is_unchanged(cell: torch.nn.RNNCellBase, x: torch.Tensor, states: Sequence[
         and x.dim() == 3
         and x.shape[-1] == cell.input_size
         and x.dtype in DTYPES
-        and len({(one.dtype, one.device) for one in tensors}) == 1
+        and len({(tensor.dtype, tensor.device) for tensor in tensors}) == 1
         and all(state.shape == (x.shape[1], cell.hidden_size) for state in states)
     )
 
@@ -288,7 +288,7 @@ def _pass_of_cell(cell: Any, x: torch.Tensor, states: Sequence[torch.Tensor]) ->
     arguments = (mode, cell.input_size, cell.hidden_size, 1, cell.bias, False, False)
     names = ["weight_ih", "weight_hh", *(["bias_ih", "bias_hh"] if cell.bias else [])]
     parameters = [getattr(cell, name) for name in names]
-    y, *after = run(arguments, x, None, [state[None] for state in states], parameters)
+    y, *after = run_over_time(arguments, x, None, [state[None] for state in states], parameters)
     return y, [state[0] for state in after]
 
 
@@ -297,5 +297,5 @@ def _pass_of(
 ) -> tuple[torch.Tensor, list[torch.Tensor]]:
     gates, parameters = graph.prepare(list(tensors.values()), x, extras)
     arguments = (projected_mode_of(graph.cell), gates.shape[-1], graph.hidden, 1, True, False, False)
-    y, *after = run(arguments, gates, None, [state[None] for state in states], parameters)
+    y, *after = run_over_time(arguments, gates, None, [state[None] for state in states], parameters)
     return y, [state[0] for state in after]

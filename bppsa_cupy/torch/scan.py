@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from bppsa_cupy.devices import Device
-from bppsa_cupy.errors import DeviceError, PassError, ShapeError
+from bppsa_cupy.errors import ArgumentError, DeviceError, PassError, ShapeError
 from bppsa_cupy.timescan import linear_scan as engine
 from bppsa_cupy.torch.engine import array_of, on_device_of, tensor_of
 from bppsa_cupy.torch.transforms import hide_from_dynamo, is_batched, is_recorded, mapped, over_batched
@@ -43,8 +43,8 @@ def linear_scan(
 
     Raises
     ------
-    ShapeError, DeviceError
-        If a tensor has the wrong shape, dtype or device.
+    ShapeError, ArgumentError, DeviceError
+        If an argument is not a tensor, or has the wrong shape, dtype or device.
 
     Examples
     --------
@@ -55,7 +55,7 @@ def linear_scan(
     tensors = [t for t in (a, b, h0) if t is not None]
     for tensor in tensors:
         if not isinstance(tensor, torch.Tensor):
-            raise ShapeError(
+            raise ArgumentError(
                 f"linear_scan got a {type(tensor).__name__}: pass tensors, for example torch.tensor(list)"
             )
         if tensor.dtype != b.dtype or tensor.device != b.device:
@@ -156,10 +156,10 @@ def _gradients(ctx: Any, gradient: torch.Tensor, back: Any) -> Any:
         def differentiable(gradient: torch.Tensor) -> tuple[torch.Tensor, ...]:
             return _differentiable(a, h, gradient, h0, lengths, resets, ctx.reverse)
 
-        found = over_batched(differentiable, [gradient])
+        gradients = over_batched(differentiable, [gradient])
     else:
-        found = back(a, h, gradient, h0, lengths, resets, ctx.reverse)
-    return found[0], found[1], None if h0 is None else found[2], None, None, None
+        gradients = back(a, h, gradient, h0, lengths, resets, ctx.reverse)
+    return gradients[0], gradients[1], None if h0 is None else gradients[2], None, None, None
 
 
 def _differentiable(

@@ -108,17 +108,17 @@ class StepGraph:
         """Note what a node follows from."""
         if node.op != "call_function":
             return
-        given = node.all_input_nodes
+        inputs = node.all_input_nodes
         if (
             isinstance(node.target, torch._ops.OpOverload)
             and torch.Tag.nondeterministic_seeded in node.target.tags
         ):
             self.random.append(node)
             self._by_input.add(node)
-        elif any(one in self._by_state for one in given):
+        elif any(source in self._by_state for source in inputs):
             if not self._is_shape_only(node):
                 self._by_state.add(node)
-        elif any(one in self._by_input for one in given):
+        elif any(source in self._by_input for source in inputs):
             self._by_input.add(node)
 
     @staticmethod
@@ -175,7 +175,7 @@ class StepGraph:
                 **{sympy.Symbol(name, real=True): getattr(s, name) for name in states},
                 **{sympy.Symbol(name, real=True): getattr(p, name) for name in parameters},
             }
-            return [sympy.sympify(one).xreplace(by_name) for one in after]
+            return [sympy.sympify(formula).xreplace(by_name) for formula in after]
 
         self.gates = [*self._gates, *[None] * (count - len(self._gates))]
         try:
@@ -214,7 +214,7 @@ class StepGraph:
                 f"its {name} returns shape {tuple(shape)}, but kernels support only (B, k * {self.hidden})"
             )
         blocks = shape[1] // self.hidden
-        arguments = [self._operand(one, blocks, known) for one in node.args]
+        arguments = [self._operand(argument, blocks, known) for argument in node.args]
         options = {key: value for key, value in node.kwargs.items() if value is not None}
         if name == "div" and options:
             raise NoKernelError(f"it calls div with {options}, which kernels do not support")
@@ -232,14 +232,14 @@ class StepGraph:
             return known[value]
         shape = _shape(value)
         varies = value in self._by_input or (len(shape) == 2 and shape[0] > 1)
-        found = []
+        symbols = []
         for block in range(blocks):
             table, letter = (self._gates, "x") if varies else (self._unit, "p")
             item = value, block
             if item not in table:
                 table.append(item)
-            found.append(sympy.Symbol(f"{letter}{table.index(item)}", real=True))
-        return found
+            symbols.append(sympy.Symbol(f"{letter}{table.index(item)}", real=True))
+        return symbols
 
     def _product(self, node: Any, name: str, known: dict[Node, list[Any]]) -> list[Any]:
         """The recurrent sums of a product of a state with a weight."""
@@ -274,28 +274,28 @@ class StepGraph:
                 raise NoKernelError("it calls cat along the batch axis, which kernels do not support")
             return [block for part in parts for block in self._operand(part, _shape(part)[1] // H, known)]
         value, *rest = node.args
-        given = known[value]
+        blocks = known[value]
         axis = rest[0] if name == "slice" else (rest[1] if len(rest) > 1 else 0)
         if axis not in (1, -1):
             raise NoKernelError(f"it calls {name} along the batch axis, which kernels do not support")
-        total = len(given) * H
+        total = len(blocks) * H
         if name == "slice":
             begin, end = rest[1] or 0, min(rest[2], total)
             if begin % H or end % H or len(rest) > 3:
                 raise NoKernelError(
                     f"it slices the columns {begin}:{end}, but kernels support only multiples of {H}"
                 )
-            return given[begin // H : end // H]
+            return blocks[begin // H : end // H]
         widths = rest[0] if isinstance(rest[0], (list, tuple)) else [rest[0]] * math.ceil(total / rest[0])
         if any(width % H for width in widths):
             raise NoKernelError(
                 f"its {name} makes parts of {list(widths)} columns, but kernels support only multiples of {H}"
             )
-        found, begin = [], 0
+        columns, begin = [], 0
         for width in widths:
-            found.append(given[begin : begin + width // H])
+            columns.append(blocks[begin : begin + width // H])
             begin += width // H
-        return found
+        return columns
 
     # ---- what is computed before a pass ----
 
@@ -307,10 +307,8 @@ class StepGraph:
             if node.op == "get_attr":
                 known[node] = getattr(self.module, str(node.target))
             elif node.op == "call_function":
-                given = {
-                    one: known[one] if one in known else _zeros_like(one) for one in node.all_input_nodes
-                }
-                args, kwargs = torch.fx.node.map_arg((node.args, node.kwargs), given.__getitem__)
+                values = {n: known[n] if n in known else _zeros_like(n) for n in node.all_input_nodes}
+                args, kwargs = torch.fx.node.map_arg((node.args, node.kwargs), values.__getitem__)
                 known[node] = node.target(*args, **kwargs)
 
     def prepare(
@@ -330,7 +328,7 @@ class StepGraph:
             self._run(known, lambda node: node in self._by_input)
             return [known[node] for node in inner]
 
-        found = dict(zip(inner, torch.vmap(over_step)(x, *extras, *drawn), strict=True))
+        by_step = dict(zip(inner, torch.vmap(over_step)(x, *extras, *drawn), strict=True))
         gates, place = [], 0
         while place < len(self.gates):
             gate, count = self.gates[place], 1
@@ -341,7 +339,7 @@ class StepGraph:
                 # Neighbours of one node stay one tensor: each cut and each copy is as large as the gates.
                 while self.gates[place + count : place + count + 1] == [(node, block + count)]:
                     count += 1
-                value = found[node] if node in found else constant[node].expand(steps, *_shape(node))
+                value = by_step[node] if node in by_step else constant[node].expand(steps, *_shape(node))
                 gates.append(_spread(value, len(_shape(node)), self.batch, H, block, count))
             place += count
         weight = torch.cat([constant[node].T for node in self.products])
@@ -384,8 +382,9 @@ def _split_products(graph: Graph) -> None:
                 end = begin + _shape(part)[1]
                 rows = graph.call_function(aten.slice.Tensor, (right, 0, begin, end))
                 rows.meta["val"] = right.meta["val"][begin:end]
-                given = (*bias, part, rows) if total is None else (part, rows)
-                term = graph.call_function(aten.addmm.default if len(given) > 2 else aten.mm.default, given)
+                operands = (*bias, part, rows) if total is None else (part, rows)
+                operator = aten.addmm.default if len(operands) > 2 else aten.mm.default
+                term = graph.call_function(operator, operands)
                 term.meta["val"] = node.meta["val"]
                 if total is not None:
                     term = graph.call_function(aten.add.Tensor, (total, term))
@@ -400,10 +399,10 @@ def _spread(value: torch.Tensor, axes: int, batch: int, hidden: int, block: int,
     step."""
     columns = value.shape[-1] if axes else 1
     shape = value.shape[0], *(1,) * (2 - axes), *value.shape[1:]
-    whole = value.reshape(shape)
+    reshaped = value.reshape(shape)
     if columns > 1:
-        whole = whole[..., block * hidden : (block + count) * hidden]
-    return whole.expand(-1, batch, count * hidden)
+        reshaped = reshaped[..., block * hidden : (block + count) * hidden]
+    return reshaped.expand(-1, batch, count * hidden)
 
 
 def _name(node: Any) -> str:
@@ -415,9 +414,9 @@ def _name(node: Any) -> str:
 
 def _draw_of(node: Any, constant: dict[Node, Any]) -> Callable[[], torch.Tensor]:
     """A call that draws the random numbers of a step as the step itself draws them."""
-    given = {
-        one: constant[one].contiguous() if one in constant else _zeros_like(one)
-        for one in node.all_input_nodes
+    values = {
+        source: constant[source].contiguous() if source in constant else _zeros_like(source)
+        for source in node.all_input_nodes
     }
 
     def bound(values: dict[Any, torch.Tensor]) -> Callable[[], torch.Tensor]:
@@ -425,8 +424,8 @@ def _draw_of(node: Any, constant: dict[Node, Any]) -> Callable[[], torch.Tensor]
         return partial(node.target, *args, **kwargs)
 
     if node.target._schema.is_mutable:
-        return lambda: bound({one: value.clone() for one, value in given.items()})()
-    return bound(given)
+        return lambda: bound({source: value.clone() for source, value in values.items()})()
+    return bound(values)
 
 
 def _zeros_like(node: Any) -> torch.Tensor:

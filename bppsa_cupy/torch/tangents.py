@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from bppsa_cupy.arguments import as_integer
-from bppsa_cupy.errors import ShapeError
+from bppsa_cupy.errors import ArgumentError, ShapeError
 from bppsa_cupy.records.streaming import Flow, log_stretches
 from bppsa_cupy.torch import checks
 
@@ -18,7 +18,10 @@ from bppsa_cupy.torch import checks
 class TorchFlow(Flow):
     """h_t = step(x_t, h_{t-1}) for a tensor (S,) or (B, S), or a tuple of them.
 
-    flat  the present state, the tensors of a tuple side by side
+    Attributes
+    ----------
+    flat
+        The present state, the tensors of a tuple side by side.
     """
 
     def __init__(self, step: Callable[..., Any], h0: Any) -> None:
@@ -29,7 +32,7 @@ class TorchFlow(Flow):
         states = tuple(h0) if self._is_tuple else (h0,)
         first = states[0]
         if not all(isinstance(h, torch.Tensor) for h in states):
-            raise ShapeError(f"h0 is {type(first).__name__}: pass a tensor, or a tuple of tensors")
+            raise ArgumentError(f"h0 is {type(first).__name__}: pass a tensor, or a tuple of tensors")
         if any(h.dim() != first.dim() or h.dtype != first.dtype for h in states) or first.dim() not in (1, 2):
             told = ", ".join(f"{h.dtype} {tuple(h.shape)}" for h in states)
             raise ShapeError(
@@ -105,10 +108,10 @@ class TorchFlow(Flow):
             after = self.evaluate(x_m, h)
             return after, after
 
-        given = [torch.from_numpy(points).to(self.flat)]
-        given += [] if x is None else [torch.from_numpy(np.array(x)).to(self.flat)]
+        inputs = [torch.from_numpy(points).to(self.flat)]
+        inputs += [] if x is None else [torch.from_numpy(np.array(x)).to(self.flat)]
         with torch.no_grad():
-            jacobian, after = torch.vmap(torch.func.jacfwd(both, has_aux=True))(*given)
+            jacobian, after = torch.vmap(torch.func.jacfwd(both, has_aux=True))(*inputs)
         return after.cpu().numpy().astype(np.float64), jacobian.cpu().numpy().astype(np.float64)
 
     def advance(self, inputs: Any, steps: int, every: int) -> np.ndarray:

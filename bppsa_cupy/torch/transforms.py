@@ -70,8 +70,8 @@ def mapped(
             function(*(t if dim is None else t.select(dim, i) for t, dim in zip(tensors, dims, strict=True)))
             for i in range(size)
         ]
-        found = tuple(map(torch.stack, zip(*each, strict=True)))
-        return found, (0,) * len(found)
+        stacked = tuple(map(torch.stack, zip(*each, strict=True)))
+        return stacked, (0,) * len(stacked)
     merged = [
         tensor if tensor is None or axis is None else _merged(tensor, dim, axis, size)
         for tensor, dim, axis in zip(tensors, dims, axes, strict=True)
@@ -106,9 +106,9 @@ def over_batched(
     level = max(1, torch._C._vmapmode_increment_nesting() - 1)
     torch._C._vmapmode_decrement_nesting()
     dims: list[int | None] = [None] * len(gradients)
-    whole = list(gradients)
+    unbatched = list(gradients)
     for place, gradient in enumerate(gradients):
         if gradient is not None and is_batched(gradient):
-            dims[place], whole[place] = 0, torch._remove_batch_dim(gradient, level, 1, 0)
-    found = torch.vmap(function, in_dims=tuple(dims))(*whole)
-    return tuple(torch._add_batch_dim(tensor, 0, level) for tensor in found)
+            dims[place], unbatched[place] = 0, torch._remove_batch_dim(gradient, level, 1, 0)
+    results = torch.vmap(function, in_dims=tuple(dims))(*unbatched)
+    return tuple(torch._add_batch_dim(tensor, 0, level) for tensor in results)

@@ -13,7 +13,7 @@ from tolerances import assert_close
 
 from bppsa_cupy.devices import get_device
 from bppsa_cupy.devices.cuda import CudaDevice
-from bppsa_cupy.jax.parts import Back, Given, Wanted, backward_shapes, forward_shapes
+from bppsa_cupy.jax.parts import Back, Inputs, Wanted, backward_shapes, forward_shapes
 from bppsa_cupy.jax.passes import go_back, go_forward
 
 #: The address of a stream.
@@ -45,8 +45,8 @@ def buffers(tree, kind):
 def test_results_are_the_hosts(stub: CudaDevice, ragged: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     layer = (function := bj.GRU(3, 4, 2)).layer
     params, x, state = draw(function, 2, 5)
-    given = Given(x, np.array([5, 2]) if ragged else None, (state,), params)
-    kept, wanted = Wanted(kept=True), Wanted(parameters=True, x=True)
+    given = Inputs(x, np.array([5, 2]) if ragged else None, (state,), params)
+    kept, wanted = Wanted(saved=True), Wanted(parameters=True, x=True)
     streams = []
     on_stream = CudaDevice.on_stream
     monkeypatch.setattr(CudaDevice, "on_stream", lambda *a: (streams.append(a[1:]), on_stream(*a))[1])
@@ -56,7 +56,7 @@ def test_results_are_the_hosts(stub: CudaDevice, ragged: bool, monkeypatch: pyte
         execution = SimpleNamespace(stream=STREAM)
         results = buffers(forward_shapes(layer, given, kept), kind)
         go_forward(layer, kept, execution, results, buffers(given, kind))
-        back = Back(given, results.kept, np.ones((2, 5, 4)), (np.ones((2, 2, 4)),))
+        back = Back(given, results.saved, np.ones((2, 5, 4)), (np.ones((2, 2, 4)),))
         gradients = buffers(backward_shapes(layer, back, wanted), kind)
         go_back(layer, wanted, execution, gradients, buffers(back, kind))
         found.append([np.array(leaf.view(np.ndarray)) for leaf in jax.tree.leaves((results, gradients))])

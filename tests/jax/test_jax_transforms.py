@@ -148,7 +148,7 @@ def test_gradients_that_nobody_asks_for(count) -> None:
     both = jax.grad(lambda params, x, state: GRU(params, x, state)[1].sum(), (0, 1, 2))(PARAMS, X, STATE)
     assert_same(by_state, both[2])
     text = str(jax.make_jaxpr(jax.grad(loss))(PARAMS, X))
-    assert "wanted=Wanted(kept=False, parameters=True, x=False)" in text
+    assert "wanted=Wanted(saved=False, parameters=True, x=False)" in text
 
 
 def test_a_layer_inside_of_a_scan() -> None:

@@ -1,4 +1,4 @@
-"""Imports run one way: between layers, between modules, and through the doors of the planner's folders.
+"""Imports run one way: between layers, between modules, and through `__init__` of the planner's folders.
 
 Every import counts: at the top of a module, inside of functions, and those for type checkers alone.
 """
@@ -131,6 +131,6 @@ IMPORTERS = {
 
 
 @pytest.mark.parametrize("packages", IMPORTERS)
-def test_only_doors_import_optional_packages(packages: tuple[str, ...]) -> None:
+def test_only_some_modules_import_optional_packages(packages: tuple[str, ...]) -> None:
     found = [m for m in trees() if any(name.split(".")[0] in packages for name in imports_of(m))]
     assert all(module.startswith(IMPORTERS[packages]) for module in found)

@@ -19,7 +19,7 @@ def assert_equal_products(one, other):
     assert len(one.multiplications) == len(other.multiplications)
     for first, second in zip(one.multiplications, other.multiplications, strict=True):
         assert (first.left, first.right) == (second.left, second.right)
-        for a, b in ((first.many, second.many), (first.one, second.one)):
+        for a, b in ((first.many, second.many), (first.single, second.single)):
             assert (a.kind, a.multiply_adds, a.a, a.b, a.pattern) == (
                 b.kind,
                 b.multiply_adds,

@@ -32,7 +32,8 @@ def bound(values, array=None):
     PRODUCT.bind(values, B.data, out=np.empty(4) if array is None else array)
 
 
-SHAPE, DEVICE, MISMATCH = bp.ShapeError, bp.DeviceError, bp.PlanMismatchError
+ARGUMENT, SHAPE = bp.ArgumentError, bp.ShapeError
+DEVICE, MISMATCH = bp.DeviceError, bp.PlanMismatchError
 REFUSED = [
     (lambda: plan(A), SHAPE, "1 factors", "two"),
     (lambda: plan(A, A), SHAPE, "factor 1 has shape (2, 3)", "factor 2 has shape (2, 3)"),
@@ -46,7 +47,7 @@ REFUSED = [
     (lambda: plan(dense(ROWS, 1), dense(1, COLUMNS)), DEVICE, ENTRIES, "free"),
     (lambda: plan(dense(ROWS, 2), dense(2, COLUMNS)), DEVICE, ENTRIES, "free"),
     (lambda: plan(dense(ROWS, 2), FULL_ROW), DEVICE, ENTRIES, "free"),
-    (lambda: bp.plan_gram(A, triangle="left"), SHAPE, "'left'", "'upper'"),
+    (lambda: bp.plan_gram(A, triangle="left"), ARGUMENT, "'left'", "'upper'"),
     (lambda: bp.plan_gram(A, weights=B), SHAPE, "(3, 2)", "(2, 3)"),
     (lambda: plan(A, B, out_format="dia"), SHAPE, "'dia'", "'csc'"),
     (lambda: plan(A, B, out_format="bsr"), SHAPE, "'bsr'", "'csr'"),

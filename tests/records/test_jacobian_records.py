@@ -164,4 +164,4 @@ def test_what_is_no_chain_is_refused(network, look):
         ([], "no records"), ([*records, wider], "(4, 1)", "(4, 3)"), ([*records[:2], ends[2]], "None", "[3]"),
         ([tall], "(3, 2)", "square"),
     ):  # fmt: skip
-        assert_refused(lambda given=given: look(given), bp.ShapeError, *named)
+        assert_refused(lambda given=given: look(given), (bp.ArgumentError, bp.ShapeError), *named)

@@ -114,7 +114,7 @@ def test_a_steady_run_allocates_nothing(device, rng):
         for k in scan.elements_read:
             scan.element(k, 2)[...] = device.asarray(operands[k - 1][1])
         scan.vector(1, 2)[...] = 1
-        scan.run(2)
+        scan.run_batch(2)
         return [np.array(device.to_host(scan.vector(k, 2))) for k in range(1, len(operands) + 2)]
 
     first = step()

@@ -59,9 +59,9 @@ def test_ranks_read_their_own_elements_and_all_that_are_read(name):
     """The last element is read for the input gradient alone, and the gradient lies where a_1 does."""
     scans = Exchange(3).play(lambda group: network_scan(group, name))
     for rank, scan in enumerate(scans):
-        assert scan.own == [k for k, owner in enumerate(OWNERS, 1) if owner == rank]
+        assert scan.owned == [k for k, owner in enumerate(OWNERS, 1) if owner == rank]
         assert scan.has_gradient is (rank == 0)
-        assert scan.elements_read <= set(scan.own)
+        assert scan.elements_read <= set(scan.owned)
     assert set().union(*(scan.elements_read for scan in scans)) == network_scan(None, name).elements_read
 
 

@@ -72,6 +72,6 @@ def scan_by_parts(group, partition, plan, method, gradient, operands, input_grad
         scan.element(k, batch)[...] = operands[k - 1][1]
     if scan.has_gradient:
         scan.vector(1, batch)[...] = gradient
-    scan.run(batch)
+    scan.run_batch(batch)
     count = len(operands) + input_gradient
     return [scan.vector(k, batch) if min(k, len(operands)) - 1 in own else None for k in range(1, count + 1)]

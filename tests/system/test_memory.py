@@ -59,6 +59,6 @@ def test_a_command_reports_an_allocation_that_fails_on_one_line(capsys):
     def main(arguments):
         raise MemoryError("Unable to allocate 618. MiB\nfor an array")
 
-    assert cli.run(main, Namespace()) == 1
+    assert cli.run_command(main, Namespace()) == 1
     error = capsys.readouterr().err
     assert error.startswith("error: too little memory: Unable to allocate") and error.count("\n") == 1

@@ -15,7 +15,7 @@ from bppsa_cupy.tools.benchmarks.harness import OVERALL
 FIELDS = {"case", "quantity", "ours", "theirs", "against", "unit", "ratio", "spread"}
 #: More options of the smoke test.
 OPTIONS = {
-    "jacobians": ("--columns", "3"),
+    "jacobians": ("--autograd-columns", "3"),
     "linear": ("--against", "torch", "jax"),
     "programs": ("--like", "neurogym"),
     "recurrent": ("--against", "torch", "jax"),

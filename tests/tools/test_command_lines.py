@@ -1,8 +1,11 @@
 """Every command line: help, usage, exit codes, errors on one line, silence in a pipe."""
 
+import argparse
 import os
+import re
 import subprocess
 import sys
+from importlib import import_module
 
 import pytest
 from commands import SCRIPTS, command, error_line, folder, train  # noqa: F401  folder is a fixture
@@ -52,6 +55,28 @@ assert not {"numba", "cupy", "torch", "jax", "h5py", "matplotlib", "mpi4py"} & s
     assert ended.stdout.count("usage: ") == len(SCRIPTS)
 
 
+def parsers(parser):
+    """A parser and the parsers of its subcommands."""
+    yield parser
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            for subcommand in action.choices.values():
+                yield from parsers(subcommand)
+
+
+@pytest.mark.parametrize("script", SCRIPTS)
+def test_each_argument_has_a_sentence_and_its_default_and_each_help_an_example(script):
+    top = import_module(SCRIPTS[script].partition(":")[0]).parser()
+    for parser in parsers(top):
+        example = parser.epilog.removeprefix("Example:\n  ").split()
+        assert example[0] == script and top.parse_args(example[1:])
+        for action in parser._actions:
+            if action.dest not in (argparse.SUPPRESS, "help", "version") and action.nargs != argparse.PARSER:
+                text = parser._get_formatter()._expand_help(action)
+                assert re.fullmatch(r"[A-Z].*\w.*\.", text), text
+                assert action.required or "Default: " in text, text
+
+
 @pytest.mark.parametrize("script", SCRIPTS)
 @pytest.mark.parametrize("arguments", [[], ["--no-such-option"]])
 def test_wrong_usage_is_two_lines_and_ends_with_2(script, arguments, capsys):
@@ -64,16 +89,14 @@ def test_wrong_usage_is_two_lines_and_ends_with_2(script, arguments, capsys):
 
 WRONG = [
     "bppsa-train model.py:small --data data.npz --seed -1",
-    "bppsa-train model.py:small --data data.npz --ranks samples",
     "bppsa-plan build model.py:small -o p.h5 --memory-limit -5G",
     "bppsa-plan build model.py:small -o p.h5 --batch-size 99999999999999999999",
     "bppsa-plan build model.py:small -o p.h5 --levels many",
     "bppsa-plan build model.py:small -o p.h5 --partition 0,a",
+    "bppsa-plan pipeline lenet5",
     "bppsa-plan pipeline lenet5 --ppv one",
     "bppsa-plan explain p.h5 --workers 0",
     "bppsa-jacobians plot j.h5 -o p.png --rows a:b",
-    "bppsa-data bitstream --length 3 -o s.h5 --seed -1",
-    "bppsa-bench no-such-benchmark",
 ]
 
 
@@ -90,14 +113,11 @@ STATED = [
     ("bppsa-plan build no-such-model -o p.h5", "no-such-model"),
     ("bppsa-plan build model.py:small -o no-such-folder/p.h5", "no-such-folder/p.h5"),
     ("bppsa-plan show missing.h5", "missing.h5"),
-    ("bppsa-plan pipeline model.py:small", "--ppv"),
     ("bppsa-jacobians dump lenet5 --data missing -o j.h5", "missing"),
     ("bppsa-train missing.py:net --data data.npz", "missing.py"),
     ("bppsa-train model.py:small --data data.npz --heads 2", "--heads"),
-    ("bppsa-data show missing.h5", "missing.h5"),
     ("bppsa-data audio . -o f.h5", "WAV"),
     ("bppsa-bench train --quick --device host --data missing", "missing"),
-    ("bppsa-reproduce figure6 --data missing --output out", "missing"),
 ]
 
 
@@ -123,9 +143,8 @@ def test_in_a_pipe_no_bar_and_no_traceback(folder):
 
 
 def test_a_reader_that_has_seen_enough_is_no_error():
-    script = (
-        "from bppsa_cupy.tools import cli; import sys; sys.exit(cli.run(lambda a: print('x' * 200000), None))"
-    )
+    call = "cli.run_command(lambda a: print('x' * 200000), None)"
+    script = f"from bppsa_cupy.tools import cli; import sys; sys.exit({call})"
     reading, writing = os.pipe()
     os.close(reading)
     done = subprocess.run(

@@ -75,7 +75,7 @@ TABLE = {
     ),
     "ranks": Benchmark(
         "Passes over several ranks against one process.",
-        rows="ranks:run", options="add_ranks", against=("one",),
+        rows="ranks:run_ranks", options="add_ranks", against=("one",),
     ),
     "recurrent": Benchmark(
         "RNN, GRU and LSTM of many sizes: forward and backward pass.",
@@ -103,6 +103,6 @@ TABLE = {
     ),
     "warm": Benchmark(
         "Compile ahead what models need, so that their first run starts at once.",
-        rows="warm:run", options="add_warm", against=(),
+        rows="warm:warm_models", options="add_warm", against=(),
     ),
 }  # fmt: skip

@@ -157,10 +157,9 @@ class Case:
 
 @dataclass
 class Measurement:
-    """What was measured of a side.
+    """Seconds of a side by quantity, its result, and its memory peak in bytes (see MEMORY_NOTE).
 
-    seconds  by quantity, one per sample; sample i of all sides was taken side by side
-    peak     bytes, see MEMORY_NOTE
+    Sample i of all sides was measured side by side.
     """
 
     seconds: dict[str, list[float]] = field(default_factory=lambda: defaultdict(list))
@@ -173,14 +172,10 @@ class Measurement:
 class Row:
     """One line of a benchmark's report.
 
-    case      what was worked on
-    quantity  forward, backward, overall, fill, product, step, …
-    ours, theirs  medians (`theirs` None without a rival), in `unit`
-    against   the rival
-    ratio     theirs / ours, above 1 is better for us; None where there is none
-    spread    first and third quartile of ours, theirs, and of the ratios sample by sample
-    paper     the paper's ratio or value, where it gives one
-    note      how it was measured, where that is not plain
+    `quantity` is forward, backward, overall, fill, product or step. `ours`, `theirs` are medians in `unit`,
+    and `ratio` is theirs / ours, so that values above 1 are better for us. Without a rival, `theirs` and
+    `ratio` are None. `spread` has the first and third quartile of ours, theirs, and of the ratios per sample.
+    `paper` is the ratio or value of the paper, and `note` a remark about the measurement.
     """
 
     case: str
@@ -269,37 +264,37 @@ def rows_of(case: Case, arguments: Any) -> list[Row]:
         if case.memory:
             for side, ask in asked.items():
                 measured[side].peak = ask("bytes")
-    own = measured.pop("ours")
+    our_side = measured.pop("ours")
     groups: dict[str, dict[str, Measurement]] = {}
-    for side, found in measured.items():
-        groups.setdefault(names[side], {})[side] = found
+    for side, measurement in measured.items():
+        groups.setdefault(names[side], {})[side] = measurement
     if case.rivals and not groups:
-        raise BenchmarkError("every rival failed")
+        raise BenchmarkError("every rival failed: see the warnings above")
     for group in groups.values():
         fastest = min(group, key=lambda side: float(np.median(group[side].seconds[OVERALL])))
-        rows += _compared(case, arguments, own, fastest, group[fastest], differences.get(fastest, ""))
-    return rows or _compared(case, arguments, own, None, None, "")
+        rows += _compared(case, arguments, our_side, fastest, group[fastest], differences.get(fastest, ""))
+    return rows or _compared(case, arguments, our_side, None, None, "")
 
 
 def _compared(
     case: Case,
     arguments: Any,
-    own: Measurement,
+    ours: Measurement,
     against: str | None,
     theirs: Measurement | None,
     difference: str,
 ) -> list[Row]:
-    notes = (case.note, own.note, theirs and theirs.note, difference)
+    notes = (case.note, ours.note, theirs and theirs.note, difference)
     note = "; ".join(text for text in notes if text) or None
     rows = []
-    for part, seconds in own.seconds.items():
+    for part, seconds in ours.seconds.items():
         if theirs is not None and part not in theirs.seconds:
             continue
         quantity = case.quantities.get(part, part)
         rival = (theirs.seconds[part], against) if theirs is not None else ()
         rows.append(timed_row(case.name, quantity, seconds, *rival, paper=case.paper.get(part), note=note))
     if case.memory:
-        mine, note = own.peak / 2**20, MEMORY_NOTE["cuda" if arguments.device == "cuda" else "host"]
+        mine, note = ours.peak / 2**20, MEMORY_NOTE["cuda" if arguments.device == "cuda" else "host"]
         peak = None if theirs is None else theirs.peak / 2**20
         ratio = peak / mine if peak is not None and mine else None
         rows.append(Row(case.name, "peak memory", mine, peak, against, "MiB", ratio=ratio, note=note))
@@ -308,21 +303,21 @@ def _compared(
 
 def _differences(case: Case, asked: Mapping[str, Ask], names: Mapping[str, str]) -> dict[str, str]:
     """What rows say of each rival's difference to our results. Raises BenchmarkError if it is too large."""
-    found, ours = {}, asked["ours"]("result")
+    differences, ours = {}, asked["ours"]("result")
     for side, name in names.items():
         if case.rivals[name].compared:
             theirs = asked[side]("result")
             if math.isinf(case.tolerance):
-                found[side] = f"results differ by {difference(ours, theirs, case.least):.1e}"
+                differences[side] = f"results differ by {difference(ours, theirs, case.least):.1e}"
             else:
                 require_equal(side, ours, theirs, case.tolerance, case.least)
-    return found
+    return differences
 
 
 def difference(ours: Mapping[str, Any], theirs: Mapping[str, Any], least: float = 0.0) -> float:
     """The largest difference in norm of any array, relative to the norm of the rival's, or to `least` times
     the norm of all arrays where that is more."""
-    norms = {name: float(np.linalg.norm(np.asarray(one, np.float64))) for name, one in theirs.items()}
+    norms = {name: float(np.linalg.norm(np.asarray(array, np.float64))) for name, array in theirs.items()}
     floor = least * math.hypot(*norms.values())
     worst = 0.0
     for name, array in theirs.items():
@@ -598,19 +593,19 @@ def passes_step(
     The result has the loss and all gradients."""
     from bppsa_cupy.training.losses import cross_entropy
 
-    device, found = network.device, dict[str, Any]()
+    device, results = network.device, dict[str, Any]()
     inputs = device.asarray(inputs)
 
     def forward() -> None:
         output = network.forward(inputs, into=network.last_pass)
-        found["loss"], found["gradient"] = cross_entropy(output, labels, device=device)
+        results["loss"], results["gradient"] = cross_entropy(output, labels, device=device)
 
     def backward() -> None:
-        network.backward(found["gradient"], method=method)
+        network.backward(results["gradient"], method=method)
 
     def result() -> dict[str, np.ndarray]:
         gradients = {name: np.array(device.to_host(array)) for name, array in network.gradients.items()}
-        return {"loss": np.asarray(device.to_host(found["loss"])), **gradients}
+        return {"loss": np.asarray(device.to_host(results["loss"])), **gradients}
 
     parts: dict[str, Callable[[], object]] = {"forward": forward, "backward": backward}
     if optimizer is not None:

@@ -18,7 +18,7 @@ from bppsa_cupy.tools.paper import TABLE1
 
 def cases(arguments: argparse.Namespace) -> Iterator[Case]:
     """The first convolution, ReLU and max-pooling of VGG-11 at B = 1."""
-    columns = 5 if arguments.quick else arguments.columns
+    columns = 5 if arguments.quick else arguments.autograd_columns
     network = build_model("vgg11", device="host")
     for index in TABLE1:
         options = {"index": index, "device": arguments.device, "columns": columns}
@@ -108,7 +108,7 @@ def columns_step(index: int, device: str, columns: int) -> Step:
     unit, places = torch.zeros_like(output), sampled_columns(output.numel(), columns)
     made: list[Any] = []
 
-    def run() -> None:
+    def compute_columns() -> None:
         made.clear()
         for column in places.tolist():
             unit[column] = 1
@@ -118,4 +118,4 @@ def columns_step(index: int, device: str, columns: int) -> Step:
     def result() -> dict[str, np.ndarray]:
         return {"columns": np.stack([to_numpy(column).reshape(-1) for column in made], axis=1)}
 
-    return Step({OVERALL: run}, result, network.device, per=len(places) / output.numel())
+    return Step({OVERALL: compute_columns}, result, network.device, per=len(places) / output.numel())

@@ -90,29 +90,29 @@ def our_step(layer: str, batch: int, steps: int, hidden: int, device: str) -> St
     h, by_a, by_b = (where.zeros(b.shape, b.dtype) for _ in range(3))
     out = ScanGradients(by_a, by_b, where.zeros((batch, hidden), b.dtype))
 
-    def run() -> None:
+    def run_step() -> None:
         linear_scan(a, b, out=h)
         linear_scan_backward(a, h, gradient, out=out)
 
     host = where.to_host
-    return Step({OVERALL: run}, lambda: compared(y=host(h), a=host(by_a), b=host(by_b)), where)
+    return Step({OVERALL: run_step}, lambda: compared(y=host(h), a=host(by_a), b=host(by_b)), where)
 
 
 def _our_layer(layer: str, arrays: dict[str, np.ndarray], steps: int, hidden: int, device: str) -> Step:
     net = Sequential([LAYERS[layer](hidden)], (steps, hidden), device=device)
     net.load_state_dict({f"0.{name}": arrays[name] for name in net.layers[0].parameter_shapes()})
     x, gradient = (net.device.asarray(arrays[name]) for name in ("x", "gradient"))
-    found: dict[str, Any] = {}
+    results: dict[str, Any] = {}
 
-    def run() -> None:
-        found["y"] = net.forward(x, into=net.last_pass)
-        found["x"] = net.backward(gradient, input_gradient=True)
+    def run_step() -> None:
+        results["y"] = net.forward(x, into=net.last_pass)
+        results["x"] = net.backward(gradient, input_gradient=True)
 
     def result() -> dict[str, np.ndarray]:
-        own = {name.removeprefix("0."): array for name, array in net.gradients.to_host().items()}
-        return compared(**{name: net.device.to_host(array) for name, array in found.items()}, **own)
+        gradients = {name.removeprefix("0."): array for name, array in net.gradients.to_host().items()}
+        return compared(**{name: net.device.to_host(array) for name, array in results.items()}, **gradients)
 
-    return Step({OVERALL: run}, result, net.device)
+    return Step({OVERALL: run_step}, result, net.device)
 
 
 def copy_step(layer: str, batch: int, steps: int, hidden: int) -> Step:
@@ -120,19 +120,19 @@ def copy_step(layer: str, batch: int, steps: int, hidden: int) -> Step:
     source = make_arrays(layer, batch, steps, hidden)["a"]
     target = np.zeros_like(source)
 
-    def run() -> None:
+    def copy_arrays() -> None:
         for _ in range(4):
             np.copyto(target, source)
 
-    return Step({OVERALL: run}, dict, get_device("host"))
+    return Step({OVERALL: copy_arrays}, dict, get_device("host"))
 
 
 def torch_step(layer: str, batch: int, steps: int, hidden: int, way: str) -> Step:
     """PyTorch: a loop over steps, the form by logarithms of minGRU's code, or its prototype of a scan."""
     import torch
 
-    arrays = {k: torch.from_numpy(one) for k, one in make_arrays(layer, batch, steps, hidden).items()}
-    gradient, found = arrays.pop("gradient"), dict[str, Any]()
+    arrays = {k: torch.from_numpy(array) for k, array in make_arrays(layer, batch, steps, hidden).items()}
+    gradient, results = arrays.pop("gradient"), dict[str, Any]()
     leaves = {name: array.requires_grad_() for name, array in arrays.items()}
 
     def scan(a: Any, b: Any) -> Any:
@@ -164,23 +164,25 @@ def torch_step(layer: str, batch: int, steps: int, hidden: int, way: str) -> Ste
         sums = -softplus(gate).cumsum(1)
         return (sums + (log_g - softplus(-gate) - sums).logcumsumexp(1)).exp()
 
-    def lru(x: Any, **own: Any) -> Any:
-        factor = torch.exp(-torch.exp(own["nu_log_l0"]) + 1j * torch.exp(own["theta_log_l0"]))
-        inward = torch.exp(own["gamma_log_l0"])[:, None] * torch.complex(own["B_re_l0"], own["B_im_l0"])
+    def lru(x: Any, **w: Any) -> Any:
+        factor = torch.exp(-torch.exp(w["nu_log_l0"]) + 1j * torch.exp(w["theta_log_l0"]))
+        inward = torch.exp(w["gamma_log_l0"])[:, None] * torch.complex(w["B_re_l0"], w["B_im_l0"])
         term = x.to(inward.dtype) @ inward.T
         h = scan(factor.expand(term.shape), term)
-        return (h @ torch.complex(own["C_re_l0"], own["C_im_l0"]).T).real + own["D_l0"] * x
+        return (h @ torch.complex(w["C_re_l0"], w["C_im_l0"]).T).real + w["D_l0"] * x
 
     calls: dict[str, Callable[..., Any]] = {"scan": scan, "MinGRU": min_gru, "LRU": lru}
     call = calls[layer]
 
-    def run() -> None:
-        found["y"] = y = call(**leaves)
+    def run_step() -> None:
+        results["y"] = y = call(**leaves)
         gradients = torch.autograd.grad(y, tuple(leaves.values()), gradient)
-        found.update(zip(leaves, gradients, strict=True))
+        results.update(zip(leaves, gradients, strict=True))
 
     return Step(
-        {OVERALL: run}, lambda: compared(**{k: one.detach() for k, one in found.items()}), get_device("host")
+        {OVERALL: run_step},
+        lambda: compared(**{k: y.detach() for k, y in results.items()}),
+        get_device("host"),
     )
 
 
@@ -190,7 +192,7 @@ def jax_step(layer: str, batch: int, steps: int, hidden: int, way: str) -> Step:
     import jax.numpy as jnp
 
     arrays = jax.device_put(make_arrays(layer, batch, steps, hidden), jax.devices("cpu")[0])
-    gradient, found = arrays.pop("gradient"), dict[str, Any]()
+    gradient, results = arrays.pop("gradient"), dict[str, Any]()
 
     def scan(a: Any, b: Any) -> Any:
         if way == "associative_scan":
@@ -203,32 +205,32 @@ def jax_step(layer: str, batch: int, steps: int, hidden: int, way: str) -> Step:
         rows = a.swapaxes(0, 1), b.swapaxes(0, 1)
         return jax.lax.scan(step, jnp.zeros_like(b[:, 0]), rows)[1].swapaxes(0, 1)
 
-    def min_gru(own: Any) -> Any:
-        value, gate = jnp.split(own["x"] @ own["weight_ih_l0"].T + own["bias_ih_l0"], 2, -1)
+    def min_gru(arrays: Any) -> Any:
+        value, gate = jnp.split(arrays["x"] @ arrays["weight_ih_l0"].T + arrays["bias_ih_l0"], 2, -1)
         z = jax.nn.sigmoid(gate)
         return scan(1 - z, z * jnp.where(value >= 0, value + 0.5, jax.nn.sigmoid(value)))
 
-    def lru(own: Any) -> Any:
-        factor = jnp.exp(-jnp.exp(own["nu_log_l0"]) + 1j * jnp.exp(own["theta_log_l0"]))
-        inward = jnp.exp(own["gamma_log_l0"])[:, None] * (own["B_re_l0"] + 1j * own["B_im_l0"])
-        term = own["x"] @ inward.real.T + 1j * (own["x"] @ inward.imag.T)
+    def lru(arrays: Any) -> Any:
+        factor = jnp.exp(-jnp.exp(arrays["nu_log_l0"]) + 1j * jnp.exp(arrays["theta_log_l0"]))
+        inward = jnp.exp(arrays["gamma_log_l0"])[:, None] * (arrays["B_re_l0"] + 1j * arrays["B_im_l0"])
+        term = arrays["x"] @ inward.real.T + 1j * (arrays["x"] @ inward.imag.T)
         h = scan(jnp.broadcast_to(factor, term.shape), term)
-        return h.real @ own["C_re_l0"].T - h.imag @ own["C_im_l0"].T + own["D_l0"] * own["x"]
+        return h.real @ arrays["C_re_l0"].T - h.imag @ arrays["C_im_l0"].T + arrays["D_l0"] * arrays["x"]
 
     call: Callable[[Any], Any] = {
-        "scan": lambda own: scan(own["a"], own["b"]),
+        "scan": lambda arrays: scan(arrays["a"], arrays["b"]),
         "MinGRU": min_gru,
         "LRU": lru,
     }[layer]
 
-    def passes(own: Any, gradient: Any) -> Any:
-        y, pull = jax.vjp(call, own)
+    def passes(arrays: Any, gradient: Any) -> Any:
+        y, pull = jax.vjp(call, arrays)
         return y, pull(gradient)[0]
 
     step = jax.jit(passes)
 
-    def run() -> None:
+    def run_step() -> None:
         y, gradients = jax.block_until_ready(step(arrays, gradient))
-        found.update(y=y, **gradients)
+        results.update(y=y, **gradients)
 
-    return Step({OVERALL: run}, lambda: compared(**found), get_device("host"))
+    return Step({OVERALL: run_step}, lambda: compared(**results), get_device("host"))

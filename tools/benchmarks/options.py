@@ -7,8 +7,8 @@ from argparse import ArgumentParser
 from bppsa_cupy.tools import cli
 from bppsa_cupy.tools.choices import MODELS, PIPELINES, SCHEDULES
 
-#: Hidden sizes, batches and steps of the grid of recurrent layers.
-GRID = {"hidden": [20, 64, 128, 256, 512], "batch": [1, 4, 16, 64], "steps": [100, 1000]}
+#: Hidden sizes, batch sizes and lengths of the grid of recurrent layers.
+GRID = {"hidden": [20, 64, 128, 256, 512], "batch": [1, 4, 16, 64], "length": [100, 1000]}
 #: Cases of `steps`.
 KINDS = ("paper", "images", "grid")
 #: Models whose kernels `warm` compiles where none are named; those of other models are among them.
@@ -18,24 +18,24 @@ OVER = ("batch", "layers", "time", "linear")
 
 
 def add_jacobians(parser: ArgumentParser) -> None:
-    """--columns."""
+    """--autograd-columns."""
     parser.add_argument(
-        "--columns", type=cli.positive, default=200, metavar="N",
-        help="Columns that autograd computes; their time is scaled to all columns.",
+        "--autograd-columns", type=cli.positive, default=200, metavar="N",
+        help="Let autograd compute N columns, and scale the time to all columns.",
     )  # fmt: skip
 
 
 def add_grid(parser: ArgumentParser) -> None:
-    """--cells, --hidden, --batch, --steps, --inference."""
+    """--cells, --hidden, --batch, --length, --inference."""
     cli.add_cells(parser, ["rnn", "gru", "lstm"])
-    for option, meaning in (("hidden", "Hidden sizes H"), ("batch", "Batch sizes B"), ("steps", "Lengths T")):
+    for option, meaning in (("hidden", "hidden sizes"), ("batch", "batch sizes"), ("length", "lengths T")):
         default = ",".join(map(str, GRID[option]))
         parser.add_argument(
             f"--{option}", type=cli.positive_list, metavar="N,N",
-            help=f"{meaning} of the grid. Default: {default}; the first with --quick.",
+            help=f"Measure these {meaning}. Default: {default}; the first with --quick.",
         )  # fmt: skip
     parser.add_argument(
-        "--inference", action="store_true", help="Time the forward pass alone, without gradients."
+        "--inference", action="store_true", help="Time only the forward pass, without gradients."
     )
 
 
@@ -53,37 +53,37 @@ def add_torch(parser: ArgumentParser) -> None:
 
 
 def add_product(parser: ArgumentParser) -> None:
-    """--batch, --samples, --side, --dtype."""
+    """--batch, --rival-samples, --side, --dtype."""
     parser.add_argument(
-        "--batch", type=cli.positive_list, default=[1, 16, 64], metavar="N,N", help="Batch sizes B of a call."
+        "--batch", type=cli.positive_list, default=[1, 16, 64], metavar="N,N", help="Use these batch sizes."
     )
     _add_samples(parser)
     parser.add_argument(
         "--side", type=cli.positive, metavar="N",
-        help="Points on each side of the grid that the matrices belong to. Default: 129; 12 with --quick.",
+        help="Use matrices of a grid with N points per side. Default: 129; 12 with --quick.",
     )  # fmt: skip
     parser.add_argument(
-        "--dtype", choices=("float64", "float32"), default="float64", help="Dtype of the values."
+        "--dtype", choices=("float64", "float32"), default="float64", help="Compute in this dtype."
     )
 
 
 def add_spgemm(parser: ArgumentParser) -> None:
-    """--batch-size, --samples, --model, --prune."""
-    parser.add_argument(
-        "--batch-size", type=cli.positive, metavar="B",
-        help="Batch size of our products. Default: 16, 64 on a GPU; fewer where memory ends.",
+    """--batch-size, --rival-samples, --model, --prune."""
+    cli.add_batch_size(
+        parser, None,
+        "Set the batch size of our products. Default: 16, or 64 on a GPU; less if memory is short.",
     )  # fmt: skip
     _add_samples(parser)
-    parser.add_argument("--model", default="vgg11", metavar="MODEL", help="Network of the up-sweep.")
+    parser.add_argument("--model", default="vgg11", metavar="MODEL", help="Use the up-sweep of this model.")
     parser.add_argument(
-        "--prune", type=cli.fraction, default=0.97, metavar="F", help="Share of the weights that is pruned."
+        "--prune", type=cli.fraction, default=0.97, metavar="F", help="Prune this share of the weights."
     )
 
 
 def _add_samples(parser: ArgumentParser) -> None:
     parser.add_argument(
-        "--samples", type=cli.positive, default=2, metavar="N",
-        help="Samples of a batch that the rival multiplies, one after another.",
+        "--rival-samples", type=cli.positive, default=2, metavar="N",
+        help="Time N samples of the batch, one after another, on the rival's side.",
     )  # fmt: skip
 
 
@@ -92,23 +92,21 @@ def add_train(parser: ArgumentParser) -> None:
     _add_model(parser, "lenet5")
     parser.add_argument(
         "--prune", type=cli.fraction, nargs="+", metavar="F", default=[0.0],
-        help="Share of the weights of every layer that is pruned; several shares are measured in turn.",
+        help="Prune this share of the weights. Several shares are measured one after another.",
     )  # fmt: skip
     parser.add_argument(
-        "--data", metavar="PATH", help="Images, as bppsa-train reads them. Default: random images."
+        "--data", metavar="PATH", help="Use these images; see bppsa-train --help. Default: random images."
     )
-    _add_batch_size(parser, 64)
-    parser.add_argument(
-        "--dtype", choices=("float32", "float64"), default="float32", help="Dtype of the network."
-    )
+    cli.add_batch_size(parser, 64)
+    cli.add_dtype(parser)
     parser.add_argument(
         "--tolerance", type=cli.fraction, metavar="X",
-        help="Relative difference to the rival's results that is allowed; many layers in float32 need more, "
-        "where rounding turns an activation on or off. Default: 1e-4, or 1e-10 in float64.",
+        help="Allow this relative difference to the results of the rival. Deep float32 networks need more. "
+        "Default: 1e-4, or 1e-10 in float64.",
     )  # fmt: skip
     parser.add_argument(
         "--methods", nargs="+", choices=("bp", *SCHEDULES, "auto"), default=["auto"],
-        help="Methods of the backward pass, measured in turn.",
+        help="Measure these methods of the backward pass.",
     )  # fmt: skip
 
 
@@ -116,32 +114,31 @@ def add_steps(parser: ArgumentParser) -> None:
     """--kinds."""
     parser.add_argument(
         "--kinds", nargs="+", choices=KINDS, default=list(KINDS),
-        help="Cases to run: the paper's recurrent networks, image models, a grid of recurrent layers.",
+        help="Run the recurrent networks of the paper, image models, or a grid of recurrent layers.",
     )  # fmt: skip
 
 
 def add_ranks(parser: ArgumentParser) -> None:
-    """--rank-count, --over, --model, --prune, --batch-size, --methods, --steps, --hidden-size."""
+    """--rank-count, --over, --model, --prune, --batch-size, --methods, --length, --hidden-size."""
     _add_rank_count(parser)
     parser.add_argument(
-        "--over", nargs="+", choices=OVER, default=list(OVER), help="What the ranks share, in turn."
+        "--over", nargs="+", choices=OVER, default=list(OVER), help="Split these over the ranks."
     )
     _add_model(parser, "vgg11")
     parser.add_argument(
-        "--prune", type=cli.fraction, metavar="F",
-        help="Share of the weights of every layer that is pruned. Default: none.",
-    )  # fmt: skip
-    _add_batch_size(parser, 16)
+        "--prune", type=cli.fraction, metavar="F", help="Prune this share of the weights. Default: 0."
+    )
+    cli.add_batch_size(parser, 16)
     parser.add_argument(
         "--methods", nargs="+", choices=("bp", *SCHEDULES), default=["bp"],
-        help="Methods of the backward pass over layers, measured in turn.",
+        help="Measure these methods of the backward pass over layers.",
     )  # fmt: skip
     parser.add_argument(
-        "--steps", type=cli.positive, metavar="T",
-        help="Length of the sequences. Default: 500, 5000 and 30000; 10⁶ of linear recurrences.",
+        "--length", type=cli.positive, metavar="T",
+        help="Use sequences of T steps. Default: 500, 5000 and 30000; 10⁶ for linear recurrences.",
     )  # fmt: skip
     parser.add_argument(
-        "--hidden-size", type=cli.positive, metavar="H", help="Units of the RNN. Default: 20 and 64."
+        "--hidden-size", type=cli.positive, metavar="H", help="Set the units of the RNN. Default: 20 and 64."
     )
 
 
@@ -150,44 +147,33 @@ def add_pipeline(parser: ArgumentParser) -> None:
     _add_rank_count(parser)
     parser.add_argument(
         "--model", metavar="MODEL",
-        help="Model, as bppsa-train accepts it. Default: lenet5 B=64, vgg16 B=16 and resnet20 B=32.",
+        help="Build this model; see bppsa-train --help. Default: lenet5, vgg16 and resnet20.",
     )  # fmt: skip
-    cli.add_ppv(parser)
+    cli.add_ppv(parser, "one stage per rank, balanced")
+    cli.add_batch_size(parser, None, "Set the batch size; requires --model. Default: 32.")
     parser.add_argument(
-        "--batch-size", type=cli.positive, metavar="B", help="Batch size; requires --model. Default: 32."
+        "--pipelines", nargs="+", choices=PIPELINES, default=["stale"], help="Measure these schedules."
     )
+    cli.add_micro_batches(parser, 4)
     parser.add_argument(
-        "--pipelines", nargs="+", choices=PIPELINES, default=["stale"], help="Schedules, measured in turn."
-    )
-    parser.add_argument(
-        "--micro-batches", type=cli.positive, default=4, metavar="M",
-        help="Micro-batches of a batch, for schedules that have them.",
-    )  # fmt: skip
-    parser.add_argument(
-        "--batches", type=cli.positive, metavar="N", help="Batches of a sample. Default: 20 to 100."
+        "--batches", type=cli.positive, metavar="N", help="Time N batches together. Default: 20 to 100."
     )
 
 
 def _add_rank_count(parser: ArgumentParser) -> None:
-    parser.add_argument(
-        "--rank-count", type=cli.positive, default=2, metavar="P", help="Number of ranks to start."
-    )
+    parser.add_argument("--rank-count", type=cli.positive, default=2, metavar="P", help="Start P ranks.")
 
 
 def _add_model(parser: ArgumentParser, default: str) -> None:
-    parser.add_argument("--model", default=default, metavar="MODEL", help="Model, as bppsa-train accepts it.")
-
-
-def _add_batch_size(parser: ArgumentParser, default: int) -> None:
-    parser.add_argument("--batch-size", type=cli.positive, default=default, metavar="B", help="Batch size.")
+    parser.add_argument(
+        "--model", default=default, metavar="MODEL", help="Build this model; see bppsa-train --help."
+    )
 
 
 def add_warm(parser: ArgumentParser) -> None:
     """MODEL … and --dtype."""
     parser.add_argument(
         "models", nargs="*", default=list(USUAL), metavar="MODEL",
-        help=f"Models: {', '.join(MODELS)}, path/to/file.py:factory or module:factory.",
+        help=f"Compile these models: {', '.join(MODELS)}, path/to/file.py:factory or module:factory.",
     )  # fmt: skip
-    parser.add_argument(
-        "--dtype", choices=("float32", "float64"), default="float32", help="Dtype of the networks."
-    )
+    cli.add_dtype(parser)

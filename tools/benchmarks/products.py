@@ -52,7 +52,7 @@ def product_cases(arguments: argparse.Namespace) -> Iterator[Case]:
         for batch in arguments.batch:
             options = {
                 "pair": pair, "side": side, "dtype": arguments.dtype, "device": arguments.device,
-                "batch": batch, "samples": spread_samples(batch, arguments.samples),
+                "batch": batch, "samples": spread_samples(batch, arguments.rival_samples),
             }  # fmt: skip
             rivals = {
                 name: Rival(partial(product_step, **options, rival=key), both=False)
@@ -86,18 +86,18 @@ def product_step(
     if rival is not None:
         pairs = [
             tuple(
-                csr_of_rival(rival, pattern.to_scipy(one[:, sample].copy()))
-                for pattern, one in zip(product.factors, values, strict=True)
+                csr_of_rival(rival, pattern.to_scipy(array[:, sample].copy()))
+                for pattern, array in zip(product.factors, values, strict=True)
             )
             for sample in samples
         ]
         return multiply_pairs({OVERALL: pairs}, {OVERALL: product.pattern}, where)
-    given = [where.asarray(one) for one in values]
+    operands = [where.asarray(array) for array in values]
     out = where.zeros((product.pattern.nnz, batch), dtype)
     (made,) = product.multiplications
-    kind = (made.one if batch == 1 else made.many).kind
+    kind = (made.single if batch == 1 else made.many).kind
     return Step(
-        {OVERALL: lambda: product(*given, out=out)},
+        {OVERALL: lambda: product(*operands, out=out)},
         lambda: {OVERALL: where.to_host(out)[:, samples].T.copy()},
         where,
         per=batch,
@@ -121,7 +121,7 @@ def multiply_pairs(
     """The rival's A @ B of each pair, a part per product; its values are those at the planned entries."""
     products: dict[str, list[Any]] = {}
 
-    def run(name: str) -> None:
+    def multiply_all(name: str) -> None:
         products[name] = [a @ b for a, b in pairs[name]]
 
     def to_scipy(matrix: Any) -> csr_array:
@@ -129,11 +129,11 @@ def multiply_pairs(
 
     def result() -> dict[str, np.ndarray]:
         return {
-            name: np.stack([values_at(to_scipy(one), patterns[name]) for one in found])
-            for name, found in products.items()
+            name: np.stack([values_at(to_scipy(matrix), patterns[name]) for matrix in matrices])
+            for name, matrices in products.items()
         }
 
-    parts = {name: partial(run, name) for name in pairs}
+    parts = {name: partial(multiply_all, name) for name in pairs}
     return Step(parts, result, device, reset=products.clear, per=len(next(iter(pairs.values()))))
 
 
@@ -212,7 +212,7 @@ def _blocks(side: int) -> tuple[csr_array, csr_array]:
     both = [
         scipy.sparse.random_array((blocks, blocks), density=min(1.0, 3 / blocks), rng=rng) for _ in range(2)
     ]
-    return tuple(sorted_csr(scipy.sparse.kron(one, np.ones((4, 4)))) for one in both)
+    return tuple(sorted_csr(scipy.sparse.kron(matrix, np.ones((4, 4)))) for matrix in both)
 
 
 #: The two factors by name, for a grid of so many points a side; the others have sizes like it.
@@ -239,7 +239,7 @@ def spgemm_cases(arguments: argparse.Namespace) -> Iterator[Case]:
         fitting = sweep.fitting_batch(level, batch, limit)
         options = {
             "model": model, "share": share, "device": arguments.device, "batch": fitting, "level": level,
-            "samples": spread_samples(fitting, arguments.samples),
+            "samples": spread_samples(fitting, arguments.rival_samples),
         }  # fmt: skip
         against = [(key, name) for key, name in NAMES.items() if key in arguments.against]
         for without_zeros in (False, True) if against else (False,):
@@ -301,7 +301,7 @@ class UpSweep:
             raise BenchmarkError(f"the network has no live product in level {level} of the up-sweep")
         segments = {segment for step in steps for segment in (step.left, step.right, step.out)}
         for smaller in range(batch, 0, -1):
-            if 4 * sum(int(np.prod(self.shape_of_values(one, smaller))) for one in segments) <= limit:
+            if 4 * sum(int(np.prod(self.shape_of_values(segment, smaller))) for segment in segments) <= limit:
                 return smaller
         raise BenchmarkError(f"level {level} of one sample takes more than the {limit} bytes there are")
 
@@ -326,7 +326,7 @@ def level_step(
     sweep = UpSweep(network, level + 1)
     matrices = _filled(network, sweep, batch)
     maps, launches = IndexMaps(where), dict[str, Callable[[], object]]()
-    own = [step for step in sweep.steps if step.level == level]
+    steps = [step for step in sweep.steps if step.level == level]
     for step in sweep.steps:
         a, b, product = matrices[step.right], matrices[step.left], sweep.products[step.out]
         c = where.empty(sweep.shape_of_values(step.out, batch), network.dtype)
@@ -338,26 +338,27 @@ def level_step(
             launches[sweep.label(step)] = launch
 
     def values(segment: tuple[int, int], sample: int) -> np.ndarray:
-        found = matrices[segment].values
-        return np.array(where.to_host(found if found.ndim == 1 else found[:, sample].copy()))
+        data = matrices[segment].values
+        return np.array(where.to_host(data if data.ndim == 1 else data[:, sample].copy()))
 
     if rival is None:
 
         def result() -> dict[str, np.ndarray]:
             return {
-                sweep.label(step): np.stack([values(step.out, sample) for sample in samples]) for step in own
+                sweep.label(step): np.stack([values(step.out, sample) for sample in samples])
+                for step in steps
             }
 
         return Step(launches, result, where, per=batch)
     pairs: dict[str, list[tuple[Any, ...]]] = {}
-    for step in own:
+    for step in steps:
         pairs[sweep.label(step)] = []
         for sample in samples:
-            pair = [sweep.patterns[one].to_scipy(values(one, sample)) for one in (step.right, step.left)]
+            pair = [sweep.patterns[key].to_scipy(values(key, sample)) for key in (step.right, step.left)]
             for matrix in pair if without_zeros else ():
                 matrix.eliminate_zeros()
             pairs[sweep.label(step)].append(tuple(csr_of_rival(rival, matrix) for matrix in pair))
-    return multiply_pairs(pairs, {sweep.label(step): sweep.patterns[step.out] for step in own}, where)
+    return multiply_pairs(pairs, {sweep.label(step): sweep.patterns[step.out] for step in steps}, where)
 
 
 def _filled(network: Sequential, sweep: UpSweep, batch: int) -> dict[tuple[int, int], Matrix]:

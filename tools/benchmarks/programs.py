@@ -37,7 +37,7 @@ class LanguageModel(nn.Module):
 
     def forward(self, tokens: torch.Tensor) -> torch.Tensor:
         y, state = self.rnn(self.drop(self.encoder(tokens[:-1])), self.state)
-        self.state = tuple(one.detach() for one in state) if isinstance(state, tuple) else state.detach()
+        self.state = tuple(h.detach() for h in state) if isinstance(state, tuple) else state.detach()
         return functional.cross_entropy(self.decoder(self.drop(y)).flatten(0, 1), tokens[1:].flatten())
 
 
@@ -68,11 +68,11 @@ class DeepAR(nn.Module):
         self.lstm, self.mean = nn.LSTM(5, 40, 3, dropout=0.1), nn.Linear(40, 1)
 
     def forward(self, x: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
-        state, found = None, []
+        state, means = None, []
         for step in x:
             y, state = self.lstm(step[None], state)
-            found.append(self.mean(y[0]))
-        return functional.mse_loss(torch.stack(found), target)
+            means.append(self.mean(y[0]))
+        return functional.mse_loss(torch.stack(means), target)
 
 
 class Sequences(nn.Module):
@@ -102,12 +102,12 @@ class Policy(nn.Module):
         if self.resets:
             y = self.lstm(x, resets=starts)[0]
         else:
-            found, state = [], (x.new_zeros(1, x.shape[1], self.lstm.hidden_size),) * 2
+            outputs, state = [], (x.new_zeros(1, x.shape[1], self.lstm.hidden_size),) * 2
             for step, begins in zip(x, starts, strict=True):
                 keeps = (~begins).to(x.dtype).view(1, -1, 1)
                 out, state = self.lstm(step[None], (keeps * state[0], keeps * state[1]))
-                found.append(out)
-            y = torch.cat(found)
+                outputs.append(out)
+            y = torch.cat(outputs)
         return functional.mse_loss(self.value(y)[..., 0], target)
 
 
@@ -119,11 +119,11 @@ class Loop(nn.Module):
         self.step = step
 
     def forward(self, x: torch.Tensor, h: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        found: list[torch.Tensor] = []
+        states: list[torch.Tensor] = []
         for step in x:
             h = self.step(step, h)
-            found.append(h)
-        return torch.stack(found), h
+            states.append(h)
+        return torch.stack(states), h
 
 
 class Leaky(nn.Module):
@@ -204,13 +204,13 @@ class Sines(nn.Module):
             for cell in self.cells:
                 y, _ = cell(y)
         else:
-            states, found = [[x.new_zeros(x.shape[1], 51)] * 2 for _ in self.cells], []
+            states, outputs = [[x.new_zeros(x.shape[1], 51)] * 2 for _ in self.cells], []
             for step in y:
                 for number, cell in enumerate(self.cells):
                     states[number] = cell(step, states[number])
                     step = states[number][0]
-                found.append(step)
-            y = torch.stack(found)
+                outputs.append(step)
+            y = torch.stack(outputs)
         return functional.mse_loss(self.linear(y), x[1:])
 
 
@@ -363,7 +363,7 @@ class Training:
 def build(name: str, converted: bool) -> Step:
     """A step of a program; its note tells how long the first one took."""
     torch.set_num_threads(get_device("host").workers)
-    training = Training(next(one for one in make_programs() if one.name == name), converted)
+    training = Training(next(program for program in make_programs() if program.name == name), converted)
     started = time.perf_counter()
     first = training.step()
     seconds = time.perf_counter() - started

@@ -35,19 +35,19 @@ TIME_CASES = [(500, 20), (500, 64), (5000, 20), (5000, 64), (30000, 64), (30000,
 PIPELINE_CASES = (("lenet5", 64, 100), ("vgg16", 16, 20), ("resnet20", 32, 40))
 
 
-def run(arguments: argparse.Namespace) -> Iterator[list[Row]]:
+def run_ranks(arguments: argparse.Namespace) -> Iterator[list[Row]]:
     """Passes over ranks of one thread each, over batches, layers and time."""
     if arguments.quick:
-        arguments.model, arguments.batch_size, arguments.steps = "lenet5", 2, 200
+        arguments.model, arguments.batch_size, arguments.length = "lenet5", 2, 200
         arguments.hidden_size = 20
-    steps, hidden = arguments.steps, arguments.hidden_size
-    given = {name: value for name, value in (("steps", steps), ("hidden", hidden)) if value is not None}
+    steps, hidden = arguments.length, arguments.hidden_size
+    sizes = {name: value for name, value in (("steps", steps), ("hidden", hidden)) if value is not None}
     times = dict.fromkeys((steps or T, hidden or H) for T, H in TIME_CASES)
     cases: dict[str, list[dict[str, Any]]] = {
         "batch": QUICK_CASES if arguments.quick else BATCH_CASES,
         "layers": [cli.taken(arguments, "model", "prune", "batch_size", "methods")],
         "time": [{"steps": T, "hidden": H, "batch_size": arguments.batch_size} for T, H in times],
-        "linear": [{**LINEAR_CASE, **given}],
+        "linear": [{**LINEAR_CASE, **sizes}],
     }
     for over in arguments.over:
         for case in cases[over]:

@@ -96,10 +96,10 @@ def row(
     return {**names, "ours": ours, "theirs": theirs}
 
 
-def require_equal(whole: Sequential, net: Sequential, tolerance: float) -> None:
+def require_equal(network: Sequential, net: Sequential, tolerance: float) -> None:
     """Raise AssertionError where a rank's gradients are not those of the whole network."""
     for name, array in net.gradients.items():
-        norm, difference = (np.linalg.norm(a) for a in (whole.gradients[name], array - whole.gradients[name]))
+        norm, difference = map(np.linalg.norm, (network.gradients[name], array - network.gradients[name]))
         assert difference <= tolerance * norm, name
 
 
@@ -107,27 +107,27 @@ def over_layers(
     group: Group, model: str, prune: float | None, batch_size: int, methods: list[str], repeats: int, **_: Any
 ) -> Rows:
     """A backward pass by each method."""
-    whole = make_network(model, prune, {"device": "host"})
-    x, labels = make_batch(whole, batch_size)
-    _, gradient = cross_entropy(whole.forward(x), labels)
+    network = make_network(model, prune, {"device": "host"})
+    x, labels = make_batch(network, batch_size)
+    _, gradient = cross_entropy(network.forward(x), labels)
     # Every rank uses rank 0's measurement.
-    times = layer_seconds(whole, len(x))
+    times = layer_seconds(network, len(x))
     group.broadcast(times)
     partition = Partition.balanced(times, group.size)
-    net = distribute(whole, group, partition)
+    net = distribute(network, group, partition)
     if methods != ["bp"]:
         plan = net.plan(batch_size=len(x), schedules=[method for method in methods if method != "bp"])
         net.use(plan)
-        whole.use(plan)
-    whole.forward(x)
+        network.use(plan)
+    network.forward(x)
     net.forward(x)
     rows, pruned = [], f" pruned by {100 * prune:g} %" if prune else ""
     for method in methods:
-        backward = partial(whole.backward, gradient, method), partial(net.backward, gradient, method)
+        backward = partial(network.backward, gradient, method), partial(net.backward, gradient, method)
         samples = in_turn(group, *backward, repeats)
         for each in backward:
             each()
-        require_equal(whole, net, 0.0)
+        require_equal(network, net, 0.0)
         case = f"{model}{pruned} B={batch_size}, {group.size} ranks, {method}"
         note = f"layers from {', '.join(map(str, partition.bounds[:-1]))}; gradients equal to the bit"
         rows.append(row(case, "backward", *samples, note=note))
@@ -139,16 +139,16 @@ def over_batch(group: Group, name: str, batch_size: int, repeats: int, meeting: 
     others, and against PyTorch's DistributedDataParallel with gloo."""
     if "steps" in case:
         layers = [GRU(case["features"], case["hidden"], outputs="last"), Linear(case["hidden"], 10)]
-        whole = Sequential(layers, (case["steps"], case["features"]), device="host")
+        network = Sequential(layers, (case["steps"], case["features"]), device="host")
     else:
-        whole = make_network(case["model"], None, {"device": "host"})
-    x, labels = make_batch(whole, batch_size)
-    net = distribute(whole, group, over="batch")
+        network = make_network(case["model"], None, {"device": "host"})
+    x, labels = make_batch(network, batch_size)
+    net = distribute(network, group, over="batch")
     assert isinstance(net, BatchSequential)
-    apart = accumulate(whole, batch_size)
+    apart = accumulate(network, batch_size)
     sides = {"together": training_step(net, x, labels), "apart": training_step(apart, x, labels)}
     if importlib.util.find_spec("torch") is not None:
-        sides["ddp"] = ddp_step(group, whole, x, labels, net.own_samples(batch_size), meeting)
+        sides["ddp"] = ddp_step(group, network, x, labels, net.own_samples(batch_size), meeting)
     samples: dict[str, list[float]] = {side: [] for side in sides}
     for repeat in range(repeats + 2):
         for side, work in sides.items():
@@ -170,7 +170,7 @@ def training_step(net: BatchSequential, x: np.ndarray, labels: np.ndarray) -> Ca
 
 
 def ddp_step(
-    group: Group, network: Sequential, x: np.ndarray, labels: np.ndarray, own: slice, meeting: str
+    group: Group, network: Sequential, x: np.ndarray, labels: np.ndarray, samples: slice, meeting: str
 ) -> Callable[[], None]:
     """A training step of a rank's samples by PyTorch's DistributedDataParallel over gloo, from ranks that
     meet at the path `meeting`."""
@@ -185,7 +185,7 @@ def ddp_step(
         )
     model = torch.nn.parallel.DistributedDataParallel(torch_network(network))
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-3, momentum=0.9)
-    inputs, targets = torch.tensor(x[own]), torch.tensor(labels[own])
+    inputs, targets = torch.tensor(x[samples]), torch.tensor(labels[samples])
 
     def step() -> None:
         optimizer.zero_grad()
@@ -198,26 +198,26 @@ def ddp_step(
 def over_time(group: Group, steps: int, hidden: int, batch_size: int, repeats: int, **_: Any) -> Rows:
     """The passes of the paper's RNN over time, serially on one process, and on all ranks."""
     layers = [RNN(1, hidden, outputs="last", forward_method="serial"), Linear(hidden, 10)]
-    whole = Sequential(layers, (steps, 1), device="host")
-    x, labels = make_bitstreams(steps, batch_size).inputs.astype(whole.dtype), np.arange(batch_size) % 10
-    net = distribute(whole, group, over="time")
+    network = Sequential(layers, (steps, 1), device="host")
+    x, labels = make_bitstreams(steps, batch_size).inputs.astype(network.dtype), np.arange(batch_size) % 10
+    net = distribute(network, group, over="time")
     assert isinstance(net, TimeSequential)
-    _, gradient = cross_entropy(whole.forward(x), labels)
+    _, gradient = cross_entropy(network.forward(x), labels)
     net.forward(x)
     case = f"RNN T={steps} B={batch_size} H={hidden}, {group.size} ranks over time"
     forward = in_turn(
         group,
-        lambda: whole.forward(x, into=whole.last_pass),
+        lambda: network.forward(x, into=network.last_pass),
         lambda: net.forward(x, into=net.last_pass),
         repeats,
     )
     assert net.last_pass is not None
     rows = [row(case, "forward", *forward, "one process, serially", "; ".join(net.last_pass.forward_ways))]
     for method in ("bp", "blelloch", "auto"):
-        serial, shared = partial(whole.backward, gradient, "bp"), partial(net.backward, gradient, method)
+        serial, shared = partial(network.backward, gradient, "bp"), partial(net.backward, gradient, method)
         samples = in_turn(group, serial, shared, repeats)
         serial()
-        require_equal(whole, net, 1e-4)
+        require_equal(network, net, 1e-4)
         assert net.last_backward is not None
         note = "; ".join(net.last_backward.backward_ways)
         rows.append(row(f"{case}, {method}", "backward", *samples, "one process, serially", note))
@@ -227,22 +227,22 @@ def over_time(group: Group, steps: int, hidden: int, batch_size: int, repeats: i
 
 def over_linear(group: Group, steps: int, hidden: int, batch_size: int, repeats: int, **_: Any) -> Rows:
     """Passes of a MinGRU over time, on one process and on all ranks."""
-    whole = Sequential([MinGRU(hidden, hidden, outputs="last")], (steps, hidden), device="host")
+    network = Sequential([MinGRU(hidden, hidden, outputs="last")], (steps, hidden), device="host")
     rng = np.random.default_rng(0)
-    x = rng.standard_normal((batch_size, steps, hidden), whole.dtype)
-    gradient = rng.standard_normal((batch_size, hidden), whole.dtype)
-    net = distribute(whole, group, over="time")
-    whole.forward(x)
+    x = rng.standard_normal((batch_size, steps, hidden), network.dtype)
+    gradient = rng.standard_normal((batch_size, hidden), network.dtype)
+    net = distribute(network, group, over="time")
+    network.forward(x)
     net.forward(x)
     forward = in_turn(
         group,
-        lambda: whole.forward(x, into=whole.last_pass),
+        lambda: network.forward(x, into=network.last_pass),
         lambda: net.forward(x, into=net.last_pass),
         repeats,
     )
-    backward = in_turn(group, partial(whole.backward, gradient), partial(net.backward, gradient), repeats)
-    whole.backward(gradient)
-    require_equal(whole, net, 1e-3)
+    backward = in_turn(group, partial(network.backward, gradient), partial(net.backward, gradient), repeats)
+    network.backward(gradient)
+    require_equal(network, net, 1e-3)
     case = f"MinGRU T={steps} B={batch_size} H={hidden}, {group.size} ranks over time"
     return [row(case, "forward", *forward), row(case, "backward", *backward)]
 
@@ -278,28 +278,28 @@ def over_pipeline(group: Group, model: str, batch_size: int, batches: int, repea
         pipeline = Pipeline(make(), ppv, name, group, micro_batches=micro)
         simulated: list[TraceRow] = []
         cuts = ",".join(map(str, ppv))
-        found = measure(f"{title} ppv {cuts}, {group.size} ranks, {name}", trainer(pipeline))
+        result = measure(f"{title} ppv {cuts}, {group.size} ranks, {name}", trainer(pipeline))
         state = pipeline.network.state_dict()
         if group.rank == 0:
-            whole = Pipeline(make(), ppv, name, micro_batches=micro, trace=simulated)
-            again = trainer(whole)
+            reference = Pipeline(make(), ppv, name, micro_batches=micro, trace=simulated)
+            again = trainer(reference)
             for _ in range(repeats + 1):
                 again()
-            for key, array in whole.network.state_dict().items():
+            for key, array in reference.network.state_dict().items():
                 np.testing.assert_array_equal(state[key], array, err_msg=f"{name} {key}")
             stages = stage_seconds(simulated, len(ppv) + 1)
-            found["note"] = f"bound {sum(stages) / max(stages):.3g}; parameters equal those of one process"
-        rows.append(found)
+            result["note"] = f"bound {sum(stages) / max(stages):.3g}; parameters equal those of one process"
+        rows.append(result)
         group.barrier()
     return rows
 
 
 def stage_seconds(trace: list[TraceRow], stages: int) -> list[float]:
     """What a batch takes on each stage: the sum of the medians of its actions, by kind and micro-batch."""
-    found: list[dict[tuple[int, int], list[float]]] = [{} for _ in range(stages)]
+    durations: list[dict[tuple[int, int], list[float]]] = [{} for _ in range(stages)]
     for action, _, ready, ended in trace:
-        found[action.stage].setdefault((action.kind, action.micro), []).append(ended - ready)
-    return [sum(float(np.median(times)) for times in own.values()) for own in found]
+        durations[action.stage].setdefault((action.kind, action.micro), []).append(ended - ready)
+    return [sum(float(np.median(times)) for times in by_action.values()) for by_action in durations]
 
 
 OVER: dict[str, Callable[..., Rows]] = {

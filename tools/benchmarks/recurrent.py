@@ -1,6 +1,6 @@
 """Recurrent networks against PyTorch and JAX: a forward pass with the loss, and a backward pass to every
 parameter, of one recurrent layer, its last state and a linear layer; and modules of the PyTorch and JAX
-doors.
+packages.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ LAYERS = {"rnn": RNN, "gru": GRU, "lstm": LSTM}
 HIDDEN, CLASSES = 20, 10
 #: Features of the grid; steps with --quick.
 FEATURES, QUICK_STEPS = 8, 12
-#: T, H and B of modules of the PyTorch and JAX doors.
+#: T, H and B of modules of the PyTorch and JAX packages.
 MODULE_SIZES = tuple(itertools.product((100, 1000), (20, 128), (1, 16)))
 
 
@@ -71,7 +71,7 @@ def cases_of_paper(arguments: argparse.Namespace) -> Iterator[Case]:
 def cases_of_grid(arguments: argparse.Namespace) -> Iterator[Case]:
     """RNN, GRU and LSTM of many sizes."""
     defaults = {name: values[:1] if arguments.quick else values for name, values in GRID.items()}
-    defaults["steps"] = [QUICK_STEPS] if arguments.quick else GRID["steps"]
+    defaults["length"] = [QUICK_STEPS] if arguments.quick else GRID["length"]
     sizes = (getattr(arguments, name) or values for name, values in defaults.items())
     end = " inference" if arguments.inference else ""
     for cell, hidden, batch, steps in itertools.product(arguments.cells, *sizes):
@@ -172,7 +172,7 @@ def jax_step(
     network = make_network(cell, "host", steps, features, hidden)
     where = jax.devices("gpu" if device == "cuda" else "cpu")[0]
     arrays = jax.device_put((network.state_dict(), *make_batch(steps, features, batch)), where)
-    scan, found = scan_of(cell, hidden, "0.", last=True), dict[str, Any]()
+    scan, results = scan_of(cell, hidden, "0.", last=True), dict[str, Any]()
 
     def scores(parameters: Any, inputs: Any) -> Any:
         return scan(parameters, inputs) @ parameters["1.weight"].T + parameters["1.bias"]
@@ -183,16 +183,16 @@ def jax_step(
 
     call = jax.jit(scores if inference else jax.value_and_grad(loss))
 
-    def run() -> None:
-        found["out"] = jax.block_until_ready(call(*(arrays[:2] if inference else arrays)))
+    def run_step() -> None:
+        results["out"] = jax.block_until_ready(call(*(arrays[:2] if inference else arrays)))
 
     def result() -> dict[str, np.ndarray]:
         if inference:
-            return {"scores": np.asarray(found["out"])}
-        value, gradients = found["out"]
-        return {"loss": np.asarray(value), **{name: np.asarray(one) for name, one in gradients.items()}}
+            return {"scores": np.asarray(results["out"])}
+        value, gradients = results["out"]
+        return {"loss": np.asarray(value), **{name: np.asarray(array) for name, array in gradients.items()}}
 
-    return Step({OVERALL: run}, result, get_device(device))
+    return Step({OVERALL: run_step}, result, get_device(device))
 
 
 def scan_of(cell: str, hidden: int, prefix: str = "", last: bool = False) -> Callable[[Any, Any], Any]:
@@ -233,14 +233,14 @@ def scan_of(cell: str, hidden: int, prefix: str = "", last: bool = False) -> Cal
     return over_time
 
 
-# ---- doors ----
+# ---- packages ----
 
 
 def cases_of_modules(arguments: argparse.Namespace) -> Iterator[Case]:
     """A module of bppsa_cupy.torch or a function of bppsa_cupy.jax, against our network and the framework's
     layer or loop."""
-    door, more = arguments.name, {}
-    if door == "torch":
+    package, more = arguments.name, {}
+    if package == "torch":
         more = {"batch_first": arguments.batch_first}
     sizes = [(QUICK_STEPS, 4, 2)] if arguments.quick else MODULE_SIZES
     for cell, (steps, hidden, batch) in itertools.product(arguments.cells, sizes):
@@ -249,14 +249,14 @@ def cases_of_modules(arguments: argparse.Namespace) -> Iterator[Case]:
         }  # fmt: skip
         rivals = {"our network": Rival(partial(network_step, **options), both=False)}
         title = f"{cell.upper()}: T={steps} H={hidden} B={batch}"
-        if door == "torch":
+        if package == "torch":
             title = title.replace(":", ", (B, T, F):" if arguments.batch_first else ", (T, B, F):")
-            if door in arguments.against:
+            if package in arguments.against:
                 name = "torch.nn with cuDNN" if arguments.device == "cuda" else "torch.nn"
                 rivals[name] = torch_rival(partial(module_step, **options, **more, package="torch.nn"))
             ours = partial(module_step, **options, **more, package="bppsa_cupy.torch")
         else:
-            if door in arguments.against:
+            if package in arguments.against:
                 rivals["jax.lax.scan"] = jax_rival(partial(function_step, **options, scan=True), both=False)
             ours = partial(function_step, **options)
         yield Case(title, ours, rivals, quantities={OVERALL: "step"})
@@ -279,7 +279,7 @@ def network_step(cell: str, device: str, steps: int, hidden: int, batch: int) ->
     network = make_layer(cell, device, steps, hidden)
     x, gradient = map(network.device.asarray, make_arrays(steps, hidden, batch))
 
-    def run() -> None:
+    def run_step() -> None:
         network.forward(x, into=network.last_pass)
         network.backward(gradient)
 
@@ -287,7 +287,7 @@ def network_step(cell: str, device: str, steps: int, hidden: int, batch: int) ->
         host = network.device.to_host
         return {name[2:]: np.array(host(array)) for name, array in network.gradients.items()}
 
-    return Step({OVERALL: run}, result, network.device, reset=_nothing)
+    return Step({OVERALL: run_step}, result, network.device, reset=_nothing)
 
 
 def module_step(
@@ -312,10 +312,10 @@ def module_step(
     def result() -> dict[str, np.ndarray]:
         return {name: to_numpy(parameter.grad) for name, parameter in module.named_parameters()}
 
-    def run() -> None:
+    def run_step() -> None:
         module(x)[0].backward(gradient)
 
-    return Step({OVERALL: run}, result, ours, reset=module.zero_grad)
+    return Step({OVERALL: run_step}, result, ours, reset=module.zero_grad)
 
 
 def function_step(cell: str, device: str, steps: int, hidden: int, batch: int, scan: bool = False) -> Step:
@@ -330,19 +330,21 @@ def function_step(cell: str, device: str, steps: int, hidden: int, batch: int, s
     arrays = jax.device_put((params, *make_arrays(steps, hidden, batch)), where)
     layer = None if scan else getattr(bppsa_cupy.jax, cell.upper())(hidden, hidden)
     over_time = scan_of(cell, hidden) if layer is None else lambda params, x: layer(params, x)[0]
-    found: dict[str, Any] = {}
+    results: dict[str, Any] = {}
 
     def passes(params: Any, x: Any, gradient: Any) -> Any:
-        _, pull = jax.vjp(lambda own: over_time(own, x), params)
+        _, pull = jax.vjp(lambda weights: over_time(weights, x), params)
         return pull(gradient)[0]
 
     step = jax.jit(passes)
 
-    def run() -> None:
-        found.update(jax.block_until_ready(step(*arrays)))
+    def run_step() -> None:
+        results.update(jax.block_until_ready(step(*arrays)))
 
     return Step(
-        {OVERALL: run}, lambda: {name: np.asarray(array) for name, array in found.items()}, get_device(device)
+        {OVERALL: run_step},
+        lambda: {name: np.asarray(array) for name, array in results.items()},
+        get_device(device),
     )
 
 

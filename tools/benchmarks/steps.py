@@ -64,7 +64,7 @@ Make = Callable[[str], tuple[Sequential, Any, Any]]
 def networks(quick: bool = False) -> Iterator[tuple[str, str, Make]]:
     """Kind, name, and what makes network, inputs and labels on a device; those of the goals first; with
     `quick` a small one of each kind."""
-    paper = {one[0]: (cell, *one[1:4]) for cell in ("rnn", "gru") for one in paper_cases(cell)}
+    paper = {case[0]: (cell, *case[1:4]) for cell in ("rnn", "gru") for case in paper_cases(cell)}
     for name in ("T10",) if quick else PAPER:
         cell, steps, features, batch = paper[name]
         yield "paper", f"{cell.upper()} {name}", partial(recurrent, cell, steps, features, batch, HIDDEN)
@@ -105,11 +105,11 @@ def _whole(step: Step) -> Step:
     """The step as one part: samples are steps in a row, without a wait between them."""
     parts = tuple(step.parts.values())
 
-    def run() -> None:
+    def run_step() -> None:
         for part in parts:
             part()
 
-    step.parts = {OVERALL: run}
+    step.parts = {OVERALL: run_step}
     return step
 
 
@@ -126,17 +126,17 @@ def captured_step(make: Make, device: str) -> Step:
     """Our step as one CUDA graph."""
     network, inputs, labels = make(device)
     optimizer = bp.SGD(network.parameters, lr=LEARNING_RATE, momentum=MOMENTUM)
-    step, x, found = bp.CapturedStep(network, optimizer), network.device.asarray(inputs), dict[str, Any]()
+    step, x, results = bp.CapturedStep(network, optimizer), network.device.asarray(inputs), dict[str, Any]()
 
-    def run() -> None:
-        found["run"] = step(x, labels)
+    def run_step() -> None:
+        results["run"] = step(x, labels)
 
     def result() -> dict[str, np.ndarray]:
         host = network.device.to_host
         gradients = {name: np.array(host(array)) for name, array in network.gradients.items()}
-        return {"loss": np.asarray(found["run"].loss), **gradients}
+        return {"loss": np.asarray(results["run"].loss), **gradients}
 
-    return Step({OVERALL: run}, result, network.device, note=lambda: _ways(network, step.ran))
+    return Step({OVERALL: run_step}, result, network.device, note=lambda: _ways(network, step.ran))
 
 
 def _ways(network: Sequential, ran: str) -> str:
@@ -167,7 +167,7 @@ def torch_step(
     optimizer = torch.optim.SGD(model.parameters(), lr=LEARNING_RATE, momentum=MOMENTUM, fused=True)
     if compiled:
         model.compile(mode="reduce-overhead")
-    x, y = (torch.tensor(one, device=next(model.parameters()).device) for one in (inputs, labels))
+    x, y = (torch.tensor(array, device=next(model.parameters()).device) for array in (inputs, labels))
     step = _whole(
         torch_passes(model, x, y, network.device, optimizer=optimizer, masks=network.masks, prepare=prepare)
     )
@@ -181,16 +181,16 @@ def _graph_of(step: Step, model: Any, optimizer: Any, *buffers: Any) -> Callable
     the initial parameters, as the other sides do."""
     import torch
 
-    run, state = step.parts[OVERALL], {n: p.detach().clone() for n, p in model.state_dict().items()}
+    run_step, state = step.parts[OVERALL], {n: p.detach().clone() for n, p in model.state_dict().items()}
     beside = torch.cuda.Stream()
     beside.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(beside):
         for _ in range(WARM_UP):
-            run()
+            run_step()
     torch.cuda.current_stream().wait_stream(beside)
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
-        run()
+        run_step()
     model.load_state_dict(state)
     for moments in optimizer.state.values():
         moments["momentum_buffer"].zero_()

@@ -50,7 +50,7 @@ def _line(row: dict[str, Any]) -> tuple[str, ...]:
         figure(row["ours"], row["unit"]),
         "" if theirs is None else figure(theirs, row["unit"]),
         "" if ratio is None else digits(ratio, 3),
-        " to ".join(digits(one, 3) for one in quartiles),
+        " to ".join(digits(quartile, 3) for quartile in quartiles),
         figure(row["paper"], row["unit"] if row["unit"] == "fraction" else "") if "paper" in row else "",
         row["against"] or "",
     )

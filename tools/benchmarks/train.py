@@ -111,11 +111,11 @@ def our_step(method: str, **making: Any) -> Step:
 
 
 def torch_step(sparse: str = "", **making: Any) -> Step:
-    """PyTorch's step from the same parameters, inputs and labels, where Dropout drops what ours does.
+    """The step of PyTorch from the same parameters, inputs and labels. Dropout drops the same elements.
 
-    sparse  "sparseprop": with the modules of SparseProp (`pip install sparseprop`) that it expects to be
-            faster than the dense ones; "converted", "compact": converted by bppsa_cupy.torch. Only the loss
-            is compared, because their weights have another layout.
+    With sparse="sparseprop", SparseProp (`pip install sparseprop`) replaces the modules that it expects to be
+    faster. With "converted" or "compact", bppsa_cupy.torch converts the model; then only the loss is
+    compared, because the weights have another layout.
     """
     import torch
 

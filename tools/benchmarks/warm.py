@@ -22,7 +22,7 @@ from bppsa_cupy.training.optimizers import SGD, Adam, AdamW, clip_grad_norm
 STEPS, BATCHES = 6, (1, 16)
 
 
-def run(arguments: argparse.Namespace) -> Iterator[list[Row]]:
+def warm_models(arguments: argparse.Namespace) -> Iterator[list[Row]]:
     """Run each model once; a row per model, with the time it took."""
     for name in tqdm(arguments.models, unit="model", disable=not sys.stderr.isatty(), dynamic_ncols=True):
         started = time.perf_counter()

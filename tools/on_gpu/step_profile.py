@@ -6,7 +6,6 @@ With --once it only runs three plain steps, for a profiler outside.
 
 from __future__ import annotations
 
-import argparse
 import cProfile
 import pstats
 import sys
@@ -26,11 +25,12 @@ NAMED = 25
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Exit code 0 where all was profiled, 1 where a side failed: its line has the error."""
-    parser = argparse.ArgumentParser(prog="step_profile", description=__doc__)
-    parser.add_argument("--device", choices=("cuda", "host"), default="cuda")
-    parser.add_argument("--like", nargs="+", default=["RNN T1000", "RNN T30000", "vgg11 pruned by 97% B=16"])
-    parser.add_argument("--steps", type=cli.positive, default=50)
-    parser.add_argument("--once", action="store_true")
+    parser = cli.Parser(prog="step_profile", description=__doc__, example="step_profile.py --device host")
+    usual = ["RNN T1000", "RNN T30000", "vgg11 pruned by 97% B=16"]
+    parser.add_argument("--device", choices=("cuda", "host"), default="cuda", help="Run on this device.")
+    parser.add_argument("--like", nargs="+", default=usual, help="Profile these cases.")
+    parser.add_argument("--steps", type=cli.positive, default=50, help="Profile this number of steps.")
+    parser.add_argument("--once", action="store_true", help="Only run three plain steps.")
     arguments = parser.parse_args(argv)
     failed = False
     for _, case, make in networks():
@@ -40,14 +40,14 @@ def main(argv: Sequence[str] | None = None) -> int:
             line = {"case": case, "side": name}
             try:
                 step = build(make, arguments.device)
-                run = step.parts[OVERALL]
+                run_step = step.parts[OVERALL]
                 for _ in range(3):
-                    run()
+                    run_step()
                 step.device.synchronize()
                 if arguments.once:
                     break
-                for found in (profile_python(step, arguments.steps), profile_kernels(step, arguments.steps)):
-                    tell(**line, **found)
+                for profile in (profile_python, profile_kernels):
+                    tell(**line, **profile(step, arguments.steps))
             except Exception as error:  # the other sides still count
                 failed = True
                 tell(**line, error=f"{type(error).__name__}: {error}")
@@ -73,11 +73,11 @@ def profile_python(step: Step, steps: int) -> dict[str, Any]:
         {
             "function": f"{file.rpartition('/')[2]}:{line} {name}",
             "calls": count / steps,
-            "us": 1e6 * own / steps,
+            "us": 1e6 * seconds / steps,
         }
-        for (file, line, name), (_, count, own, _, _) in stats.stats.items()  # type: ignore[attr-defined]
+        for (file, line, name), (_, count, seconds, _, _) in stats.stats.items()  # type: ignore[attr-defined]
     ]
-    functions.sort(key=lambda one: -one["us"])
+    functions.sort(key=lambda function: -function["us"])
     calls = stats.total_calls / steps  # type: ignore[attr-defined]
     return {"host_seconds": host, "calls": calls, "functions": functions[:NAMED]}
 

@@ -5,7 +5,6 @@ Each line is a JSON object.
 
 from __future__ import annotations
 
-import argparse
 import sys
 import time
 from collections.abc import Iterator, Sequence
@@ -27,11 +26,11 @@ RUNS = 5
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Exit code 0 where every walk ran, 1 where one raised: its line has the error."""
-    parser = argparse.ArgumentParser(prog="walk_steps", description=__doc__)
-    parser.add_argument("--device", choices=("cuda", "host"), default="cuda")
-    parser.add_argument("--cells", nargs="+", choices=CELLS, default=CELLS)
-    parser.add_argument("--hidden", type=cli.positive_list, default=HIDDEN)
-    parser.add_argument("--steps", type=cli.positive, default=STEPS)
+    parser = cli.Parser(prog="walk_steps", description=__doc__, example="walk_steps.py --device host")
+    parser.add_argument("--device", choices=("cuda", "host"), default="cuda", help="Run on this device.")
+    parser.add_argument("--cells", nargs="+", choices=CELLS, default=CELLS, help="Time these cells.")
+    parser.add_argument("--hidden", type=cli.positive_list, default=HIDDEN, help="Time these hidden sizes.")
+    parser.add_argument("--steps", type=cli.positive, default=STEPS, help="Walk over this number of steps.")
     arguments = parser.parse_args(argv)
     failed = False
     device, cells = get_device(arguments.device), arguments.cells
@@ -108,12 +107,12 @@ def _bind_passes(device: Device, size: WalkSize) -> dict[str, Launch]:
 
 
 def _time_launch(device: Device, launch: Launch, steps: int) -> dict[str, Any]:
-    found = []
+    nanoseconds = []
     for _ in range(RUNS + 2):
         start = device.timestamp()
         launch()
-        found.append(device.seconds(start, device.timestamp()) * 1e9 / steps)
-    timed = found[2:]
+        nanoseconds.append(device.seconds(start, device.timestamp()) * 1e9 / steps)
+    timed = nanoseconds[2:]
     way = serial.told(launch).removeprefix(", ") or "by blocks"
     return {"ns_per_step": round(float(np.median(timed)), 1), "least": round(min(timed), 1), "way": way}
 

@@ -52,9 +52,9 @@ def draw_norms(axes: Any, chain: StepChain, lengths: np.ndarray) -> None:
     times = _times(chain)
     marker = "." if chain.steps == 1 else ""
     if chain.batch > 1:
-        told = "each sample" if chain.batch <= LINES else f"{LINES} samples"
+        shown = "each sample" if chain.batch <= LINES else f"{LINES} samples"
         each = axes.plot(times, logs[:, :LINES], marker=marker, color="0.7", linewidth=0.7)
-        each[0].set_label(told)
+        each[0].set_label(shown)
     if (lengths == lengths[0]).all():  # else the median jumps where samples end
         middle = middle_of(logs.T)
         label = "median of the samples" if chain.batch > 1 else "the sample"
@@ -111,15 +111,15 @@ def _panels(
             f"there are {len(chains)} chains of steps of recurrent layers: a picture takes 1 to {CHAINS}, "
             "choose some with --layer, --inner or --direction"
         )
-    found = [as_chain("a picture", chain) for chain in chains]
+    pairs = [as_chain("a picture", chain) for chain in chains]
     size = WIDTH, HEIGHT * len(chains) + 0.2
     options = {"figsize": size, "squeeze": False, "layout": "constrained", "width_ratios": list(widths)}
     with picture(path, len(chains), len(widths), save={"dpi": 150}, **options) as (_, axes):
-        for one in axes.flat:
-            one.tick_params(labelsize=8)
-            one.grid(color="0.92")
-            one.set_axisbelow(True)
-        yield ((row, *pair) for row, pair in zip(axes, found, strict=True))
+        for panel in axes.flat:
+            panel.tick_params(labelsize=8)
+            panel.grid(color="0.92")
+            panel.set_axisbelow(True)
+        yield ((row, *pair) for row, pair in zip(axes, pairs, strict=True))
 
 
 def _decades(axes: Any) -> None:

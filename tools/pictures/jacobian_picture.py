@@ -60,8 +60,8 @@ def values_of(
     """A window of the matrix of one sample, guaranteed zeros masked. Raises ShapeError as `raster` does, and
     where a side is longer than DOTS."""
     window = [
-        slice(*_window(record, what, wanted, size))
-        for what, wanted, size in zip(("rows", "columns"), (rows, columns), record.pattern.shape, strict=True)
+        slice(*_window(record, side, wanted, size))
+        for side, wanted, size in zip(("rows", "columns"), (rows, columns), record.pattern.shape, strict=True)
     ]
     height, width = (part.stop - part.start for part in window)
     if max(height, width) > DOTS:
@@ -83,11 +83,11 @@ def _blocks(indptr: np.ndarray, first: int, end: int) -> Iterator[tuple[int, int
         first = last
 
 
-def _window(record: JacobianRecord, what: str, wanted: Range, size: int) -> tuple[int, int]:
+def _window(record: JacobianRecord, side: str, wanted: Range, size: int) -> tuple[int, int]:
     first, end = wanted[0] or 0, size if wanted[1] is None else wanted[1]
     if not 0 <= first < end <= size:
         raise ShapeError(
-            f"{record.label}: {what} {first}:{end} were requested, but the matrix has {size} {what}"
+            f"{record.label}: {side} {first}:{end} were requested, but the matrix has {size} {side}"
         )
     return first, end
 
@@ -114,8 +114,8 @@ def plot_records(
     with picture(path, down, across, save={"dpi": 150}, **options) as (figure, axes):
         for panel in axes.flat[len(records) :]:
             panel.set_visible(False)
-        for panel, record, found, values in zip(axes.flat, records, rasters, by_value, strict=False):
-            dots, window, step = found
+        for panel, record, image, values in zip(axes.flat, records, rasters, by_value, strict=False):
+            dots, window, step = image
             if values is None:
                 _draw_zeros(panel, dots, window, step)
             else:
@@ -179,9 +179,9 @@ def _draw_values(panel: Any, values: np.ma.MaskedArray, window: tuple[int, int, 
 
 
 def _draw_legend(figure: Any, shown: set[bool | None]) -> None:
-    """What the colours mean.
+    """Explain the colours.
 
-    shown  None where there is a panel of zeros; True where there is one of values that has guaranteed zeros
+    `shown` holds None if there is a panel of zeros, and True if a panel of values has guaranteed zeros.
     """
     from matplotlib.patches import Patch
 

@@ -38,11 +38,10 @@ def save_figure(figure: Any, path: Path, **options: Any) -> None:
 def picture(
     path: Path, rows: int = 1, columns: int = 1, *, save: dict[str, Any], **options: Any
 ) -> Iterator[tuple[Any, Any]]:
-    """A Matplotlib figure and its axes, for the block to draw on; written to `path` at the block's end.
+    """Make a Matplotlib figure and its axes for the block, and write it to `path` at the end of the block.
 
-    save     savefig's options
-    options  those of `subplots`
-    Raises BppsaError as `check_picture`, before the block, and where the file cannot be written.
+    `save` has the options of `savefig`, and `options` those of `subplots`. Raises BppsaError like
+    `check_picture`, before the block, and if the file cannot be written.
     """
     check_picture(path)
     try:

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from bppsa_cupy.errors import NonFiniteError, ShapeError
+from bppsa_cupy.errors import ArgumentError, NonFiniteError
 from bppsa_cupy.records.chain import StepChain, chain_label
 from bppsa_cupy.records.record import JacobianRecord
 from bppsa_cupy.records.records import JacobianRecords, as_chain
@@ -105,7 +105,7 @@ def report(records: Sequence[JacobianRecord], *, title: str = "Transposed Jacobi
 
     Raises
     ------
-    ShapeError
+    ArgumentError
         If `records` is empty or holds other objects.
     BppsaError
         If Matplotlib is missing. Install the extra 'plot'.
@@ -125,16 +125,16 @@ def report(records: Sequence[JacobianRecord], *, title: str = "Transposed Jacobi
     check_drawing()
     chosen = JacobianRecords(records)
     if not len(chosen):
-        raise ShapeError("report got no records: pass records of a pass, a file or a model")
+        raise ArgumentError("report got no records: pass records of a pass, a file or a model")
     groups: dict[str, list[JacobianRecord]] = {}
     for record in chosen:
         groups.setdefault(chain_label(record), []).append(record)
     values = sum(record.data.size for record in chosen)
     style = files("bppsa_cupy.tools.pictures").joinpath("page.css").read_text(encoding="utf-8") + ZOOM
-    of = counted(len(groups), "layer")
-    told = f"{counted(len(chosen), 'matrix', 'matrices')} of {of}, {values:,} stored values."
+    layers = counted(len(groups), "layer")
+    summary = f"{counted(len(chosen), 'matrix', 'matrices')} of {layers}, {values:,} stored values."
     body = [
-        f'<header><h1>{escape(title)}</h1><p class="lead">{told} Rows of a matrix are the elements of a '
+        f'<header><h1>{escape(title)}</h1><p class="lead">{summary} Rows of a matrix are the elements of a '
         "layer's input, or of the state before a step; columns are those of its output, or of the state "
         "after.</p></header>",
         "<main>",
@@ -209,12 +209,12 @@ def _patterns(groups: dict[str, list[JacobianRecord]]) -> str:
         return ""
     for record in _spread(sparse, PATTERNS):
         dots, _, step = raster(record)
-        told = "" if step == (1, 1) else f", a dot is {step[0]} × {step[1]} elements"
+        scale = "" if step == (1, 1) else f", a dot is {step[0]} × {step[1]} elements"
         shape = " × ".join(f"{size:,}" for size in record.pattern.shape)
         image = base64.b64encode(_png(dots)).decode()
         alt = escape(f"Entries of {record.label}: {record.pattern.nnz:,} of {shape}", quote=True)
         figures.append(
-            f"<figure><figcaption>{escape(record.label)}: {shape}{told}</figcaption>"
+            f"<figure><figcaption>{escape(record.label)}: {shape}{scale}</figcaption>"
             f'<label class="pattern"><input type="checkbox">enlarge'
             f'<div tabindex="0"><img alt="{alt}" src="data:image/png;base64,{image}"></div></label></figure>'
         )
@@ -278,8 +278,8 @@ def _chains(records: JacobianRecords) -> Iterator[str]:
     """A section a chain of steps."""
     chains = [group for group in records.chains() if group[0].pattern.shape[0]]
     for number, group in enumerate(_spread(chains, CHAINS)):
-        chain, lengths, told = _looked_at(group)
-        text = f"The state has {chain.size} elements." + told
+        chain, lengths, note = _looked_at(group)
+        text = f"The state has {chain.size} elements." + note
         if len(chains) > CHAINS and not number:
             text += f" {CHAINS} of {len(chains)} chains are shown."
         try:
@@ -314,11 +314,11 @@ def _looked_at(group: JacobianRecords) -> tuple[StepChain, np.ndarray, str]:
         place: dict[str, Any] = {"path": r.path, "lengths": ends}
         taken.append(JacobianRecord(r.layer, r.name, r.pattern, values, r.step, r.direction, **place))
     part = StepChain(tuple(taken))
-    told = (
+    note = (
         f" Its curves are of the first {samples} of {chain.batch} samples and the last {steps} of "
         f"{chain.steps} steps."
     )
-    return part, part.lengths, told
+    return part, part.lengths, note
 
 
 def _spread(items: Sequence[Any], most: int) -> list[Any]:

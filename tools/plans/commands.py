@@ -70,7 +70,7 @@ def run_verify(arguments: argparse.Namespace) -> None:
         if arguments.model is not None or not holds_product(arguments.file):
             raise
         multiplications = PlannedProduct.load(arguments.file).multiplications
-        check_products(arguments.file, {p for m in multiplications for p in (m.many, m.one)})
+        check_products(arguments.file, {p for m in multiplications for p in (m.many, m.single)})
         print(f"{arguments.file}: sound: {counted(len(multiplications), 'product')}")
         return
     products = {key: product for chain in plan.chains for key, product in chain.products.items()}
@@ -127,7 +127,7 @@ def run_draw(arguments: argparse.Namespace) -> None:
 def make_partition(
     network: Sequential,
     ranks: int | None,
-    given: Sequence[int] | None,
+    bounds: Sequence[int] | None,
     balance: str | None,
     batch_size: int,
 ) -> Partition | None:
@@ -135,10 +135,10 @@ def make_partition(
 
     Raises PlanError where they contradict each other, or the partition does not cover the network.
     """
-    if given is not None:
+    if bounds is not None:
         if balance is not None:
             raise PlanError("--balance cannot be combined with --partition")
-        partition = Partition(tuple(given))
+        partition = Partition(tuple(bounds))
         partition.check(len(network), partition.ranks if ranks is None else ranks, "layers")
         return partition
     if ranks is None:
@@ -169,9 +169,9 @@ def _equal_elements(network: Sequential, ranks: int) -> Partition:
 
 def _jacobian_bytes(network: Sequential, batch_size: int) -> np.ndarray:
     """(layers,) bytes of the values of each layer's Jacobian."""
-    found = np.zeros(len(network))
+    sizes = np.zeros(len(network))
     for chain in network.architecture.chains():
         for element in chain.elements:
             width = 1 if element.shared else batch_size
-            found[element.item] += element.pattern.nnz * width * network.dtype.itemsize
-    return found
+            sizes[element.item] += element.pattern.nnz * width * network.dtype.itemsize
+    return sizes

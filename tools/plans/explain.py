@@ -39,11 +39,10 @@ def explain(
     memory_limit: int | None = None,
     progress: bool = False,
 ) -> dict[str, Any]:
-    """The facts, as JSON holds them; counts are for the whole batch.
+    """The facts for JSON. Counts are for the whole batch.
 
-    workers       which p; by default 1, 2, 4, … and n, the chain's length
-    batch_size    the plan's by default
-    memory_limit  bytes of a hybrid schedule's values
+    By default, `workers` are 1, 2, 4, … and the length of the chain, and the batch size is that of the plan.
+    `memory_limit` bounds the bytes of the values of a hybrid schedule.
     """
     batch = plan.batch_size if batch_size is None else batch_size
     budget = Budget(batch, plan.itemsize, memory=memory_limit)
@@ -86,10 +85,10 @@ def _chain_facts(chain: Chain, budget: Budget, workers: Sequence[int], progress:
     baseline = vjp_multiply_adds(chain, budget)
     rows = []
     for p in workers:
-        own = Budget(budget.batch_size, budget.itemsize, p, budget.memory)
-        chosen = shortest(sizes, hybrids if p > 1 else hybrids[:1], own)
-        paths = {name: run_schedule(sizes, one, own)[1] for name, one in fixed.items()}
-        paths["hybrid"] = run_schedule(sizes, chosen, own)[1]
+        with_workers = Budget(budget.batch_size, budget.itemsize, p, budget.memory)
+        chosen = shortest(sizes, hybrids if p > 1 else hybrids[:1], with_workers)
+        paths = {name: run_schedule(sizes, schedule, with_workers)[1] for name, schedule in fixed.items()}
+        paths["hybrid"] = run_schedule(sizes, chosen, with_workers)[1]
         fewest = min(paths, key=lambda name: paths[name])
         wins = BASELINE if baseline <= paths[fewest] else fewest
         rows.append({"workers": p, "critical_paths": paths, "levels": chosen.levels, "wins": wins})
@@ -97,7 +96,7 @@ def _chain_facts(chain: Chain, budget: Budget, workers: Sequence[int], progress:
     return {
         "elements": n,
         "baseline": baseline,
-        "schedules": [_facts(sizes, one, budget) for one in schedules],
+        "schedules": [_facts(sizes, schedule, budget) for schedule in schedules],
         "workers": rows,
     }
 
@@ -134,12 +133,12 @@ def print_explanation(facts: dict[str, Any]) -> None:
             print(textwrap.fill(line, 118, subsequent_indent="    ", break_on_hyphens=False))
         rows = [
             (
-                one["name"],
-                *(str(one[name]) for name in ("depth", "mv", "mm")),
-                *(quantity(one[name]).rstrip() for name in ("multiply_adds", "critical_path")),
-                in_bytes(one["memory"]),
+                row["name"],
+                *(str(row[name]) for name in ("depth", "mv", "mm")),
+                *(quantity(row[name]).rstrip() for name in ("multiply_adds", "critical_path")),
+                in_bytes(row["memory"]),
             )
-            for one in chain["schedules"]
+            for row in chain["schedules"]
         ]
         print()
         print_table(("schedule", "depth", "mv", "mm", "all", "critical path", "memory"), rows, "<>>>>>>")

@@ -41,8 +41,6 @@ BYTES = {
 
 def run_pipeline(arguments: argparse.Namespace) -> None:
     """Print the report, and draw it."""
-    if arguments.ppv is None:
-        raise BppsaError("give --ppv, where the network is cut: layer numbers such as 7,13, or balanced:K")
     if arguments.draw is not None:
         check_picture(arguments.draw)
     network = make_network(arguments)
@@ -117,9 +115,9 @@ class Report:
                 {
                     "staleness": staleness(name, self.stages, stage),
                     "live_passes": live_passes(name, self.stages, stage, micro),
-                    "bytes": {**asdict(own), "total": own.total},
+                    "bytes": {**asdict(memory_of_stage), "total": memory_of_stage.total},
                 }
-                for stage, own in enumerate(memory)
+                for stage, memory_of_stage in enumerate(memory)
             ],
         }
 
@@ -128,10 +126,10 @@ def print_pipeline(facts: Mapping[str, Any]) -> None:
     """The network's stages; then each stage under one schedule, or a line a schedule."""
     ppv = ",".join(map(str, facts["ppv"])) or "none"
     counted_layers = counted(len(facts["counted"]), "counted layer")
-    of, where = counted(facts["batch_size"], "sample"), f"{facts['dtype']}, on {facts['device']}"
+    batch, where = counted(facts["batch_size"], "sample"), f"{facts['dtype']}, on {facts['device']}"
     print(fact("network", f"{facts['model']}: {counted_layers}, cut behind {ppv}"))
     print(fact("weights", f"{100 * facts['stale_share']:.1f} % are stale"))
-    print(fact("batch", f"{of}, {where}"))
+    print(fact("batch", f"{batch}, {where}"))
     _print_stages(facts)
     if len(facts["schedules"]) > 1:
         _print_all(facts["schedules"])
@@ -142,7 +140,7 @@ def print_pipeline(facts: Mapping[str, Any]) -> None:
 
 def _print_stages(facts: Mapping[str, Any]) -> None:
     print("\nstages")
-    rows = [(str(own["stage"]), own["layers"], f"{own['weights']:,}") for own in facts["stages"]]
+    rows = [(str(stage["stage"]), stage["layers"], f"{stage['weights']:,}") for stage in facts["stages"]]
     print_table(("", "layers", "weights"), rows, "><>")
 
 
@@ -153,26 +151,26 @@ def _print_schedule(schedule: Mapping[str, Any]) -> None:
     rows = [
         (
             f"stage {stage}",
-            str(own["staleness"]),
-            str(own["live_passes"]),
-            *(in_bytes(own["bytes"][name]) for name in BYTES),
+            str(stage_facts["staleness"]),
+            str(stage_facts["live_passes"]),
+            *(in_bytes(stage_facts["bytes"][name]) for name in BYTES),
         )
-        for stage, own in enumerate(schedule["stages"])
+        for stage, stage_facts in enumerate(schedule["stages"])
     ]
     print_table(("", "stale", "alive", *BYTES.values()), rows, "<>>>>>>>")
     activations, copies = (
-        sum(own["bytes"][name] for own in schedule["stages"]) for name in ("activations", "copies")
+        sum(stage["bytes"][name] for stage in schedule["stages"]) for name in ("activations", "copies")
     )
     if copies:
         print(f"  copies of activations: {100 * copies / activations:.1f} % more")
 
 
 def _print_all(schedules: list[Mapping[str, Any]]) -> None:
-    micro = [f" of {one['micro_batches']}" if one["micro_batches"] > 1 else "" for one in schedules]
-    names = [one["name"] + of for one, of in zip(schedules, micro, strict=True)]
+    micro = [f" of {s['micro_batches']}" if s["micro_batches"] > 1 else "" for s in schedules]
+    names = [schedule["name"] + suffix for schedule, suffix in zip(schedules, micro, strict=True)]
     _print_by_stage("updates that a forward pass misses (passes alive)", names, schedules,
-                    lambda own: f"{own['staleness']} ({own['live_passes']})")  # fmt: skip
-    _print_by_stage("memory", names, schedules, lambda own: in_bytes(own["bytes"]["total"]))
+                    lambda stage: f"{stage['staleness']} ({stage['live_passes']})")  # fmt: skip
+    _print_by_stage("memory", names, schedules, lambda stage: in_bytes(stage["bytes"]["total"]))
 
 
 def _print_by_stage(
@@ -180,7 +178,7 @@ def _print_by_stage(
 ) -> None:
     print(f"\n{title}")
     count = len(schedules[0]["stages"])
-    rows = [(name, *map(cell, one["stages"])) for name, one in zip(names, schedules, strict=True)]
+    rows = [(name, *map(cell, schedule["stages"])) for name, schedule in zip(names, schedules, strict=True)]
     print_table(("", *(f"stage {number}" for number in range(count))), rows, "<" + ">" * count)
 
 
@@ -191,10 +189,9 @@ def _print_by_stage(
 class StageMemory:
     """Bytes of one stage while the pipeline is full.
 
-    weights        the parameters
-    activations    the layers' outputs in one pass, and as much for their gradients
-    copies         outputs of the further passes that are alive, without gradients
-    weight_copies  copies of the parameters that the backward passes use
+    `activations` are the outputs of the layers in one pass, and as much again for their gradients. `copies`
+    are the outputs of further live passes, without gradients. `weight_copies` are the copies of the
+    parameters that backward passes use.
     """
 
     weights: int

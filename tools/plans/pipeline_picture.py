@@ -18,11 +18,10 @@ IDLE = "#ececec"
 
 
 def draw_pipeline(facts: Mapping[str, Any], schedules: Sequence[PipelineSchedule], path: Path) -> None:
-    """Write a picture to `path`: of each schedule the actions of its stages, a column per cycle.
+    """Draw the actions of the stages of each schedule, a column per cycle, into `path`.
 
-    facts  what `bppsa-plan pipeline --json` prints
-
-    Bars are coloured by batch, backward bars lighter; grey is idle. Forward bars of the schedule `stale` are
+    `facts` are those that `bppsa-plan pipeline --json` prints. Bars are coloured by batch, backward bars
+    lighter; grey is idle. Forward bars of the schedule `stale` are
     drawn on the paper's 2 K + 1 accelerators. Raises BppsaError as `picture` does.
     """
     heights = [0.5 * _rows(schedule) + 1.0 for schedule in schedules]

@@ -221,8 +221,9 @@ def print_partition(facts: list[dict[str, Any]]) -> None:
     """A line a rank: its layers."""
     for part in facts:
         first, behind = part["layers"]
-        own = f"layers {first} to {behind - 1}: {', '.join(part['types'])}" if first < behind else "no layer"
-        line = f"rank {part['rank']:<7} {own}"
+        types = ", ".join(part["types"])
+        layers = f"layers {first} to {behind - 1}: {types}" if types else "no layer"
+        line = f"rank {part['rank']:<7} {layers}"
         print(line if len(line) <= 120 else f"{line[:119]}…")
 
 
@@ -250,9 +251,9 @@ def print_ranks(facts: dict[str, Any]) -> None:
 def sent_text(sent: dict[str, int]) -> str:
     """ "3 vectors of 2.49 MB and 3 matrices of 130 MB" """
     parts = []
-    for many, one in (("vectors", "vector"), ("matrices", "matrix")):
+    for many, singular in (("vectors", "vector"), ("matrices", "matrix")):
         if sent[many]:
-            parts.append(f"{counted(sent[many], one, many)} of {in_bytes(sent[one + '_bytes'])}")
+            parts.append(f"{counted(sent[many], singular, many)} of {in_bytes(sent[singular + '_bytes'])}")
     return " and ".join(parts) or "none"
 
 
@@ -283,8 +284,8 @@ def product_report(path: Path) -> dict[str, Any]:
                 "shape": list(result_pattern(m).shape),
                 "nnz": result_pattern(m).nnz,
                 "multiply_adds": m.multiply_adds,
-                "kinds": {"one_sample": m.one.kind, "several_samples": m.many.kind},
-                "map_bytes": max(m.one.map_bytes, m.many.map_bytes),
+                "kinds": {"one_sample": m.single.kind, "several_samples": m.many.kind},
+                "map_bytes": max(m.single.map_bytes, m.many.map_bytes),
             }
             for m in multiplications
         ],

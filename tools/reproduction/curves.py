@@ -38,13 +38,11 @@ TEST_BATCH, WINDOW = 64, 20
 
 @dataclass
 class Curve:
-    """What training gave.
+    """The results of training.
 
-    losses       mean over the batch, per step
-    seconds      since the start, after each step's backward pass
-    evaluations  mean loss and accuracy on the test samples, in the order they were made; none without them
-    backward     what ran, as net.last_backward says it; empty for PyTorch
-    state        parameters and buffers at the end, by the network's names
+    `losses` has the mean loss of each step, and `seconds` the time since the start, after each backward pass.
+    `evaluations` has the mean loss and accuracy on the test samples, in order. `backward` names the methods
+    that ran (empty for PyTorch), and `state` has the final parameters and buffers by name.
     """
 
     losses: list[float] = field(default_factory=list)
@@ -117,33 +115,33 @@ def compare(curves: Mapping[str, Curve], reference: str, noisy_of: str, dtype: s
     """
     noise = [
         float(relative_differences(curve.losses, curves[noisy_of].losses).max())
-        for run, curve in curves.items()
-        if run.startswith(NOISE)
+        for name, curve in curves.items()
+        if name.startswith(NOISE)
     ]
     limit = max(3 * max(noise), float(10 * np.finfo(dtype).eps)) if noise else FLOAT64_LIMIT
-    others = [run for run in curves if run != reference and not run.startswith(NOISE)]
+    others = [name for name in curves if name != reference and not name.startswith(NOISE)]
     theirs = curves[reference]
-    found = {run: float(relative_differences(curves[run].losses, theirs.losses).max()) for run in others}
+    largest = {k: float(relative_differences(curves[k].losses, theirs.losses).max()) for k in others}
     return {
         "reference": reference,
         "limit": limit,
-        "difference": found,
-        "agrees": {run: value <= limit for run, value in found.items()},
-        "speed_ratio": {run: theirs.seconds[-1] / curves[run].seconds[-1] for run in others},
-        "accuracy": {run: curve.evaluations[-1][1] for run, curve in curves.items() if curve.evaluations},
+        "difference": largest,
+        "agrees": {name: value <= limit for name, value in largest.items()},
+        "speed_ratio": {name: theirs.seconds[-1] / curves[name].seconds[-1] for name in others},
+        "accuracy": {name: curve.evaluations[-1][1] for name, curve in curves.items() if curve.evaluations},
     }
 
 
 def print_comparison(title: str, comparison: Mapping[str, Any]) -> None:
     """A line per run."""
-    for run, value in comparison["difference"].items():
-        agrees = "agrees" if comparison["agrees"][run] else "DIFFERS"
-        accuracy = comparison["accuracy"].get(run)
+    for name, value in comparison["difference"].items():
+        agrees = "agrees" if comparison["agrees"][name] else "DIFFERS"
+        accuracy = comparison["accuracy"].get(name)
         tested = "" if accuracy is None else f"; test accuracy {accuracy:.2%}"
         print(
-            f"{title} {run}: largest relative difference to {comparison['reference']} {value:.2e} (limit "
+            f"{title} {name}: largest relative difference to {comparison['reference']} {value:.2e} (limit "
             f"{comparison['limit']:.2e}): {agrees}; its time / ours "
-            f"{comparison['speed_ratio'][run]:.1f}{tested}"
+            f"{comparison['speed_ratio'][name]:.1f}{tested}"
         )
 
 
@@ -159,7 +157,7 @@ def write_figure(
         {
             "title": title,
             "comparison": comparison,
-            "curves": {run: one.to_json() for run, one in curves.items() if not run.startswith(NOISE)},
+            "curves": {name: curve.to_json() for name, curve in curves.items() if not name.startswith(NOISE)},
         }
         for title, (curves, comparison) in results.items()
     ]
@@ -174,25 +172,25 @@ def _draw(axes: Any, title: str, curves: Mapping[str, Curve], comparison: Mappin
     """Losses by step, their differences to the reference, and losses by time."""
     by_step, apart, by_time = axes
     theirs = curves[comparison["reference"]].losses
-    for place, (run, curve) in enumerate(curves.items()):
+    for place, (name, curve) in enumerate(curves.items()):
         steps, smoothed = np.arange(1, len(curve.losses) + 1), smooth(curve.losses)
-        found = relative_differences(curve.losses, theirs)
-        if run.startswith(NOISE):
-            apart.plot(steps[found > 0], found[found > 0], ".", color="0.6", markersize=3)
+        differences = relative_differences(curve.losses, theirs)
+        if name.startswith(NOISE):
+            apart.plot(steps[differences > 0], differences[differences > 0], ".", color="0.6", markersize=3)
             continue
-        style = {"color": f"C{place}", "label": run}
+        style = {"color": f"C{place}", "label": name}
         by_step.plot(steps, smoothed, linewidth=max(1.0, 5.0 - 2.0 * place), **style)
         by_time.plot(curve.seconds, smoothed, **style)
-        if found.any():
-            apart.plot(steps[found > 0], found[found > 0], ".", markersize=3, **style)
+        if differences.any():
+            apart.plot(steps[differences > 0], differences[differences > 0], ".", markersize=3, **style)
     limit = comparison["limit"]
     apart.axhline(limit, color="0.2", linestyle="--", linewidth=0.8, label=f"limit {limit:.1e}")
     apart.set(yscale="log", ylim=(1e-17, 1))
     by_step.set(title=title, xlabel="step", ylabel=f"training loss, mean of {WINDOW} steps")
     apart.set(xlabel="step", ylabel=f"relative difference to {comparison['reference']}, where not 0")
     by_time.set(xscale="log", xlabel="seconds", ylabel=f"training loss, mean of {WINDOW} steps")
-    for one in axes:
-        one.legend(fontsize="small")
+    for panel in axes:
+        panel.legend(fontsize="small")
 
 
 def smooth(losses: Sequence[float]) -> np.ndarray:

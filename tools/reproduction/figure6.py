@@ -26,7 +26,7 @@ from bppsa_cupy.training.optimizers import SGD
 LEVELS = 1
 
 
-def run(arguments: argparse.Namespace) -> None:
+def run_figure6(arguments: argparse.Namespace) -> None:
     """Train by every method in both dtypes, compare, and write figure6.json and figure6.png."""
     picture_path(arguments)
     dataset, results = replace(load(arguments.data), test=None), {}

@@ -32,7 +32,7 @@ from bppsa_cupy.training.optimizers import Adam
 METHODS, LEVELS = ("bp", "auto", "hybrid"), 1
 
 
-def run(arguments: argparse.Namespace) -> None:
+def run_prune(arguments: argparse.Namespace) -> None:
     """Train, prune, retrain, compare, and write prune.json and prune.png."""
     picture_path(arguments)
     dataset = load(arguments.data)

@@ -27,7 +27,7 @@ from bppsa_cupy.training.optimizers import SGD
 OURS = "bppsa-cupy"
 
 
-def run(arguments: argparse.Namespace) -> None:
+def run_resnet20(arguments: argparse.Namespace) -> None:
     """Train by both, compare, and write MODEL.json and MODEL.png, again after each seed."""
     arguments.figure = Path(arguments.model.rpartition(":")[2]).name
     picture_path(arguments)

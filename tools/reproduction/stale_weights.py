@@ -37,10 +37,8 @@ STEPS_PER_EPOCH = 45
 class Run:
     """One training run of LeNet-5 on 8×8 digits.
 
-    row    what the run is, for a reader
-    ppv    () is non-pipelined
-    after  steps after which it goes on non-pipelined; None for never
-    steps  in all
+    `row` is a title for readers. An empty `ppv` means no pipeline. After `after` of the `steps`, training
+    continues without the pipeline; None means never.
     """
 
     row: str
@@ -63,42 +61,42 @@ def digits() -> Iterator[Run]:
         yield Run(f"non-pipelined, lr {rate}", rate, steps)
         for count in range(1, 5):
             stages = f"{2 * (count + 1)} stages"
-            run = Run(f"{stages}, lr {rate}", rate, steps, CUTS[:count])
-            yield run
-            yield replace(run, row=f"{stages}, stale-1f1b, lr {rate}", schedule="stale-1f1b")
+            case = Run(f"{stages}, lr {rate}", rate, steps, CUTS[:count])
+            yield case
+            yield replace(case, row=f"{stages}, stale-1f1b, lr {rate}", schedule="stale-1f1b")
             row = f"{stages}, hybrid 12 + 6 epochs, lr {rate}"
-            yield replace(run, row=row, after=12 * STEPS_PER_EPOCH, steps=18 * STEPS_PER_EPOCH)
+            yield replace(case, row=row, after=12 * STEPS_PER_EPOCH, steps=18 * STEPS_PER_EPOCH)
 
 
-def train_one(run: Run, device: str) -> dict[str, Any]:
-    """Train as `run` says, by one process, whatever the number of stages.
+def train_one(case: Run, device: str) -> dict[str, Any]:
+    """Train as `case` says, by one process, whatever the number of stages.
 
     Returns its accuracy on the test set at the end, percent, the best one, and the curve [[step, accuracy],
     …] by epoch; None and the step at which it was where training diverged.
     """
     dataset = load("digits")
     network = build_model(
-        "lenet5", input_shape=dataset.input_shape, classes=dataset.classes, seed=run.seed, device=device
+        "lenet5", input_shape=dataset.input_shape, classes=dataset.classes, seed=case.seed, device=device
     )
-    optimizer = SGD(network.parameters, lr=run.lr, momentum=0.9)
+    optimizer = SGD(network.parameters, lr=case.lr, momentum=0.9)
     settings = Settings(
-        epochs=-(-run.steps // STEPS_PER_EPOCH), iterations=run.steps, batch_size=32, seed=run.seed
+        epochs=-(-case.steps // STEPS_PER_EPOCH), iterations=case.steps, batch_size=32, seed=case.seed
     )
-    pipeline = Pipeline(network, run.ppv, run.schedule, non_pipelined_after=run.after)
+    pipeline = Pipeline(network, case.ppv, case.schedule, non_pipelined_after=case.after)
     started = time.perf_counter()
     try:
         rows = train(pipeline, dataset, optimizer, settings).evaluations()
     except NonFiniteError as error:
-        found: dict[str, Any] = {"accuracy": None, "best": None, "diverged": str(error), "curve": []}
+        result: dict[str, Any] = {"accuracy": None, "best": None, "diverged": str(error), "curve": []}
     else:
         curve = [[row["step"], 100 * row["test_accuracy"]] for row in rows]
         best = max(accuracy for _, accuracy in curve)
-        found = {"accuracy": curve[-1][1], "best": best, "curve": curve}
+        result = {"accuracy": curve[-1][1], "best": best, "curve": curve}
     stale = pipeline.placement.stale_share
-    return {**found, "stale_percent": 100 * stale, "seconds": time.perf_counter() - started}
+    return {**result, "stale_percent": 100 * stale, "seconds": time.perf_counter() - started}
 
 
-def run(arguments: argparse.Namespace) -> None:
+def run_pipeline(arguments: argparse.Namespace) -> None:
     """Train what is not in the result file yet, and write file, table and picture after each run."""
     arguments.output.mkdir(parents=True, exist_ok=True)
     name = "pipeline-digits"
@@ -108,15 +106,15 @@ def run(arguments: argparse.Namespace) -> None:
     if not wanted:
         raise BppsaError(f"there is no row with {arguments.like!r} in its name: leave --like out")
     done = _read(path)
-    left = [one for one in wanted if _key(one.describe()) not in done]
+    left = [case for case in wanted if _key(case.describe()) not in done]
     device = get_device(arguments.device)
     facts = {"name": name, "command": arguments.command, **provenance(device, device.workers)}
-    for one in tqdm(left, unit="run", disable=None):
-        result = train_one(one, arguments.device)
-        done[_key(one.describe())] = {**one.describe(), **result}
+    for case in tqdm(left, unit="run", disable=None):
+        result = train_one(case, arguments.device)
+        done[_key(case.describe())] = {**case.describe(), **result}
         cli.write_json(path, {**facts, "runs": list(done.values())})
-        tqdm.write(f"{one.row}, seed {one.seed}: {_percent(result['accuracy'])}")
-    rows = summary([done[_key(one.describe())] for one in wanted])
+        tqdm.write(f"{case.row}, seed {case.seed}: {_percent(result['accuracy'])}")
+    rows = summary([done[_key(case.describe())] for case in wanted])
     lines = [["row", "stale weights", "mean", "seeds"]]
     for row in rows:
         seeds = " ".join(f"{value:.2f}" if value else "diverged" for value in row["accuracies"])
@@ -128,21 +126,21 @@ def run(arguments: argparse.Namespace) -> None:
 def _wanted(arguments: argparse.Namespace) -> Iterator[Run]:
     """The runs that the arguments ask for, those of a seed after those of the one before."""
     runs = list(digits())
-    shortest = min(one.steps for one in runs)
+    shortest = min(case.steps for case in runs)
     for seed in range(arguments.seeds):
-        for one in runs:
-            if arguments.like not in one.row:
+        for case in runs:
+            if arguments.like not in case.row:
                 continue
             if arguments.epochs is not None:
-                steps = arguments.epochs * STEPS_PER_EPOCH * one.steps // shortest
-                after = None if one.after is None else one.after * steps // one.steps
-                one = replace(one, steps=steps, after=after)
-            yield replace(one, seed=seed)
+                steps = arguments.epochs * STEPS_PER_EPOCH * case.steps // shortest
+                after = None if case.after is None else case.after * steps // case.steps
+                case = replace(case, steps=steps, after=after)
+            yield replace(case, seed=seed)
 
 
-def _key(run: Mapping[str, Any]) -> str:
+def _key(case: Mapping[str, Any]) -> str:
     """The run that a result belongs to, as JSON holds it."""
-    return json.dumps({name: run[name] for name in Run.__dataclass_fields__ if name != "row"}, sort_keys=True)
+    return json.dumps({k: case[k] for k in Run.__dataclass_fields__ if k != "row"}, sort_keys=True)
 
 
 def _read(path: Path) -> dict[str, dict[str, Any]]:
@@ -151,7 +149,7 @@ def _read(path: Path) -> dict[str, dict[str, Any]]:
         return {}
     try:
         runs = json.loads(path.read_text(encoding="utf-8"))["runs"]
-        return {_key(one): one for one in runs}
+        return {_key(result): result for result in runs}
     except (OSError, ValueError, KeyError, TypeError) as cause:
         raise BppsaError(
             f"{path} holds no results of this command ({cause}): move it away, or give another --output"
@@ -160,12 +158,12 @@ def _read(path: Path) -> dict[str, dict[str, Any]]:
 
 def summary(results: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """By row: mean and values of the accuracy over the seeds; a run that diverged counts as 100 % wrong."""
-    found: dict[str, list[dict[str, Any]]] = {}
-    for one in results:
-        found.setdefault(one["row"], []).append(one)
+    by_row: dict[str, list[dict[str, Any]]] = {}
+    for result in results:
+        by_row.setdefault(result["row"], []).append(result)
     rows = []
-    for row, runs in found.items():
-        values = np.array([one["accuracy"] or 0.0 for one in runs])
+    for row, runs in by_row.items():
+        values = np.array([result["accuracy"] or 0.0 for result in runs])
         first = runs[0]
         rows.append(
             {
@@ -181,11 +179,11 @@ def summary(results: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return rows
 
 
-def _way(run: dict[str, Any]) -> str:
+def _way(case: dict[str, Any]) -> str:
     """How a run goes through the stages."""
-    if not run["ppv"]:
+    if not case["ppv"]:
         return "non-pipelined"
-    return run["schedule"] + (" hybrid" if run["after"] is not None else "")
+    return case["schedule"] + (" hybrid" if case["after"] is not None else "")
 
 
 def _percent(value: float | None) -> str:
@@ -193,10 +191,7 @@ def _percent(value: float | None) -> str:
 
 
 def draw(rows: list[dict[str, Any]], path: Path) -> None:
-    """A panel per rate: mean accuracy by stages, a line per way, seeds as points.
-
-    rows  of `summary`
-    """
+    """Draw the rows of `summary`: a panel per rate, with accuracy by stages, a line per way, and seeds."""
     panels = list(dict.fromkeys(row["panel"] for row in rows))
     size = {"figsize": (6.5 * len(panels), 4.5), "layout": "constrained", "squeeze": False}
     with picture(path, 1, len(panels), save={"dpi": 120}, **size) as (figure, axes):
@@ -211,10 +206,10 @@ def _by_stages(axes: Any, rows: list[dict[str, Any]]) -> None:
     axes.set(xlabel="stages, forward and backward", ylabel="test accuracy, percent")
     axes.set_xticks(range(len(counts)), [str(count) if count else "non-pipelined" for count in counts])
     for number, way in enumerate(dict.fromkeys(row["way"] for row in rows)):
-        own = [row for row in rows if row["way"] == way]
-        places = [counts.index(row["stages"]) + 0.06 * number for row in own]
-        axes.plot(places, [row["mean"] for row in own], "o-", color=f"C{number}", label=way)
-        for x, row in zip(places, own, strict=True):
+        points = [row for row in rows if row["way"] == way]
+        places = [counts.index(row["stages"]) + 0.06 * number for row in points]
+        axes.plot(places, [row["mean"] for row in points], "o-", color=f"C{number}", label=way)
+        for x, row in zip(places, points, strict=True):
             seeds = row["accuracies"]
             axes.plot([x] * len(seeds), seeds, ".", color=f"C{number}", alpha=0.45)
     near = [value for row in rows for value in row["accuracies"]]

@@ -95,17 +95,17 @@ def train_runs(
     A step of each run but those under noise is made apart before, as the first one compiles kernels.
     """
 
-    def train_one(run: str, settings: Settings) -> Curve:
+    def train_one(name: str, settings: Settings) -> Curve:
         network = build()
-        if run == PYTORCH:
+        if name == PYTORCH:
             return train_by_torch(network, dataset, settings, optimizer, threads, **options)
         return train_by_us(network, dataset, settings, optimizer(network.parameters, **options))
 
     curves = {}
-    for run, settings in runs.items():
-        if not run.startswith(NOISE):
-            train_one(run, replace(settings, iterations=1, progress=False))
-        curves[run] = train_one(run, settings)
+    for name, settings in runs.items():
+        if not name.startswith(NOISE):
+            train_one(name, replace(settings, iterations=1, progress=False))
+        curves[name] = train_one(name, settings)
     return curves
 
 
@@ -122,8 +122,8 @@ class _Model:
         dropouts = [index for index, layer in enumerate(network.layers) if isinstance(layer, Dropout)]
         for index in dropouts:
             self.module[index].forward = self._dropout(index)
-        found = sum(isinstance(module, torch.nn.Dropout) for module in self.module.modules())
-        if found > len(dropouts):
+        count = sum(isinstance(module, torch.nn.Dropout) for module in self.module.modules())
+        if count > len(dropouts):
             raise BppsaError(
                 "the network has Dropout inside of Residual, where PyTorch's copy drops other elements: "
                 "put it outside"
