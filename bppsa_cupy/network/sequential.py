@@ -427,7 +427,7 @@ class Sequential:
             "bp" computes one VJP per layer. The others are scans: "linear" is serial, "blelloch" is algorithm
             1 of Wang et al. 2020, and "hybrid" has the number of parallel levels that the plan selected.
             "auto" is "bp" on one device. Over ranks, "auto" is the planned method with the fewest
-            multiply-adds on the critical path. Scans need a plan (`use`) if `needs_plan` is True.
+            multiply-adds on the critical path. Scans over two or more Jacobians need a plan (`use`).
         input_gradient : bool, default: False
             Whether to return the gradient with respect to the input.
         of : Pass, optional
