@@ -69,7 +69,7 @@ def test_lengths_go_with_their_samples(shuffle):
 def test_normalised_inputs_have_zero_mean_and_unit_deviation(dtype, shape, axes, kind):
     generator = np.random.default_rng(0)
     inputs = generator.integers(0, 256, (50, *shape)).astype(kind)
-    split = Split(inputs, np.zeros(50, int), Normalization.of(inputs))
+    split = Split(inputs, np.zeros(50, int), Normalization.measured(inputs))
     whole = np.concatenate([x for x, _, _ in batches(split, 16, dtype=dtype)])
     assert whole.dtype == dtype
     np.testing.assert_allclose(whole.mean(axes, np.float64), 0, atol=1e-6)
@@ -77,7 +77,7 @@ def test_normalised_inputs_have_zero_mean_and_unit_deviation(dtype, shape, axes,
 
 
 def test_a_constant_channel_keeps_its_scale():
-    assert Normalization.of(np.full((3, 4), 7.0)) == Normalization((7.0,), (1.0,))
+    assert Normalization.measured(np.full((3, 4), 7.0)) == Normalization((7.0,), (1.0,))
 
 
 @pytest.mark.parametrize("options, named", [

@@ -36,16 +36,15 @@ def test_audio_and_show(capsys):
             clip.setparams((1, 2, 8000, 0, "NONE", ""))
             tone = 9000 * np.sin(np.arange(300 + 100 * k) * 0.1 * (k + 1))
             clip.writeframes(tone.astype("<i2").tobytes())
-    features = "--n-mfcc 6 --n-fft 128 --hop-length 100 --n-mels 12 --normalize train --threads 1"
-    split = ["--pattern", r"(?P<label>\w+)_\d", "--test", ".*_3"]
+    features = "--n-mfcc 6 --n-fft 128 --hop-length 100 --n-mels 12"
+    split = ["--pattern", r"(?P<label>\w+)_\d", "--test-fraction", "0.5"]
     assert main(["audio", "clips", "-o", "f.h5", *features.split(), *split]) == 0
     capsys.readouterr()
     assert main(["show", "f.h5", "--json"]) == 0
     shown = json.loads(capsys.readouterr().out)
-    assert shown["class_names"] == ["no", "yes"] and shown["normalization"] == "train"
-    assert shown["test"] == {
-        "inputs": [1, 7, 5], "dtype": "float32", "lengths": [7, 7.0, 7], "samples_by_class": [0, 1],
-    }  # fmt: skip
+    assert shown["class_names"] == ["no", "yes"] and shown["normalization"] == "sample"
+    assert shown["test"]["inputs"][0] == 2 and shown["test"]["inputs"][2] == 5
+    assert shown["test"]["dtype"] == "float32" and shown["test"]["samples_by_class"] == [1, 1]
     assert {name: shown["origin"][name] for name in ("n_mfcc", "n_fft", "hop_length", "n_mels")} == {
         "n_mfcc": 6, "n_fft": 128, "hop_length": 100, "n_mels": 12,
     }  # fmt: skip
