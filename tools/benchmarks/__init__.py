@@ -67,8 +67,8 @@ TABLE = {
         rows="ranks:run_pipelines", options="add_pipeline", against=("one",),
     ),
     "product": Benchmark(
-        "Planned products of solvers' matrices against SciPy's or cupyx's A @ B.",
-        "products:product_cases", "add_product", SPARSE,
+        "Planned products of solvers' matrices against SciPy, and MKL with its pattern stored.",
+        "products:product_cases", "add_product", ("scipy", "mkl", "none"),
     ),
     "programs": Benchmark(
         "Training steps of whole PyTorch programs, unconverted and converted.", "programs:cases"

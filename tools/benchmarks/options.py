@@ -53,38 +53,24 @@ def add_torch(parser: ArgumentParser) -> None:
 
 
 def add_product(parser: ArgumentParser) -> None:
-    """--batch, --rival-samples, --side, --dtype."""
+    """--side."""
     parser.add_argument(
-        "--batch", type=cli.positive_list, default=[1, 16, 64], metavar="N,N", help="Use these batch sizes."
-    )
-    _add_samples(parser)
-    parser.add_argument(
-        "--side", type=cli.positive, metavar="N",
-        help="Use matrices of a grid with N points per side. Default: 129; 12 with --quick.",
+        "--side", type=cli.positive, default=129, metavar="N",
+        help="Use matrices of a grid with N points per side, and others of similar sizes.",
     )  # fmt: skip
-    parser.add_argument(
-        "--dtype", choices=("float64", "float32"), default="float64", help="Compute in this dtype."
-    )
 
 
 def add_spgemm(parser: ArgumentParser) -> None:
     """--batch-size, --rival-samples, --model, --prune."""
-    cli.add_batch_size(
-        parser, None,
-        "Set the batch size of our products. Default: 16, or 64 on a GPU; less if memory is short.",
-    )  # fmt: skip
-    _add_samples(parser)
-    parser.add_argument("--model", default="vgg11", metavar="MODEL", help="Use the up-sweep of this model.")
-    parser.add_argument(
-        "--prune", type=cli.fraction, default=0.97, metavar="F", help="Prune this share of the weights."
-    )
-
-
-def _add_samples(parser: ArgumentParser) -> None:
+    cli.add_batch_size(parser, 16, "Set the batch size of our products.")
     parser.add_argument(
         "--rival-samples", type=cli.positive, default=2, metavar="N",
         help="Time N samples of the batch, one after another, on the rival's side.",
     )  # fmt: skip
+    parser.add_argument("--model", default="vgg11", metavar="MODEL", help="Use the up-sweep of this model.")
+    parser.add_argument(
+        "--prune", type=cli.fraction, default=0.97, metavar="F", help="Prune this share of the weights."
+    )
 
 
 def add_train(parser: ArgumentParser) -> None:

@@ -1,228 +1,263 @@
-"""Planned products against SciPy's or cupyx's A @ B, one sample at a time: of solvers' matrices, and of a
-pruned network's up-sweep."""
+"""Planned products against SciPy, cupyx and MKL: of solvers' matrices, and of a pruned network's up-sweep."""
 
 from __future__ import annotations
 
 import argparse
-import time
+import ctypes
+import sys
 from collections.abc import Callable, Iterator, Sequence
-from functools import partial
+from functools import partial, reduce
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import scipy.sparse
 from scipy.sparse import csr_array
 
-from bppsa_cupy.csr import Pattern
 from bppsa_cupy.devices import get_device
 from bppsa_cupy.devices.cuda import import_cupyx_sparse
-from bppsa_cupy.models import build_model
-from bppsa_cupy.network.prune import prune
 from bppsa_cupy.network.sequential import Sequential
 from bppsa_cupy.plan.product import multiply
 from bppsa_cupy.plan.schedule import hybrid
-from bppsa_cupy.products import plan_product
+from bppsa_cupy.products import plan_gram, plan_product
 from bppsa_cupy.scan.launches import IndexMaps, Matrix, bind_product
 from bppsa_cupy.tools.benchmarks.harness import OVERALL, BenchmarkError, Case, Rival, Step
+from bppsa_cupy.tools.benchmarks.train import make_network
 
 #: What the rivals of --against are called in rows.
-NAMES = {"scipy": "SciPy A @ B", "cupyx": "cupyx A @ B"}
-#: Relative to the norm of the rival's values.
-TOLERANCE = {"float64": 1e-12, "float32": 1e-5}
-#: The part of the free memory that a level's values may take: the rest is for the rival's process.
-MEMORY_FRACTION = 0.6
+NAMES = {"scipy": "SciPy A @ B", "cupyx": "cupyx A @ B", "mkl": "MKL, pattern stored"}
 #: Rows and columns of an aggregate of grid points.
 AGGREGATE = 3
 #: Levels of an up-sweep that are measured.
 LEVELS = 2
 
 
-def spread_samples(batch: int, count: int) -> list[int]:
-    """At most `count` samples, spread over a batch."""
-    return sorted({int(k) for k in np.linspace(0, batch - 1, min(count, batch))})
-
-
 # ---- bppsa-bench product ----
 
 
 def product_cases(arguments: argparse.Namespace) -> Iterator[Case]:
-    """Pairs of matrices that solvers multiply, by batch size."""
-    side = arguments.side or (12 if arguments.quick else 129)
-    for pair in [*PAIRS][: 1 if arguments.quick else None]:
-        for batch in arguments.batch:
-            options = {
-                "pair": pair, "side": side, "dtype": arguments.dtype, "device": arguments.device,
-                "batch": batch, "samples": spread_samples(batch, arguments.rival_samples),
-            }  # fmt: skip
-            rivals = {
-                name: Rival(partial(product_step, **options, rival=key), both=False)
-                for key, name in NAMES.items()
-                if key in arguments.against
-            }
-            yield Case(
-                f"{pair}, B={batch}", partial(product_step, **options), rivals,
-                tolerance=TOLERANCE[arguments.dtype], quantities={OVERALL: "product"}, note="per sample",
-            )  # fmt: skip
+    """Products that solvers and graph networks compute again and again, one sample in float64."""
+    side = 12 if arguments.quick else arguments.side
+    problems = [(name, formula) for name, (_, formulas) in PROBLEMS.items() for formula in formulas]
+    for name, formula in problems[:: 9 if arguments.quick else 1]:
+        step = partial(product_step, name, formula, side, arguments.device)
+        threads = {"MKL_THREADING_LAYER": "GNU"}
+        rivals = {
+            text: Rival(partial(step, key), both=False, variables=threads)
+            for key, text in NAMES.items()
+            if key in arguments.against
+        }
+        case = name if name.startswith("chain") else f"{name} {formula}"
+        yield Case(case, step, rivals, tolerance=1e-12, quantities={OVERALL: "product"})
 
 
-def product_step(
-    pair: str,
-    side: int,
-    dtype: str,
-    device: str,
-    batch: int,
-    samples: Sequence[int],
-    rival: str | None = None,
-) -> Step:
-    """One call of a planned product for the whole batch, into the same `out`; or the rival's A @ B of the
-    same values, one sample after another."""
-    where, factors = get_device(device), PAIRS[pair](side)
-    plan_product(*factors, device=where)  # the first compiles
-    started = time.perf_counter()
-    product = plan_product(*factors, device=where)
-    planning = time.perf_counter() - started
-    rng = np.random.default_rng(1)
-    values = [rng.standard_normal((factor.nnz, batch)).astype(dtype) for factor in product.factors]
+def product_step(name: str, formula: str, side: int, device: str, rival: str | None = None) -> Step:
+    """A planned product, or a rival's products in the same order."""
+    where, (product, factors) = get_device(device), plan_named(name, formula, side)
     if rival is not None:
-        pairs = [
-            tuple(
-                csr_of_rival(rival, pattern.to_scipy(array[:, sample].copy()))
-                for pattern, array in zip(product.factors, values, strict=True)
-            )
-            for sample in samples
-        ]
-        return multiply_pairs({OVERALL: pairs}, {OVERALL: product.pattern}, where)
-    operands = [where.asarray(array) for array in values]
-    out = where.zeros((product.pattern.nnz, batch), dtype)
-    (made,) = product.multiplications
-    kind = (made.single if batch == 1 else made.many).kind
+        return (mkl_step if rival == "mkl" else scipy_step)(product, factors, where)
+    values = [where.asarray(factor.data.reshape(-1)) for factor in factors]
+    out = where.zeros(product.pattern.nnz, "float64")
+    kinds = ", ".join(f"{m.single.kind}{m.block if m.is_blocked else ''}" for m in product.multiplications)
     return Step(
-        {OVERALL: lambda: product(*operands, out=out)},
-        lambda: {OVERALL: where.to_host(out)[:, samples].T.copy()},
+        {OVERALL: product.bind(*values, out=out)},
+        lambda: {OVERALL: times_vector(product.to_scipy(out))},
         where,
-        per=batch,
-        note=lambda: (
-            f"{kind}, {product.pattern.nnz:,} entries, {product.multiply_adds:,} multiply-adds, planned in "
-            f"{1e3 * planning:.3g} ms"
-        ),
+        note=lambda: f"{kinds}: {product.pattern.nnz:,} entries, {product.multiply_adds:,} multiply-adds",
     )
 
 
-def csr_of_rival(rival: str, matrix: csr_array) -> Any:
-    """A matrix, as the rival holds it."""
-    if rival == "scipy":
-        return matrix
-    return import_cupyx_sparse().csr_matrix(scipy.sparse.csr_matrix(matrix))
+def scipy_step(product: Any, factors: Sequence[Any], device: Any) -> Step:
+    """The products of a plan by SciPy's `@`."""
+    operands = dict(enumerate(factors))
+
+    def multiply_all() -> None:
+        for k, m in enumerate(product.multiplications, len(factors)):
+            left = operands[m.left] if m.left >= 0 else operands[~m.left].T
+            operands[k] = left @ operands[m.right]
+
+    return Step({OVERALL: multiply_all}, lambda: {OVERALL: times_vector(operands[max(operands)])}, device)
 
 
-def multiply_pairs(
-    pairs: dict[str, list[tuple[Any, ...]]], patterns: dict[str, Pattern], device: Any
-) -> Step:
-    """The rival's A @ B of each pair, a part per product; its values are those at the planned entries."""
-    products: dict[str, list[Any]] = {}
+class Descriptor(ctypes.Structure):
+    """A general matrix, as MKL is told."""
 
-    def multiply_all(name: str) -> None:
-        products[name] = [a @ b for a, b in pairs[name]]
+    _fields_ = [("type", ctypes.c_int), ("mode", ctypes.c_int), ("diagonal", ctypes.c_int)]
 
-    def to_scipy(matrix: Any) -> csr_array:
-        return matrix if isinstance(matrix, csr_array) else csr_array(matrix.get())
+
+def mkl_step(product: Any, factors: Sequence[Any], device: Any) -> Step:
+    """The products of a plan by mkl_sparse_sp2m, which keeps their patterns: a run computes values alone.
+
+    Factors are BSR where all have the same square blocks; BSR is transposed before, CSR in each run.
+    """
+    files = sorted((Path(sys.prefix) / "lib").glob("libmkl_rt.so*"))
+    if not files:
+        raise BenchmarkError("--against mkl needs MKL: pip install mkl, or use --against scipy")
+    mkl, general, one = ctypes.CDLL(str(files[0])), Descriptor(20, 0, 0), ctypes.c_double(1)
+    sizes = {getattr(factor, "blocksize", (0, 1)) for factor in factors}
+    block = min(sizes)[0] if len(sizes) == 1 and len(set(*sizes)) == 1 else 0
+    arrays = list[np.ndarray]()  # which MKL reads
+
+    def call(name: str, *arguments: Any) -> None:
+        status = getattr(mkl, f"mkl_sparse_{name}")(*arguments)
+        if status:
+            raise BenchmarkError(f"mkl_sparse_{name} failed with status {status}")
+
+    def pointer(array: np.ndarray) -> ctypes.c_void_p:
+        arrays.append(array)
+        return ctypes.c_void_p(array.ctypes.data)
+
+    def create(matrix: Any) -> ctypes.c_void_p:
+        matrix = matrix if block else csr_array(matrix)
+        matrix.sort_indices()
+        indptr, indices = (array.astype(np.int32) for array in (matrix.indptr, matrix.indices))
+        shape = (101, *(n // block for n in matrix.shape), block) if block else matrix.shape  # 101: by rows
+        made, lists = ctypes.c_void_p(), map(pointer, (indptr, indptr[1:], indices, matrix.data))
+        call(f"d_create_{'bsr' if block else 'csr'}", ctypes.byref(made), 0, *shape, *lists)
+        return made
+
+    results = dict(enumerate(product.multiplications, len(factors)))
+    turned = {k for k, factor in enumerate(factors) if factor.format == "csc"}
+    operands = {k: create(f.T if k in turned else f) for k, f in enumerate(factors)}
+    operands |= {k: ctypes.c_void_p() for k in results}
+    for m in product.multiplications:
+        if m.left < 0:
+            operands[m.left] = create(factors[~m.left].T) if block else operands[~m.left]
+            turned |= set() if block else {m.left}
+
+    def multiply_all(request: int) -> None:
+        for k, m in results.items():
+            pair = [(11 if k in turned else 10, general, operands[k]) for k in (m.left, m.right)]
+            call("sp2m", *pair[0], *pair[1], request, ctypes.byref(operands[k]))
 
     def result() -> dict[str, np.ndarray]:
-        return {
-            name: np.stack([values_at(to_scipy(matrix), patterns[name]) for matrix in matrices])
-            for name, matrices in products.items()
-        }
+        x, y = np.linspace(1, 2, product.pattern.shape[1]), np.zeros(product.pattern.shape[0])
+        call("d_mv", 10, one, operands[max(results)], general, pointer(x), one, pointer(y))
+        return {OVERALL: y}
 
-    parts = {name: partial(multiply_all, name) for name in pairs}
-    return Step(parts, result, device, reset=products.clear, per=len(next(iter(pairs.values()))))
-
-
-def values_at(matrix: csr_array, pattern: Pattern) -> np.ndarray:
-    """The values (nnz,) of a matrix at a pattern's entries. Raises BenchmarkError for an entry outside."""
-    if matrix.shape != pattern.shape:
-        raise BenchmarkError(f"the rival's product is {matrix.shape}, the planned one {pattern.shape}")
-    columns = pattern.shape[1]
-    planned = pattern.rows().astype(np.int64) * columns + pattern.indices
-    # Of operands without zeros cupyx's products have entries twice, and zeros that are in no pattern.
-    there = matrix.data != 0
-    rows = np.repeat(np.arange(matrix.shape[0]), np.diff(matrix.indptr))[there]
-    keys = rows * columns + matrix.indices[there]
-    positions = np.searchsorted(planned, keys)
-    positions[positions == planned.size] = 0
-    if keys.size and not (planned.size and np.array_equal(planned[positions], keys)):
-        raise BenchmarkError("the rival's product has an entry outside the planned pattern")
-    values = np.zeros(pattern.nnz, matrix.dtype)
-    np.add.at(values, positions, matrix.data[there])
-    return values
+    multiply_all(90)  # SPARSE_STAGE_FULL_MULT
+    return Step({OVERALL: partial(multiply_all, 92)}, result, device)  # SPARSE_STAGE_FINALIZE_MULT
 
 
-# ---- pairs of matrices ----
+# ---- matrices by name, for a grid of `side` points a side or of a size like it ----
 
 
-def laplacian(side: int) -> csr_array:
-    """The 5-point Laplacian on a square grid of `side` points a side."""
-    ones = np.ones(side)
-    line = scipy.sparse.dia_array(([-ones, 2 * ones, -ones], [-1, 0, 1]), shape=(side, side))
-    unit = scipy.sparse.eye_array(side)
-    return sorted_csr(scipy.sparse.kron(line, unit) + scipy.sparse.kron(unit, line))
-
-
-def smoothed_prolongation(operator: csr_array, side: int) -> csr_array:
-    """P = (I - 2/3 D⁻¹ A) T, where T has a column for each square of AGGREGATE by AGGREGATE grid points
-    (smoothed aggregation: Vaněk, Mandel and Brezina 1996)."""
-    rows, columns = np.divmod(np.arange(side * side), side)
-    across = -(-side // AGGREGATE)
-    places = rows // AGGREGATE * across + columns // AGGREGATE
-    indptr = np.arange(side * side + 1)
-    tentative = csr_array((np.ones(side * side), places, indptr), shape=(side * side, across * across))
-    weights = scipy.sparse.diags_array(2 / 3 / operator.diagonal())
-    return sorted_csr(tentative - weights @ (operator @ tentative))
-
-
-def sorted_csr(matrix: scipy.sparse.sparray) -> csr_array:
-    """In CSR with sorted rows."""
-    result = csr_array(matrix)
+def ones_at(rows: Any, columns: Any, shape: tuple[int, int]) -> csr_array:
+    """A matrix with ones at these places."""
+    result = csr_array((np.ones(len(rows)), (rows, columns)), shape=shape)
     result.sum_duplicates()
     return result
 
 
-def _squared_laplacian(side: int) -> tuple[csr_array, csr_array]:
-    a = laplacian(side)
-    return a, a
+def as_blocks(pattern: Any, rows: int, columns: int) -> Any:
+    """A BSR matrix with a dense block for each entry."""
+    pattern = csr_array(pattern)
+    pattern.sort_indices()
+    arrays = np.ones((pattern.nnz, rows, columns)), pattern.indices, pattern.indptr
+    return scipy.sparse.bsr_array(arrays, shape=(pattern.shape[0] * rows, pattern.shape[1] * columns))
 
 
-def _galerkin_right(side: int) -> tuple[csr_array, csr_array]:
-    a = laplacian(side)
-    return a, smoothed_prolongation(a, side)
+diagonal = partial(scipy.sparse.eye_array, format="csr")
 
 
-def _galerkin_left(side: int) -> tuple[csr_array, csr_array]:
-    a, p = _galerkin_right(side)
-    return sorted_csr(p.T), sorted_csr(a @ p)
+def multigrid(axes: int, side: int) -> dict[str, Any]:
+    """The Laplacian A of nearest neighbours on a grid along two or three axes, and the prolongation P of
+    smoothed aggregation (Vaněk, Mandel and Brezina 1996)."""
+    side = side if axes == 2 else max(6, side // 5)
+    line = scipy.sparse.diags_array([-1.0, 2.0, -1.0], offsets=[-1, 0, 1], shape=(side, side))
+    terms = [[line if k == axis else diagonal(side) for k in range(axes)] for axis in range(axes)]
+    a = csr_array(sum(reduce(scipy.sparse.kron, parts) for parts in terms))
+    places = np.indices((side,) * axes).reshape(axes, -1) // AGGREGATE
+    across = (-(-side // AGGREGATE),) * axes
+    columns = np.ravel_multi_index(tuple(places), across)
+    p = a @ ones_at(np.arange(columns.size), columns, (columns.size, int(np.prod(across))))
+    p.sort_indices()
+    return {"A": a, "P": p}
 
 
-def _random(side: int) -> tuple[csr_array, csr_array]:
-    rng, rows = np.random.default_rng(0), side * side // 4
-    both = [scipy.sparse.random_array((rows, rows), density=min(1.0, 10 / rows), rng=rng) for _ in range(2)]
-    return sorted_csr(both[0]), sorted_csr(both[1])
+def finite_elements(side: int) -> dict[str, Any]:
+    """Linear triangles on a square: gradients G, stiffness K, diagonals D and M; and A and P of two unknowns
+    per node, in BSR."""
+    corner = (np.arange(side - 1)[:, None] * side + np.arange(side - 1)).reshape(-1, 1)
+    lower, upper = np.array([[0, 1, side], [1, side, side + 1]])
+    nodes = np.concatenate([corner + lower, corner + upper])
+    g = ones_at(np.arange(nodes.size) // 3, nodes.ravel(), (len(nodes), side**2))
+    k, p = g.T @ g, multigrid(2, side)["P"]
+    k.sort_indices()
+    g = csr_array(as_blocks(g, 2, 1))
+    blocks = {"A": as_blocks(k, 2, 2), "P": as_blocks(p, 2, 2)}
+    return {"G": g, "D": diagonal(g.shape[0]), "K": csr_array(k), "M": diagonal(side**2), **blocks}
 
 
-def _blocks(side: int) -> tuple[csr_array, csr_array]:
-    rng, blocks = np.random.default_rng(0), max(1, side * side // 16)
-    both = [
-        scipy.sparse.random_array((blocks, blocks), density=min(1.0, 3 / blocks), rng=rng) for _ in range(2)
-    ]
-    return tuple(sorted_csr(scipy.sparse.kron(matrix, np.ones((4, 4)))) for matrix in both)
+def bundle_adjustment(observations: int, side: int) -> dict[str, Any]:
+    """J of so many observations at 129 points a side, 100 cameras of 9 values, points of 3; and W and V of
+    the Schur complement, in BSR."""
+    count, cameras, rng = observations * side**2 // 129**2 + 1, 100, np.random.default_rng(0)
+    points = max(1, count // 6)
+    point, camera = np.divmod(np.unique(rng.integers(0, cameras * points, count)), cameras)
+    seen = [9 * camera[:, None] + np.arange(9), 9 * cameras + 3 * point[:, None] + np.arange(3)]
+    columns = np.repeat(np.concatenate(seen, 1), 2, 0)
+    shape = len(columns), 9 * cameras + 3 * points
+    return {
+        "J": ones_at(np.arange(columns.size) // 12, columns.ravel(), shape),
+        "W": as_blocks(ones_at(camera, point, (cameras, points)), 9, 3),
+        "V": as_blocks(diagonal(points), 3, 3),
+    }
 
 
-#: The two factors by name, for a grid of so many points a side; the others have sizes like it.
-PAIRS: dict[str, Callable[[int], tuple[csr_array, csr_array]]] = {
-    "5-point Laplacian squared": _squared_laplacian,
-    "Galerkin A·P": _galerkin_right,
-    "Galerkin R·(A·P)": _galerkin_left,
-    "random, 10 entries a row": _random,
-    "4 by 4 blocks, 3 a row": _blocks,
+def pose_graph(size: int, side: int) -> dict[str, Any]:
+    """J of consecutive poses and as many loop closures, and Ω of their information, in blocks of `size`."""
+    poses, rng = side**2 // 8 + 2, np.random.default_rng(0)
+    edges = np.concatenate([np.arange(poses - 1)[:, None] + [0, 1], rng.integers(0, poses, (poses, 2))])
+    edges = edges[edges[:, 0] != edges[:, 1]]
+    pattern = ones_at(np.arange(edges.size) // 2, edges.ravel(), (len(edges), poses))
+    return {"J": as_blocks(pattern, size, size), "Ω": as_blocks(diagonal(len(edges)), size, size)}
+
+
+def random_rows(share: float, degree: int, skew: float, side: int) -> dict[str, Any]:
+    """A of about `degree` entries per row, in few columns if `skew` is above 1, and a diagonal D."""
+    rows, rng = int(share * side**2) + 10, np.random.default_rng(0)
+    columns = (rows * rng.random(rows * degree) ** skew).astype(int)
+    return {"A": ones_at(np.arange(columns.size) // degree, columns, (rows, rows)), "D": diagonal(rows)}
+
+
+def linear_program(near: int, degree: int, side: int) -> dict[str, Any]:
+    """B of `degree` entries per variable, among `near` constraints or among all if 0, and a diagonal D."""
+    rows, rng = side**2 // 4 + 40, np.random.default_rng(0)
+    first = rng.integers(0, rows, (3 * rows, 1))
+    columns = (first + rng.integers(0, near or rows, (3 * rows, degree))) % rows
+    b = ones_at(np.arange(columns.size) // degree, columns.ravel(), (3 * rows, rows))
+    return {"B": b, "D": diagonal(3 * rows)}
+
+
+#: Matrices by name, and 24 products of them, of the kinds of pyamg, scikit-fem, BAL, g2o, graph networks and
+#: interior-point methods. Without dots AᵀA and AᵀDA are those of `plan_gram`; Aᵀ of CSR is CSC.
+PROBLEMS: dict[str, tuple[Callable[[int], dict[str, Any]], tuple[str, ...]]] = {
+    "multigrid 2-D": (partial(multigrid, 2), ("A·A", "A·P", "Pᵀ·A·P")),
+    "multigrid 3-D": (partial(multigrid, 3), ("A·A", "A·P", "Pᵀ·A·P")),
+    "finite elements": (finite_elements, ("GᵀDG", "K·M·K", "A·A", "Pᵀ·A·P")),
+    "bundle adjustment 30k": (partial(bundle_adjustment, 30_000), ("JᵀJ", "Jᵀ·J", "W·V·Wᵀ")),
+    "bundle adjustment 250k": (partial(bundle_adjustment, 250_000), ("JᵀJ",)),
+    "pose graph 3-D": (partial(pose_graph, 6), ("Jᵀ·J", "JᵀΩJ")),
+    "pose graph 2-D": (partial(pose_graph, 3), ("JᵀΩJ",)),
+    "uniform graph": (partial(random_rows, 1 / 4, 10, 1.0), ("A·A", "D·A·D")),
+    "skewed graph": (partial(random_rows, 1 / 4, 10, 1.5), ("A·A",)),
+    "chain of 20": (partial(random_rows, 1 / 32, 2, 1.0), ("·".join("A" * 20),)),
+    "network flow": (partial(linear_program, 0, 2), ("BᵀDB",)),
+    "staircase program": (partial(linear_program, 40, 6), ("BᵀDB",)),
+    "random program": (partial(linear_program, 0, 4), ("BᵀDB",)),
 }
+
+
+def plan_named(name: str, formula: str, side: int) -> tuple[Any, list[Any]]:
+    """A planned product and its factors, with random values."""
+    matrices, rng = PROBLEMS[name][0](side), np.random.default_rng(1)
+    plan: Any = plan_product if "·" in formula else plan_gram
+    names = formula.split("·") if "·" in formula else [formula[0], *formula[2:-1]]
+    factors = [matrices[n[0]].T if n.endswith("ᵀ") else matrices[n].copy() for n in names]
+    for factor in factors:
+        factor.data = rng.standard_normal(factor.data.shape)
+    return plan(*factors), factors
 
 
 # ---- bppsa-bench spgemm ----
@@ -232,14 +267,12 @@ def spgemm_cases(arguments: argparse.Namespace) -> Iterator[Case]:
     """Every live product of the first two levels of an up-sweep, and their sum. The rival multiplies operands
     with the planned pattern, and operands without the zeros of these samples, which no plan can know."""
     model, share = ("lenet5", 0.5) if arguments.quick else (arguments.model, arguments.prune)
-    batch = 2 if arguments.quick else arguments.batch_size or (64 if arguments.device == "cuda" else 16)
-    sweep = UpSweep(make_network(model, share, "host"), LEVELS)
+    batch = 2 if arguments.quick else arguments.batch_size
+    samples = sorted({int(k) for k in np.linspace(0, batch - 1, min(arguments.rival_samples, batch))})
     for level in range(LEVELS):
-        limit = int(MEMORY_FRACTION * get_device(arguments.device).free_memory())
-        fitting = sweep.fitting_batch(level, batch, limit)
         options = {
-            "model": model, "share": share, "device": arguments.device, "batch": fitting, "level": level,
-            "samples": spread_samples(fitting, arguments.rival_samples),
+            "model": model, "share": share, "device": arguments.device, "batch": batch, "level": level,
+            "samples": samples,
         }  # fmt: skip
         against = [(key, name) for key, name in NAMES.items() if key in arguments.against]
         for without_zeros in (False, True) if against else (False,):
@@ -251,17 +284,29 @@ def spgemm_cases(arguments: argparse.Namespace) -> Iterator[Case]:
             }
             yield Case(
                 f"level {level} sum{', zeros left out' if without_zeros else ''}",
-                partial(level_step, **options), rivals, tolerance=TOLERANCE["float32"],
-                quantities={OVERALL: "product"}, note=f"per sample, B={fitting}",
+                partial(level_step, **options), rivals, tolerance=1e-5,
+                quantities={OVERALL: "product"}, note=f"per sample, B={batch}",
             )  # fmt: skip
 
 
-def make_network(model: str, share: float, device: str) -> Sequential:
-    """The model from seed 0, pruned by magnitude layer by layer."""
-    network = build_model(model, device=device, seed=0)
-    if share > 0:
-        prune(network, share)
-    return network
+def multiply_pairs(pairs: dict[str, list[tuple[Any, Any]]], device: Any) -> Step:
+    """The rival's A @ B of each pair, a part per product. The results are C·x."""
+    products: dict[str, list[Any]] = {}
+
+    def multiply_all(name: str) -> None:
+        products[name] = [a @ b for a, b in pairs[name]]
+
+    def result() -> dict[str, np.ndarray]:
+        host = {name: [getattr(c, "get", lambda c=c: c)() for c in found] for name, found in products.items()}
+        return {name: np.stack([times_vector(c) for c in found]) for name, found in host.items()}
+
+    parts = {name: partial(multiply_all, name) for name in pairs}
+    return Step(parts, result, device, reset=products.clear, per=len(next(iter(pairs.values()))))
+
+
+def times_vector(matrix: Any) -> np.ndarray:
+    """C·x for a vector x, by which results are compared."""
+    return matrix @ np.linspace(1, 2, matrix.shape[1])
 
 
 class UpSweep:
@@ -294,17 +339,6 @@ class UpSweep:
         nnz = self.patterns[segment].nnz
         return (nnz,) if self.chain.shared(*segment) else (nnz, batch)
 
-    def fitting_batch(self, level: int, batch: int, limit: int) -> int:
-        """The largest batch, at most `batch`, whose values up to that level take at most `limit` bytes."""
-        steps = [step for step in self.steps if step.level <= level]
-        if not any(step.level == level for step in steps):
-            raise BenchmarkError(f"the network has no live product in level {level} of the up-sweep")
-        segments = {segment for step in steps for segment in (step.left, step.right, step.out)}
-        for smaller in range(batch, 0, -1):
-            if 4 * sum(int(np.prod(self.shape_of_values(segment, smaller))) for segment in segments) <= limit:
-                return smaller
-        raise BenchmarkError(f"level {level} of one sample takes more than the {limit} bytes there are")
-
 
 def level_step(
     model: str,
@@ -322,7 +356,7 @@ def level_step(
     Operands are the Jacobians that `fill` writes after a forward pass of random images; those of a level
     above 0 are the products before it.
     """
-    network, where = make_network(model, share, device), get_device(device)
+    network, where = make_network(model, share, {"device": device, "seed": 0}), get_device(device)
     sweep = UpSweep(network, level + 1)
     matrices = _filled(network, sweep, batch)
     maps, launches = IndexMaps(where), dict[str, Callable[[], object]]()
@@ -337,28 +371,29 @@ def level_step(
         else:
             launches[sweep.label(step)] = launch
 
-    def values(segment: tuple[int, int], sample: int) -> np.ndarray:
-        data = matrices[segment].values
-        return np.array(where.to_host(data if data.ndim == 1 else data[:, sample].copy()))
+    def matrix(segment: tuple[int, int], sample: int) -> csr_array:
+        values = matrices[segment].values
+        column = values if values.ndim == 1 else values[:, sample].copy()
+        return sweep.patterns[segment].to_scipy(np.array(where.to_host(column)))
 
     if rival is None:
 
         def result() -> dict[str, np.ndarray]:
             return {
-                sweep.label(step): np.stack([values(step.out, sample) for sample in samples])
+                sweep.label(step): np.stack([times_vector(matrix(step.out, sample)) for sample in samples])
                 for step in steps
             }
 
         return Step(launches, result, where, per=batch)
-    pairs: dict[str, list[tuple[Any, ...]]] = {}
+    to_rival = csr_array if rival == "scipy" else import_cupyx_sparse().csr_matrix
+    pairs = dict[str, list[Any]]()
     for step in steps:
-        pairs[sweep.label(step)] = []
         for sample in samples:
-            pair = [sweep.patterns[key].to_scipy(values(key, sample)) for key in (step.right, step.left)]
-            for matrix in pair if without_zeros else ():
-                matrix.eliminate_zeros()
-            pairs[sweep.label(step)].append(tuple(csr_of_rival(rival, matrix) for matrix in pair))
-    return multiply_pairs(pairs, {sweep.label(step): sweep.patterns[step.out] for step in steps}, where)
+            pair = [matrix(side, sample) for side in (step.right, step.left)]
+            for operand in pair if without_zeros else ():
+                operand.eliminate_zeros()
+            pairs.setdefault(sweep.label(step), []).append(list(map(to_rival, pair)))
+    return multiply_pairs(pairs, where)
 
 
 def _filled(network: Sequential, sweep: UpSweep, batch: int) -> dict[tuple[int, int], Matrix]:
