@@ -127,25 +127,6 @@ def test_a_sequence_is_captured_at_its_second_call(stub: CudaDevice) -> None:
     stub.sequence([])()
 
 
-@pytest.mark.long
-def test_a_training_step_is_the_hosts(stub: CudaDevice, rng: np.random.Generator) -> None:
-    """Layers, loss, scan and optimizer keep to what CuPy takes, and give the host's parameters."""
-    images, labels = rng.standard_normal((5, 2, 8, 8)), rng.integers(0, 3, 5)
-    parameters = []
-    for device in (get_device("host"), stub):
-        layers = [bp.Conv2d(2, 4, 3), bp.ReLU(), bp.MaxPool2d(2), bp.Flatten(), bp.Linear(36, 3)]
-        net = bp.Sequential(layers, input_shape=(2, 8, 8), seed=0, dtype="float64", device=device)
-        net.use(net.plan(batch_size=5))
-        optimizer = bp.Adam(net.parameters, lr=1e-2)
-        for method in ("bp", "linear", "blelloch", "blelloch"):
-            _, gradient = bp.cross_entropy(net.forward(images), labels)
-            net.backward(gradient, method=method)
-            optimizer.step(net.gradients)
-        parameters.append({name: device.to_host(value) for name, value in net.parameters.items()})
-    for name, expected in parameters[0].items():
-        assert_close(parameters[1][name], expected, length=10**6, what=name)
-
-
 def test_products_by_tf32_are_asked_for(stub: CudaDevice, rng: np.random.Generator) -> None:
     before = Memory.tf32_products
     try:

@@ -15,7 +15,6 @@ from emulator.text_kernel import array_inout, array_out, text_kernel
 from executors import make_device
 
 TESTS = Path(__file__).parents[1]
-LANES = np.arange(32)
 OUT, GIVEN = array_out("out", "real", "64"), array_inout("given", "real", "64")
 SHARED = "__shared__ real held[64]; const int t = threadIdx.x; held[t] = t; "
 
@@ -50,37 +49,6 @@ def test_a_race_is_an_error(name: str) -> None:
     run(body.replace("ORDER", ordered), RaceDevice)
     with pytest.raises(EmulationError, match=r"a race on .* and nothing orders them"):
         run(body.replace("ORDER", unordered), RaceDevice)
-
-
-def test_a_write_to_another_block_of_a_cluster_needs_the_clusters_barrier() -> None:
-    make_device("emulated")
-    text = """
-    #include "prelude.cuh"
-    extern "C" __global__ void __cluster_dims__(2, 1, 1) probe(real* __restrict__ out)
-    {
-        extern __shared__ real held[];
-        const int t = threadIdx.x, rank = blockIdx.x % 2, i = 32 * blockIdx.x + t;
-        held[t] = -1;
-        barrier_cluster_arrive(); barrier_cluster_wait();
-        *mapa(held + (t ^ 1), 1 - rank) = i;
-        ORDER;
-        out[i] = held[t];
-    }
-    """.replace("\n    ", "\n")
-    barrier, out = "barrier_cluster_arrive(); barrier_cluster_wait()", np.zeros(128, np.float32)
-
-    def launch(order: str) -> None:
-        kernel = text_kernel(
-            text.replace("ORDER", order), array_out("out", "real", "128"), grid=4, shared_bytes=256
-        )
-        RaceDevice(architecture="sm_90").launch(kernel, out)
-
-    launch(barrier)
-    np.testing.assert_array_equal(
-        out.reshape(4, 32), np.arange(128).reshape(4, 32)[[1, 0, 3, 2]][:, LANES ^ 1]
-    )
-    with pytest.raises(EmulationError, match="a race on byte"):
-        launch("__syncthreads()")
 
 
 #: Mistakes, and what the error names.

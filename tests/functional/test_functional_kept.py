@@ -15,7 +15,7 @@ from bppsa_cupy.functional.passes import begin, keep, resume
 @pytest.mark.parametrize("layer", [
     bp.GRU(3, 6, 2, bidirectional=True, heads=2),
     bp.LSTM(3, 4, 2, batch_first=False, outputs="last"),
-    bp.PeepholeLSTM(3, 4, bias=False),
+    pytest.param(bp.PeepholeLSTM(3, 4, bias=False), marks=pytest.mark.long),
 ], ids=["GRU", "LSTM", "PeepholeLSTM"])  # fmt: skip
 def test_gradients_are_those_of_the_pass(
     layer, ragged: bool, device: Device, rng: np.random.Generator

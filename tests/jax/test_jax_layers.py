@@ -57,15 +57,6 @@ def test_results_and_gradients(name, sizes, options, shape, ragged, stateful) ->
 
 
 @pytest.mark.usefixtures("x64")
-def test_gradients_by_differences() -> None:
-    from jax.test_util import check_grads
-
-    lstm = bj.LSTM(2, 3, 2, bidirectional=True)
-    function = jax.jit(lambda params, x, state: lstm(params, x, state, lengths=jnp.array([4, 2])))
-    check_grads(function, draw(lstm, 2, 4), order=1, modes=["rev"])
-
-
-@pytest.mark.usefixtures("x64")
 def test_parameters_are_those_of_pytorch() -> None:
     theirs = torch.nn.LSTM(3, 4, 2, bidirectional=True, batch_first=True).double()
     params = {name: jnp.asarray(p.detach().numpy()) for name, p in theirs.named_parameters()}

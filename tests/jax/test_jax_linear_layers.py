@@ -14,8 +14,8 @@ import bppsa_cupy as bp
 import bppsa_cupy.jax as bj
 
 FUNCTIONS = {
-    "MinGRU": {"candidate": "positive"},
-    "MinLSTM": {},
+    "MinGRU": {},
+    "MinLSTM": {"candidate": "positive"},
     "SRU": {},
     "QRNN": {},
     "LRU": {},

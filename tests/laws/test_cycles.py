@@ -7,6 +7,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 import torch
+from marks import some
 
 import bppsa_cupy as bp
 import bppsa_cupy.torch as bt
@@ -78,6 +79,8 @@ STEPS: dict[str, Step] = {
     "torch LSTM": module(bt.LSTM(4, 3, 2, batch_first=True, bidirectional=True)),
     "torch MinGRU": module(bt.MinGRU(4, 4)),
 }
+#: Those whose kernels other quick tests do not compile.
+LONG = [f"functional {name}" for name in ("CTRNN", "MinLSTM", "SRU", "DiagonalSSM")]
 
 
 def is_ours(thing: object) -> bool:
@@ -85,7 +88,7 @@ def is_ours(thing: object) -> bool:
     return str(of.__module__).startswith("bppsa_cupy.")
 
 
-@pytest.mark.parametrize("name", STEPS)
+@pytest.mark.parametrize("name", some(*(name for name in STEPS if name not in LONG), long=LONG))
 def test_nothing_waits_for_the_collector(name: str) -> None:
     step = STEPS[name]
     step(5)

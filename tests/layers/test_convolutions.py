@@ -21,7 +21,7 @@ from bppsa_cupy.devices import rules
 from bppsa_cupy.devices.cuda import CudaDevice
 from bppsa_cupy.layers import conv2d
 
-DTYPES = some(np.dtype("float32"), long=[np.dtype("float64")])
+DTYPES = some(np.dtype("float64"), long=[np.dtype("float32")])
 
 #: name, batch, in_channels, out_channels, side, kernel, stride, padding, groups; every run takes three
 CASES = [

@@ -96,7 +96,7 @@ def test_passes_are_those_of_the_formulas(name: str, data: st.DataObject) -> Non
     np.testing.assert_allclose(found.states, theirs[1].grad, atol=1e-11, rtol=1e-10)
 
 
-@pytest.mark.parametrize("name", LAYERS)
+@pytest.mark.parametrize("name", some(*QUICK, long=[name for name in LAYERS if name not in QUICK]))
 def test_ways_give_the_same_up_to_rounding_and_are_told(name: str) -> None:
     kind, options = LAYERS[name]
     found = {}
@@ -113,6 +113,7 @@ def test_ways_give_the_same_up_to_rounding_and_are_told(name: str) -> None:
         np.testing.assert_allclose(chunked, serial, atol=1e-12, rtol=1e-11)
 
 
+@pytest.mark.long
 def test_gates_far_below_zero_give_numbers() -> None:
     layer = bp.MinLSTM(1, 1, bias=False)
     weight = np.array([[-1e3], [-1e3], [1.0]])
@@ -154,7 +155,10 @@ def test_a_rglru_whose_factor_is_near_1_loses_no_places(device: Device, gate: fl
         np.testing.assert_allclose(by[name], tensor.grad, rtol=1e-5, atol=2e-6 * scale, err_msg=name)
 
 
-@pytest.mark.parametrize("name", [name for name, (kind, _) in LAYERS.items() if not kind.paired])
+@pytest.mark.parametrize(
+    "name",
+    some(*(n for n in QUICK if n != "LRU"), long=[n for n in LAYERS if n not in (*QUICK, "DiagonalSSM")]),
+)
 def test_records_are_diagonal_and_are_the_derivatives_of_states(name: str) -> None:
     kind, options = LAYERS[name]
     directions = 1 if kind is bp.RGLRU else 2

@@ -10,6 +10,7 @@ import pytest
 import torch
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from marks import some
 from recurrent_reference import compare, reference_of
 from tolerances import assert_close
 
@@ -22,6 +23,7 @@ LAYERS = {
     "LSTM": bp.LSTM,
 }
 THREE = ("RNN", "GRU", "LSTM")
+EACH = some(*THREE, long=["RNN relu"])
 
 
 def single(layer, steps=5, dtype="float64", device="host", **options):
@@ -29,7 +31,7 @@ def single(layer, steps=5, dtype="float64", device="host", **options):
     return bp.Sequential([layer], (steps, layer.input_size), dtype=dtype, device=device, **options)
 
 
-@pytest.mark.parametrize("name", LAYERS)
+@pytest.mark.parametrize("name", EACH)
 @settings(max_examples=25)
 @given(
     batch=st.integers(1, 36), steps=st.integers(1, 9), inputs=st.integers(1, 5), heads=st.integers(1, 4),
@@ -49,7 +51,7 @@ def test_agrees_with_pytorch(
     )
 
 
-@pytest.mark.parametrize("name", LAYERS)
+@pytest.mark.parametrize("name", EACH)
 @pytest.mark.parametrize("heads, outputs", [(1, "all"), (3, "last")])
 def test_devices_agree(name, heads, outputs, device):
     layer = LAYERS[name](2, 6, 2, bidirectional=True, outputs=outputs, heads=heads, bias=heads == 1)
@@ -131,7 +133,7 @@ def test_steady_passes_take_no_memory(name, rng):
     assert allocated[0] == allocated[1]
 
 
-@pytest.mark.parametrize("name", LAYERS)
+@pytest.mark.parametrize("name", EACH)
 def test_nan_goes_through(name, dtype):
     net, x = single(LAYERS[name](2, 3), 4, dtype), np.zeros((1, 4, 2), dtype)
     x[0, 2] = np.nan

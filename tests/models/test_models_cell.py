@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 import bppsa_cupy as bp
@@ -45,16 +44,6 @@ def test_a_built_in_cell_is_its_layer(name: str) -> None:
         name, "tanh" if LAYERS[name] is bp.RNN else None
     )
     assert net.output_shape == (7, 4)
-
-
-@pytest.mark.parametrize("name", ["rnn", "gru", "lstm"])
-def test_the_models_of_the_paper_are_models_of_their_cells(name: str) -> None:
-    options = {"hidden_size": 6, "num_layers": 2, "bidirectional": True, "seed": 3, "device": "host"}
-    for shape in (None, (11, 2)):
-        one, other = build_model(name, shape, **options), build_model("cell", shape, cell=name, **options)
-        assert one.describe() == other.describe()
-        for key, values in one.state_dict().items():
-            np.testing.assert_array_equal(values, other.state_dict()[key])
 
 
 def test_a_cell_of_ones_own(folder: Path) -> None:

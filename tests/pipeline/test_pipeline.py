@@ -95,15 +95,6 @@ def test_micro_batches_weigh_by_the_labels_that_count():
         np.testing.assert_allclose(cut.parameters[name], array, rtol=1e-10, atol=1e-13)
 
 
-@pytest.mark.parametrize("schedule", ONE_BY_ONE)
-def test_one_stage_is_plain_training(schedule):
-    whole, cut, dataset = blocks(), blocks(), data(18, (1, 6, 6))
-    theirs, _ = run(whole, dataset)
-    ours, _ = run(cut, dataset, {"ppv": (), "schedule": schedule})
-    assert ours.rows == theirs.rows
-    equal(cut.state_dict(), whole.state_dict())
-
-
 @pytest.mark.parametrize("after", [0, 3, 5, 7, 100])
 def test_hybrid_training_loses_no_batch(after):
     dataset = data(18, (1, 6, 6))

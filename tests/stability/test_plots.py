@@ -39,10 +39,3 @@ def test_plots_draw_the_numbers():
     bp.plot_eigenvalues(values, axes=axes[3])
     np.testing.assert_array_equal([x + 1j * y for x, y in lines_of(axes[3], 4)], values)
     pyplot.close(figure)
-
-
-def test_the_history_of_records_ends_with_their_exponents():
-    axes = bp.plot_history(JACOBIANS)
-    ends = np.sort([values[-1] for _, values in lines_of(axes, 40)])[::-1]
-    np.testing.assert_allclose(ends, np.median(bp.lyapunov_exponents(JACOBIANS), axis=0), rtol=1e-12)
-    pyplot.close(axes.figure)

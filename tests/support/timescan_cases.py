@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import torch
+from marks import some
 from recurrent_reference import spaces, step_of
 
 from bppsa_cupy.cells import Cell
@@ -22,6 +23,8 @@ def placed(device: Device, values: np.ndarray):
 
 
 CELLS = {"tanh": FORMS["rnn_tanh"], "relu": FORMS["rnn_relu"], "gru": FORMS["gru"], "lstm": FORMS["lstm"]}
+#: The cells as parameters of tests; long runs take "relu" too, whose frames are those of "tanh".
+QUICK = some("tanh", "gru", "lstm", long=["relu"])
 
 
 def make_walk(

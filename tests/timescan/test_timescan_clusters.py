@@ -11,35 +11,13 @@ from tolerances import assert_close
 import bppsa_cupy as bp
 from bppsa_cupy.devices import Device, get_device
 from bppsa_cupy.devices.cuda import CudaDevice
-from bppsa_cupy.raw_kernels.cells import FORMS
 from bppsa_cupy.raw_kernels.kernel import Layout
-from bppsa_cupy.timescan import WalkSize, serial, ways
+from bppsa_cupy.timescan import serial
 
-VERBS = ("forward", "backward")
 SMALL = Layout(32, 4, 8, 2, 0, 2)
 
 
-def size_of(cell: str, hidden: int, batch: int = 16, itemsize: int = 4) -> WalkSize:
-    return WalkSize(FORMS[cell], 1000, batch, hidden, itemsize)
-
-
 # ---- which way ----
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("verb", VERBS)
-def test_layers_too_wide_for_a_block_go_by_clusters_while_these_hold_them(
-    verb: str, stub: CudaDevice, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for cell, in_block, widest in (("rnn_tanh", 192, 1152), ("gru", 100, 640), ("lstm", 64, 512)):
-        assert ways.serial_ways(stub, size_of(cell, in_block), verb)[0] == "blocks"
-        assert ways.serial_ways(stub, size_of(cell, 2 * widest), verb)[0] == "grid"
-        assert ways.serial_ways(stub, size_of(cell, widest), verb)[0] == "clusters 16"
-        for blocks in (4, 8, 16):
-            layout = ways.best_layout(stub, size_of(cell, 320), verb, blocks)
-            assert layout is None or (layout.cluster, layout.width) >= (blocks, 320)
-    monkeypatch.setattr(CudaDevice, "cluster_blocks", 1)
-    assert ways.serial_ways(stub, size_of("gru", 512), verb)[0] == "grid"
 
 
 @pytest.fixture

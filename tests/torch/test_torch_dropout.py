@@ -73,7 +73,7 @@ def test_packs_drop_a_share_of_p_and_scale_the_rest():
 
 
 def test_a_cell_layer_drops_too():
-    cell = bp.Cell.built_in("mgu")
+    cell = bp.Cell.built_in("gru")
     torch.manual_seed(0)
     module, other = (ours.CellLayer(cell, 3, 4, 2, dropout=1.0, dtype=torch.float64) for _ in range(2))
     with torch.no_grad():

@@ -24,7 +24,7 @@ pytestmark = pytest.mark.filterwarnings(  # all of them PyTorch's own
     "ignore:The .grad attribute of a Tensor that is not a leaf",
     "ignore:While compiling, we found certain side effects",
 )
-X, OTHER = torch.randn(2, 5, 4), torch.randn(2, 7, 4)
+X, OTHER = torch.randn(2, 5, 4, dtype=torch.float64), torch.randn(2, 7, 4, dtype=torch.float64)
 
 
 class Model(torch.nn.Module):
@@ -42,10 +42,10 @@ def model_of(name: str) -> torch.nn.Module:
     if name in ("RNN", "GRU", "LSTM"):
         rnn = getattr(torch.nn, name)(4, 4, 2, batch_first=True)
     elif name == "CellLayer":
-        rnn = ours.CellLayer(bp.Cell.built_in("mgu"), 4, 4, batch_first=True)
+        rnn = ours.CellLayer(bp.Cell.built_in("gru"), 4, 4, batch_first=True)
     else:
         rnn = getattr(ours, name)(4, 4)
-    return ours.convert(Model(rnn), sparse=0.7)
+    return ours.convert(Model(rnn).double(), sparse=0.7)
 
 
 def traced(model: torch.nn.Module) -> Any:

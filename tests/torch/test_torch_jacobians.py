@@ -243,18 +243,6 @@ def test_steps_as_programs_write_them(converted) -> None:
     assert all(map(torch.equal, kept, [x, *states]))
 
 
-def test_the_exponents_of_a_linear_recurrence() -> None:
-    weight = torch.diag(torch.tensor([0.5, 2.0, 1.0], dtype=F64))
-    records = ours.jacobians(
-        lambda x, h: h @ weight + x, torch.ones(50, 2, 3, dtype=F64), torch.ones(2, 3, dtype=F64)
-    )
-    np.testing.assert_allclose(
-        bp.lyapunov_exponents(records), [[math.log(2), 0, -math.log(2)]] * 2, atol=1e-12
-    )
-    np.testing.assert_allclose(bp.singular_values(records)[7, 1], [2, 1, 0.5])
-    np.testing.assert_allclose(bp.span_product(records).dense()[0].diagonal(), [0.5**50, 2.0**50, 1])
-
-
 class Attention(nn.Module):
     def __init__(self, batch_first: bool) -> None:
         super().__init__()

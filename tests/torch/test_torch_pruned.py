@@ -208,26 +208,6 @@ def test_a_compact_model_trains_on_in_another_process(tmp_path) -> None:
     assert lines == [str(train(net, optimizer, 3))] * 2
 
 
-def test_fifty_steps_of_an_optimizer_leave_zeros_where_they_are() -> None:
-    theirs, net = thinned("prune"), thinned("prune")
-    ours.convert(net, sparse=0.8)
-    both = [(one, torch.optim.AdamW(one.parameters(), 1e-2)) for one in (theirs, net)]
-    for step in range(50):
-        torch.manual_seed(step)
-        x = torch.randn(3, 2, 8, 8, dtype=torch.float64)
-        for one, optimizer in both:
-            optimizer.zero_grad()
-            one(x).square().sum().backward()
-            optimizer.step()
-    for a, b in zip(theirs.parameters(), net.parameters(), strict=True):
-        torch.testing.assert_close(b, a, rtol=1e-10, atol=1e-10)
-    for index in (0, 2, 4):
-        prune.remove(net[index], "weight")
-        prune.remove(theirs[index], "weight")
-    theirs.load_state_dict(net.state_dict())
-    assert (theirs[4].weight == 0).double().mean() >= 0.9
-
-
 def test_absent_weights_stay_absent_until_reverted() -> None:
     net = ours.convert(thinned("zeros"), sparse=0.8)
     before, x = net.state_dict(), torch.randn(2, 2, 8, 8, dtype=torch.float64)

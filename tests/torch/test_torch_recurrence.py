@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+from marks import some
 from torch.nn.functional import dropout, layer_norm, linear
 from torch.nn.utils import parametrizations
 from torch_cases import assert_same
@@ -83,6 +84,8 @@ KERNELS: dict[str, tuple[Callable[[], torch.nn.Module], int]] = {
     "extra": (lambda: Step(with_extra), 1),
     "dropout": (lambda: Step(dropped), 1),
 }
+#: Those that every run compiles, beside cells of PyTorch.
+QUICK = ("RNNCell", "GRUCell", "LSTMCell", "weight norm", "CTRNN with noise", "peephole")
 
 
 def reset_before(m: Any, x: torch.Tensor, h: torch.Tensor) -> torch.Tensor:
@@ -153,7 +156,7 @@ def compared(step: torch.nn.Module, count: int, *extras: torch.Tensor) -> ours.R
     return module
 
 
-@pytest.mark.parametrize("name", KERNELS)
+@pytest.mark.parametrize("name", some(*QUICK, long=[name for name in KERNELS if name not in QUICK]))
 def test_steps_with_a_kernel(name: str) -> None:
     make, count = KERNELS[name]
     module = compared(make(), count, *([torch.zeros(0)] if name == "extra" else []))
@@ -200,10 +203,10 @@ def test_derivatives_of_derivatives() -> None:
 
 
 def test_cells_of_pytorch_begin_with_zeros() -> None:
-    cell, x = torch.nn.LSTMCell(F, H), torch.randn(T, B, F)
+    cell, x = torch.nn.LSTMCell(F, H).double(), torch.randn(T, B, F, dtype=torch.float64)
     module = ours.recurrence(cell)
     y, after = module(x)
-    state = (torch.zeros(B, H), torch.zeros(B, H))
+    state = (x.new_zeros(B, H), x.new_zeros(B, H))
     for t in range(T):
         state = cell(x[t], state)
     assert module.reason == ""
