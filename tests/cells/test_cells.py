@@ -7,6 +7,7 @@ import subprocess
 import sys
 
 import cell_cases
+import pytest
 import sympy
 
 from bppsa_cupy.cells import Cell
@@ -22,6 +23,7 @@ def test_equal_cells_have_equal_digests_and_functions() -> None:
     assert leaky().form.functions is leaky(name="other").form.functions
 
 
+@pytest.mark.long
 def test_digests_of_cells_are_those_of_every_process() -> None:
     code = "import cell_cases; print(cell_cases.every_function_cell().digest)"
     done = [

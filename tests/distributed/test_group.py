@@ -24,7 +24,7 @@ SOON = 60
 
 
 @pytest.mark.parametrize("size", some(3, long=(1, 2, 5)))
-@pytest.mark.parametrize("transport", [[], ["host"], ["nccl"]])
+@pytest.mark.parametrize("transport", some([], long=[["host"], ["nccl"]]), ids=str)
 def test_cases(transport: list[str], size: int) -> None:
     """Arrays of the host, and of a stand-in for CuPy by either transport."""
     assert mpi.run(size, "group_cases.py", *transport).stdout.split() == CASES
@@ -34,9 +34,9 @@ def test_cases(transport: list[str], size: int) -> None:
     "fault, code, words",
     some_rows(
         ("raise", 1, r"error: rank 1: digits.npz: no such file\n"),
-        ("bug", 1, r"(?s)Traceback .*\nerror: rank 1: KeyError: 'width'\n"),
-        ("exit", 7, ""),
         long=[
+            ("bug", 1, r"(?s)Traceback .*\nerror: rank 1: KeyError: 'width'\n"),
+            ("exit", 7, ""),
             ("all", 1, r"error: rank 0: digits.npz: no such file\n"),
             ("before", 1, r"error: rank 1: digits.npz: no such file\n"),
             ("interrupt", 130, r"error: rank 1: interrupted.*\n"),
@@ -48,7 +48,7 @@ def test_a_fault_of_one_rank_ends_all_with_the_reason(fault: str, code: int, wor
     assert ended.returncode == code and re.fullmatch(words, ended.stderr), ended
 
 
-@pytest.mark.parametrize("fault", ["plain bug", "plain exit"])
+@pytest.mark.parametrize("fault", some("plain bug", long=["plain exit"]))
 def test_a_fault_ends_all_ranks_under_mpi4py(fault: str) -> None:
     program = mpi.FOLDER / "group_faults.py"
     ended = mpi.finish(mpi.start(2, "-m", "mpi4py", program, fault), limit=SOON)

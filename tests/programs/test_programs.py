@@ -11,7 +11,7 @@ torch = pytest.importorskip("torch")
 from bppsa_cupy.tools.benchmarks.programs import Program, Training, make_programs  # noqa: E402
 
 PROGRAMS = list(make_programs())
-QUICK = ("neurogym", "PPO with resets, LSTM 128")
+QUICK = "neurogym"
 
 
 @pytest.mark.parametrize(

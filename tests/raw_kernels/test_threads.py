@@ -119,6 +119,7 @@ def test_each_task_is_done_once(tasks: int, together: bool) -> None:
     check(tasks, together)
 
 
+@pytest.mark.long
 def test_one_thread_does_the_tasks_of_all() -> None:
     """OpenMP has one thread where Numba counts two."""
     text = "from test_threads import check; check(64, True)"

@@ -169,6 +169,7 @@ print(json.dumps({name: sorted(keys) for name, keys in sorted(found.items())}))
 """
 
 
+@pytest.mark.long
 def test_functions_of_the_engine_have_one_key_in_all_processes():
     programs = [
         subprocess.Popen(

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from marks import some
 
 from bppsa_cupy.tools import bench
 from bppsa_cupy.tools.benchmarks import TABLE
@@ -23,7 +24,7 @@ OPTIONS = {
     "pipeline": ("--pipelines", "stale", "1f1b"),
     "warm": ("rnn",),
 }
-LONG = {"jacobians", "linear", "jax", "ranks", "pipeline", "spgemm", "train", "warm"}
+QUICK = ("rnn", "product")
 
 
 def run(name: str, folder: Path, *options: str) -> list[dict[str, Any]]:
@@ -37,9 +38,7 @@ def run(name: str, folder: Path, *options: str) -> list[dict[str, Any]]:
     return report["rows"]
 
 
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=pytest.mark.long if name in LONG else ()) for name in TABLE]
-)
+@pytest.mark.parametrize("name", some(*QUICK, long=[name for name in TABLE if name not in QUICK]))
 @pytest.mark.usefixtures("pytorch")
 def test_a_benchmark_runs(name: str, tmp_path: Path) -> None:
     rows = run(name, tmp_path, *OPTIONS.get(name, ()))

@@ -190,6 +190,7 @@ def test_a_compact_layer_refuses_other_masks_and_what_it_cannot_convert() -> Non
     assert type(factored[0]) is torch.nn.Conv2d
 
 
+@pytest.mark.long
 def test_a_compact_model_trains_on_in_another_process(tmp_path) -> None:
     net = ours.convert(thinned("prune"), **COMPACT)
     optimizer = OPTIMIZERS["adam"](net.parameters())
