@@ -63,19 +63,3 @@ def test_any_order_that_heeds_them_ends_as_one_after_another(sequence, random):
         del waiting[number]
         run(actual, sequence[number], number)
     np.testing.assert_array_equal(actual, expected)
-
-
-@given(launches)
-def test_a_launch_waits_for_none_that_it_does_not_disturb(sequence):
-    def touched(one):
-        return (set(range(PLACES)),) * 2 if one is None else tuple(set(range(PLACES)[r]) for r in one[1:])
-
-    found = predecessors(launches_of(sequence, np.zeros(PLACES, np.int64)), address)
-    ended: list[set[int]] = []
-    for number, before in enumerate(found):
-        ended.append(set(before).union(*(ended[k] for k in before)))
-        read, written = touched(sequence[number])
-        for other in before:
-            others_read, others_written = touched(sequence[other])
-            assert others_written & (read | written) or others_read & written
-            assert not any(other in ended[k] for k in before), "what follows from others is left out"

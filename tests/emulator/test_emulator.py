@@ -51,35 +51,6 @@ def test_a_race_is_an_error(name: str) -> None:
         run(body.replace("ORDER", unordered), RaceDevice)
 
 
-#: Mistakes, and what the error names.
-MISTAKES = {
-    "a missing barrier": (SHARED + "out[t] = held[(t + 1) % 64];", {}, r"out\[\d+\] is .* a race"),
-    "an output that is not written": (
-        "if (threadIdx.x < 62) out[threadIdx.x] = 1;", {}, r"out\[62\] .* 2 of 64",
-    ),
-    "a write behind an array": ("out[threadIdx.x + 1] = 1;", {}, "out was written outside its 64 elements"),
-    "a barrier in a branch": (
-        "if (threadIdx.x < 8) __syncthreads(); else __syncwarp(~0xffu);\n"
-        "__syncthreads(); out[threadIdx.x] = 1;",
-        {"block": 32}, "threads 0 to 7 wait at __syncthreads",
-    ),
-    "lanes that never come": (
-        "out[threadIdx.x] = 1; if (threadIdx.x < 16) __shfl_xor_sync(~0u, 1.0f, 1); else __syncthreads();",
-        {"block": 32}, "0 to 15 wait at __shfl_xor_sync",
-    ),
-    "parameters that differ": (
-        'extern "C" __global__ void probe(double* out, double* given) {}', {}, "does not compile",
-    ),
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("name", MISTAKES)
-def test_a_mistake_is_an_error(name: str) -> None:
-    body, launch, message = MISTAKES[name]
-    with pytest.raises(EmulationError, match=message):
-        run(body, EmulatedDevice, **launch)
-
-
 @pytest.mark.long
 def test_every_kernel_is_clean_under_the_sanitizers() -> None:
     """AddressSanitizer and UBSan see reads out of bounds, which the device itself does not."""

@@ -41,12 +41,6 @@ def test_values_that_a_float32_holds_are_taken(kind):
     assert np.array_equal(y, expected)
 
 
-def test_float32_goes_into_a_float64_network():
-    x = np.random.default_rng(0).standard_normal((2, 1, 4, 4)).astype("f4")
-    y = once(lambda: net("float64")(x), "input from float32 to float64")
-    assert y.dtype == "f8" and np.array_equal(y, net("float64")(x.astype("f8")))
-
-
 def test_lists_take_the_dtype_of_the_network():
     x = np.random.default_rng(1).standard_normal((2, 1, 4, 4))
     for dtype in ("float32", "float64"):

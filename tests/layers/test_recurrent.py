@@ -94,20 +94,6 @@ def test_what_lies_behind_the_end_counts_for_nothing(name):
     assert all(np.array_equal(before[name], array) for name, array in net.gradients.items())
 
 
-@pytest.mark.parametrize("name", THREE)
-def test_states_and_names_are_those_of_pytorchs_module(name, rng):
-    layer = LAYERS[name](3, 4, 2, bidirectional=True)
-    net, x = single(layer), rng.standard_normal((2, 5, 3))
-    states = tuple(rng.standard_normal((4, 2, 4)) for _ in range(layer.cell.states))
-    state = states if len(states) > 1 else states[0]
-    module = reference_of(net)
-    assert [key.removeprefix("0.") for key in net.parameters] == [key for key, _ in module.named_parameters()]
-    expected, final = module(torch.tensor(x), torch.utils._pytree.tree_map(torch.tensor, state))
-    assert_close(net.forward(x, states=state), expected.detach(), 100)
-    for one, other in zip(net.last_pass.states[0], final, strict=True):
-        assert_close(one, other.detach(), 100)
-
-
 def test_any_number_of_steps(rng):
     """One network over sequences of several lengths, whose passes bind the same buffers."""
     net, into = single(bp.GRU(3, 4), None), None

@@ -1,14 +1,11 @@
 """LeNet-5's gradients by every method, against ordinary back-propagation and PyTorch."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 import torch
 
 import bppsa_cupy as bp
 from bppsa_cupy.models import lenet5
-from bppsa_cupy.plan import ChainPlan
 
 METHODS = ("bp", "linear", "blelloch", "hybrid")
 
@@ -64,41 +61,6 @@ def test_scans_equal_back_propagation(network, batch, method, size):
     expected = gradients(network, images, labels, "bp")
     got = gradients(network, images, labels, method)
     assert max(relative(got[name], expected[name]) for name in expected) <= 1e-12
-
-
-@pytest.mark.parametrize("want_input", [True, False])
-@pytest.mark.parametrize("crossed", [(), (3, 7, 11), (4, 5, 6, 8, 10), "all"])
-def test_vjps_in_place_of_filled_entries(network, batch, crossed, want_input):
-    """Some of the elements, in runs and alone, with matrices before and behind; by_outputs of each layer."""
-    plan = network.plan(levels=0 if crossed == "all" else 1, batch_size=6, schedules=["hybrid"])
-    (chain,) = plan.chains
-    schedule = replace(chain.schedules["hybrid"], vjps=())
-    multiplied = {s for step in schedule.steps if step.kind == "mm" for s in (step.left, step.right)}
-    longer = {step.split for step in schedule.steps if step.end - step.split > 1}
-    free = [k for k in range(1, 12) if (k, k + 1) not in multiplied and k not in longer]
-    crossed = tuple(k for k in free if crossed == "all" or k in crossed)
-    own = {"hybrid": replace(schedule, vjps=crossed)}
-    network.use(replace(plan, chains=(ChainPlan(chain.chain, own, chain.products),)))
-    found = []
-    for method in ("bp", "hybrid"):
-        _, gradient = bp.cross_entropy(network.forward(batch[0]), batch[1])
-        by_input = network.backward(gradient, method=method, input_gradient=want_input)
-        outputs = {f"output {k}": np.array(a) for k, a in network.last_pass.output_gradients.items()}
-        outputs = {name: array.reshape(6, -1) for name, array in outputs.items()}
-        found.append({**network.gradients.to_host(), **outputs})
-        if want_input:
-            found[-1]["input"] = np.array(by_input)
-    assert (by_input is not None) == want_input
-    expected, got = found
-    flatten = {"output 6"}
-    assert set(got) - flatten == set(expected) - flatten
-    assert max(relative(got[name], expected[name]) for name in set(got) - flatten) <= 1e-12
-    report = network.last_backward
-    network.use(network.plan(levels=2, batch_size=6))
-    run = [k for k in crossed if k < 11 or want_input]
-    assert (f"{len(run)} VJPs" in report.schedules[0]) == bool(run)
-    if crossed and len(crossed) == 11 and want_input:
-        assert not any("fill" in name or "csr" in name for name in report.launches)
 
 
 @pytest.mark.parametrize("method", METHODS)

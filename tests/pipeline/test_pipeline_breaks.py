@@ -51,11 +51,3 @@ def test_stages_stop_when_one_of_them_finds_no_number():
         train(bp.Pipeline(net, (1, 2), trace=trace), dataset, bp.SGD(net.parameters), Settings(batch_size=3))
     updates = [sum(a.kind == 2 and a.stage == stage for a, *_ in trace) for stage in range(3)]
     assert updates[2] <= 5 and min(updates) >= 3
-
-
-def test_an_error_inside_of_a_cut_block_names_its_place():
-    body = [bp.Conv2d(2, 2, 1), bp.ReLU(), bp.Conv2d(2, 2, 1)]
-    layers = [bp.Conv2d(1, 2, 3), bp.Residual(body, [bp.BatchNorm2d(2)]), bp.Flatten(), bp.Linear(2, 3)]
-    net = bp.Sequential(layers, (1, 3, 3), dtype="float64", device="host")
-    with pytest.raises(bp.ShapeError, match=r"layer 1\.shortcut\.0: BatchNorm2d"):
-        train(bp.Pipeline(net, (2,)), data(7, (1, 3, 3)), bp.SGD(net.parameters), Settings(batch_size=1))

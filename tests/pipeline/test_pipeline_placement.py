@@ -3,7 +3,7 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from marks import some, some_rows
+from marks import some
 
 import bppsa_cupy as bp
 from bppsa_cupy.models import build_model
@@ -25,15 +25,6 @@ RESNET20 = build_model("resnet20", device="host")
 )
 def test_percentage_of_stale_weights(ppv, percent):
     assert round(100 * bp.Placement(RESNET20, ppv).stale_share, 1) == percent
-
-
-@pytest.mark.parametrize(
-    ("model", "layers"),
-    some_rows(("lenet5", 5), ("resnet20", 20), ("gru", 2), long=[("alexnet", 8), ("vgg16", 16)]),
-)
-def test_counted_layers(model, layers):
-    shape = {"input_shape": (7, 3)} if model == "gru" else {}
-    assert len(bp.Placement(build_model(model, device="host", **shape), ()).counted) == layers
 
 
 @given(st.sets(st.integers(1, 19)))

@@ -99,16 +99,6 @@ def test_the_cycles_of_the_paper(stages, batches):
         assert a.batch == (t - i + 1 if a.kind == FORWARD else t - 2 * K - 1 + i)
 
 
-@given(st.integers(1, 7), st.integers(1, 9), st.integers(1, 4))
-def test_bubbles_of_micro_batches(stages, micro, batches):
-    for name in ("gpipe", "1f1b"):
-        schedule = make_schedule(name, stages, batches, micro)
-        for stage in range(stages):
-            busy = sum(a.kind != UPDATE for a in schedule.actions(stage))
-            idle = 1 - busy / schedule.cycles
-            assert idle == pytest.approx((stages - 1) / (micro + stages - 1))
-
-
 @of_every_name
 def test_no_deadlock_and_messages_are_taken_in_the_order_of_sending(schedule):
     count = schedule.stages

@@ -96,19 +96,6 @@ def test_equal_products_are_made_once():
     assert len(plan_of(Chain((element,) * 16), Chain((element,) * 7)).chains[0].products) == 1
 
 
-@pytest.mark.parametrize("shared", [(True, True, False, True), (False, True, True, False), (True,) * 4])
-def test_lengths_and_sharing_of_segments(shared):
-    chain = Chain(tuple(Element("J", P, one) for one in shared))
-    segments = [(i, j) for i in range(5) for j in range(i + 1, 6)]
-    expected = [i > 0 and all(shared[i - 1 : j - 1]) for i, j in segments]
-    assert chain.all_shared(np.array(segments)).tolist() == expected
-    assert [chain.shared(*segment) for segment in segments] == expected
-    chain = small_network()
-    lengths = [chain.elements[0].pattern.shape[1], *(e.pattern.shape[0] for e in chain.elements)]
-    assert [chain.length(k) for k in range(1, 8)] == lengths == chain.lengths[1:].tolist()
-    assert Chain(()).lengths.tolist() == [0, 0]
-
-
 # ---- differences between networks ----
 
 CONV = {"type": "Conv2d", "in_channels": 3, "kernel_size": [5, 5]}

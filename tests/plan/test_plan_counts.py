@@ -8,7 +8,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from partition_cases import placements
 from plan_cases import convolution, pooling, random_chain, small_network
-from symbolic_oracle import random_pattern
 
 import bppsa_cupy as bp
 from bppsa_cupy.csr import Pattern
@@ -86,15 +85,6 @@ def assert_all_counted(chain):
 def test_all_segments_in_blocks_of_any_width(name, block, monkeypatch):
     monkeypatch.setattr(plan_sizes, "BLOCK_BYTES", block)
     assert_all_counted(CHAINS[name])
-
-
-@settings(max_examples=30)
-@given(st.lists(st.integers(0, 4), max_size=10), SEEDS)
-def test_words_of_a_diagonal_and_square_matrices(letters, seed):
-    generator = np.random.default_rng(seed)
-    alphabet = [Pattern.diagonal(5), Pattern.dense(5, 5)]
-    alphabet += [random_pattern(generator, 5, 5, density) for density in (0.1, 0.3, 0.6)]
-    assert_all_counted(chain_of(*(alphabet[letter] for letter in letters)))
 
 
 # ---- multiply-adds ----

@@ -75,11 +75,6 @@ def test_live_segments_of_a_rank_never_overlap(placement, batch, seed):
         assert_layout(rank_memory_plan(sizes, placement, rank, batch, 4), live, sizes, batch)
 
 
-def test_space_is_shared():
-    layout = memory_plan(ChainSizes(small_network()), blelloch(6), 16, 4)
-    assert layout.total_bytes < sum(4 * -(-n // ALIGNMENT) * ALIGNMENT for _, n in layout.offsets.values())
-
-
 def test_positions_are_wide_where_terms_or_entries_pass_two_to_the_31():
     def huge(rows, columns, row_length):
         counts = np.full(columns, rows * row_length // columns)

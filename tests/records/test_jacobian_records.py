@@ -115,15 +115,6 @@ def test_dense_are_the_matrices_by_time(layer, direction, monkeypatch):
     np.testing.assert_array_equal(bp.JacobianRecords(list(chain)[::-1]).dense(), found)
 
 
-def test_a_file_gives_the_same(network, tmp_path):
-    bp.save_jacobians(tmp_path / "j.h5", network)
-    loaded = bp.load_jacobians(tmp_path / "j.h5")
-    assert isinstance(loaded, bp.JacobianRecords) and repr(loaded) == repr(network)
-    one, other = (records.where(inner=1, direction="backward") for records in (loaded, network))
-    np.testing.assert_array_equal(one.dense(), other.dense())
-    np.testing.assert_array_equal(bp.lyapunov_exponents(one), bp.lyapunov_exponents(other))
-
-
 # ---- lengths ----
 
 
@@ -141,11 +132,6 @@ def test_lengths_are_those_of_the_pass(tmp_path):
     net.forward(np.ones((4, 6, 2)), lengths=lengths)
     lengths[:] = 3
     np.testing.assert_array_equal(net.transposed_jacobians().chains()[0].lengths(), [6, 1, 4, 5])
-
-
-def test_steps_that_are_the_identity_are_no_padding():
-    identity = np.tile(np.eye(2), (9, 3, 1, 1))
-    np.testing.assert_array_equal(records_of(identity).lengths(), [9, 9, 9])
 
 
 # ---- refused ----

@@ -10,7 +10,6 @@ import pytest
 from commands import command, error_line, folder, train  # noqa: F401  folder is a fixture
 
 import bppsa_cupy as bp
-from bppsa_cupy.models import build_model
 from bppsa_cupy.training.checkpoint import load_checkpoint, save_checkpoint
 
 pytestmark = pytest.mark.usefixtures("folder")
@@ -127,26 +126,6 @@ def test_a_start_that_fails_is_one_line_and_keeps_the_log(capsys, arguments):
 
 
 # ---- pruning ----
-
-
-def zeros(checkpoint):
-    """The share of each weight that is 0."""
-    parameters = load_checkpoint(checkpoint).parameters
-    return {name: float((array == 0).mean()) for name, array in parameters.items() if "weight" in name}
-
-
-def test_one_seed_gives_one_pruned_network():
-    assert plan("--prune", 0.8, "--seed", 3) == 0
-    assert scan("--prune", 0.8, "--seed", 3, "--checkpoint", "c.h5") == 0
-    assert zeros("c.h5") == {"0.weight": 16 / 20, "2.weight": 12 / 15}
-    masks = bp.prune(build_model("model.py:small", seed=3, device="host"), 0.8)
-    for name, mask in load_checkpoint("c.h5").masks.items():
-        np.testing.assert_array_equal(mask, masks[name])
-    assert scan("--prune", 0.8, "--seed", 4) == 1 and scan("--seed", 3) == 1
-    assert plan("--prune", 0.8, "--prune-scope", "global") == 0
-    assert scan("--prune", 0.8, "--prune-scope", "global", "--checkpoint", "c.h5") == 0
-    first, second = zeros("c.h5").values()
-    assert 20 * first + 15 * second == pytest.approx(28) and first != 0.8
 
 
 def test_a_trained_network_is_pruned_and_retrained():

@@ -29,14 +29,6 @@ def test_a_parameter_on_the_same_memory_in_another_shape() -> None:
         module(X)
 
 
-def test_a_layout_that_changes_between_calls() -> None:
-    modules = pair("LSTM", 4, 3, 2, bidirectional=True)
-    for batch_first in (False, True, False):
-        for each in modules:
-            each.batch_first = batch_first
-        assert_same(*(flat(each(X)) for each in modules))
-
-
 def test_a_dropout_that_is_set_between_calls() -> None:
     modules = pair("GRU", 4, 3, 2)
     for p in (0.0, 0.5, 0, 1.0):
@@ -49,16 +41,6 @@ def test_a_dropout_that_is_set_between_calls() -> None:
     modules[1].dropout = True
     with pytest.raises(bp.ArgumentError):
         modules[1](X)
-
-
-def test_zeros_for_the_first_state_change_nothing() -> None:
-    for kind, count in (("GRU", 1), ("LSTM", 2)):
-        module = getattr(ours, kind)(4, 3).double()
-        zeros = [torch.zeros(1, 2, 3, dtype=torch.float64) for _ in range(count)]
-        results = [flat(module(X)), flat(module(X, zeros[0] if count == 1 else tuple(zeros)))]
-        found = [gradients(module, result) for result in results]
-        for first, second in zip((*results[0], *found[0]), (*results[1], *found[1]), strict=True):
-            assert torch.equal(first, second)
 
 
 def test_a_tensor_that_torch_func_has_left_behind() -> None:

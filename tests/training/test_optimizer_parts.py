@@ -34,18 +34,3 @@ def test_steps_by_parts_are_those_of_the_whole(rng):
     optimizer.step(gradients)
     optimizer.settle()
     assert optimizer.steps == 4, "no part is left that has a count of its own"
-
-
-def test_state_older_than_the_masks_is_masked(rng):
-    net = bp.Sequential([bp.Linear(4, 3)], (4,), device="host", seed=0)
-    optimizer = bp.SGD(net.parameters, lr=0.1, momentum=0.9)
-    net.forward(rng.standard_normal((2, 4)).astype("float32"))
-    net.backward(rng.standard_normal((2, 3)).astype("float32"))
-    optimizer.step(net.gradients)
-    bp.prune(net, 0.5)
-    held = net.parameters["0.weight"] == 0
-    assert held.any()
-    net.gradients.flat[...] = 0
-    optimizer.step(net.gradients)
-    assert not net.parameters.layout.view(optimizer.arrays["velocity"], "0.weight")[held].any()
-    assert not net.parameters["0.weight"][held].any()

@@ -21,10 +21,6 @@ def pruned(fraction=0.6, **options):
     return net
 
 
-def zeros(net):
-    return {name: int((mask == 0).sum()) for name, mask in net.masks.items()}
-
-
 OPTIMIZERS = {
     "SGD": lambda net: bp.SGD(net.parameters, lr=0.05, momentum=0.9),
     "AdamW": lambda net: bp.AdamW(net.parameters, lr=0.01),

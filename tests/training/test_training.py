@@ -22,16 +22,6 @@ def test_the_loss_falls_and_the_test_set_is_evaluated_every_epoch(dataset):
     assert (loss, accuracy) == (pytest.approx(evaluations[-1]["test_loss"]), evaluations[-1]["test_accuracy"])
 
 
-@pytest.mark.parametrize("method", ["linear", "blelloch", "hybrid"])
-def test_scans_give_the_curve_of_back_propagation(dataset, method):
-    _, expected = run(dataset, epochs=4, method="bp")
-    net = make()
-    net.use(net.plan(levels=1, batch_size=16))
-    _, history = run(dataset, net, epochs=4, method=method)
-    assert net.last_backward.method == method
-    np.testing.assert_allclose(history.losses, expected.losses, rtol=1e-10)
-
-
 @pytest.mark.parametrize("version, steps", [(3, [5, 6]), (5, [5, 6, 7])])
 def test_a_loss_that_is_not_finite_stops_training(dataset, tmp_path, version, steps):
     """The loss of step 7, or the test loss after step 8; checkpoint and log stay good."""
