@@ -227,6 +227,7 @@ def outputs_of(kind, x, **arguments):
     return *found, net.last_pass.layers[0].forward_ways[0]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("radius", [1.02, 1.1, 1.2])
 def test_an_exploding_sample_hides_nothing_of_another(radius, rng):
     """Sample 1 grows by `radius` a step in its first unit, which sample 0 leaves at 0."""
