@@ -157,7 +157,7 @@ REFUSED = [
     (lambda: LINEAR.bytes("linear", 2.5), PlanError, "2.5", "integer"),
     (lambda: LINEAR.critical_paths(1.5), PlanError, "1.5", "integer"),
     (lambda: LINEAR.schedule(0, "blelloch"), PlanError, "'blelloch'", "--schedules linear,blelloch"),
-    (lambda: LINEAR.placement(0, "linear"), PlanError, "one", "--ranks P"),
+    (lambda: LINEAR.placement(0, "linear"), PlanError, "one", "--rank-count P"),
     (lambda: Chain((DENSE, DENSE)), ShapeError, "3 rows", "2 columns"),
 ]  # fmt: skip
 
