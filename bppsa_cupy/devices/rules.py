@@ -14,7 +14,7 @@ LISTED = {"host": (10.0, 2.8), "cuda": (20.0, 8.0)}
 
 #: For a layer of PyTorch, multiply-adds by all weights that cost as much as the launches of its list, and as
 #: the masking of one weight. Measured on one core.
-LISTED_CALL, MASKING = 1 << 21, 8
+LISTED_CALL, MASKING = 1 << 19, 8
 
 #: A forward pass without a backward pass runs in parts of so many bytes, which stay in a core's cache, and
 #: of so many samples times steps, which hide the packing of the weights.
