@@ -100,8 +100,8 @@ def _read(path: Path) -> RawDataset:
     elif path.suffix == ".npz":
         return read_npz(path)
     elif path.suffix in sequences.SUFFIXES:
-        found = sequences.read_sequences(path)
-        return RawDataset(found.name, found.train, found.test, len(found.class_names), ready=True)
+        file = sequences.read_sequences(path)
+        return RawDataset(file.name, file.train, file.test, len(file.class_names), ready=True)
     elif IDX_IMAGES.match(path.name):
         return read_idx(path)
     raise DataError(f"{path} has an unknown layout: pass {_TAKES}")

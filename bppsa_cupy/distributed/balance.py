@@ -18,7 +18,7 @@ STEPS = 100
 def layer_multiply_adds(architecture: Architecture) -> np.ndarray:
     """(layers,) multiply-adds of a training step of one sample: a forward pass and a VJP take as many as the
     Jacobian has entries, and so do the gradients of a layer with parameters."""
-    found = np.zeros(len(architecture.layers))
+    counts = np.zeros(len(architecture.layers))
     for index, layer in enumerate(architecture.layers):
         weights = sum(map(math.prod, layer.parameter_shapes().values()))
         shape = tuple(STEPS if size is None else size for size in architecture.shapes[index])
@@ -27,8 +27,8 @@ def layer_multiply_adds(architecture: Architecture) -> np.ndarray:
         if terms is None:
             # A layer without a Jacobian is recurrent, and uses its weights at each step, or reshapes.
             terms = jacobian.pattern.nnz if jacobian is not None else weights * shape[0]
-        found[index] = terms * (3 if weights else 2)
-    return found
+        counts[index] = terms * (3 if weights else 2)
+    return counts
 
 
 def layer_seconds(network: Sequential, batch: int, repeats: int = 5) -> np.ndarray:
@@ -37,7 +37,7 @@ def layer_seconds(network: Sequential, batch: int, repeats: int = 5) -> np.ndarr
     shape = (batch, *(STEPS if size is None else size for size in network.input_shape))
     y = network.forward(network.device.zeros(shape, network.dtype))
     network.backward(network.device.xp.ones_like(y), "bp")
-    current, found = network.last_pass, np.zeros(len(network))
+    current, seconds = network.last_pass, np.zeros(len(network))
     assert current is not None
     for index, (layer, ctx) in enumerate(zip(network.layers, current.layers, strict=True)):
         gradient = current.output_gradients[index]
@@ -52,5 +52,5 @@ def layer_seconds(network: Sequential, batch: int, repeats: int = 5) -> np.ndarr
                 work()
                 network.device.synchronize()
                 times.append(time.perf_counter() - start)
-            found[index] += np.median(times)
-    return found
+            seconds[index] += np.median(times)
+    return seconds

@@ -221,8 +221,8 @@ class Group:
         Values are compared as text. If they differ, every rank raises the same DistributedError, which names
         the argument, two ranks and their values.
         """
-        own = json.dumps({name: str(value) for name, value in sorted(values.items())})
-        first, *others = [json.loads(text) for text in self._gather_texts(own)]
+        text_of_rank = json.dumps({name: str(value) for name, value in sorted(values.items())})
+        first, *others = [json.loads(text) for text in self._gather_texts(text_of_rank)]
         for rank, its in enumerate(others, 1):
             for name in sorted(first.keys() | its.keys()):
                 if first.get(name) != its.get(name):
@@ -247,17 +247,17 @@ class Group:
         if nccl := self._nccl_of(array):
             nccl.allgather(array, into, sizes)
             return
-        own, every, byte = self._on_host(array), self._host_buffer(into), self._mpi.BYTE
-        self._wait(self._communicator.Iallgatherv((own, byte), (every, sizes, byte)), into.nbytes)
+        part, every, byte = self._on_host(array), self._host_buffer(into), self._mpi.BYTE
+        self._wait(self._communicator.Iallgatherv((part, byte), (every, sizes, byte)), into.nbytes)
         self._fill(into, every)
 
     def _gather_texts(self, text: str) -> list[str]:
         """The text of every rank, in rank order."""
-        own = np.frombuffer(text.encode(), np.uint8)
+        encoded = np.frombuffer(text.encode(), np.uint8)
         sizes = np.empty(self.size, np.int64)
-        self._allgather(np.array([own.size]), sizes, [sizes.itemsize] * self.size)
+        self._allgather(np.array([encoded.size]), sizes, [sizes.itemsize] * self.size)
         texts = np.empty(sizes.sum(), np.uint8)
-        self._allgather(own, texts, sizes.tolist())
+        self._allgather(encoded, texts, sizes.tolist())
         return [part.tobytes().decode() for part in np.split(texts, np.cumsum(sizes)[:-1])]
 
     # ---- arrays ----

@@ -142,17 +142,17 @@ class RankSequential(SharedSequential):
 
     def _through(self, current: Pass, x: Array) -> Array:
         """This rank's layers, between the ranks before and after; the output, on every rank."""
-        group, own = self.group, self.own
+        group, layers = self.group, self.own
         if not self._holders:
             return x
         group.finish()
         y = x
-        if own:
+        if layers:
             place = self._holders.index(group.rank)
             if place > 0:
-                y = current.layers[own.start].buffer("received_input", current.shape_at(own.start))
+                y = current.layers[layers.start].buffer("received_input", current.shape_at(layers.start))
                 group.receive(y, self._holders[place - 1], FORWARD)
-            y = through(current, y, own, self.training, self.random_state)
+            y = through(current, y, layers, self.training, self.random_state)
             if place + 1 < len(self._holders):
                 group.isend(self.device.xp.ascontiguousarray(y), self._holders[place + 1], FORWARD)
         last = self._holders[-1]
@@ -171,16 +171,16 @@ class RankSequential(SharedSequential):
         if method == "bp":
             walk.back_through(range(len(current.layers)))
             return walk.finish()
-        for run, layers in current.architecture.back():
-            scans = None if run is None else self._scans_of(run, method)
-            if run is None or scans is None:
+        for part, layers in current.architecture.back():
+            scans = None if part is None else self._scans_of(part, method)
+            if part is None or scans is None:
                 walk.back_through(layers)
-            elif walk.wants(run.stop):
+            elif walk.wants(part.stop):
                 assert isinstance(scans, RankScans)
-                want_input = walk.wants(run.start)
-                walk.move_to(run.elements[0], run.stop)
-                walk.gradient = scans.back_through(run, current, walk.gradient, method, want_input)
-                walk.holder = owners[run.elements[-1]]
+                want_input = walk.wants(part.start)
+                walk.move_to(part.elements[0], part.stop)
+                walk.gradient = scans.back_through(part, current, walk.gradient, method, want_input)
+                walk.holder = owners[part.elements[-1]]
         return walk.finish()
 
 
@@ -308,7 +308,7 @@ class RankScans(RunScans):
         return RankScan(self.group, owners, self.device, self.dtype, chain, schedule, capacity, self._maps)
 
     def back_through(
-        self, run: Run, at: Pass, gradient: Array | None, method: str, want_input: bool
+        self, part: Run, at: Pass, gradient: Array | None, method: str, want_input: bool
     ) -> Array | None:
         """Go back through a run, with the other ranks, which call this too.
 
@@ -317,14 +317,14 @@ class RankScans(RunScans):
         The gradient with respect to the run's input is returned on the rank of its first layer with a
         Jacobian.
         """
-        scan = self.scan(run.position, method, want_input)
+        scan = self.scan(part.position, method, want_input)
         assert isinstance(scan, RankScan)
-        self.fill(scan, run, at)
+        self.fill(scan, part, at)
         if scan.has_gradient:
             assert gradient is not None
             scan.vector(1, at.batch)[...] = gradient.reshape(at.batch, -1).T
         scan.run_batch(at.batch)
-        self.parameter_gradients(scan, run, at, scan.owned)
-        if want_input and len(run.elements) in scan.owned:
-            return self.input_gradient(scan, run, at)
+        self.parameter_gradients(scan, part, at, scan.owned)
+        if want_input and len(part.elements) in scan.owned:
+            return self.input_gradient(scan, part, at)
         return None

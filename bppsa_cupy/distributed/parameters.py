@@ -33,7 +33,7 @@ class RankParameters(ParameterSet):
         super().__init__(group.device, dtype, by_rank[group.rank])
         self._group = group
         self._whole, self._count = lay_out(dtype, shapes)
-        self._rows = [lay_out(dtype, own)[1] for own in by_rank]
+        self._rows = [lay_out(dtype, shapes_of_rank)[1] for shapes_of_rank in by_rank]
         start = sum(self._rows[: group.rank])
         self._own = slice(start, start + self._rows[group.rank])
 
@@ -46,25 +46,25 @@ class RankParameters(ParameterSet):
         """The names of all of the network's arrays, in their order."""
         return list(self._whole)
 
-    def set_masks(self, masks: Mapping[str, np.ndarray], kept: Mapping[str, np.ndarray]) -> None:
+    def set_masks(self, masks: Mapping[str, np.ndarray], listed: Mapping[str, np.ndarray]) -> None:
         super().set_masks({name: mask for name, mask in masks.items() if name in self}, {})
 
     def assign(self, arrays: Mapping[str, Any]) -> None:
         super().assign({name: array for name, array in arrays.items() if name in self})
 
     def to_host(self) -> dict[str, np.ndarray]:
-        whole = self.gathered(self.flat)
-        return {name: whole[span].reshape(shape).copy() for name, (span, shape) in self._whole.items()}
+        gathered = self.gathered(self.flat)
+        return {name: gathered[span].reshape(shape).copy() for name, (span, shape) in self._whole.items()}
 
     def gathered(self, flat: Array) -> np.ndarray:
         """A host copy of an array laid out as `flat`, over all of the network's parameters."""
-        whole = np.empty(self._count, self.flat.dtype)
-        self._group.allgather(np.ascontiguousarray(self.device.to_host(flat)), whole, self._rows)
-        return whole
+        result = np.empty(self._count, self.flat.dtype)
+        self._group.allgather(np.ascontiguousarray(self.device.to_host(flat)), result, self._rows)
+        return result
 
-    def own_part(self, whole: np.ndarray) -> np.ndarray:
+    def own_part(self, array: np.ndarray) -> np.ndarray:
         """Return this rank's part of an array over all parameters of the network."""
-        return whole[self._own] if whole.shape == (self._count,) else whole
+        return array[self._own] if array.shape == (self._count,) else array
 
     def of_all_ranks(self, value: Array) -> Array:
         """(ranks, …) a small array of each rank, in rank order."""
@@ -100,20 +100,20 @@ class RankBuffers(BufferSet):
         initial: Mapping[str, np.ndarray],
         owners: Mapping[str, int],
     ) -> None:
-        own = {name: value for name, value in initial.items() if owners[name] == group.rank}
-        super().__init__(group.device, dtype, own)
+        owned = {name: value for name, value in initial.items() if owners[name] == group.rank}
+        super().__init__(group.device, dtype, owned)
         self._group, self._initial, self._owners = group, initial, owners
 
     def to_host(self) -> dict[str, np.ndarray]:
-        own, dtype = super().to_host(), self.dtype
-        found = {}
+        owned, dtype = super().to_host(), self.dtype
+        result = {}
         for name, value in self._initial.items():
             kind = np.dtype(np.int64) if value.dtype.kind == "i" else dtype
-            array = found[name] = own[name] if name in own else np.empty(value.shape, kind)
+            array = result[name] = owned[name] if name in owned else np.empty(value.shape, kind)
             flat = np.atleast_1d(array)
             self._group.broadcast(flat, self._owners[name])
-            found[name] = flat.reshape(value.shape)
-        return found
+            result[name] = flat.reshape(value.shape)
+        return result
 
 
 def owners_by_layer(partition: Partition, names: Iterable[str]) -> dict[str, int]:

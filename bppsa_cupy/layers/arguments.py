@@ -18,18 +18,18 @@ def as_mask(layer: str, mask: Any, shape: tuple[int, ...]) -> np.ndarray | None:
     """
     if mask is None:
         return None
-    given = as_plain_array(layer, "mask", mask)
-    if given.shape != shape:
+    raw = as_plain_array(layer, "mask", mask)
+    if raw.shape != shape:
         raise ShapeError(
-            f"{layer} got a mask of shape {given.shape}: pass a mask with the weight's shape {shape}"
+            f"{layer} got a mask of shape {raw.shape}: pass a mask with the weight's shape {shape}"
         )
-    wrong = np.argwhere(~np.isfinite(given))
+    wrong = np.argwhere(~np.isfinite(raw))
     if wrong.size:
         place = tuple(wrong[0].tolist())
         raise ShapeError(
-            f"{layer} got a mask with the value {given[place]} at {place}: pass 0 or 1 for each weight"
+            f"{layer} got a mask with the value {raw[place]} at {place}: pass 0 or 1 for each weight"
         )
-    array = np.array(given, dtype=bool)
+    array = np.array(raw, dtype=bool)
     array.flags.writeable = False
     return array
 
@@ -58,5 +58,5 @@ def as_bits(device: Device, mask: np.ndarray, dtype: np.dtype) -> Array:
 
 def hold(values: Array, bits: Array) -> None:
     """Set pruned values to 0, in place."""
-    kept = values.view(bits.dtype)
-    kept &= bits
+    masked = values.view(bits.dtype)
+    masked &= bits

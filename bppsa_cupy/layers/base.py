@@ -49,10 +49,10 @@ class OverTime(Protocol):
     @property
     def place(self) -> int: ...
 
-    def gather(self, own: Array, every: Array) -> None:
-        """Fill `every` (ranges, ...) with `own` (1, ...) of every rank; every rank must call it."""
+    def gather(self, part: Array, every: Array) -> None:
+        """Fill `every` (ranges, ...) with `part` (1, ...) of every rank; every rank must call it."""
 
-    def sum(self, own: Array) -> Array:
+    def sum(self, part: Array) -> Array:
         """Replace an array by its sum over the ranks and return it; every rank must call it."""
 
 
@@ -126,15 +126,15 @@ class Context:
     _scratch: dict[str, Array] | None = field(default=None, repr=False)
     _graphs: Graphs = field(default_factory=dict, repr=False)
 
-    def repeat(self, name: str, arrays: tuple[Array, ...], run: Launch) -> None:
-        """Call `run`. On CUDA, later calls with the same name and arrays may replay a CUDA graph instead.
+    def repeat(self, name: str, arrays: tuple[Array, ...], launch: Launch) -> None:
+        """Call `launch`. On CUDA, later calls with the same name and arrays may replay a CUDA graph instead.
 
         See `Device.repeat`.
         """
         if self._scratch is None:
-            self.device.repeat(self._graphs, name, arrays, run)
+            self.device.repeat(self._graphs, name, arrays, launch)
         else:
-            run()  # other passes may take these buffers, and larger ones for them
+            launch()  # other passes may take these buffers, and larger ones for them
 
     def buffer(self, name: str, shape: Shape, dtype: Any = None) -> Array:
         """Return an uninitialized array that the context stores under `name`.

@@ -168,32 +168,32 @@ class Conv2d(Weighted):
     def dense_parameter_gradients(self, ctx: Context, gradient: Array) -> None:
         self._fill(ctx, "weight", gradient, (ctx.gradients["weight"], ctx.gradients.get("bias")))
 
-    def _fill(self, ctx: Context, work: str, given: Array, out: tuple[Array | None, ...]) -> None:
+    def _fill(self, ctx: Context, work: str, array: Array, out: tuple[Array | None, ...]) -> None:
         """Fill `out` by windows or by matrix products, as measured on arrays like them, or by the rules."""
-        geometry, device, batch = self.geometry(ctx.input_shape), ctx.device, len(given)
+        geometry, device, batch = self.geometry(ctx.input_shape), ctx.device, len(array)
         unfolded = Unfolded(ctx, geometry)
 
         def by_windows(*out: Array | None) -> None:
-            first, none = out[0], given[:0]
+            first, none = out[0], array[:0]
             sizes = batch, *geometry.scalars()
             if work == "forward":
                 bias = ctx.parameters.get("bias", none)
-                device.launch(conv2d_forward, given, ctx.parameters["weight"], bias, first, *sizes, self.bias)
+                device.launch(conv2d_forward, array, ctx.parameters["weight"], bias, first, *sizes, self.bias)
             elif work == "vjp":
-                device.launch(conv2d_vjp, given, ctx.parameters["weight"], first, *sizes)
+                device.launch(conv2d_vjp, array, ctx.parameters["weight"], first, *sizes)
             else:
                 bias = none if out[1] is None else out[1]
                 x = ctx.saved["input"]
-                device.launch(conv2d_weight_gradient, x, given, first, bias, *sizes, self.bias)
+                device.launch(conv2d_weight_gradient, x, array, first, bias, *sizes, self.bias)
 
         ways: dict[str, Callable[..., None]] = {
             "windows": by_windows,
-            "unfolded": partial(getattr(unfolded, work), given),
+            "unfolded": partial(getattr(unfolded, work), array),
         }
 
         def scratch(way: str) -> Callable[[], None]:
-            own = (None if array is None else device.empty(array.shape, array.dtype) for array in out)
-            return partial(ways[way], *own)
+            results = (None if array is None else device.empty(array.shape, array.dtype) for array in out)
+            return partial(ways[way], *results)
 
         parts = -(-batch // unfolded.samples)
         launches = parts * (3 if work == "weight" else 2) + parts * geometry.groups

@@ -306,7 +306,7 @@ class Dropout(Elementwise):
         if not ctx.training:
             ctx.saved.update(output=x, kept=None, scale=1.0)
             return x
-        y, kept = ctx.buffer("output", x.shape), ctx.buffer("kept", x.shape, "uint8")
+        y, mask = ctx.buffer("output", x.shape), ctx.buffer("kept", x.shape, "uint8")
         scale = 1 / (1 - self.p) if self.p < 1 else 0.0
         key, layer, passes = ctx.draw
         if not isinstance(passes, ctx.device.xp.ndarray):
@@ -314,10 +314,10 @@ class Dropout(Elementwise):
             passes[...] = ctx.draw[2]
         first = ctx.first_sample * (y.size // max(len(y), 1))
         ctx.device.launch(
-            dropout_forward, x, y, kept, passes, y.size, first, key, layer, round(self.p * 2**32),
+            dropout_forward, x, y, mask, passes, y.size, first, key, layer, round(self.p * 2**32),
             scale,
         )  # fmt: skip
-        ctx.saved.update(output=y, kept=kept, scale=scale)
+        ctx.saved.update(output=y, kept=mask, scale=scale)
         return y
 
     def vjp(self, ctx: Context, gradient: Array) -> Array:

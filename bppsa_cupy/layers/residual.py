@@ -93,20 +93,20 @@ class Residual(Layer):
     def stacks(self, input_shape: Shape) -> dict[str, LayerStack]:
         """Return body and shortcut for an input shape. Raises ShapeError if they do not fit."""
         if input_shape not in self._stacks:
-            found = {}
+            stacks = {}
             for name, layers in self.branches.items():
                 try:
-                    found[name] = LayerStack(layers, input_shape)
+                    stacks[name] = LayerStack(layers, input_shape)
                 except ShapeError as error:
                     raise error.at(name) from error
-            outputs = [stack.output_shape for stack in found.values()]
+            outputs = [stack.output_shape for stack in stacks.values()]
             if outputs[0] != outputs[1]:
                 raise ShapeError(
                     f"for input {input_shape}, the body of Residual returns {outputs[0]}, but its shortcut "
                     f"returns {outputs[1]}: make both shapes equal, for example with "
                     "shortcut=[PadShortcut(channels, stride)]"
                 )
-            self._stacks[input_shape] = found
+            self._stacks[input_shape] = stacks
         return self._stacks[input_shape]
 
     def config(self) -> dict[str, Any]:
@@ -133,11 +133,11 @@ class Residual(Layer):
         total = 0
         for stack in self.stacks(input_shape).values():
             for layer, shape in zip(stack.layers, stack.shapes, strict=False):
-                own = layer.vjp_multiply_adds(shape)
-                if own is None:
+                count = layer.vjp_multiply_adds(shape)
+                if count is None:
                     operator = layer.jacobian(shape)
-                    own = 0 if operator is None else operator.pattern.nnz
-                total += own
+                    count = 0 if operator is None else operator.pattern.nnz
+                total += count
         return total
 
     # ---- what the branches hold, by name ----

@@ -173,7 +173,7 @@ class LayerStack:
 
     @staticmethod
     def _names(of_layers: Iterable[Iterable[str]]) -> tuple[str, ...]:
-        return tuple(f"{index}.{name}" for index, own in enumerate(of_layers) for name in own)
+        return tuple(f"{index}.{name}" for index, names in enumerate(of_layers) for name in names)
 
 
 def forward_through(
@@ -205,19 +205,21 @@ def with_masks(layers: Sequence[Layer], masks: Mapping[str, Any], prefix: str = 
     result = []
     for index, layer in enumerate(layers):
         start = f"{prefix}{index}."
-        own = {name: masks[start + name] for name in layer.maskable() if start + name in masks}
-        result.append(layer.with_masks(own))
+        of_layer = {name: masks[start + name] for name in layer.maskable() if start + name in masks}
+        result.append(layer.with_masks(of_layer))
     return result
 
 
 def by_name(of_layers: Iterable[Mapping[str, Value]]) -> dict[str, Value]:
     """Values of all layers in one dict: the layer's index, then the layer's own name."""
-    return {f"{index}.{name}": value for index, own in enumerate(of_layers) for name, value in own.items()}
+    return {
+        f"{index}.{name}": value for index, values in enumerate(of_layers) for name, value in values.items()
+    }
 
 
 def _checked_layers(layers: Sequence[Layer]) -> tuple[Layer, ...]:
-    found = as_list("a network", "layers", layers, "a list of layers, such as [bp.ReLU()]")
-    for index, layer in enumerate(found):
+    checked = as_list("a network", "layers", layers, "a list of layers, such as [bp.ReLU()]")
+    for index, layer in enumerate(checked):
         if not isinstance(layer, Layer):
             raise ShapeError(f"{layer!r} is not a layer: pass layer objects, such as bp.ReLU()", str(index))
-    return tuple(found)
+    return tuple(checked)

@@ -66,16 +66,16 @@ class Weighted(Layer):
         """Write the gradients with respect to all weights and the bias."""
 
     def kept(self, input_shape: Shape, device: str) -> dict[str, np.ndarray]:
-        kept = self.lists(input_shape)
-        return {"weight": kept.index} if kept is not None and kept.is_quicker(device) else {}
+        lists = self.lists(input_shape)
+        return {"weight": lists.index} if lists is not None and lists.is_quicker(device) else {}
 
     def vjp_multiply_adds(self, input_shape: Shape) -> int:
         """Multiply-adds of the dense product, padding included, or the equivalent for a list of weights."""
         geometry = self.convolution(input_shape)
         samples = math.prod(input_shape) // (geometry.in_channels * math.prod(geometry.in_size))
-        weights, kept = math.prod(self.weight_shape), self.lists(input_shape)
-        if kept is not None and kept.is_quicker("host"):
-            weights = math.ceil(listed_cost(geometry, "host") * kept.index.size)
+        weights, lists = math.prod(self.weight_shape), self.lists(input_shape)
+        if lists is not None and lists.is_quicker("host"):
+            weights = math.ceil(listed_cost(geometry, "host") * lists.index.size)
         return samples * weights * math.prod(geometry.out_size)
 
     def forward(self, ctx: Context, x: Array) -> Array:
@@ -89,48 +89,48 @@ class Weighted(Layer):
         self._pass(ctx, gradient, result, "back")
         return result
 
-    def _pass(self, ctx: Context, given: Array, result: Array, way: str) -> None:
+    def _pass(self, ctx: Context, source: Array, result: Array, way: str) -> None:
         """Write the output, or the gradient with respect to the input, with kept weights or with all."""
         by_all = self.dense_forward if way == "forward" else self.dense_vjp
         if self.mask is None:
-            ctx.repeat(way, (given, result, *ctx.parameters.values()), partial(by_all, ctx, given, result))
+            ctx.repeat(way, (source, result, *ctx.parameters.values()), partial(by_all, ctx, source, result))
             return
-        kept, device = _lists_of(self, self.convolution(ctx.input_shape), self.mask), ctx.device
+        lists, device = _lists_of(self, self.convolution(ctx.input_shape), self.mask), ctx.device
         bias = ctx.parameters.get("bias") if way == "forward" else None
 
-        def by_list(given: Array, result: Array) -> None:
-            device.launch(*kept.convolve(device, given, kept.values(ctx), bias, result, way))
+        def by_list(array: Array, result: Array) -> None:
+            device.launch(*lists.convolve(device, array, lists.values(ctx), bias, result, way))
 
-        if kept.is_quicker(device.name):
-            by_list(self.samples(given), self.samples(result))
+        if lists.is_quicker(device.name):
+            by_list(self.samples(source), self.samples(result))
         else:
             with np.errstate(invalid="ignore"):
-                by_all(ctx, given, result)
-            samples, found = self.samples(given), self.samples(result)
+                by_all(ctx, source, result)
+            samples, results = self.samples(source), self.samples(result)
             finite = device.xp.isfinite(samples).all(axis=(1, 2, 3))
             if not device.to_host(finite.all(keepdims=True))[0]:
-                other = device.empty((int((~finite).sum()), *found.shape[1:]), ctx.dtype)
+                other = device.empty((int((~finite).sum()), *results.shape[1:]), ctx.dtype)
                 by_list(device.xp.ascontiguousarray(samples[~finite]), other)
-                found[~finite] = other
+                results[~finite] = other
 
     def parameter_gradients(self, ctx: Context, gradient: Array) -> None:
         if self.mask is None:
             arrays = gradient, ctx.saved["input"], *ctx.gradients.values()
             ctx.repeat("by weights", arrays, partial(self.dense_parameter_gradients, ctx, gradient))
             return
-        kept = _lists_of(self, self.convolution(ctx.input_shape), self.mask)
-        if not kept.is_quicker(ctx.device.name):
+        lists = _lists_of(self, self.convolution(ctx.input_shape), self.mask)
+        if not lists.is_quicker(ctx.device.name):
             with np.errstate(invalid="ignore"):
                 self.dense_parameter_gradients(ctx, gradient)
             hold(ctx.gradients["weight"], ctx.masks["weight"])
             return
         x, weight = ctx.saved["input"], ctx.gradients["weight"]
-        own = weight if weight.ndim == 1 else ctx.buffer("kept_gradient", (kept.index.size,))
-        arrays = self.samples(x), self.samples(gradient), own, ctx.gradients.get("bias")
-        ctx.device.launch(*kept.find_weight_gradient(ctx.device, *arrays))
-        if own is not weight:
+        listed = weight if weight.ndim == 1 else ctx.buffer("kept_gradient", (lists.index.size,))
+        arrays = self.samples(x), self.samples(gradient), listed, ctx.gradients.get("bias")
+        ctx.device.launch(*lists.find_weight_gradient(ctx.device, *arrays))
+        if listed is not weight:
             weight[...] = 0
-            weight.reshape(-1)[kept.on(ctx.device, "index")[0]] = own
+            weight.reshape(-1)[lists.on(ctx.device, "index")[0]] = listed
 
     def lists(self, input_shape: Shape) -> KeptWeights | None:
         """The lists of the weights that are kept; None without a mask."""
@@ -308,9 +308,9 @@ class KeptWeights:
         right, phase_x = _seen_from(column, g.padding[1], g.dilation[1], g.stride[1])
         rows = (channel * g.stride[0] + phase_y) * g.stride[1] + phase_x
         order = np.lexsort((right, down, output, rows))
-        found = (array[order] for array in (rows, output, down, right))
-        own, outputs, downs, rights = found
-        return _taps(own, g.in_channels * g.stride[0] * g.stride[1], outputs, downs, rights, order)
+        sorted_arrays = (array[order] for array in (rows, output, down, right))
+        sources, outputs, downs, rights = sorted_arrays
+        return _taps(sources, g.in_channels * g.stride[0] * g.stride[1], outputs, downs, rights, order)
 
     def on(self, device: Device, way: str) -> tuple[Array, ...]:
         """The arrays of "forward", "back" or "index" on a device."""
@@ -323,15 +323,15 @@ class KeptWeights:
     # ---- passes: a kernel and its arguments ----
 
     def convolve(
-        self, device: Device, given: Array, values: Array, bias: Array | None, result: Array, way: str
+        self, device: Device, array: Array, values: Array, bias: Array | None, result: Array, way: str
     ) -> tuple[Any, ...]:
         """Write the output of a batch ("forward") or the gradient with respect to the input ("back")."""
         g = self.geometry
         near, far = (g.in_channels, *g.in_size), (g.out_channels, *g.out_size)
         sides = (*near, *g.stride, *far, 1, 1) if way == "forward" else (*far, 1, 1, *near, *g.stride)
         return (
-            sparse_convolve, given, values, given[:0] if bias is None else bias, *self.on(device, way),
-            result, given.shape[0], *sides, self.index.size, bias is not None,
+            sparse_convolve, array, values, array[:0] if bias is None else bias, *self.on(device, way),
+            result, array.shape[0], *sides, self.index.size, bias is not None,
         )  # fmt: skip
 
     def find_weight_gradient(
@@ -350,10 +350,10 @@ class KeptWeights:
         weight = ctx.parameters["weight"]
         if weight.ndim == 1:
             return weight
-        kept = ctx.buffer("kept_weights", (self.index.size,))
+        values = ctx.buffer("kept_weights", (self.index.size,))
         (index,) = self.on(ctx.device, "index")
-        ctx.device.launch(gather_fill, weight, index, kept, weight.size, kept.size)
-        return kept
+        ctx.device.launch(gather_fill, weight, index, values, weight.size, values.size)
+        return values
 
 
 def _taps(rows: np.ndarray, count: int, *columns: np.ndarray) -> Taps:

@@ -132,10 +132,10 @@ class Architecture(LayerStack):
     def back(self) -> Iterator[tuple[Run | None, range]]:
         """The layers from the last to the first: each run with its own, and what lies between them."""
         stop = len(self.layers)
-        for run in reversed(self.runs):
-            yield None, range(run.stop, stop)
-            yield run, range(run.start, run.stop)
-            stop = run.start
+        for part in reversed(self.runs):
+            yield None, range(part.stop, stop)
+            yield part, range(part.start, part.stop)
+            stop = part.start
         yield None, range(stop)
 
     def wants(self, index: int, input_gradient: bool) -> bool:
@@ -146,7 +146,7 @@ class Architecture(LayerStack):
     @property
     def needs_plan(self) -> bool:
         """Whether a scan needs a plan: some run has more than one element, so there is something to scan."""
-        return any(len(run.elements) > 1 for run in self.runs)
+        return any(len(part.elements) > 1 for part in self.runs)
 
     def label(self, index: int) -> str:
         """The name of a layer: "3 ReLU"."""
@@ -159,10 +159,10 @@ class Architecture(LayerStack):
             Chain(
                 tuple(
                     Element(self.label(k), self.jacobians[k].pattern, self.jacobians[k].shared, count, k)
-                    for k, count in zip(run.elements, counts, strict=True)
+                    for k, count in zip(part.elements, counts, strict=True)
                 )
             )
-            for run, counts in zip(self.runs, terms, strict=True)
+            for part, counts in zip(self.runs, terms, strict=True)
         )
 
     def vjp_multiply_adds(self) -> tuple[tuple[int | None, ...], ...]:
@@ -171,7 +171,8 @@ class Architecture(LayerStack):
         None if they are the entries of the element. No pattern is made.
         """
         return tuple(
-            tuple(self.layers[k].vjp_multiply_adds(self.shapes[k]) for k in run.elements) for run in self.runs
+            tuple(self.layers[k].vjp_multiply_adds(self.shapes[k]) for k in part.elements)
+            for part in self.runs
         )
 
     def with_masks(self, masks: Mapping[str, Any]) -> Architecture:
@@ -197,17 +198,17 @@ class Architecture(LayerStack):
     def check_plan(self, plan: Plan) -> None:
         """Raise PlanMismatchError, naming what differs, unless `plan` was made for this architecture."""
         plan.check(self.describe_scans())
-        for made, run in zip(plan.chains, self.runs, strict=True):
-            for index, element in zip(run.elements, made.chain.elements, strict=True):
+        for made, part in zip(plan.chains, self.runs, strict=True):
+            for index, element in zip(part.elements, made.chain.elements, strict=True):
                 # The library's layers are compared by their descriptions, from which their patterns follow.
                 if type(self.layers[index]).__module__.partition(".")[0] == __name__.partition(".")[0]:
                     continue
-                found, expected = self.jacobians[index].pattern, element.pattern
-                if found != expected:
+                pattern, expected = self.jacobians[index].pattern, element.pattern
+                if pattern != expected:
                     raise PlanMismatchError(
-                        f"the pattern of layer {self.label(index)} is {found.digest[:12]} with {found.nnz} "
-                        f"entries, but {expected.digest[:12]} with {expected.nnz} entries in the plan: build "
-                        "the plan again"
+                        f"the pattern of layer {self.label(index)} is {pattern.digest[:12]} with "
+                        f"{pattern.nnz} entries, but {expected.digest[:12]} with {expected.nnz} entries in "
+                        "the plan: build the plan again"
                     )
 
 

@@ -50,19 +50,21 @@ class Layout:
         device: Device,
         dtype: np.dtype,
         shapes: Mapping[str, tuple[int, ...]],
-        kept: Mapping[str, np.ndarray],
+        listed: Mapping[str, np.ndarray],
     ) -> None:
-        self.device, self.dtype, self.shapes, self.kept = device, dtype, dict(shapes), dict(kept)
-        held = {name: (kept[name].size,) if name in kept else shape for name, shape in shapes.items()}
+        self.device, self.dtype, self.shapes, self.kept = device, dtype, dict(shapes), dict(listed)
+        held = {name: (listed[name].size,) if name in listed else shape for name, shape in shapes.items()}
         self.spans, self.size = lay_out(dtype, held)
         self._dense, self.dense_size = lay_out(dtype, shapes)
-        self._index = {name: device.asarray(positions.astype(np.int64)) for name, positions in kept.items()}
+        self._index = {name: device.asarray(positions.astype(np.int64)) for name, positions in listed.items()}
 
     def is_equal(self, other: Layout) -> bool:
         """Whether `other` lays out the same values of arrays of the same names, shapes, dtype and device."""
         if self is other:
             return True
-        ours, theirs = ((of.device, of.dtype, of.shapes, of.kept.keys()) for of in (self, other))
+        ours, theirs = (
+            (layout.device, layout.dtype, layout.shapes, layout.kept.keys()) for layout in (self, other)
+        )
         return ours == theirs and all(np.array_equal(self.kept[n], other.kept[n]) for n in self.kept)
 
     def view(self, flat: Array, name: str) -> Array:
@@ -213,10 +215,10 @@ class ParameterSet(Mapping[str, Array]):
 
     # ---- masks ----
 
-    def set_masks(self, masks: Mapping[str, np.ndarray], kept: Mapping[str, np.ndarray]) -> None:
-        """Take these masks, bool by name, in place of all there are, and store only the values at the `kept`
-        positions of the arrays that have some. The other values stay."""
-        layout = Layout(self.device, self.dtype, self.layout.shapes, kept)
+    def set_masks(self, masks: Mapping[str, np.ndarray], listed: Mapping[str, np.ndarray]) -> None:
+        """Replace all masks by these, bool by name, and store only the values at the `listed` positions of
+        the arrays that have some. The other values stay."""
+        layout = Layout(self.device, self.dtype, self.layout.shapes, listed)
         if not layout.is_equal(self.layout):
             self._use(layout, layout.compress(self.layout.expand(self.flat)))
         self.masks = {name: as_bits(self.device, mask, self.dtype) for name, mask in masks.items()}
@@ -295,9 +297,9 @@ def converted(
 def real_dtype(dtype: Any) -> np.dtype:
     """The dtype of a network, float32 or float64. Raises ShapeError for others."""
     try:
-        found = np.dtype(dtype)
+        result = np.dtype(dtype)
     except TypeError:
-        found = None
-    if found not in (np.float32, np.float64):
+        result = None
+    if result not in (np.float32, np.float64):
         raise ShapeError(f"Sequential got dtype={dtype!r}: pass float32 or float64")
-    return found
+    return result

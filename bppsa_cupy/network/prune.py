@@ -63,15 +63,15 @@ def prune(network: Sequential, fraction: float, scope: str = "layer") -> dict[st
     if not present:
         raise PruneError("the network has no Conv2d or Linear layer: there is nothing to prune")
     if scope == "layer":
-        kept = {name: _kept(values, fraction) for name, values in magnitudes.items()}
+        remaining = {name: _kept(values, fraction) for name, values in magnitudes.items()}
     else:
         ends = np.cumsum([values.size for values in magnitudes.values()])
         together = _kept(np.concatenate(list(magnitudes.values())), fraction)
-        kept = dict(zip(magnitudes, np.split(together, ends[:-1]), strict=True))
+        remaining = dict(zip(magnitudes, np.split(together, ends[:-1]), strict=True))
     masks = {
-        name: kept[name].reshape(network.parameters.layout.shapes[name])
+        name: remaining[name].reshape(network.parameters.layout.shapes[name])
         for name, mask in present.items()
-        if mask is not None or not kept[name].all()
+        if mask is not None or not remaining[name].all()
     }
     network.set_masks(masks)
     return network.masks
@@ -126,15 +126,15 @@ def regrow(network: Sequential, gradients: Mapping[str, Any], fraction: float) -
             )
         gradient = np.abs(np.asarray(host(gradients[name]), np.float32))
         if gradient.shape != mask.shape or not np.isfinite(gradient).all():
-            found = f"of shape {gradient.shape}" if gradient.shape != mask.shape else "with NaN or infinity"
+            fault = f"of shape {gradient.shape}" if gradient.shape != mask.shape else "with NaN or infinity"
             raise PruneError(
-                f"regrow got a gradient {found} for {name} of shape {mask.shape}: pass finite values of that "
+                f"regrow got a gradient {fault} for {name} of shape {mask.shape}: pass finite values of that "
                 "shape"
             )
         weights = np.abs(np.asarray(host(network.parameters[name]), np.float32)).ravel()
-        kept = np.flatnonzero(mask)
-        count = round(fraction * kept.size)
-        stay = np.sort(kept[np.argsort(weights[kept], kind="stable")[count:]])
+        remaining = np.flatnonzero(mask)
+        count = round(fraction * remaining.size)
+        stay = np.sort(remaining[np.argsort(weights[remaining], kind="stable")[count:]])
         left = np.ones(mask.size, bool)
         left[stay] = False
         candidates = np.flatnonzero(left)
@@ -160,10 +160,10 @@ def _magnitudes(network: Sequential, name: str, mask: np.ndarray | None) -> np.n
 def _kept(magnitudes: np.ndarray, fraction: float) -> np.ndarray:
     """The values that stay when the smallest `fraction` is pruned; values of -1 are always pruned."""
     count = round(fraction * magnitudes.size)
-    kept = magnitudes >= 0
+    mask = magnitudes >= 0
     if count:
         threshold = np.partition(magnitudes, count - 1)[count - 1]
         below = magnitudes < threshold
-        kept &= ~below
-        kept[np.flatnonzero(magnitudes == threshold)[: count - int(below.sum())]] = False
-    return kept
+        mask &= ~below
+        mask[np.flatnonzero(magnitudes == threshold)[: count - int(below.sum())]] = False
+    return mask

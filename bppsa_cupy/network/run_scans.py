@@ -29,15 +29,15 @@ class RunScans:
         self._scans: dict[int, NumericScan] = {}
 
     def back_through(
-        self, run: Run, at: Pass, gradient: Array, method: str, want_input: bool
+        self, part: Run, at: Pass, gradient: Array, method: str, want_input: bool
     ) -> Array | None:
         """Go back through a run: fill, scan with VJPs, parameter gradients (equation 2).
 
         gradient  with respect to the run's output, (B, ...); the gradient with respect to its input is
                   returned if it is needed
         """
-        scan, batch, stack = self.scan(run.position, method, want_input), at.batch, at.architecture
-        self.fill(scan, run, at)
+        scan, batch, stack = self.scan(part.position, method, want_input), at.batch, at.architecture
+        self.fill(scan, part, at)
         as_layers: dict[int, Array] = {}  # v(k) in the layers' layout, as VJPs take and give it
 
         def came(k: int, vector: Array) -> None:
@@ -46,7 +46,7 @@ class RunScans:
                 scan.vector(k, batch)[...] = vector.reshape(batch, -1).T
 
         def cross(k: int) -> None:
-            index = run.elements[k - 1]
+            index = part.elements[k - 1]
             layer, ctx = stack.layers[index], at.layers[index]
             by_output = as_layers[k] if k in as_layers else self._as_layer(scan, k, index, at)
             at.output_gradients[index] = by_output = by_output.reshape(batch, *stack.shapes[index + 1])
@@ -57,19 +57,19 @@ class RunScans:
         came(1, gradient)
         scan.run_batch(batch, cross)
         crossed = {step.split for step in scan.schedule.steps if step.kind == "vjp"}
-        filled = [k for k in range(1, len(run.elements) + 1) if k not in crossed]
-        self.parameter_gradients(scan, run, at, filled, as_layers)
+        filled = [k for k in range(1, len(part.elements) + 1) if k not in crossed]
+        self.parameter_gradients(scan, part, at, filled, as_layers)
         if not want_input:
             return None
-        last = len(run.elements) + 1
+        last = len(part.elements) + 1
         if last not in as_layers:
-            return self.input_gradient(scan, run, at)
-        return as_layers[last].reshape(batch, *stack.shapes[run.start])
+            return self.input_gradient(scan, part, at)
+        return as_layers[last].reshape(batch, *stack.shapes[part.start])
 
-    def fill(self, scan: NumericScan, run: Run, at: Pass) -> None:
+    def fill(self, scan: NumericScan, part: Run, at: Pass) -> None:
         """Write the values of every Jacobian that the scan reads."""
         for k in scan.elements_read:
-            index = run.elements[k - 1]
+            index = part.elements[k - 1]
             ctx, jacobian = at.layers[index], at.architecture.jacobians[index]
             assert jacobian is not None
             jacobian.fill(self.device, ctx.parameters, ctx.saved, scan.element(k, at.batch))
@@ -77,7 +77,7 @@ class RunScans:
     def parameter_gradients(
         self,
         scan: NumericScan,
-        run: Run,
+        part: Run,
         at: Pass,
         elements: Iterable[int],
         as_layers: Mapping[int, Array] = MappingProxyType({}),
@@ -88,7 +88,7 @@ class RunScans:
         """
         batch, stack = at.batch, at.architecture
         for k in elements:
-            index = run.elements[k - 1]
+            index = part.elements[k - 1]
             by_output = as_layers.get(k)
             if by_output is None and stack.layers[index].parameter_shapes():
                 by_output = self._as_layer(scan, k, index, at)
@@ -106,11 +106,11 @@ class RunScans:
         by_output.reshape(at.batch, -1)[...] = scan.vector(k, at.batch).T
         return by_output
 
-    def input_gradient(self, scan: NumericScan, run: Run, at: Pass) -> Array:
+    def input_gradient(self, scan: NumericScan, part: Run, at: Pass) -> Array:
         """The gradient with respect to the run's input, (B, ...), of a scan that has run."""
-        batch, shape = at.batch, at.architecture.shapes[run.start]
-        result = at.layers[run.elements[-1]].buffer("input_gradient", (batch, *shape))
-        result.reshape(batch, -1)[...] = scan.vector(len(run.elements) + 1, batch).T
+        batch, shape = at.batch, at.architecture.shapes[part.start]
+        result = at.layers[part.elements[-1]].buffer("input_gradient", (batch, *shape))
+        result.reshape(batch, -1)[...] = scan.vector(len(part.elements) + 1, batch).T
         return result
 
     def scan(self, position: int, method: str, want_input: bool) -> NumericScan:
@@ -150,8 +150,8 @@ class RunScans:
         for _, scan in sorted(self._scans.items()):
             counts = Counter(step.kind for step in scan.schedule.steps)
             crossed = f", {counts['vjp']} VJPs" if counts["vjp"] else ""
-            what = f"{counts['mv']} mv and {counts['mm']} mm{crossed} in {scan.schedule.depth} levels"
-            lines.append(f"{scan.schedule.label}: {what}")
+            counted = f"{counts['mv']} mv and {counts['mm']} mm{crossed} in {scan.schedule.depth} levels"
+            lines.append(f"{scan.schedule.label}: {counted}")
         return tuple(lines)
 
     def choose(self, batch: int) -> tuple[str, str]:

@@ -29,8 +29,14 @@ def summarize(architecture: Architecture, dtype: np.dtype) -> str:
         nnz = nbytes = "–"
         if pattern is not None:
             nnz = ("" if steps == 1 else f"{steps:,} × " if steps else "T × ") + f"{pattern.nnz:,}"
-            own = steps * pattern.nnz * dtype.itemsize + pattern.indices.nbytes + pattern.indptr.nbytes
-            entries, size, nbytes = entries + steps * pattern.nnz, size + own, in_bytes(own) if steps else "–"
+            layer_bytes = (
+                steps * pattern.nnz * dtype.itemsize + pattern.indices.nbytes + pattern.indptr.nbytes
+            )
+            entries, size, nbytes = (
+                entries + steps * pattern.nnz,
+                size + layer_bytes,
+                in_bytes(layer_bytes) if steps else "–",
+            )
         name = f"{'  ' * (place.path.count('.') // 2)}{place.path} {type(layer).__name__}"
         rows.append((name, _text(place.output_shape), f"{parameters:,}" if parameters else "–", nnz, nbytes))
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]

@@ -32,15 +32,15 @@ class StepCounts(NamedTuple):
 
 def all_counts(sizes: ChainSizes, schedule: Schedule, budget: Budget) -> list[StepCounts]:
     """The counts of every step, in the schedule's order."""
-    found = []
+    counts = []
     for step in schedule.steps:
         shared = step.kind != "vjp" and sizes.chain.shared(*step.out)
         terms = sizes.multiply_adds(step) * (1 if shared else budget.batch_size)
         kind, nnz = "vjp" if step.kind == "vjp" else "csr_mv", sizes.chain.length(step.end)
         if step.kind == "mm":
             kind, nnz = sizes.kind(step), sizes.nnz(step.out)
-        found.append(StepCounts(step, kind, nnz, terms))
-    return found
+        counts.append(StepCounts(step, kind, nnz, terms))
+    return counts
 
 
 def run_schedule(sizes: ChainSizes, schedule: Schedule, budget: Budget) -> tuple[Schedule, int]:

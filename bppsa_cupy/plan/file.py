@@ -202,16 +202,17 @@ def write_format(file: h5py.File, format: str, version: int) -> None:
     file.attrs["format"], file.attrs["format_version"] = format, version
 
 
-def check_format(file: h5py.File, format: str, version: int, what: str, cure: str) -> None:
-    """Raise PlanError unless the file holds `what`, by its format and version, as this package reads it."""
-    kind, found = text(file, "format"), number(file, "format_version")
+def check_format(file: h5py.File, format: str, version: int, content: str, cure: str) -> None:
+    """Raise PlanError unless the file holds `content`, by its format and version."""
+    kind, stored = text(file, "format"), number(file, "format_version")
     if kind != format:
         raise PlanError(
-            f"{file.filename} has the format {kind!r}, but {what} has {format!r}: pass another file"
+            f"{file.filename} has the format {kind!r}, but {content} has {format!r}: pass another file"
         )
-    if found != version:
+    if stored != version:
         raise PlanError(
-            f"{file.filename} is {what} of version {found}, but this package reads version {version}: {cure}"
+            f"{file.filename} is {content} of version {stored}, but this package reads version {version}: "
+            f"{cure}"
         )
 
 

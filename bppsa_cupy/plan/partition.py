@@ -44,15 +44,15 @@ class Partition:
     bounds: tuple[int, ...]
 
     def __post_init__(self) -> None:
-        given: Any = self.bounds
-        bounds = as_integers("a partition", "bounds", given, error=PlanError)
+        value: Any = self.bounds
+        bounds = as_integers("a partition", "bounds", value, error=PlanError)
         if bounds.ndim != 1 or bounds.size < 2:
             raise PlanError(
-                f"a partition got the bounds {given!r}: pass integers, for example (0, 3, 8) for 2 ranks"
+                f"a partition got the bounds {value!r}: pass integers, for example (0, 3, 8) for 2 ranks"
             )
         if bounds[0] != 0 or (np.diff(bounds) < 0).any():
             raise PlanError(
-                f"a partition got the bounds {given!r}: pass bounds that begin with 0 and do not decrease"
+                f"a partition got the bounds {value!r}: pass bounds that begin with 0 and do not decrease"
             )
         object.__setattr__(self, "bounds", tuple(bounds.tolist()))
 
@@ -89,16 +89,16 @@ class Partition:
             If `ranks` is below 1, or a weight is negative or not finite.
         """
         ranks = as_integer("a partition", "ranks", ranks, 1, MOST_RANKS, error=PlanError)
-        given = np.asarray(weights, np.float64)
-        fits = np.isfinite(given) & (given >= 0)
+        array = np.asarray(weights, np.float64)
+        fits = np.isfinite(array) & (array >= 0)
         if not fits.all():
             raise PlanError(
-                f"a partition got the weight {given[~fits][0]}: pass weights that are finite and at least 0"
+                f"a partition got the weight {array[~fits][0]}: pass weights that are finite and at least 0"
             )
-        items, parts = given.size, min(ranks, given.size)
+        items, parts = array.size, min(ranks, array.size)
         if not items:
             return cls((0,) * (ranks + 1))
-        ends = np.concatenate([[0.0], np.cumsum(given)])
+        ends = np.concatenate([[0.0], np.cumsum(array)])
         weight = ends - ends[:, None]  # of the part from each item to each later one
         weight[np.tril_indices(items + 1)] = np.inf
         limit = _best_bounds(parts, weight, np.maximum)[0]
@@ -123,14 +123,14 @@ class Partition:
         """Return the range of items of a rank."""
         return range(self.bounds[rank], self.bounds[rank + 1])
 
-    def check(self, items: int, ranks: int, what: str) -> None:
+    def check(self, items: int, ranks: int, unit: str) -> None:
         """Raise PlanError if the partition is not for `items` items and `ranks` ranks.
 
-        `what` names the items in the message.
+        `unit` names the items in the message.
         """
         if (self.items, self.ranks) != (items, ranks):
             raise PlanError(
-                f"the partition {self.bounds} splits {self.items} {what} over {self.ranks} ranks: pass one "
+                f"the partition {self.bounds} splits {self.items} {unit} over {self.ranks} ranks: pass one "
                 f"that splits {items} over {ranks}"
             )
 
@@ -197,8 +197,8 @@ def place(schedule: Schedule, owners: Sequence[int] | np.ndarray, ranks: int) ->
 
     owners  (n,) the rank of a_1, …, a_n; they do not fall, or do not rise. a_0 is with a_1
     """
-    given = np.asarray(owners, np.int64)
-    owner = np.concatenate([given[:1] if given.size else [0], given])
+    array = np.asarray(owners, np.int64)
+    owner = np.concatenate([array[:1] if array.size else [0], array])
     table = schedule.table
     workers = owner[table[:, END] - 1]
     made = np.where(schedule.makers[:, 0] < 0, 0, table[schedule.makers[:, 0], LEVEL] + 1)

@@ -110,12 +110,12 @@ class Plan:
         owners = self.chains[chain_index].chain.owners(self.partition)
         return place(self.schedule(chain_index, name), owners, self.partition.ranks)
 
-    def check(self, geometry: Mapping[str, Any], what: str = "network") -> None:
+    def check(self, geometry: Mapping[str, Any], target: str = "network") -> None:
         """Raise PlanMismatchError, which names the difference, if the plan belongs to another geometry."""
         if self.fingerprint != fingerprint(geometry):
-            found = differences(self.network, geometry) or ["its fingerprint does not match its geometry"]
+            different = differences(self.network, geometry) or ["its fingerprint does not match its geometry"]
             raise PlanMismatchError(
-                f"the plan was made for another {what} ({'; '.join(found)}): build it again"
+                f"the plan was made for another {target} ({'; '.join(different)}): build it again"
             )
 
     def bytes(self, name: str, batch_size: int | None = None) -> int:
@@ -138,12 +138,12 @@ class Plan:
         """
         batch_size = as_integer("plan", "batch_size", batch_size, 1, error=PlanError)
         both = [(chain, self._budget(chain, batch_size, self.workers)) for chain in self.chains]
-        found = {"bp": sum(vjp_multiply_adds(chain.chain, budget) for chain, budget in both)}
+        paths = {"bp": sum(vjp_multiply_adds(chain.chain, budget) for chain, budget in both)}
         for name in self.schedules if batch_size <= self.batch_size else ():
-            found[name] = sum(
+            paths[name] = sum(
                 run_schedule(chain.sizes, chain.schedules[name], budget)[1] for chain, budget in both
             )
-        return found
+        return paths
 
     def _budget(self, chain: ChainPlan, batch_size: int, workers: int = 1) -> Budget:
         """What a scan of one of the chains is run for: the ranks, or workers of one device."""
@@ -229,8 +229,8 @@ def build_plan(
     fitting = {name: made[name] for name in names if name not in left_out}
     products: dict[tuple[str, str], Product] = {}
     planned = []
-    for chain, counted, own_budget, *own in zip(chains, sizes, budgets, *fitting.values(), strict=True):
-        assigned = [run_schedule(counted, schedule, own_budget)[0] for schedule in own]
+    for chain, counted, own_budget, *fitted in zip(chains, sizes, budgets, *fitting.values(), strict=True):
+        assigned = [run_schedule(counted, schedule, own_budget)[0] for schedule in fitted]
         planned.append(ChainPlan(chain, dict(zip(fitting, assigned, strict=True)), products))
     return Plan(
         dict(network),
@@ -246,15 +246,15 @@ def build_plan(
 
 def _known(schedules: Sequence[str] | None) -> tuple[str, ...]:
     takes = f"a list of names, such as {['linear']}"
-    given = (
+    requested = (
         SCHEDULES if schedules is None else as_list("plan", "schedules", schedules, takes, error=PlanError)
     )
-    unknown = [name for name in given if not is_one_of(name, SCHEDULES)]
-    names = tuple(dict.fromkeys(given)) if not unknown else ()
+    unknown = [name for name in requested if not is_one_of(name, SCHEDULES)]
+    names = tuple(dict.fromkeys(requested)) if not unknown else ()
     if not names:
         raise PlanError(
-            f"plan got schedules={list(given)}: pass at least one of {', '.join(SCHEDULES)}, and no other "
-            "names"
+            f"plan got schedules={list(requested)}: pass at least one of {', '.join(SCHEDULES)}, and no "
+            "other names"
         )
     return names
 
@@ -279,8 +279,10 @@ def _count_all(
     different = dict(zip(keys, chains, strict=True))
     counted = {}
     for key, chain in different.items():
-        schedules = (one for name in names for one in _candidates(name, len(chain), levels, workers))
-        segments = np.vstack([one.out for one in schedules])
+        schedules = (
+            schedule for name in names for schedule in _candidates(name, len(chain), levels, workers)
+        )
+        segments = np.vstack([schedule.out for schedule in schedules])
         counted[key] = ChainSizes(chain, segments, progress=progress)
     return [counted[key] for key in keys]
 
@@ -299,8 +301,8 @@ def _make_schedules(
 ) -> list[Schedule]:
     """The schedule called `name` of each chain, by its budget."""
     made = []
-    for own, budget in zip(sizes, budgets, strict=True):
-        candidates = _candidates(name, len(own.chain), levels, budget.workers)
-        one = candidates[0] if len(candidates) == 1 else shortest(own, candidates, budget)
-        made.append(with_vjps(own.chain, one) if vjps else one)
+    for counted, budget in zip(sizes, budgets, strict=True):
+        candidates = _candidates(name, len(counted.chain), levels, budget.workers)
+        schedule = candidates[0] if len(candidates) == 1 else shortest(counted, candidates, budget)
+        made.append(with_vjps(counted.chain, schedule) if vjps else schedule)
     return made

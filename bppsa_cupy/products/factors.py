@@ -197,9 +197,9 @@ def arrays_of(
         dtypes = (np.float64 if array.dtype.kind in "biu" else array.dtype for array in arrays)
         dtype = np.result_type(np.float32, *dtypes)
     if dtype not in REALS:
-        given = ", ".join(str(array.dtype) for array in arrays)
+        shown = ", ".join(str(array.dtype) for array in arrays)
         raise ShapeError(
-            f"a product got values of {given}: pass real values of at most 64 bits, such as float64"
+            f"a product got values of {shown}: pass real values of at most 64 bits, such as float64"
         )
     batch = None
     for name, pattern, array in zip(names, patterns, arrays, strict=True):

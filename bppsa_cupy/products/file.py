@@ -115,12 +115,12 @@ def holds_product(path: str | os.PathLike[str]) -> bool:
 
 
 @contextmanager
-def naming(path: str, what: str) -> Iterator[None]:
+def naming(path: str, content: str) -> Iterator[None]:
     """Put the file's name, and of what is read, before the message of an error inside."""
     try:
         yield
     except BppsaError as error:
-        raise PlanError(f"{path}: {what}: {error}") from error
+        raise PlanError(f"{path}: {content}: {error}") from error
 
 
 def _numbered(folder: h5py.Group) -> list[h5py.Group]:

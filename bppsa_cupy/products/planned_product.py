@@ -198,8 +198,8 @@ class PlannedProduct:
                 f"a product of {len(self.factors)} factors got {len(values)} arrays of values: pass one per "
                 "factor"
             )
-        given = zip(self._names, self._given, values, strict=True)
-        data = [data_of(name, factor, value) for name, factor, value in given]
+        operands = zip(self._names, self._given, values, strict=True)
+        data = [data_of(name, factor, value) for name, factor, value in operands]
         device = self._device or common_device(self._names, data)
         device.check_process()
         arrays, batch = arrays_of(device, self._names, self.factors, data)

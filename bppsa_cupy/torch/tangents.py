@@ -34,9 +34,9 @@ class TorchFlow(Flow):
         if not all(isinstance(h, torch.Tensor) for h in states):
             raise ArgumentError(f"h0 is {type(first).__name__}: pass a tensor, or a tuple of tensors")
         if any(h.dim() != first.dim() or h.dtype != first.dtype for h in states) or first.dim() not in (1, 2):
-            told = ", ".join(f"{h.dtype} {tuple(h.shape)}" for h in states)
+            shapes = ", ".join(f"{h.dtype} {tuple(h.shape)}" for h in states)
             raise ShapeError(
-                f"h0 has {told}: pass tensors of shape (S,), or (B, S) for a batch, all of the same dtype"
+                f"h0 has {shapes}: pass tensors of shape (S,), or (B, S) for a batch, all of the same dtype"
             )
         if first.dtype not in checks.DTYPES:
             raise ShapeError(f"h0 is {first.dtype}: pass torch.float32 or torch.float64")
@@ -69,10 +69,10 @@ class TorchFlow(Flow):
         if self._is_tuple:
             after = torch.cat(tuple(after), -1)
         if getattr(after, "shape", None) != flat.shape:
-            told = tuple(after.shape) if isinstance(after, torch.Tensor) else type(after).__name__
+            returned = tuple(after.shape) if isinstance(after, torch.Tensor) else type(after).__name__
             raise ShapeError(
-                f"the step returned {told} for a state of shape {tuple(flat.shape)}: return the next state "
-                "with the same shape"
+                f"the step returned {returned} for a state of shape {tuple(flat.shape)}: return the next "
+                "state with the same shape"
             )
         return after
 

@@ -192,8 +192,8 @@ class CapturedStep:
             counted = int(np.count_nonzero(counted_labels(labels, label_lengths))) or None
 
             def loss_of(scores: Array, samples: slice) -> tuple[Array, Array]:
-                own = None if label_lengths is None else label_lengths[samples]
-                return self._loss_of(scores, labels[samples], own, counted)
+                lengths = None if label_lengths is None else label_lengths[samples]
+                return self._loss_of(scores, labels[samples], lengths, counted)
 
             loss = network.gradients_of(x, loss_of, lengths, method=self.method, into=self._pass)
         else:
@@ -369,8 +369,12 @@ class _Host:
     def read(self, clipped: bool) -> Values:
         """Loss, whether the update was left out, and the norm, once the step is done."""
         self.event.synchronize()
-        found = self.results.arrays
-        return float(found["loss"]), bool(found["blocked"][0]), float(found["norm"]) if clipped else None
+        results = self.results.arrays
+        return (
+            float(results["loss"]),
+            bool(results["blocked"][0]),
+            float(results["norm"]) if clipped else None,
+        )
 
 
 class _Shape:

@@ -69,12 +69,13 @@ class Checkpoint:
 
     def check(self, network: Mapping[str, Any], dtype: str) -> None:
         """Raise CheckpointError, naming every field that differs, unless network and dtype are the same."""
-        found = differences(
+        different = differences(
             {"dtype": self.dtype, **self.network}, {"dtype": dtype, **network}, holder="checkpoint"
         )
-        if found:
+        if different:
             raise CheckpointError(
-                f"the checkpoint belongs to another network ({'; '.join(found)}): pass one of this network"
+                f"the checkpoint belongs to another network ({'; '.join(different)}): pass one of this "
+                "network"
             )
 
 

@@ -191,17 +191,17 @@ def _rows_up_to(path: Path, step: int) -> list[str]:
         raise DataError(
             f"log {path} cannot be read ({os.strerror(cause.errno or 0)}): pass another --log"
         ) from cause
-    kept = []
+    rows = []
     for number, line in enumerate(lines, 1):
         try:
             if json.loads(line)["step"] <= step:
-                kept.append(line + "\n")
+                rows.append(line + "\n")
         except (ValueError, KeyError, TypeError) as cause:
             if number < len(lines):
                 raise DataError(
                     f"line {number} of log {path} is not a JSON object with a step: pass another --log"
                 ) from cause
-    return kept
+    return rows
 
 
 Item = TypeVar("Item")

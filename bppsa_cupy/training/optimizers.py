@@ -233,7 +233,7 @@ class Optimizer(abc.ABC):
         """The names of the state arrays that these hyper-parameters need."""
 
     @abc.abstractmethod
-    def _check(self, **own: Any) -> None:
+    def _check(self, **settings: Any) -> None:
         """Raise ArgumentError unless these hyper-parameters fit."""
 
     def state_dict(self) -> dict[str, Any]:
@@ -253,12 +253,12 @@ class Optimizer(abc.ABC):
 
     def check_state_dict(self, state: Mapping[str, Any]) -> None:
         """Raise CheckpointError, naming what differs, unless `load_state_dict` accepts `state`."""
-        own, name = type(self).__name__, state.get("name")
+        expected, name = type(self).__name__, state.get("name")
         values, arrays = state.get("hyperparameters", {}), state.get("arrays", {})
-        if name != own or set(values) != set(self.hyperparameters):
+        if name != expected or set(values) != set(self.hyperparameters):
             raise CheckpointError(
                 f"the checkpoint's optimizer is {name} with {', '.join(map(str, values))}, but this one is "
-                f"{own} with {', '.join(self.hyperparameters)}: create the same optimizer"
+                f"{expected} with {', '.join(self.hyperparameters)}: create the same optimizer"
             )
         try:
             self._check(**values)
@@ -268,8 +268,8 @@ class Optimizer(abc.ABC):
             ) from error
         if set(arrays) != set(self.arrays):
             raise CheckpointError(
-                f"the {own} of the checkpoint stores {', '.join(map(str, arrays)) or 'no array'}, but this "
-                f"{own} stores {', '.join(self.arrays) or 'no array'}: use the same hyper-parameters"
+                f"the {expected} of the checkpoint stores {', '.join(map(str, arrays)) or 'no array'}, but "
+                f"this one stores {', '.join(self.arrays) or 'no array'}: use the same hyper-parameters"
             )
         for name, value in arrays.items():
             shape, flat = np.shape(value), self.arrays[name]
@@ -376,13 +376,13 @@ class SGD(Optimizer):
     def _arrays(self, settings: Mapping[str, Any]) -> tuple[str, ...]:
         return ("velocity",) if settings["momentum"] else ()
 
-    def _check(self, **own: Any) -> None:
-        nesterov = own.pop("nesterov")
-        _check_not_negative("SGD", **own)
-        if nesterov and (own["momentum"] <= 0 or own["dampening"] != 0):
+    def _check(self, **settings: Any) -> None:
+        nesterov = settings.pop("nesterov")
+        _check_not_negative("SGD", **settings)
+        if nesterov and (settings["momentum"] <= 0 or settings["dampening"] != 0):
             raise ArgumentError(
-                f"SGD got nesterov=True with momentum={own['momentum']} and dampening={own['dampening']}: "
-                "pass a momentum above 0 and a dampening of 0"
+                f"SGD got nesterov=True with momentum={settings['momentum']} and dampening="
+                f"{settings['dampening']}: pass a momentum above 0 and a dampening of 0"
             )
 
     def _kernel(self) -> tuple[Kernel, Sequence[Array], bool]:
@@ -440,9 +440,13 @@ class Adam(Optimizer):
     def _arrays(self, settings: Mapping[str, Any]) -> tuple[str, ...]:
         return "first", "second"
 
-    def _check(self, **own: Any) -> None:
-        name, betas, takes = type(self).__name__, own.pop("betas"), "two numbers of at least 0 and below 1"
-        _check_not_negative(name, **own)
+    def _check(self, **settings: Any) -> None:
+        name, betas, takes = (
+            type(self).__name__,
+            settings.pop("betas"),
+            "two numbers of at least 0 and below 1",
+        )
+        _check_not_negative(name, **settings)
         if not isinstance(betas, (tuple, list)) or len(betas) != 2:
             raise ArgumentError(f"{name} got betas={betas!r}: pass {takes}")
         for beta in betas:

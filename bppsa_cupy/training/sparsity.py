@@ -139,19 +139,19 @@ KINDS: dict[str, type[Sparsity]] = {"pruning": GradualPruning, "rigl": RigL}
 
 def check_sparsity(network: Any, method: str, sparsity: Sparsity) -> None:
     """Raise PruneError if masks cannot change in this training: ranks, a plan, a pipeline, or no masks."""
-    told = "a pruning schedule" if isinstance(sparsity, GradualPruning) else "RigL"
+    name = "a pruning schedule" if isinstance(sparsity, GradualPruning) else "RigL"
     if type(network) is not Sequential:
         raise PruneError(
-            f"{told} cannot change the masks of a {type(network).__name__}: train a Sequential, without "
+            f"{name} cannot change the masks of a {type(network).__name__}: train a Sequential, without "
             "ranks, micro-batches or a pipeline"
         )
     if method not in ("auto", "bp"):
         raise PruneError(
-            f"{told} changes masks, but method {method!r} needs a plan for fixed masks: pass 'bp' or 'auto'"
+            f"{name} changes masks, but method {method!r} needs a plan for fixed masks: pass 'bp' or 'auto'"
         )
     if network.plan_in_use is not None:
         raise PruneError(
-            f"{told} changes masks, but the plan in use is for fixed masks: train without a plan"
+            f"{name} changes masks, but the plan in use is for fixed masks: train without a plan"
         )
     if isinstance(sparsity, RigL) and not network.masks:
         raise PruneError("RigL needs a network with masks: call bp.prune(net, 0.95) first, for example")

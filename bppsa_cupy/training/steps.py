@@ -143,8 +143,8 @@ class Serial:
             history.ran = history.ran or what_ran(network)
             if pending is not None:
                 yield pending()
-            kept = kept_share(network) if pruned else None
-            pending = partial(row_of, step, work.epoch, result, rate, kept)
+            share = kept_share(network) if pruned else None
+            pending = partial(row_of, step, work.epoch, result, rate, share)
         if pending is not None:
             yield pending()
 
@@ -167,8 +167,8 @@ class Serial:
         finally:
             network.set_masks(masks)
         if not math.isfinite(value) or not finite:
-            found = "a gradient is not finite" if math.isfinite(value) else f"the loss is {value}"
-            raise not_finite(f"{found} at", step)
+            reason = "a gradient is not finite" if math.isfinite(value) else f"the loss is {value}"
+            raise not_finite(f"{reason} at", step)
         regrow(network, gradients, sparsity.decayed(step))
         row: Row = {"step": step, "epoch": work.epoch + 1, "loss": value}
         rate = work.set_rate(step)
@@ -189,12 +189,12 @@ def what_ran(network: Sequential) -> dict[str, Any]:
     }
 
 
-def row_of(step: int, epoch: int, result: StepResult, rate: float | None, kept: float | None = None) -> Row:
+def row_of(step: int, epoch: int, result: StepResult, rate: float | None, share: float | None = None) -> Row:
     """The row of a step; waits for its values and checks them."""
     value = result.loss
     if not math.isfinite(value) or result.blocked:
-        found = "a gradient is not finite" if math.isfinite(value) else f"the loss is {value}"
-        raise not_finite(f"{found} at", step)
+        reason = "a gradient is not finite" if math.isfinite(value) else f"the loss is {value}"
+        raise not_finite(f"{reason} at", step)
     row: Row = {"step": step, "epoch": epoch + 1, "loss": value}
     if rate is not None:
         row["lr"] = rate
@@ -202,13 +202,13 @@ def row_of(step: int, epoch: int, result: StepResult, rate: float | None, kept: 
         row["gradient_norm"] = result.gradient_norm
         if not math.isfinite(row["gradient_norm"]):
             raise not_finite("the norm of the gradients is not finite at", step)
-    if kept is not None:
-        row["kept"] = kept
+    if share is not None:
+        row["kept"] = share
     return row
 
 
 def not_finite(
-    found: str, step: int, cure: str = "lower the learning rate, or look at the input"
+    reason: str, step: int, cure: str = "lower the learning rate, or look at the input"
 ) -> NonFiniteError:
     """The error that names a step."""
-    return NonFiniteError(f"{found} step {step}: {cure}")
+    return NonFiniteError(f"{reason} step {step}: {cure}")
