@@ -94,9 +94,9 @@ def test_refused_arguments(call, error, given, fix):
 CHANGES = [
     (lambda c: c.optimizer.clear(), "None"),
     (lambda c: c.optimizer.update(name="Adam"), "Adam"),
-    (lambda c: c.optimizer["hyperparameters"].update(lr=0.5), "lr 0.5"),
+    (lambda c: c.optimizer["hyperparameters"].update(lr=0.5), "lr=0.5"),
     (lambda c: c.optimizer["arrays"].clear(), "velocity"),
-    (lambda c: c.random_state.update(seed=5), "seed 5"),
+    (lambda c: c.random_state.update(seed=5), "seed=5"),
     (lambda c: c.data.update(name="other", digest="0"), "other"),
     (lambda c: c.recipe.update(lr_schedule="half:3"), "lr_schedule"),
 ]
