@@ -198,11 +198,11 @@ def test_the_trace_holds_every_action():
 
 
 @pytest.mark.parametrize("pipeline, settings, given, fix", [
-    ({"schedule": "sale"}, {}, "'sale'", "none, stale, gpipe"), ({"micro_batches": 2}, {}, "2", "gpipe"),
+    ({"schedule": "sale"}, {}, "'sale'", "none, stale, gpipe"), ({"micro_batches": 2}, {}, "stale", "gpipe"),
     ({"schedule": "gpipe", "micro_batches": 9}, {}, "9 micro-batches", "4"),
     ({"non_pipelined_after": -1}, {}, "non_pipelined_after=-1", "at least"),
-    ({"ppv": (5,)}, {}, "5", "1 to 4"), ({}, {"clip": 1.0}, "clip", "all gradients"),
-    ({}, {"gradient_hook": print}, "gradient_hook", "all gradients"),
+    ({"ppv": (5,)}, {}, "5", "1 to 4"), ({}, {"clip": 1.0}, "clip", "all stages"),
+    ({}, {"gradient_hook": print}, "gradient_hook", "all stages"),
     ({}, {"method": "linear"}, "'linear'", "bp"),
 ])  # fmt: skip
 def test_refused_arguments(pipeline, settings, given, fix):

@@ -127,7 +127,7 @@ def test_no_deadlock_and_messages_are_taken_in_the_order_of_sending(schedule):
 
 
 @pytest.mark.parametrize("arguments, given, fix", [
-    (("sale", 2, 3), "'sale'", "none, stale, gpipe"), (("stale", 2, 3, 4), "micro_batches=4", "gpipe, 1f1b"),
+    (("sale", 2, 3), "'sale'", "none, stale, gpipe"), (("stale", 2, 3, 4), "'stale'", "gpipe, 1f1b"),
     (("gpipe", 2, 3, 0), "micro_batches=0", "at least 1"), (("stale", 0, 3), "stages=0", "at least 1"),
 ])  # fmt: skip
 def test_refused_arguments(arguments, given, fix):

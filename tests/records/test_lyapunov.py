@@ -108,7 +108,7 @@ def test_lost_directions_are_minus_infinity():
 
 
 @pytest.mark.parametrize("options, given, fix", [
-    ({"count": 4}, "count=4", "3 elements"), ({"burn_in": 5}, "burn_in=5", "5 steps"),
+    ({"count": 4}, "count=4", "at most 3"), ({"burn_in": 5}, "burn_in=5", "5 steps"),
     ({"lengths": [5, 6]}, "6", "5 steps"),
     ({"lengths": [5]}, "(1,)", "2"), ({"lengths": [5.0, 5.0]}, "float64", "lengths"),
 ])  # fmt: skip
@@ -121,5 +121,5 @@ def test_refused_arguments(options, given, fix):
 def test_what_is_not_finite_is_refused_by_its_step(value):
     jacobians = np.ones((5, 2, 3, 3))
     jacobians[3, 1, 0, 2] = value
-    with pytest.raises(bp.NonFiniteError, match="0 RNN l0 step 3 holds NaN or infinity"):
+    with pytest.raises(bp.NonFiniteError, match="0 RNN l0 step 3"):
         exponents(records_of(jacobians))
