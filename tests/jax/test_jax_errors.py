@@ -37,8 +37,8 @@ REFUSED = [
     (lambda: GRU(cast(PARAMS, "bfloat16"), X), "bfloat16", "float32"),
     (lambda: GRU(PARAMS, X[..., :2]), "(5, 2)", "(T, 3)"),
     (lambda: GRU(PARAMS, X[None]), "(1, 2, 5, 3)", "jax.vmap"),
-    (lambda: GRU(PARAMS, X[:0]), "B", "at least 1"),
-    (lambda: GRU(PARAMS, X[:, :0]), "T", "at least 1"),
+    (lambda: GRU(PARAMS, X[:0]), "(0, 5, 3)", "at least one sample"),
+    (lambda: GRU(PARAMS, X[:, :0]), "(0, 3)", "at least one time step"),
     (lambda: GRU(list(PARAMS), X), "list", "dict"),
     (lambda: GRU(WITHOUT_BIAS, X), "parameters", "'bias_hh_l0'"),
     (lambda: GRU({**PARAMS, "bias_hh_l0": X}, X), "(2, 5, 3)", "(12,)"),
@@ -67,7 +67,9 @@ def test_refused_arguments(call, given, fix) -> None:
 
 def test_lengths_that_are_traced() -> None:
     compiled = jax.jit(lambda lengths: GRU(PARAMS, X, lengths=lengths))
-    with pytest.raises(RuntimeError, match=r"ShapeError: sample 1 has length 6: a length is from 1 to T = 5"):
+    with pytest.raises(
+        RuntimeError, match=r"ShapeError: sample 1 has length 6: pass lengths from 1 to T = 5"
+    ):
         jax.block_until_ready(compiled(np.array([5, 6])))
     assert compiled(np.array([5, 4]))[0].shape == (2, 5, 4)
 

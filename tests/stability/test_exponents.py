@@ -184,7 +184,7 @@ REFUSED = {
     "h0": (lambda: exponents(henon, steps=5), "h0"),
     "no Jacobian": (lambda: exponents(lambda h: h, h0=[0.1, 0.1], steps=5), "Jacobian"),
     "basis": (lambda: exponents(henon, h0=[0.1, 0.1], steps=5, basis=np.eye(3)), r"\(3, 3\).*\(2, 2\)"),
-    "two directions": (lambda: exponents(network(bp.RNN(F, S, bidirectional=True)), X), "one direction"),
+    "two directions": (lambda: exponents(network(bp.RNN(F, S, bidirectional=True)), X), "unidirectional"),
     "input": (lambda: exponents(network(bp.RNN(F, S)), X[..., :1]), r"\(40, 1\).*\(40, 2\)"),
     "no system": (lambda: exponents(3, steps=5), "int"),
     "stored": (lambda: exponents(network_records(), h0=np.ones(6)), "h0"),

@@ -93,8 +93,8 @@ REFUSED = [
     (lambda: gru(X.numpy()), ARGUMENT, "ndarray", "torch.from_numpy"),
     (lambda: ours.LSTM(3, 4)(X, torch.zeros(1, 2, 4)), SHAPE, "Tensor", "tuple of 2"),
     (lambda: gru(PackedSequence(PACK.data[:, :2], PACK.batch_sizes)), SHAPE, "(7, 2)", "3"),
-    (lambda: gru(with_parts(PACK, batch_sizes=torch.tensor([1, 1, 1, 2, 2]))), SHAPE, "sizes", "fall"),
-    (lambda: gru(with_parts(PACK, data=PACK.data[1:])), SHAPE, "6 steps", "sum"),
+    (lambda: gru(with_parts(PACK, batch_sizes=torch.tensor([1, 1, 1, 2, 2]))), SHAPE, "sizes", "invalid"),
+    (lambda: gru(with_parts(PACK, data=PACK.data[1:])), SHAPE, "6 steps", "pack_padded_sequence"),
     (lambda: ours.GRU(3, 4)(X, None, torch.zeros(5, 2)), SHAPE, "resets", "bool"),
     (lambda: ours.GRU(3, 4)(PACK, None, torch.zeros(5, 2).bool()), ARGUMENT, "resets", "PackedSequence"),
     (lambda: gru(X.to("meta")), bp.DeviceError, "meta", "cpu"),
@@ -114,7 +114,7 @@ REFUSED = [
     (lambda: jacobians(nn.GRUCell(3, 3), X), ARGUMENT, "GRUCell", "h0"),
     (lambda: jacobians(nn.Sequential(nn.Dropout()), PAIR), PASS, "Dropout", "model.eval"),
     (lambda: jacobians(nn.BatchNorm1d(3), PAIR), PASS, "BatchNorm1d", "eval"),
-    (lambda: jacobians(UNTRACKED.eval(), PAIR), PASS, "BatchNorm1d", "couples"),
+    (lambda: jacobians(UNTRACKED.eval(), PAIR), PASS, "BatchNorm1d", "evaluation mode"),
     (lambda: jacobians(nn.GRU(3, 4, 2, dropout=0.5), X), PASS, "GRU", "eval"),
     (lambda: jacobians(Calling(lambda x, layer: layer(x), nn.Sequential(Calling(coupled))), PAIR), PASS,
      "Calling", "couples"),
@@ -129,7 +129,7 @@ REFUSED = [
     (lambda: jacobians(leaky, PAIR[:, None], PAIR), SHAPE, "(2, 1, 3)", "(T, 2, ...)"),
     (lambda: jacobians(lambda x, h: h[1:], PAIR, PAIR[0]), SHAPE, "(2,)", "h"),
     (lambda: jacobians(lambda x, h: coupled(h), X, X[0]), PASS, "couples", "h"),
-    (lambda: bp.lyapunov_exponents(nn.GRU(3, 4)), ARGUMENT, "x", "steps="),
+    (lambda: bp.lyapunov_exponents(nn.GRU(3, 4)), ARGUMENT, "x", "pass steps"),
 ]  # fmt: skip
 
 
