@@ -359,6 +359,11 @@ class StepGraph:
         """The random numbers of all steps, drawn as a loop over steps draws them."""
         if not self.random:
             return []
+        (first, *others), shape = self.random, _shape(self.random[0])
+        if not others and _name(first) == "randn_like" and math.prod(shape) % 16 == 0:
+            # PyTorch draws 16 numbers at a time, so all steps at once are those of a loop.
+            like = first.meta["val"]
+            return [torch.randn(steps, *shape, dtype=like.dtype, device=like.device)]
         calls = [_draw_of(node, constant) for node in self.random]
         drawn = [[call() for call in calls] for _ in range(steps)]
         return [torch.stack(each) for each in zip(*drawn, strict=True)]

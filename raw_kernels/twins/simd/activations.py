@@ -1,10 +1,8 @@
 """tanh, the logistic function, e^x and e^x - 1 for twins, on numbers and lanes, within 4 ulp; NaN stays NaN.
 
-float32 takes a branch-free exponential, a polynomial on ±ln 2 / 2 (of degree 6, whose largest relative error
-in e^r - 1 is the least) times a power of two; float64 takes the C library's functions.
+All take a branch-free exponential: a polynomial on ±ln 2 / 2 times a power of two. Among those of its degree,
+6 in float32 and 11 in float64, the largest relative error in e^r - 1 is the least.
 """
-
-import math
 
 import numpy as np
 from llvmlite import ir
@@ -19,19 +17,27 @@ from bppsa_cupy.raw_kernels.twins.simd.lanes import (
     lanewise,
     magnitude,
     multiply_add,
-    on_each_lane,
+    number,
     select,
 )
 from bppsa_cupy.raw_kernels.twins.simd.vectors import WIDE, call_named
 
 #: Added to a number below 2^22 and taken off again, it leaves the integral number nearest to it.
 ROUNDING = np.float32(3 << 22)
+#: Likewise for numbers below 2^51. The sum holds the integer in its lowest bits.
+ROUNDING_64 = np.float64(3 << 51)
 
 
 def _emit_power(builder, n):
-    integers = ir.VectorType(ir.IntType(32), LANES)
-    biased = builder.add(builder.fptosi(n, integers), ir.Constant(integers, [127] * LANES))
-    return builder.bitcast(builder.shl(biased, ir.Constant(integers, [23] * LANES)), n.type)
+    is_single = isinstance(n.type.element, ir.FloatType)
+    integers = ir.VectorType(ir.IntType(32 if is_single else 64), LANES)
+    if is_single:
+        whole, bias, place = builder.fptosi(n, integers), 127, 23
+    else:  # AVX2 does not convert to 64-bit integers
+        sums = builder.fadd(n, ir.Constant(n.type, [float(ROUNDING_64)] * LANES))
+        whole, bias, place = builder.bitcast(sums, integers), 1023, 52
+    biased = builder.add(whole, ir.Constant(integers, [bias] * LANES))
+    return builder.bitcast(builder.shl(biased, ir.Constant(integers, [place] * LANES)), n.type)
 
 
 _power = lanewise(_emit_power, 1)
@@ -54,12 +60,12 @@ def _scaled_at_once(typingctx, p, n):
 
 
 def power_of_two(n):
-    """2^n in float32, of an integral float32 from -126 to 127."""
+    """2^n in n's dtype, of an integral number from -126 to 127; in float64 from -1022 to 1023."""
     raise NotImplementedError
 
 
 def scaled(p, n):
-    """p 2^n, rounded once, of float32: p from 1/2 to 2, n integral, -252 to 128."""
+    """p 2^n, rounded once: p from 1/2 to 2, n integral, -252 to 128; in float64 -2044 to 1024."""
     raise NotImplementedError
 
 
@@ -72,14 +78,28 @@ def with_sign_of(x, y):
 def _power_of_two(n):
     if has_lanes(n):
         return lambda n: _power(n)
+    if n == types.float64:
+        return lambda n: np.int64((np.int64(n) + np.int64(1023)) << np.int64(52)).view(np.float64)
     return lambda n: np.int32((np.int32(n) + np.int32(127)) << np.int32(23)).view(np.float32)
+
+
+def nearest(x):
+    """The integral number nearest to x, which is small."""
+    raise NotImplementedError
+
+
+@overload(nearest)
+def _nearest(x):
+    if (x.dtype if isinstance(x, Lanes) else x) == types.float32:
+        return lambda x: (x + ROUNDING) - ROUNDING
+    return lambda x: (x + ROUNDING_64) - ROUNDING_64
 
 
 @register_jitable
 def scaled_twice(p, n):
     """`scaled` where no instruction does it."""
     # A product by 2^half is exact, so that the other one rounds alone.
-    half = (n * np.float32(0.5) + ROUNDING) - ROUNDING
+    half = nearest(n * number(n, 0.5))
     return p * power_of_two(half) * power_of_two(n - half)
 
 
@@ -95,11 +115,11 @@ def _with_sign_of(x, y):
     return (lambda x, y: _signed(x, y)) if has_lanes(x, y) else (lambda x, y: np.copysign(x, y))
 
 
-F = np.float32
+F, D = np.float32, np.float64
 
 
 @register_jitable
-def _exponential(x):
+def _exponential32(x):
     """m, n with e^x = (1 + m) 2^n, for |x| < 2^21; m is exact to its last places also near 0."""
     n = multiply_add(x, F(1.44269504), ROUNDING) - ROUNDING
     r = multiply_add(n, F(2.12194440e-4), multiply_add(n, F(-0.693359375), x))
@@ -111,61 +131,67 @@ def _exponential(x):
 
 
 @register_jitable
-def _tanh32(x):
-    # By e^(-2 |x|) - 1, which loses no place where it is near 0. NaN is above nothing, and goes through.
-    a = magnitude(x)
-    m, n = _exponential(F(-2) * select(a > F(20), F(20), a))
-    power = power_of_two(n)
-    less = multiply_add(power, m, power - F(1))
-    return with_sign_of(less / (less + F(2)), x)
-
-
-@register_jitable
-def _sigmoid32(x):
-    # Results below the normal range keep their bits: `scaled` rounds once.
-    a = magnitude(x)
-    m, n = _exponential(-select(a > F(104), F(104), a))
-    e = scaled(m + F(1), n)
-    return select(x < F(0), e, F(1)) / (e + F(1))
-
-
-@register_jitable
-def _exponential32(x):
-    # Results below the normal range keep their bits, and those above the range are infinite: `scaled`
-    # rounds once.
-    bounded = select(x > F(89), F(89), select(x < F(-104), F(-104), x))
-    m, n = _exponential(bounded)
-    return scaled(m + F(1), n)
-
-
-@register_jitable
-def _expm1_32(x):
-    # Half of the result is formed, as 2^128 is no number. Below -20 the result rounds to -1.
-    bounded = select(x > F(89), F(89), select(x < F(-20), F(-20), x))
-    m, n = _exponential(bounded)
-    half = power_of_two(n - F(1))
-    return with_sign_of(F(2) * multiply_add(half, m, half - F(0.5)), x)
-
-
-@register_jitable
-def _tanh64(x):
-    return math.tanh(x)
-
-
-@register_jitable
 def _exponential64(x):
-    return math.exp(x)
+    """Likewise, for |x| < 2^40. Even and odd powers are two sums, which do not wait for each other."""
+    n = multiply_add(x, D(1.4426950408889634), ROUNDING_64) - ROUNDING_64
+    r = multiply_add(n, D(-1.90821492927058770e-10), multiply_add(n, D(-6.93147180369123816e-01), x))
+    s = r * r
+    even = multiply_add(s, D(2.7626037829004844e-07), D(2.4801505273377038e-05))
+    odd = multiply_add(s, D(2.5053713717104434e-08), D(2.7557407743661732e-06))
+    even, odd = (
+        multiply_add(even, s, D(0.0013888888931565912)),
+        multiply_add(odd, s, D(0.00019841269718779285)),
+    )
+    even, odd = multiply_add(even, s, D(0.04166666666657675)), multiply_add(odd, s, D(0.008333333333389653))
+    even, odd = multiply_add(even, s, D(0.5000000000000006)), multiply_add(odd, s, D(0.16666666666666588))
+    return multiply_add(multiply_add(odd, r, even), s, r), n
 
 
-@register_jitable
-def _expm1_64(x):
-    return math.expm1(x)
+def _functions_of(F, exponential, top, bottom, least):
+    """tanh, the logistic function, e^x and e^x - 1 in one dtype.
+
+    e^x is infinite from `top` on, and 0 below -`bottom`. Below -`least`, e^x - 1 rounds to -1.
+    """
+    top, bottom, least = F(top), F(bottom), F(least)
+
+    @register_jitable
+    def tanh(x):
+        # By e^(-2 |x|) - 1, which loses no place where it is near 0. NaN is above nothing, and goes through.
+        a = magnitude(x)
+        m, n = exponential(F(-2) * select(a > F(20), F(20), a))
+        power = power_of_two(n)
+        less = multiply_add(power, m, power - F(1))
+        return with_sign_of(less / (less + F(2)), x)
+
+    @register_jitable
+    def sigmoid(x):
+        # Results below the normal range keep their bits: `scaled` rounds once.
+        a = magnitude(x)
+        m, n = exponential(-select(a > bottom, bottom, a))
+        e = scaled(m + F(1), n)
+        return select(x < F(0), e, F(1)) / (e + F(1))
+
+    @register_jitable
+    def power(x):
+        # Results below the normal range keep their bits, and those above the range are infinite: `scaled`
+        # rounds once.
+        bounded = select(x > top, top, select(x < -bottom, -bottom, x))
+        m, n = exponential(bounded)
+        return scaled(m + F(1), n)
+
+    @register_jitable
+    def less_one(x):
+        # Half of the result is formed, as 2^128 is no number.
+        bounded = select(x > top, top, select(x < -least, -least, x))
+        m, n = exponential(bounded)
+        half = power_of_two(n - F(1))
+        return with_sign_of(F(2) * multiply_add(half, m, half - F(0.5)), x)
+
+    return tanh, sigmoid, power, less_one
 
 
-@register_jitable
-def _sigmoid64(x):
-    e = math.exp(-abs(x))
-    return (e if x < 0 else 1.0) / (1.0 + e)
+_tanh32, _sigmoid32, _power32, _expm1_32 = _functions_of(F, _exponential32, 89, 104, 20)
+_tanh64, _sigmoid64, _power64, _expm1_64 = _functions_of(D, _exponential64, 710, 746, 40)
 
 
 def tanh(x):
@@ -189,29 +215,14 @@ def expm1(x):
     return np.expm1(x)
 
 
-@overload(tanh)
-def _tanh(x):
-    if isinstance(x, Lanes):
-        return (lambda x: _tanh32(x)) if x.dtype == types.float32 else on_each_lane(_tanh64)
-    return (lambda x: _tanh32(x)) if x == types.float32 else (lambda x: _tanh64(x))
+def _by_dtype(function, single, double):
+    @overload(function)
+    def meaning(x):
+        is_single = (x.dtype if isinstance(x, Lanes) else x) == types.float32
+        return (lambda x: single(x)) if is_single else (lambda x: double(x))
 
 
-@overload(sigmoid)
-def _sigmoid(x):
-    if isinstance(x, Lanes):
-        return (lambda x: _sigmoid32(x)) if x.dtype == types.float32 else on_each_lane(_sigmoid64)
-    return (lambda x: _sigmoid32(x)) if x == types.float32 else (lambda x: _sigmoid64(x))
-
-
-@overload(exponential)
-def _exponential_of(x):
-    if isinstance(x, Lanes):
-        return (lambda x: _exponential32(x)) if x.dtype == types.float32 else on_each_lane(_exponential64)
-    return (lambda x: _exponential32(x)) if x == types.float32 else (lambda x: _exponential64(x))
-
-
-@overload(expm1)
-def _expm1_of(x):
-    if isinstance(x, Lanes):
-        return (lambda x: _expm1_32(x)) if x.dtype == types.float32 else on_each_lane(_expm1_64)
-    return (lambda x: _expm1_32(x)) if x == types.float32 else (lambda x: _expm1_64(x))
+_by_dtype(tanh, _tanh32, _tanh64)
+_by_dtype(sigmoid, _sigmoid32, _sigmoid64)
+_by_dtype(exponential, _power32, _power64)
+_by_dtype(expm1, _expm1_32, _expm1_64)
