@@ -175,37 +175,3 @@ def test_what_stays_pytorchs_is_reported() -> None:
     assert ours.convert(model) is model
     assert [type(module) for module in model] == [ours.GRU, torch.nn.LSTM, Doubling, torch.nn.GRUCell]
     assert [row.converted for row in ours.report(model)] == [True, False, False, False]
-
-
-class Encoder(torch.nn.Module):
-    """As programs use the classes of their modules: to pick the state, initialise and begin."""
-
-    def __init__(self, kind: str) -> None:
-        super().__init__()
-        self.rnn = getattr(torch.nn, kind)(3, 4, 2)
-
-    def begin_state(self, batch: int) -> Any:
-        state = torch.zeros(2, batch, 4, dtype=torch.float64)
-        return (state, state + 1) if isinstance(self.rnn, torch.nn.LSTM) else state
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        _, h = self.rnn(x, self.begin_state(x.shape[1]))
-        return h[0] if isinstance(self.rnn, torch.nn.LSTM) else h
-
-
-def initialise(module: torch.nn.Module) -> None:
-    if isinstance(module, (torch.nn.RNN, torch.nn.GRU, torch.nn.LSTM)):
-        for parameter in module.parameters():
-            torch.nn.init.constant_(parameter, 0.1)
-
-
-@pytest.mark.parametrize("kind", ["RNN", "GRU", "LSTM"])
-def test_programs_that_ask_for_the_class(kind: str) -> None:
-    model = ours.convert(Encoder(kind).double().apply(initialise))
-    expected = Encoder(kind).double().apply(initialise)
-    x = torch.randn(5, 2, 3, dtype=torch.float64)
-    assert_same([model(x)], [expected(x)])
-    for each in (model, expected):
-        torch.nn.init.uniform_(each.rnn.weight_hh_l1, -9, 9)
-        each.apply(initialise)
-    assert_same([ours.convert(model)(x)], [expected(x)])

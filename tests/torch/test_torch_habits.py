@@ -38,19 +38,6 @@ def leaky(x, u, s, p):
 LEAKY = bp.Cell("leaky_units", gates=["h"], states=["h"], parameters=["rate"], step=leaky)
 
 
-def test_steps_of_an_optimizer_follow_pytorchs() -> None:
-    modules = pair("LSTM", 3, 4, 2)
-    optimizers = [torch.optim.AdamW(module.parameters(), lr=0.05) for module in modules]
-    for _ in range(4):
-        for module, optimizer in zip(modules, optimizers, strict=True):
-            optimizer.zero_grad()
-            module(X)[0].square().sum().backward()
-            torch.nn.utils.clip_grad_norm_(module.parameters(), 1.0)
-            optimizer.step()
-    assert_same(*(list(module.parameters()) for module in modules))
-    assert_same(*(flat(module(X)) for module in modules))
-
-
 def test_two_passes_alive_and_one_gone_through_twice() -> None:
     modules = pair("GRU", 3, 4)
     found = []
@@ -143,19 +130,6 @@ def test_a_module_of_ones_own_cell_is_copied_and_pickled() -> None:
         assert_same(list(other.parameters()), list(module.parameters()))
     layer = bp.CTRNN(3, 4)
     assert pickle.loads(pickle.dumps(layer)).cell == layer.cell
-
-
-def test_dtypes_devices_and_modes() -> None:
-    module = ours.GRU(3, 4, 2)
-    single = module(X.float())[0]
-    double = module.double()(X)[0]
-    assert double.dtype == torch.float64 and (single - double).abs().max() < 1e-6
-    assert module.to("cpu").eval()(X)[0].equal(double)
-    with torch.no_grad():
-        y, h = module.train()(X)
-    assert not y.requires_grad and not h.requires_grad and y.equal(double)
-    with torch.inference_mode():
-        assert module(X)[0].equal(double)
 
 
 def test_frozen_parameters_and_inputs_without_gradients() -> None:

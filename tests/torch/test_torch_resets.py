@@ -56,17 +56,6 @@ def test_one_pass_is_the_loop(
     assert_same(gradients(module, found, *tensors), gradients(theirs, expected, *tensors))
 
 
-@pytest.mark.parametrize("kind", ["GRU", "LSTM"])
-def test_the_reverse_direction_is_cut_at_the_same_place(kind: str) -> None:
-    theirs, module = pair(kind, 3, 4, 2, bidirectional=True)
-    x = torch.randn(7, 1, 3, dtype=torch.float64)
-    resets = torch.zeros(7, dtype=torch.bool)
-    resets[3] = True
-    y, *_ = flat(module(x[:, 0], None, resets))
-    parts = torch.cat([theirs(part)[0] for part in (x[:3], x[3:])])
-    assert_same([y], [parts[:, 0]])
-
-
 def test_first_states_of_both_directions() -> None:
     theirs, module = pair("GRU", 3, 4, bidirectional=True)
     x, resets = torch.randn(5, 2, 3, dtype=torch.float64), torch.zeros(5, 2, dtype=torch.bool)
