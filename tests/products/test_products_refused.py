@@ -35,11 +35,11 @@ def bound(values, array=None):
 ARGUMENT, SHAPE = bp.ArgumentError, bp.ShapeError
 DEVICE, MISMATCH = bp.DeviceError, bp.PlanMismatchError
 REFUSED = [
-    (lambda: plan(A), SHAPE, "1 factors", "two"),
+    (lambda: plan(A), ARGUMENT, "1 factors", "two"),
     (lambda: plan(A, A), SHAPE, "factor 1 has shape (2, 3)", "factor 2 has shape (2, 3)"),
     (lambda: plan(A, B, B), SHAPE, "factor 2 has shape (3, 2)", "factor 3"),
-    (lambda: plan(A, 3), SHAPE, "factor 2 of int", "Pattern"),
-    (lambda: plan(A.toarray(), B), SHAPE, "factor 1 of ndarray", "sparse matrix"),
+    (lambda: plan(A, 3), ARGUMENT, "factor 2 of int", "Pattern"),
+    (lambda: plan(A.toarray(), B), ARGUMENT, "factor 1 of ndarray", "sparse matrix"),
     (lambda: plan(DUPLICATES, B), SHAPE, "2 values for 1 entries", "sum_duplicates()"),
     (lambda: plan(DUPLICATES.tocoo(), B), SHAPE, "2 values for 1 entries", "factor 1"),
     (lambda: plan(scipy.sparse.coo_array(np.ones(3)), B), SHAPE, "coo_array", "1 axes"),
@@ -49,10 +49,10 @@ REFUSED = [
     (lambda: plan(dense(ROWS, 2), FULL_ROW), DEVICE, ENTRIES, "free"),
     (lambda: bp.plan_gram(A, triangle="left"), ARGUMENT, "'left'", "'upper'"),
     (lambda: bp.plan_gram(A, weights=B), SHAPE, "(3, 2)", "(2, 3)"),
-    (lambda: plan(A, B, out_format="dia"), SHAPE, "'dia'", "'csc'"),
-    (lambda: plan(A, B, out_format="bsr"), SHAPE, "'bsr'", "'csr'"),
+    (lambda: plan(A, B, out_format="dia"), ARGUMENT, "'dia'", "'csc'"),
+    (lambda: plan(A, B, out_format="bsr"), ARGUMENT, "'bsr'", "'csr'"),
     (lambda: plan(A, B, mask=A), SHAPE, "(3, 2)", "mask of shape (2, 3)"),
-    (lambda: PRODUCT(A.data), SHAPE, "2 factors", "1"),
+    (lambda: PRODUCT(A.data), ARGUMENT, "2 factors", "1"),
     (lambda: PRODUCT(A.data[1:], B.data), SHAPE, "(3,)", "(4,)"),
     (lambda: PRODUCT(A.data, np.ones((5, 2))), SHAPE, "(5, 2)", "(4,) or (4, 2)"),
     (lambda: PRODUCT(np.ones((4, 3)), np.ones((4, 2))), SHAPE, "(4, 2)", "(4, 3)"),
