@@ -18,32 +18,30 @@ class CellJacobian:
     order of the walk: rows are the elements of the state before, columns those of the state after, each
     state's units together.
 
-    A former and a new state make a block: dense where the one reaches the other through W_hh (as many dense
-    blocks on its diagonal as there are heads), diagonal where it does so unit by unit, none else. A GRU's is
-    dense, diag(z) included (paper, equations 9 to 11); an LSTM's h reaches h' and c' densely, its c either
-    unit by unit: 2 H² + 2 H entries.
+    A former and a new state make a block: dense where the one reaches the other through W_hh, diagonal where
+    it does so unit by unit, none else. A GRU's is dense, diag(z) included (paper, equations 9 to 11); an
+    LSTM's h reaches h' and c' densely, its c either unit by unit: 2 H² + 2 H entries.
 
-    Law: the pattern follows from cell, H and heads alone, is the same for every step, and holds the
-    diagonal: a step after a sample's end is the identity.
+    Law: the pattern follows from cell and H alone, is the same for every step, and holds the diagonal: a step
+    after a sample's end is the identity.
 
     Parameters
     ----------
-    form, hidden, heads
-        The cell, H, and the blocks that W_hh has.
+    form, hidden
+        The cell and H.
     """
 
-    def __init__(self, form: CellForm, hidden: int, heads: int = 1) -> None:
-        self.form, self.hidden, self.heads = form, hidden, heads
+    def __init__(self, form: CellForm, hidden: int) -> None:
+        self.form, self.hidden = form, hidden
 
     @cached_property
     def pattern(self) -> Pattern:
         """The CSR pattern of every step."""
-        H, units = self.hidden, self.hidden // self.heads
-        unit, counts, columns = np.arange(H), [], []
+        H, counts, columns = self.hidden, [], []
         for state in range(self.form.states):
             blocks = [(later, dense) for former, later, dense in self.form.blocks if former == state]
             parts = [
-                later * H + (unit[:, None] // units * units + np.arange(units) if dense else unit[:, None])
+                later * H + (np.tile(np.arange(H), (H, 1)) if dense else np.arange(H)[:, None])
                 for later, dense in blocks
             ]
             rows = np.concatenate(parts, axis=1)

@@ -1,10 +1,9 @@
 // Scans over the boundaries of chunks: value_m = (map_m value_{m-1}) + added_m, where column j of a map carries a
-// power of two. A walk is a sample of a set of weights; a block makes one walk.
+// power of two. A walk is a sample's; a block makes one walk.
 //
 // To 20 elements, and for 40, a thread takes an element and holds what it needs of the next DEPTH maps in
 // registers. Others are made by pieces (pieces.cuh).
 
-#include "elements.cuh"
 #include "packs.cuh"
 #include "powers.cuh"
 
@@ -12,8 +11,8 @@
 struct BoundaryScan {
     const real* maps;      // (size, size): by columns
     const int* exponents;  // (size)
-    const real* added;     // by element_of
-    real* found;           // by element_of
+    const real* added;     // (batch, size)
+    real* found;           // (batch, size)
     size_type count, items_apart, added_apart, found_apart;
     int size;
 };

@@ -11,8 +11,7 @@
 // where column j of M_k carries a power of two, which scales element j of what it is multiplied with: a
 // column that grew past the range leaves a zero a zero.
 //
-// Walk w is that of sample w % batch with set w / batch of the weights, and a state of all walks lies as
-// (batch, states, sets, hidden). `maps` begins at a multiple of 16 bytes.
+// States lie as (batch, states, hidden). `maps` begins at a multiple of 16 bytes.
 
 struct Backward {
     static const bool COLUMNS = false;
@@ -36,7 +35,7 @@ __device__ inline void scan_by_pieces(const BoundaryScan& walk, const Backward& 
     real *const held = pieces.held, *const values = pieces.values;
     real *const mine = values + part * padded(size), *found = walk.found;
 #pragma unroll 1
-    for (int row = first; row < size; row += THREADS) values[row] = last[pieces.places[row]];
+    for (int row = first; row < size; row += THREADS) values[row] = last[pieces.start_of_walk + row];
     pieces.start();
 #pragma unroll 1
     for (size_type m = 0; m < walk.count; ++m, found += walk.found_apart) {
@@ -77,38 +76,38 @@ __device__ inline void scan_by_pieces(const BoundaryScan& walk, const Backward& 
 #pragma unroll 1
         for (int row = first; row < size; row += THREADS) {
             for (int p = 1; p < parts; ++p) values[row] += values[p * padded(size) + row];
-            found[pieces.places[row]] = values[row];
+            found[pieces.start_of_walk + row] = values[row];
         }
     }
     __syncthreads();
 }
 
 extern "C" __global__ void chunk_scan(
-    const real* __restrict__ maps,      // (chunks - 1, sets * batch, states * hidden, states * hidden): by
+    const real* __restrict__ maps,      // (chunks - 1, batch, states * hidden, states * hidden): by
                                         // columns, of chunk 1 on
-    const int* __restrict__ exponents,  // (chunks - 1, sets * batch, states * hidden)
-    const real* __restrict__ offsets,   // (chunks - 1, batch | states, sets, hidden) if affine else (0)
-    const real* __restrict__ last,      // (batch | states, sets, hidden): the gradient behind the last chunk
-    real* __restrict__ boundary,        // (chunks, batch | states, sets, hidden) output only, the gradient
+    const int* __restrict__ exponents,  // (chunks - 1, batch, states * hidden)
+    const real* __restrict__ offsets,   // (chunks - 1, batch | states, hidden) if affine else (0)
+    const real* __restrict__ last,      // (batch | states, hidden): the gradient behind the last chunk
+    real* __restrict__ boundary,        // (chunks, batch | states, hidden) output only, the gradient
                                         // behind each chunk
-    size_type chunks, size_type states, size_type hidden, size_type sets, size_type batch, int affine)
+    size_type chunks, size_type states, size_type hidden, size_type batch, int affine)
 {
     extern __shared__ __align__(16) real shared[];
-    const size_type size = states * hidden, walks = sets * batch, plane = size * walks;
+    const size_type size = states * hidden, plane = size * batch;
     const size_type first = max(chunks - 2, size_type(0));
     const Backward way = {affine != 0};
-    for (size_type w = blockIdx.x; w < walks; w += gridDim.x) {
-        const size_type item = first * walks + w;
+    for (size_type w = blockIdx.x; w < batch; w += gridDim.x) {
+        const size_type item = first * batch + w;
         // Without offsets something else is read in their place, and left out.
         const BoundaryScan walk = {maps + item * size * size, exponents + item * size,
                                    affine ? offsets + first * plane : last, boundary + first * plane, chunks - 1,
-                                   -walks, affine ? -plane : 0, -plane, int(size)};
+                                   -batch, affine ? -plane : 0, -plane, int(size)};
         real* const end = boundary + (chunks - 1) * plane;
-        const size_type start = start_of(int(states), w / batch, w % batch, int(hidden), sets);
+        const size_type start = w * size;
 #define SCAN(N, FULL)                                                                      \
     do {                                                                                   \
         const int mine = min(int(threadIdx.x), int(size) - 1);                             \
-        const size_type place = element_of(mine, start, int(hidden), sets);                \
+        const size_type place = start + mine;                                              \
         if (threadIdx.x < size) end[place] = last[place];                                  \
         if (chunks > 1) scan_in_registers<N, FULL>(walk, way, last[place], place, shared); \
     } while (false)
@@ -116,12 +115,9 @@ extern "C" __global__ void chunk_scan(
         else if (size < 20) SCAN(20, false);
         else if (size == 40) SCAN(40, true);
         else {
-            Pieces pieces(walk, shared);
+            Pieces pieces(walk, start, shared);
 #pragma unroll 1
-            for (int i = threadIdx.x; i < size; i += THREADS) {
-                pieces.places[i] = element_of(i, start, int(hidden), sets);
-                end[pieces.places[i]] = last[pieces.places[i]];
-            }
+            for (int i = threadIdx.x; i < size; i += THREADS) end[start + i] = last[start + i];
             scan_by_pieces(walk, way, last, pieces);
         }
     }
@@ -136,9 +132,8 @@ extern "C" __global__ void chunk_scan(
 // damping M_kᵀ step_{k-1}, where M_k is the product of the transposed Jacobians of chunk k, so that M_kᵀ
 // says how the state behind the chunk moves with the one before it. Column j of M_k carries a power of two.
 //
-// Walk w is that of sample w % batch with set w / batch of the weights, and a state of all walks lies as
-// (batch, states, sets, hidden). Maps lie as (sets, chunks, batch): those of a walk over all chunks at once, whose samples
-// are pairs of chunk and sample. `maps` begins at a multiple of 16 bytes.
+// States lie as (batch, states, hidden), and maps as (chunks, batch): those of a walk over all chunks at once, whose
+// samples are pairs of chunk and sample. `maps` begins at a multiple of 16 bytes.
 
 struct Forward {
     static const bool COLUMNS = true;
@@ -193,7 +188,7 @@ __device__ inline void scan_by_pieces(const BoundaryScan& walk, const Forward& w
                 for (int t = 0; t < TOGETHER; ++t) mine = lane == t ? sums[t] : mine;
                 const int j = c + lane * warps, element = column + j;
                 if (lane < TOGETHER && j < count)
-                    found[pieces.places[element]] = next[element]
+                    found[pieces.start_of_walk + element] = next[element]
                         = way.taken(mine, pieces.added()[element], pieces.exponents()[element]);
             }
             pieces.leave(column + columns >= size);
@@ -203,34 +198,28 @@ __device__ inline void scan_by_pieces(const BoundaryScan& walk, const Forward& w
 }
 
 extern "C" __global__ void newton_scan(
-    const real* __restrict__ maps,      // (sets, chunks, batch, states * hidden, states * hidden): by columns
-    const int* __restrict__ exponents,  // (sets, chunks, batch, states * hidden)
-    const real* __restrict__ mismatch,  // (chunks, batch | states, sets, hidden): the state behind each chunk
+    const real* __restrict__ maps,      // (chunks, batch, states * hidden, states * hidden): by columns
+    const int* __restrict__ exponents,  // (chunks, batch, states * hidden)
+    const real* __restrict__ mismatch,  // (chunks, batch | states, hidden): the state behind each chunk
                                         // less the one assumed there
-    real* __restrict__ step,            // (chunks, batch | states, sets, hidden) output only, what to add to
+    real* __restrict__ step,            // (chunks, batch | states, hidden) output only, what to add to
                                         // the assumed state behind each chunk
-    size_type chunks, size_type states, size_type hidden, size_type sets, size_type batch, double damping)
+    size_type chunks, size_type states, size_type hidden, size_type batch, double damping)
 {
     extern __shared__ __align__(16) real shared[];
-    const size_type size = states * hidden, walks = sets * batch, plane = size * walks;
+    const size_type size = states * hidden, plane = size * batch;
     const Forward way = {real(damping)};
-    for (size_type w = blockIdx.x; w < walks; w += gridDim.x) {
-        const size_type item = w / batch * chunks * batch + w % batch;
-        const BoundaryScan walk = {maps + item * size * size, exponents + item * size, mismatch, step, chunks,
+    for (size_type w = blockIdx.x; w < batch; w += gridDim.x) {
+        const BoundaryScan walk = {maps + w * size * size, exponents + w * size, mismatch, step, chunks,
                                    batch, plane, plane, int(size)};
-        const size_type start = start_of(int(states), w / batch, w % batch, int(hidden), sets);
+        const size_type start = w * size;
         const int mine = min(int(threadIdx.x), int(size) - 1);
-#define SCAN(N, FULL)           \
-    scan_in_registers<N, FULL>( \
-        walk, way, real(0), element_of(mine, start, int(hidden), sets), shared)
+#define SCAN(N, FULL) scan_in_registers<N, FULL>(walk, way, real(0), start + mine, shared)
         if (size == 20) SCAN(20, true);
         else if (size < 20) SCAN(20, false);
         else if (size == 40) SCAN(40, true);
         else {
-            Pieces pieces(walk, shared);
-#pragma unroll 1
-            for (int i = threadIdx.x; i < size; i += THREADS)
-                pieces.places[i] = element_of(i, start, int(hidden), sets);
+            Pieces pieces(walk, start, shared);
             scan_by_pieces(walk, way, pieces);
         }
     }

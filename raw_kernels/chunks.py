@@ -11,7 +11,6 @@ from numba import prange
 
 from bppsa_cupy.raw_kernels.kernel import MAXIMAL_GRID, LaunchShape, kernel, one_thread_per
 from bppsa_cupy.raw_kernels.twins.scans.batched import one_block_per
-from bppsa_cupy.raw_kernels.twins.scans.walks import element_of
 from bppsa_cupy.system.compiled import compiled
 
 #: As the texts have them: threads of a block; pieces of maps in shared memory, and the bytes of one where a
@@ -29,14 +28,14 @@ def launch(s: Mapping[str, Any]) -> LaunchShape:
     """A block a walk: a thread an element to size 20 and for 40; for others THREADS, and pieces of maps."""
     size, itemsize = s["states"] * s["hidden"], s["itemsize"]
     rows = -(-size // 32) * 32
-    grid = (min(s["sets"] * s["batch"], MAXIMAL_GRID), 1, 1)
+    grid = (min(s["batch"], MAXIMAL_GRID), 1, 1)
     if size <= 20 or size == 40:
         return LaunchShape(grid, (rows, 1, 1), 2 * rows * itemsize)
     columns = min(PIECE_BYTES // itemsize // size, size)
     columns = size if columns == size else columns - columns % 4 if columns >= 4 else 1
     piece, padded = (-(-count // 4) * 4 for count in (columns * size, size))
     reals = STAGES * piece + (2 + 1 + STAGES) * padded + THREADS
-    shared = reals * itemsize + STAGES * padded * 4 + size * 8
+    shared = reals * itemsize + STAGES * padded * 4
     return LaunchShape(grid, (THREADS, 1, 1), shared)
 
 
@@ -45,27 +44,26 @@ def launch(s: Mapping[str, Any]) -> LaunchShape:
 
 @kernel(launch)
 @compiled(parallel=True)
-def chunk_scan(maps, exponents, offsets, last, boundary, chunks, states, hidden, sets, batch, affine):
-    size, walks = states * hidden, sets * batch
-    plane = size * walks
-    for w in prange(walks):
+def chunk_scan(maps, exponents, offsets, last, boundary, chunks, states, hidden, batch, affine):
+    size = states * hidden
+    plane = size * batch
+    for w in prange(batch):
         values, sums = np.empty(size, last.dtype), np.empty(size, last.dtype)
         for i in range(size):
-            place = element_of(i, w, hidden, sets, batch)
-            values[i] = last[place]
-            boundary[(chunks - 1) * plane + place] = values[i]
+            values[i] = last[i * batch + w]
+            boundary[(chunks - 1) * plane + i * batch + w] = values[i]
         for back in range(chunks - 1):
             k = chunks - 2 - back
-            item = k * walks + w
+            item = k * batch + w
             for i in range(size):
-                sums[i] = offsets[k * plane + element_of(i, w, hidden, sets, batch)] if affine else 0
+                sums[i] = offsets[k * plane + i * batch + w] if affine else 0
             for j in range(size):
                 value = last.dtype.type(scaled(values[j], exponents[item * size + j]))
                 for i in range(size):
                     sums[i] += maps[(item * size + j) * size + i] * value
             values, sums = sums, values
             for i in range(size):
-                boundary[k * plane + element_of(i, w, hidden, sets, batch)] = values[i]
+                boundary[k * plane + i * batch + w] = values[i]
 
 
 # ---- newton_scan ----
@@ -73,18 +71,18 @@ def chunk_scan(maps, exponents, offsets, last, boundary, chunks, states, hidden,
 
 @kernel(launch)
 @compiled(parallel=True)
-def newton_scan(maps, exponents, mismatch, step, chunks, states, hidden, sets, batch, damping):
-    size, walks = states * hidden, sets * batch
-    for w in prange(walks):
+def newton_scan(maps, exponents, mismatch, step, chunks, states, hidden, batch, damping):
+    size = states * hidden
+    for w in prange(batch):
         now, later = np.zeros(size, maps.dtype), np.empty(size, maps.dtype)
         for k in range(chunks):
-            item = (w // batch * chunks + k) * batch + w % batch
+            item = k * batch + w
             for j in range(size):
                 total = maps.dtype.type(0)
                 for i in range(size):
                     total += maps[(item * size + j) * size + i] * now[i]
                 grown = maps.dtype.type(scaled(total, exponents[item * size + j]))
-                place = k * size * walks + element_of(j, w, hidden, sets, batch)
+                place = (k * size + j) * batch + w
                 later[j] = mismatch[place] + maps.dtype.type(damping) * grown
                 step[place] = later[j]
             now, later = later, now

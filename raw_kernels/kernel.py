@@ -154,7 +154,7 @@ class Layout(NamedTuple):
 
     width  the most hidden units; 0: any number
     units  places for units in a walk of a sample, or of a chunk of one: as many as units at least, or of a
-           walk by a whole block fewer, each for several; 0: a block loops over units
+           walk by a whole block fewer, each for several; 0: a reduction whose block loops over units
     lanes  threads that share a place: a power of two
     walks  that a block makes: one, or as many as fill whole warps; of a cluster the samples that go together
     beyond  packs of 16 bytes of weights that a thread has in shared memory, beside those in its registers
@@ -169,8 +169,8 @@ class Layout(NamedTuple):
     cluster: int = 1
 
 
-#: The layout that fits everywhere, and the one of kernels that have no others.
-IN_MEMORY = Layout()
+#: The layout of any width, and the one of kernels that have no others.
+IN_SHARED_MEMORY = Layout()
 
 
 @dataclass(frozen=True)
@@ -179,7 +179,7 @@ class Variant:
 
     real: str = "float32"
     index: str = "uint32"
-    layout: Layout = IN_MEMORY
+    layout: Layout = IN_SHARED_MEMORY
 
     @property
     def itemsize(self) -> int:
@@ -222,7 +222,7 @@ class Kernel:
     twin        Numba-compiled function with the same parameters (arrays one-dimensional)
     text        CUDA C++, before headers are inlined
     layouts     (dtype of `real`, bytes of shared memory a block can have) -> layouts of ascending width: a
-                launch takes the first that holds its `hidden`, else IN_MEMORY
+                launch takes the first that holds its `hidden`
     cooperative  whether all blocks of a launch wait for one another, so that all must run at once
 
     Law: for equal arguments the twin and the CUDA text leave equal values in every `out` and
@@ -256,7 +256,7 @@ class Kernel:
             replace(v, layout=layout)
             for v in VARIANTS
             if self.uses_index or v.index == "uint32"
-            for layout in (*self.layouts(v.real, shared_bytes), IN_MEMORY)
+            for layout in self.layouts(v.real, shared_bytes) or (IN_SHARED_MEMORY,)
         )
 
     def variant_for(self, types: Variant, scalars: Mapping[str, Any]) -> Variant:
@@ -266,8 +266,8 @@ class Kernel:
 
 
 def layout_for(layouts: tuple[Layout, ...], hidden: int) -> Layout:
-    """The first layout that holds `hidden` units, else IN_MEMORY."""
-    return next((layout for layout in layouts if hidden <= layout.width), IN_MEMORY)
+    """The first layout that holds `hidden` units, of which there is one."""
+    return next(layout for layout in layouts if not layout.width or hidden <= layout.width)
 
 
 def kernel(launch: Launch) -> Callable[[Callable[..., None]], Kernel]:

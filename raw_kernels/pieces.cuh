@@ -22,7 +22,7 @@ struct Pieces {
     const int size, columns;
     real *const stages, *const held, *const values, *const all_added;
     int* const all_exponents;
-    size_type* const places;
+    const size_type start_of_walk;
     const real *maps, *added_from;
     const int* exponents_from;
     size_type to_fetch;
@@ -30,18 +30,18 @@ struct Pieces {
     const bool wide;
 
     // Shared memory: STAGES pieces; two turns of what is multiplied; THREADS values and a state of them; STAGES
-    // times what is added, and exponents; places.
-    __device__ __forceinline__ Pieces(const BoundaryScan& walk, real* shared)
+    // times what is added, and exponents.
+    __device__ __forceinline__ Pieces(const BoundaryScan& walk, size_type start_of_walk, real* shared)
         : walk(walk), size(walk.size), columns(columns_of_piece(size)), stages(shared),
           held(stages + STAGES * padded(columns * size)), values(held + 2 * padded(size)),
           all_added(values + THREADS + padded(size)), all_exponents((int*)(all_added + STAGES * padded(size))),
-          places((size_type*)(all_exponents + STAGES * padded(size))), maps(walk.maps), added_from(walk.added),
+          start_of_walk(start_of_walk), maps(walk.maps), added_from(walk.added),
           exponents_from(walk.exponents), to_fetch(walk.count),
           wide(columns * size % PACK == 0 && size * size % PACK == 0)
     {
     }
 
-    // Starts the copies of the first pieces; places are there.
+    // Starts the copies of the first pieces.
     __device__ __forceinline__ void start()
     {
 #pragma unroll 1
@@ -82,7 +82,7 @@ struct Pieces {
 #pragma unroll 1
                 for (int i = first; i < size; i += THREADS) {
                     copy_ahead(all_exponents + fetched_map * padded(size) + i, exponents_from + i);
-                    copy_ahead(all_added + fetched_map * padded(size) + i, added_from + places[i]);
+                    copy_ahead(all_added + fetched_map * padded(size) + i, added_from + start_of_walk + i);
                 }
             }
             fetched = (fetched + 1) % STAGES;

@@ -235,20 +235,19 @@ def _summing(gradient):
 
     @compiled()
     def sums_of(task, delta, values, initial, weights, biases, shifted, reverse, cuts, *sizes):
-        """The sums of one task: over the steps of a part, by the rows of some panels of a band."""
-        steps, delta_rows, first, rows, bands, sets, value_rows, columns, batch, parts = sizes
-        part, band, cut = task // (bands * cuts), task // cuts % bands, task % cuts
+        """The sums of one task: over the steps of a part, by the rows of some panels."""
+        steps, delta_rows, first, rows, value_rows, columns, batch, parts = sizes
+        part, cut = task // cuts, task % cuts
         start, end = steps * part // parts, steps * (part + 1) // parts
-        height, across = rows // bands, PANEL * lanes_of(delta.itemsize)
-        panels = (height + across - 1) // across
-        inner = panels * cut // cuts * across
-        count = min(height, panels * (cut + 1) // cuts * across) - inner
-        top, taken = band * height + inner, band % sets * columns * batch
+        across = PANEL * lanes_of(delta.itemsize)
+        panels = (rows + across - 1) // across
+        top = panels * cut // cuts * across
+        count = min(rows, panels * (cut + 1) // cuts * across) - top
         former = flush_denormals()
         products = OuterProducts(steps, delta_rows, first + top, count, value_rows, columns, batch)
         gradient(
-            delta, values[taken:], initial[taken if shifted else 0 :], weights, biases, products, shifted,
-            reverse, start, end, part * rows + top,
+            delta, values, initial, weights, biases, products, shifted, reverse, start, end,
+            part * rows + top,
         )  # fmt: skip
         restore_denormals(former)
 
@@ -256,18 +255,18 @@ def _summing(gradient):
 
     @compiled(rounds=2)
     def sums(delta, values, initial, weights, biases, sizes, shifted, reverse):
-        # Tasks are parts, bands and panels of their rows; a sum depends on the parts alone.
-        steps, _, _, rows, bands, _, _, columns, batch, parts = sizes
-        height, across = rows // bands, PANEL * lanes_of(delta.itemsize)
-        panels, work = (height + across - 1) // across, steps * batch * height * (columns + 1)
+        # Tasks are parts, and panels of their rows; a sum depends on the parts alone.
+        steps, _, _, rows, _, columns, batch, parts = sizes
+        across = PANEL * lanes_of(delta.itemsize)
+        panels, work = (rows + across - 1) // across, steps * batch * rows * (columns + 1)
         cuts = max(
             (panels + WEIGHT_GRADIENT_PANELS - 1) // WEIGHT_GRADIENT_PANELS,
-            min(panels, work // (parts * WEIGHT_GRADIENT_LEAST), WEIGHT_GRADIENT_TASKS // (parts * bands)),
+            min(panels, work // (parts * WEIGHT_GRADIENT_LEAST), WEIGHT_GRADIENT_TASKS // parts),
             1,
         )
-        tasks = parts * bands * cuts
+        tasks = parts * cuts
         all_sums(
-            tasks, tasks > 1 and work * bands >= WORTH_THREADS,
+            tasks, tasks > 1 and work >= WORTH_THREADS,
             # Flat, since a parallel loop takes no tuple inside of another.
             (delta, values, initial, weights, biases, shifted, reverse, cuts, *sizes),
         )  # fmt: skip
@@ -279,18 +278,18 @@ _by_rows, _weight_gradient_by_samples = _summing(gradient_by_rows), _summing(gra
 
 
 def _weight_gradient_launch(s):
-    blocks = s["parts"] * s["bands"] * tiles(s["rows"] // s["bands"], s["columns"])
+    blocks = s["parts"] * tiles(s["rows"], s["columns"])
     return LaunchShape((min(blocks, MAXIMAL_GRID), 1, 1), (256, 1, 1))
 
 
 @kernel(_weight_gradient_launch)
 def sequence_weight_gradient(
-    delta, values, initial, weights, biases, steps, delta_rows, first, rows, bands, sets, value_rows, columns,
-    batch, parts, shifted, reverse,
+    delta, values, initial, weights, biases, steps, delta_rows, first, rows, value_rows, columns, batch,
+    parts, shifted, reverse,
 ):  # fmt: skip
-    few = columns <= WEIGHT_GRADIENT_FEW or rows // bands * columns <= WEIGHT_GRADIENT_SMALL
+    few = columns <= WEIGHT_GRADIENT_FEW or rows * columns <= WEIGHT_GRADIENT_SMALL
     by = _weight_gradient_by_samples if few and batch > 0 and batch % LANES == 0 else _by_rows
-    sizes = steps, delta_rows, first, rows, bands, sets, value_rows, columns, batch, parts
+    sizes = steps, delta_rows, first, rows, value_rows, columns, batch, parts
     by(delta, values, initial, weights, biases, sizes, shifted, reverse)
 
 

@@ -32,7 +32,7 @@ DATA = (
 )
 #: Arguments of recurrent models, by the names of their factories' parameters.
 RECURRENT_OPTIONS = (
-    "cell", "hidden_size", "num_layers", "bidirectional", "outputs", "forward_method", "heads",
+    "cell", "hidden_size", "num_layers", "bidirectional", "outputs", "forward_method",
 )  # fmt: skip
 
 

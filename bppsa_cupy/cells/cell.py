@@ -47,10 +47,9 @@ class Cell:
     Min and Piecewise, and the functions of `bp.cells`. Gradients, Jacobians and kernels are derived from it.
     Only the constructor needs SymPy; `built_in` does not.
 
-    With recurrent=[] there is no W_hh, and the Jacobian of a step has a P × P block per unit, for P states.
-    If such a step is affine in its previous states, the forward and backward passes over time can be computed
-    as exact scans. A *linear* cell has one such state, c' = a c + b. It may list another state before c, its
-    output, which is a function of x, p and the new c.
+    With recurrent=[] there is no W_hh, and the cell is *linear*: it has one state that the step reads,
+    c' = a c + b. It may list another state before c, its output, which is a function of x, p and the new c.
+    The forward and backward passes over time are then exact scans.
 
     Examples
     --------
@@ -92,11 +91,10 @@ class Cell:
                 f"cell {name!r} needs SymPy, which is not installed: pip install sympy"
             ) from error
         self.definition = definition
-        if not definition.recurrent_gates:
+        if definition.recurrent_gates:
+            self._form = form_of(definition)
+        else:
             self.linear_form = linear_form(definition)
-            if self.linear_form is not None:
-                return
-        self._form = form_of(definition)
 
     @property
     def form(self) -> CellForm:

@@ -24,7 +24,7 @@ import sympy
 
 from bppsa_cupy.cells.definition import Definition
 from bppsa_cupy.cells.symbolic import FUNCTIONS, Expression, in_functions, is_mask
-from bppsa_cupy.cells.trace import TracedStep, is_affine, trace
+from bppsa_cupy.cells.trace import TracedStep, trace
 from bppsa_cupy.cells.writing import function_text, functions_of
 from bppsa_cupy.errors import CellError
 from bppsa_cupy.raw_kernels.frames.form import CellForm, Functions
@@ -266,7 +266,6 @@ def form_of(definition: Definition) -> CellForm:
         derived.separate, after, before, len(_varying(derived)), dense, diagonal,
         columns=4 if states == 1 else 2, tile_columns=8 if states == 1 else 4, functions=functions,
         recurrent=None if definition.recurrent is None else definition.recurrent_gates,
-        affine=not traced.u and is_affine(traced),
     )  # fmt: skip
 
 
@@ -345,9 +344,9 @@ def _blocks(derived: Derivation) -> Sequence[tuple[tuple[int, int], ...]]:
     return tuple(sorted(dense)), tuple(sorted(diagonal))
 
 
-def linear_form(definition: Definition) -> LinearForm | None:
-    """The form of a cell without recurrent gates; None where its step is not affine in one former state, or
-    puts out what is not made of its new value. Raises CellError where it reads no former state."""
+def linear_form(definition: Definition) -> LinearForm:
+    """The form of a cell without recurrent gates. Raises CellError where its step is not affine in one former
+    state, or puts out what is not made of its new value."""
     traced = trace(definition)
     states = definition.states
     read = set().union(*(expression.free_symbols for expression in traced.after))
@@ -358,18 +357,20 @@ def linear_form(definition: Definition) -> LinearForm | None:
             "read a state in the step, for example s.h, or use a layer that is not recurrent"
         )
     place = carried[0]
-    if len(carried) > 1 or len(states) - (place != 0) > 1:
-        return None
     before, after = traced.before[place], traced.after[place]
     factor = sympy.diff(after, before)
-    if factor == 0 or not is_affine(replace(traced, after=(after,))):
-        return None
+    slope = sympy.expand(factor)
+    rest = sympy.expand(after - slope * before)
     state = sympy.Symbol(f"n.{states[place]}", real=True)
     results = [factor, after.xreplace({before: sympy.Integer(0)})]
     if place:
         results.append(by_symbol(traced.after[0], after, state))
-        if before in results[2].free_symbols:
-            return None
+    one_state = len(carried) == 1 and len(states) == 1 + (place != 0) and factor != 0
+    if not one_state or before in (slope + rest).free_symbols | results[-1].free_symbols:
+        raise CellError(
+            f"cell {definition.name!r} has no recurrent gates, so its step must be affine in one state c, "
+            "with an output of x, p and the new c: change it, or name recurrent gates"
+        )
     functions = functions_of("\n\n\n".join(_linear_texts(traced, state, results)), LinearFunctions)
     return LinearForm(definition.name, len(definition.gates), len(definition.parameters), functions)
 

@@ -86,18 +86,6 @@ def trace(definition: Definition) -> TracedStep:
     return TracedStep(definition, x, u, before, p, after)
 
 
-def is_affine(traced: TracedStep) -> bool:
-    """Whether every new state is A s + b of the former ones, s: no derivative with respect to one holds any,
-    and what is left holds none, either, as one of sign(s) would."""
-    former = set(traced.before)
-    for after in traced.after:
-        slopes = [sympy.expand(sympy.diff(after, before)) for before in traced.before]
-        rest = after - sympy.Add(*(slope * s for slope, s in zip(slopes, traced.before, strict=True)))
-        if any(former & part.free_symbols for part in (*slopes, sympy.expand(rest))):
-            return False
-    return True
-
-
 def _by_state(definition: Definition, result: object) -> list[tuple[str, object]]:
     """The new states that a step gave, in order."""
     name, states = definition.name, definition.states

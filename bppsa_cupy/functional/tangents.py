@@ -81,7 +81,7 @@ class CellFlow(HostFlow):
             projected = np.broadcast_to(bias, (batch, bias.size))
             if below is not None:
                 projected = below @ weight.T + bias
-            through = self._recurrent(recurrent, states[:, number, 0])
+            through = states[:, number, 0] @ recurrent.T
             if recurrent_bias is not None:
                 through = through + recurrent_bias
             before = tuple(states[:, number].swapaxes(0, 1))
@@ -130,7 +130,7 @@ class CellFlow(HostFlow):
         moved = np.empty_like(tangents)
         for number, rows in enumerate(layers):
             weight, recurrent = self._inner[number][:2]
-            vectors = {"recurrent": _parts(self._recurrent(recurrent, tangents[:, :, number, 0]), H)}
+            vectors = {"recurrent": _parts(tangents[:, :, number, 0] @ recurrent.T, H)}
             vectors["state"] = tuple(np.moveaxis(tangents[:, :, number], 2, 0))
             if number:
                 vectors["below"] = _parts(moved[:, :, number - 1, 0] @ weight.T, H)
@@ -152,17 +152,6 @@ class CellFlow(HostFlow):
                 f"the input of a step has shape {given.shape}: pass {(*self.shape, features)} for each step"
             )
         return given.reshape(batch, features)
-
-    def _recurrent(self, weight: np.ndarray | None, h: np.ndarray) -> np.ndarray:
-        """W_hh h for vectors (..., H): (..., gates H)."""
-        if weight is None:
-            return h[..., :0]
-        heads, H = self.layer.heads, self.hidden
-        if heads == 1:
-            return (np.ascontiguousarray(h).reshape(-1, H) @ weight.T).reshape(*h.shape[:-1], -1)
-        blocks = weight.reshape(-1, heads, H // heads, H // heads)
-        product = np.einsum("ghij,...hj->...ghi", blocks, h.reshape(*h.shape[:-1], heads, H // heads))
-        return product.reshape(*h.shape[:-1], -1)
 
 
 def _parts(array: np.ndarray, width: int) -> tuple[np.ndarray, ...]:

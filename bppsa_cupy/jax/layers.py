@@ -63,10 +63,10 @@ class OverTime:
         """
         shapes = self.layer.parameter_shapes()
         wanted = jnp.result_type(float) if dtype is None else dtype
-        bounds = {name: 1 / math.sqrt(self.layer.fan_in(name)) for name in shapes}
+        bound = 1 / math.sqrt(self.layer.hidden_size)
         return {
-            name: jax.random.uniform(subkey, shapes[name], wanted, -bound, bound)
-            for subkey, (name, bound) in zip(jax.random.split(key, len(shapes)), bounds.items(), strict=True)
+            name: jax.random.uniform(subkey, shape, wanted, -bound, bound)
+            for subkey, (name, shape) in zip(jax.random.split(key, len(shapes)), shapes.items(), strict=True)
         }
 
     def __call__(

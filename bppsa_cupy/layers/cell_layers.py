@@ -178,9 +178,6 @@ class CellLayer(_OfCell, MatrixRecurrent):
     weight_ih_l0 (G H, F), weight_hh_l0 (R H, H), bias_ih_l0 (G H,), bias_hh_l0 (R H,), and NAME_l0 (H,) for
     each parameter of the cell.
 
-    A cell without recurrent gates has neither weight_hh nor bias_hh. If such a cell is affine in its previous
-    states, `forward_method` may also be "chunked". "serial" and "chunked" are both exact.
-
     Examples
     --------
     >>> import bppsa_cupy as bp
@@ -198,18 +195,8 @@ class CellLayer(_OfCell, MatrixRecurrent):
     def __init__(
         self, cell: Cell, input_size: int, hidden_size: int, *arguments: Any, **options: Any
     ) -> None:
-        name = type(self).__name__
-        self.definition = as_instance(name, "cell", cell, Cell, "a bp.Cell")
-        if self.cell.affine:
-            self.forward_methods = ("auto", "serial", "chunked")
+        self.definition = as_instance(type(self).__name__, "cell", cell, Cell, "a bp.Cell")
         super().__init__(input_size, hidden_size, *arguments, **options)
-        if not self.cell.sums:
-            if self.heads > 1:
-                raise ArgumentError(
-                    f"{name} got heads={self.heads}, but its cell has no recurrent gates and therefore no "
-                    "W_hh: omit heads"
-                )
-            self.heads = self.hidden_size
 
     @property
     def cell(self) -> CellForm:

@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 
-from bppsa_cupy.arguments import as_integer
 from bppsa_cupy.cells import Cell
 from bppsa_cupy.csr import Pattern
 from bppsa_cupy.devices import Array, Launch, rules
@@ -24,7 +23,6 @@ from bppsa_cupy.timescan import (
     Stack,
     StackSize,
     WalkSize,
-    check_shared,
     choose_forward,
     kept_shapes,
     stack_shapes,
@@ -109,16 +107,13 @@ class MatrixRecurrent(Recurrent):
         F input features and H units.
     *arguments
         Further arguments of `Recurrent`.
-    heads : int, default: 1
-        Number of groups of h = H / heads units. W_hh connects only units of the same group. It is therefore
-        block-diagonal, and weight_hh_l0 (G H, h) stores only its blocks, for G gates.
     **options
         Further arguments of `Recurrent`. `forward_method` is "serial", "newton" or "auto".
 
     Raises
     ------
     ShapeError
-        If an argument is out of range, or `heads` does not divide `hidden_size`.
+        If an argument is out of range.
 
     Notes
     -----
@@ -130,25 +125,14 @@ class MatrixRecurrent(Recurrent):
     Examples
     --------
     >>> import bppsa_cupy as bp
-    >>> bp.RNN(3, 4, heads=2, bias=False).parameter_shapes()
-    {'weight_ih_l0': (4, 3), 'weight_hh_l0': (4, 2)}
+    >>> bp.RNN(3, 4, bias=False).parameter_shapes()
+    {'weight_ih_l0': (4, 3), 'weight_hh_l0': (4, 4)}
     """
 
     context = MatrixContext
     #: Whether the input is multiplied by W_ih; else it is the projected input.
     projects = True
     forward_methods: tuple[str, ...] = ("auto", "serial", "newton")
-
-    def __init__(
-        self, input_size: int, hidden_size: int, *arguments: Any, heads: int = 1, **options: Any
-    ) -> None:
-        super().__init__(input_size, hidden_size, *arguments, **options)
-        self.heads = as_integer(type(self).__name__, "heads", heads, 1, error=ArgumentError)
-        if self.hidden_size % self.heads:
-            raise ArgumentError(
-                f"{type(self).__name__} got heads={heads} and hidden_size={hidden_size}: pass a number of "
-                "heads that divides hidden_size"
-            )
 
     @property
     @abc.abstractmethod
@@ -166,11 +150,7 @@ class MatrixRecurrent(Recurrent):
 
     @property
     def step_pattern(self) -> Pattern:
-        return CellJacobian(self.cell, self.hidden_size, self.heads).pattern
-
-    def config(self) -> dict[str, Any]:
-        in_heads = self.heads > 1 and self.cell.sums > 0
-        return {**super().config(), **({"heads": self.heads} if in_heads else {})}
+        return CellJacobian(self.cell, self.hidden_size).pattern
 
     def parameter_shapes(self) -> dict[str, Shape]:
         rows, recurrent = self.cell.gates * self.hidden_size, self.cell.sums * self.hidden_size
@@ -180,17 +160,11 @@ class MatrixRecurrent(Recurrent):
             for direction in range(self.directions):
                 of = suffix(layer, direction)
                 shapes[f"weight_ih{of}"] = (rows, inputs)
-                if recurrent:
-                    shapes[f"weight_hh{of}"] = (recurrent, self.hidden_size // self.heads)
+                shapes[f"weight_hh{of}"] = (recurrent, self.hidden_size)
                 if self.bias:
-                    shapes[f"bias_ih{of}"] = (rows,)
-                if self.bias and recurrent:
-                    shapes[f"bias_hh{of}"] = (recurrent,)
+                    shapes |= {f"bias_ih{of}": (rows,), f"bias_hh{of}": (recurrent,)}
                 shapes |= {f"{name}{of}": (self.hidden_size,) for name in self.unit_parameters}
         return shapes
-
-    def fan_in(self, name: str) -> int:
-        return self.hidden_size // (self.heads if name.startswith("weight_hh") else 1)
 
     # ---- passes ----
 
@@ -375,7 +349,7 @@ class MatrixRecurrent(Recurrent):
     def step_jacobians(self, ctx: MatrixContext) -> Iterator[StepJacobians]:
         assert ctx.stack is not None
         device, stack = ctx.device, ctx.stack
-        jacobian = CellJacobian(stack.sizes.walk.cell, self.hidden_size, self.heads)
+        jacobian = CellJacobian(stack.sizes.walk.cell, self.hidden_size)
         pattern = jacobian.pattern
         for number, layer in enumerate(stack.layers):
             for direction in layer:
@@ -391,7 +365,7 @@ class MatrixRecurrent(Recurrent):
 
     def walk_size(self, steps: int, batch: int, itemsize: int) -> WalkSize:
         """Return the sizes of a pass over `steps` time steps."""
-        return WalkSize(self.cell, steps, batch, self.hidden_size, itemsize, self.heads)
+        return WalkSize(self.cell, steps, batch, self.hidden_size, itemsize)
 
     def _stack_size(self, batch: int, steps: int, itemsize: int) -> StackSize:
         return StackSize(
@@ -436,7 +410,6 @@ class MatrixRecurrent(Recurrent):
         return ctx.stack
 
     def _bind_stack(self, ctx: MatrixContext, sizes: StackSize, shapes: dict[str, Shape]) -> Stack:
-        check_shared(ctx.device, sizes.walk)
         buffers = ctx.reserve(shapes)
         buffers["lengths"], ctx.whole = ctx.buffer("lengths", (sizes.walk.batch,), np.int64), None
         closing = None

@@ -206,13 +206,9 @@ class Recurrent(Layer):
     def initialize(self, generator: np.random.Generator) -> dict[str, np.ndarray]:
         """Return new parameters, uniform in ±1/sqrt(H) as in PyTorch."""
         return {
-            name: uniform_fan_in(generator, shape, self.fan_in(name))
+            name: uniform_fan_in(generator, shape, self.hidden_size)
             for name, shape in self.parameter_shapes().items()
         }
-
-    def fan_in(self, name: str) -> int:
-        """Return the fan-in n of a parameter. Its initial values are uniform in ±1/sqrt(n)."""
-        return self.hidden_size
 
     def is_barrier(self, training: bool) -> bool:
         return True

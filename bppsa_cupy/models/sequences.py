@@ -51,7 +51,6 @@ def of_cell(
     bidirectional: bool = False,
     outputs: str = "last",
     forward_method: str = "auto",
-    heads: int = 1,
     **options: Any,
 ) -> Sequential:
     """A recurrent layer of a cell, its last state, and a linear layer.
@@ -65,7 +64,7 @@ def of_cell(
         (T, F).
     classes : int
         Number of outputs.
-    hidden_size, num_layers, bidirectional, outputs, forward_method, heads
+    hidden_size, num_layers, bidirectional, outputs, forward_method
         Arguments of the layer. outputs="all" returns scores at every step, (T, classes).
     **options
         Further arguments of Sequential.
@@ -78,7 +77,7 @@ def of_cell(
         raise ShapeError(f"{name} got input {shape}: pass sequences (T, F)")
     recurrent = layer(
         shape[1], hidden_size, num_layers, bidirectional=bidirectional, outputs=outputs,
-        forward_method=forward_method, heads=heads,
+        forward_method=forward_method,
     )  # fmt: skip
     scores = Linear(recurrent.directions * hidden_size, default_classes if classes is None else classes)
     return Sequential([recurrent, scores], input_shape=shape, **options)

@@ -41,9 +41,9 @@ def bind_reduce(
     """A call that fills the maps of chunks from `first` on.
 
     gradient   (T, H, B), by the output of every step, or None
-    maps       out, (chunks - first, W, S, S), by columns, each without its power of two: of W walks, heads
-               times samples, whose states have S elements
-    exponents  out, (chunks - first, W, S) int32, those powers
+    maps       out, (chunks - first, B, S, S), by columns, each without its power of two; states have S
+               elements
+    exponents  out, (chunks - first, B, S) int32, those powers
     offsets    out, (chunks - first, P H, B), what each chunk makes of its own gradients; (0,) without any
     """
     return device.bind(
@@ -95,8 +95,8 @@ class ChunkScan:
         skipped = int(elsewhere is None or elsewhere.first)
         count = here - skipped
         every = [
-            device.empty((count, size.walks, size.state, size.state), dtype),
-            device.empty((count, size.walks, size.state), np.int32),
+            device.empty((count, size.batch, size.state, size.state), dtype),
+            device.empty((count, size.batch, size.state), np.int32),
             device.empty_walk((count, *last.shape), dtype) if affine else device.empty(0, dtype),
         ]
         boundary = device.empty_walk((count + 1, *last.shape), dtype)
@@ -225,7 +225,7 @@ class TimeScan:
 
         self.choice = choose_walk(
             device, size, "backward", way, chunk=chunk, make=scratch,
-            by_rule=rules.backward_by_chunks(size.steps, size.walks, size.state),
+            by_rule=rules.backward_by_chunks(size.steps, size.batch, size.state),
         )  # fmt: skip
         if way == "serial":
             self.choice = replace(self.choice, reason=f"method {method!r}")

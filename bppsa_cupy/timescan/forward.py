@@ -1,4 +1,4 @@
-"""How a walk goes forward in time: serially, by chunks where its step is affine, or by Newton's iteration.
+"""How a walk goes forward in time: serially, or over chunks by Newton's iteration.
 
 Newton's iteration finds all states at once. The unknowns are the states at the boundaries of chunks. An
 iteration walks every chunk from its assumed state, all chunks at once, and sees by how much its end misses
@@ -15,9 +15,6 @@ to first order the undamped correction, so the correction is what must be small.
 each from the end of the one before, until no state at a boundary changes: every chunk then starts from what
 the chunk before it gave, as in the serial pass. Where the dynamics contract, a walk or two do. Where rounding
 never settles, the serial pass is run.
-
-An affine step's Jacobian holds no state, so the first iteration leads to the true states from any assumed
-ones: chunks are walked from zeros once, corrected, and walked again.
 """
 
 from __future__ import annotations
@@ -63,9 +60,8 @@ class ChunkedForward:
 
     chunk     steps per chunk; at least 1
 
-    Law: the states are the serial pass's to the bit, of an affine step up to rounding. Where the iteration
-    does not converge, boundaries do not settle, or values leave the range, the serial pass is run. `report`
-    is of the latest call.
+    Law: the states are the serial pass's to the bit. Where the iteration does not converge, boundaries do not
+    settle, or values leave the range, the serial pass is run. `report` is of the latest call.
     """
 
     report: ForwardReport
@@ -73,7 +69,6 @@ class ChunkedForward:
     def __init__(self, device: Device, walk: Walk, chunk: int) -> None:
         self._device, self._walk = device, walk
         self._chunk, self._chunks = chunk, walk.size.chunks(chunk)
-        self._affine = walk.size.cell.affine
         self._tolerance = TOLERANCE * float(np.finfo(walk.state.dtype).eps)
         self._serial = serial.forward(device, walk)
         if self._chunks > 1:
@@ -92,8 +87,8 @@ class ChunkedForward:
             gates=device.empty_walk((chunk, walk.gates.shape[1], batch), dtype),
             final=device.empty_walk((rows, batch), dtype),
         )  # fmt: skip
-        maps = device.empty((size.walks, size.state, size.state), dtype)
-        exponents = device.empty((size.walks, size.state), np.int32)
+        maps = device.empty((size.batch, size.state, size.state), dtype)
+        exponents = device.empty((size.batch, size.state), np.int32)
         self._maps = maps
         self._mismatch = device.arrange(device.zeros((chunks, rows, walk.size.batch), dtype))
         self._step = device.empty_walk((chunks, rows, walk.size.batch), dtype)
@@ -128,7 +123,7 @@ class ChunkedForward:
         converged, iterations = self._chunks > 1, 0
         if converged:
             with np.errstate(over="ignore", invalid="ignore"):  # where the serial pass is run
-                converged, iterations = self._correct_once() if self._affine else self._iterate()
+                converged, iterations = self._iterate()
         if converged:
             self._put()
         else:
@@ -139,23 +134,8 @@ class ChunkedForward:
     def description(self) -> str:
         """Describes what the latest call ran."""
         converged, iterations, chunks = self.report
-        if self._affine:
-            again = "" if converged else "; a state was not finite: run serially"
-            return f"chunked, {chunks} chunks of {self._chunk}{again}"
         end = "converged" if converged else "did not converge: run serially"
         return f"newton over {chunks} chunks: {end}, {iterations} iterations"
-
-    def _correct_once(self) -> tuple[bool, int]:
-        """Walk the chunks of an affine step from zeros, and again from the true states; whether these are
-        finite."""
-        xp = self._device.xp
-        starts, _ = self._begin()
-        for launch in (self._walk_pieces, self._miss, self._reduce, self._corrections[1.0]):
-            launch()
-        starts[1:] = self._step[:-1]
-        finite = xp.stack([xp.isfinite(starts).all()])
-        self._walk_pieces()
-        return bool(self._device.to_host(finite)[0]), 1
 
     def _iterate(self) -> tuple[bool, int]:
         """Newton's iteration: whether it gave the serial pass's states, and its steps."""
@@ -290,8 +270,7 @@ class TimeForward:
 def choose_forward(device: Device, size: WalkSize, method: str = "auto") -> tuple[int, str]:
     """The chunk length of a forward pass by chunks, and why; 0 for the serial pass.
 
-    method  "serial", "newton", of an affine cell "chunked", or "auto": serial on the host;
-            on a GPU the quickest of the serial pass and "newton", or "chunked", as measured
+    method  "serial", "newton", or "auto": serial on the host; on a GPU the quicker one, as measured
     """
 
     def scratch(walk: Walk, length: int) -> Launch:

@@ -103,8 +103,7 @@ def _by_row(device: Device, array: Array) -> Array:
 def gradients_size(device: Device, size: WalkSize, inputs: int) -> int:
     """Elements of the workspace of `gradients`, for an input of so many rows; 0 where it does not apply."""
     rows, columns = size.cell.deltas * size.hidden, size.hidden + inputs
-    is_narrow = device.units_innermost and size.heads == 1 and size.cell.sums > 0
-    if not is_narrow or not fits(rows, columns, size.itemsize):
+    if not device.units_innermost or not fits(rows, columns, size.itemsize):
         return 0
     pieces = -(-size.steps * size.batch // staged_count(rows, columns, size.itemsize))
     return max(1, min(device.workers, pieces)) * padded(rows) * padded(columns + 1)
@@ -178,7 +177,6 @@ def weight_gradient(
     bias: Array | None,
     initial: Array | None = None,
     reverse: bool = False,
-    heads: int = 1,
     way: str | None = None,
 ) -> Launch:
     """A call that overwrites `weight` (J, K) and `bias` (J,) with the sums over steps and samples of
@@ -188,9 +186,7 @@ def weight_gradient(
     values     (T, rows, B), of which the first K rows are taken
     workspace  flat, of at least `workspace_size` elements
     initial    None, or the state before step 0, (>= K, B): then step s's value is that of step s - 1
-    heads      J are rows of some gates, H each, and the values' first H rows: those of each head, K of them,
-               go with its own rows alone
-    way        as in `project`; heads go by the kernel
+    way        as in `project`
     """
     steps, delta_rows, batch = delta.shape
     rows, columns = weight.shape
@@ -201,9 +197,7 @@ def weight_gradient(
         space, result = device.empty(workspace.shape, delta.dtype), device.empty(weight.shape, delta.dtype)
         return weight_gradient(device, left, 0, right, space, result, None, way=way)
 
-    if heads > 1:
-        way = "kernel"
-    elif way is None:
+    if way is None:
         way = _way(device, "weight", delta, rows, columns, scratch)
     if way == "matmul":
         own, taken = delta[:, first : first + rows], values[:, :columns]
@@ -217,8 +211,8 @@ def weight_gradient(
         biases = workspace[parts * rows * columns :][: parts * rows].reshape(parts, rows)
     launch = device.bind(
         sequence_weight_gradient, delta, values, workspace[:0] if initial is None else initial, weights,
-        biases, steps, delta_rows, first, rows, 1 if heads == 1 else rows // columns, heads, values.shape[1],
-        columns, batch, parts, initial is not None, reverse,
+        biases, steps, delta_rows, first, rows, values.shape[1], columns, batch, parts, initial is not None,
+        reverse,
     )  # fmt: skip
     if parts == 1:
         return launch

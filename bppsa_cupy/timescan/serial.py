@@ -27,7 +27,6 @@ from bppsa_cupy.timescan.ways import (
     scratch_backward,
     serial_way,
     serial_ways,
-    walk_scalars,
 )
 
 #: Launches of a graph, at most: making one takes some 20 µs a launch.
@@ -92,13 +91,13 @@ def backward_by_steps(
     """
     size, dtype, batch = walk.size, walk.state.dtype, walk.size.batch
     kernel, steps, cell = kernels_of(size.cell)["backward_step"], size.steps, size.cell
-    by_unit = device.empty((size.heads, size.units, cell.sums * size.units), dtype)
+    by_unit = device.empty((size.hidden, cell.sums * size.hidden), dtype)
     none = device.arrange(device.zeros((cell.deltas * size.hidden, batch), dtype))
     unused = [device.empty_walk((rows * size.hidden, batch), dtype) for rows in (cell.deltas, cell.kept)]
     carried = [device.empty_walk((cell.states * size.hidden, batch), dtype) for _ in range(2)]
 
     def first() -> None:
-        by_unit[...] = walk.weight_hh.swapaxes(1, 2)
+        by_unit[...] = walk.weight_hh.T
 
     def bind(number: int) -> Launch:
         step = steps - 1 - number
@@ -139,16 +138,6 @@ class Together:
                 raise
             self.way, self.launch = "", self._other()
             self.launch()
-
-
-def check_shared(device: Device, size: WalkSize) -> None:
-    """Raise DeviceError, with the bytes needed and there, where no way of either pass fits the shared memory
-    of the device: before anything of a pass is launched."""
-    for verb in ("forward", "backward"):
-        if serial_ways(device, size, verb) == ["blocks"]:
-            kernel = kernels_of(size.cell)[verb]
-            scalars = walk_scalars(size, max(1, size.steps))
-            device.check_shared(kernel, kernel.launch(device.facts_of_launch(scalars, size.itemsize)))
 
 
 def told(launch: Launch) -> str:
@@ -195,7 +184,7 @@ def _by_way(
         told_way = f"by clusters of {blocks} blocks"
     if kernel is None:
         raise DeviceError(
-            f"{device.name}: method {way!r} does not support {size.units} hidden units: use another method"
+            f"{device.name}: method {way!r} does not support {size.hidden} hidden units: use another method"
         )
     try:
         return Together(by_blocks(kernel=kernel), told_way, other)

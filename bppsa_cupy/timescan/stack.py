@@ -58,8 +58,7 @@ def stack_shapes(sizes: StackSize, device: Device) -> dict[str, tuple[int, ...]]
     """Every buffer that `make_directions` takes but `lengths`, by name; all are of the network's dtype."""
     size, cell = sizes.walk, sizes.walk.cell
     T, B, H, S = size.steps, size.batch, size.hidden, cell.states * size.hidden
-    heads, units = size.heads, size.units
-    widths = {units, *map(sizes.inputs_of, range(sizes.layers))}
+    widths = {H, *map(sizes.inputs_of, range(sizes.layers))}
     shapes: dict[str, tuple[int, ...]] = {
         **({"input": (T, sizes.inputs, B)} if sizes.projects else {}),
         "projected": (T, cell.gates * H, B),
@@ -79,14 +78,12 @@ def stack_shapes(sizes: StackSize, device: Device) -> dict[str, tuple[int, ...]]
                 shapes[f"by_joined{direction}"] = (T, sizes.directions * H, B)
         for layer in range(sizes.layers):
             own: dict[str, tuple[int, ...]] = {
-                "unit": (heads, cell.parameters * units),
+                "unit": (cell.parameters * H,),
                 "delta": (T, cell.deltas * H, B),
                 **dict.fromkeys(("initial", "final", "boundary", "entering"), (S, B)),
             }
-            if heads > 1 or not cell.sums:
-                own["head_weights"] = (heads, cell.sums * units, units)
-            if heads > 1 or not (sizes.bias and cell.sums):
-                own["head_biases"] = (heads, cell.sums * units)
+            if not sizes.bias:
+                own["no_bias"] = (cell.sums * H,)
             shapes |= {name + suffix(layer, direction): shape for name, shape in own.items()}
     if sizes.directions > 1:
         for layer in range(1, sizes.layers):
@@ -122,16 +119,11 @@ def make_directions(
     def make(layer: int, direction: int) -> Direction:
         both = sizes.directions > 1
         of, last = suffix(layer, direction), layer == sizes.layers - 1
-        cell = sizes.walk.cell
-        in_place = sizes.walk.heads == 1 and cell.sums > 0
-        if not (sizes.bias and cell.sums):
-            buffers[f"head_biases{of}"][...] = 0
-        own_bias = in_place and sizes.bias
-        bias_hh = parameters[f"bias_hh{of}"][None] if own_bias else buffers[f"head_biases{of}"]
+        if not sizes.bias:
+            buffers[f"no_bias{of}"][...] = 0
         walk = Walk(
-            size=sizes.walk, reverse=direction == 1,
-            weight_hh=parameters[f"weight_hh{of}"][None] if in_place else buffers[f"head_weights{of}"],
-            bias_hh=bias_hh,
+            size=sizes.walk, reverse=direction == 1, weight_hh=parameters[f"weight_hh{of}"],
+            bias_hh=parameters[f"bias_hh{of}"] if sizes.bias else buffers[f"no_bias{of}"],
             unit=buffers[f"unit{of}"], lengths=buffers["lengths"], initial=arranged(f"initial{of}"),
             projected=arranged("projected"), state=arranged(f"state{of}"), gates=arranged(f"gates{of}"),
             final=arranged(f"final{of}"),
@@ -156,7 +148,7 @@ def make_directions(
 def _weights(arrays: Mapping[str, Array], of: str, unit: tuple[str, ...]) -> Weights:
     return Weights(
         weight_ih=arrays.get(f"weight_ih{of}"),
-        weight_hh=arrays.get(f"weight_hh{of}"),
+        weight_hh=arrays[f"weight_hh{of}"],
         bias_ih=arrays.get(f"bias_ih{of}"),
         bias_hh=arrays.get(f"bias_hh{of}"),
         unit=tuple(arrays[f"{name}{of}"] for name in unit),
@@ -348,7 +340,7 @@ class Stack:
                         launches.append(widen := Widened(self.device, *weights, out.shape[1]))
                         weights = widen.weight, widen.bias
                     launches.append(products.project(self.device, d.values, *weights, out))
-                launches += self._bind_heads(d)
+                launches += self._bind_units(d)
                 launches.append(passes[place])
         return launches
 
@@ -373,22 +365,10 @@ class Stack:
         return call
 
     @staticmethod
-    def _bind_heads(direction: Direction) -> list[Launch]:
-        """What the walk takes of the parameters in another order: those of each head together."""
-        walk, given = direction.walk, direction.parameters
-        size, cell = walk.size, walk.size.cell
-        heads, units = size.heads, size.units
-        own = walk.unit.reshape(heads, cell.parameters, units)
-        pairs = [(own[:, row], array.reshape(heads, units)) for row, array in enumerate(given.unit)]
-        if heads > 1:
-            pairs += [
-                (
-                    to.reshape(heads, cell.sums, units, -1),
-                    array.reshape(cell.sums, heads, units, -1).swapaxes(0, 1),
-                )
-                for to, array in ((walk.weight_hh, given.weight_hh), (walk.bias_hh, given.bias_hh))
-                if array is not None
-            ]
+    def _bind_units(direction: Direction) -> list[Launch]:
+        """The copy of the unit parameters, one after the other, for the walk."""
+        own = direction.walk.unit.reshape(-1, direction.walk.size.hidden)
+        pairs = list(zip(own, direction.parameters.unit, strict=True))
 
         def call() -> None:
             for target, source in pairs:
@@ -446,7 +426,7 @@ class Stack:
         return tuple(f"{direction.name}: {scan.description}" for direction, scan in pairs)
 
     def _bind_backward(self) -> list[Launch]:
-        launches = list(chain.from_iterable(map(self._bind_heads, self.directions)))
+        launches = list(chain.from_iterable(map(self._bind_units, self.directions)))
         for layer in reversed(range(self.sizes.layers)):
             if layer + 1 < self.sizes.layers:
                 launches += self._bind_to_input(layer + 1)
@@ -513,11 +493,10 @@ class Stack:
     def _bind_recurrent_weights(self, d: Direction) -> Iterator[Launch]:
         walk, by, size = d.walk, d.gradients, d.walk.size
         for first, rows in recurrent_rows(size.cell, size.hidden):
-            assert by.weight_hh is not None
             weight, bias = by.weight_hh[rows], None if by.bias_hh is None else by.bias_hh[rows]
             yield products.weight_gradient(
                 self.device, d.delta, first, walk.state, self._workspace, weight, bias, walk.initial,
-                walk.reverse, size.heads,
+                walk.reverse,
             )  # fmt: skip
 
     def _unit_gradients(self, delta: Array, cell: CellForm, gradients: tuple[Array, ...]) -> Launch:

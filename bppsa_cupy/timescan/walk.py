@@ -11,40 +11,28 @@ from bppsa_cupy.raw_kernels.frames.form import CellForm
 
 @dataclass(frozen=True)
 class WalkSize:
-    """Sizes of a walk over time: the cell, T, B, H, the bytes of a value, and the heads: the blocks on W_hh's
-    diagonal, beside which it is 0. To the kernels a head is one more sample, with weights of its own."""
+    """Sizes of a walk over time: the cell, T, B, H and the bytes of a value."""
 
     cell: CellForm
     steps: int
     batch: int
     hidden: int
     itemsize: int
-    heads: int = 1
-
-    @cached_property
-    def units(self) -> int:
-        """Hidden units of a head."""
-        return self.hidden // self.heads
-
-    @cached_property
-    def walks(self) -> int:
-        """Heads times samples."""
-        return self.heads * self.batch
 
     @cached_property
     def state(self) -> int:
-        """S, the elements of the state of one sample and head."""
-        return self.cell.states * self.units
+        """S, the elements of the state of one sample."""
+        return self.cell.states * self.hidden
 
     @cached_property
-    def scalars(self) -> tuple[int, int, int, int, int]:
-        """T, the units of a head, heads, samples and walks, as kernels take them."""
-        return self.steps, self.units, self.heads, self.batch, self.walks
+    def scalars(self) -> tuple[int, int, int]:
+        """T, H and B, as kernels take them."""
+        return self.steps, self.hidden, self.batch
 
     @cached_property
-    def boundary_scalars(self) -> tuple[int, int, int, int]:
-        """P, the units of a head, heads and samples, as scans over boundaries take them."""
-        return self.cell.states, self.units, self.heads, self.batch
+    def boundary_scalars(self) -> tuple[int, int, int]:
+        """P, H and B, as scans over boundaries take them."""
+        return self.cell.states, self.hidden, self.batch
 
     def chunks(self, chunk: int) -> int:
         """How many chunks of `chunk` steps there are, the last of which may be shorter."""
@@ -83,12 +71,12 @@ class Walk:
     """A cell that walks over steps s = 0, …, T - 1; step s is time t = s, or T - 1 - s where `reverse`.
 
     Arrays with samples, B, lie in memory as `Device.arrange` has them. G, P, K and Q are the cell's gates,
-    states, kept rows and unit parameters, of H units each, those of a head side by side, h = H / heads of
-    them. A step with t >= lengths[b] leaves a sample's state as it is.
+    states, kept rows and unit parameters, of H units each. A step with t >= lengths[b] leaves a sample's
+    state as it is.
 
-    weight_hh  (heads, G h, h)
-    bias_hh    (heads, G h); zeros where there are no biases
-    unit       (heads, Q h)
+    weight_hh  (R H, H), of R recurrent gates
+    bias_hh    (R H,); zeros where there are no biases
+    unit       (Q H,)
     lengths    (B), int64
     initial    (P H, B), the state before step 0
     projected  (T, G H, B), the input times weight_ih, with bias_ih
@@ -124,7 +112,7 @@ class Walk:
 
     def or_none(self, array: Array | None) -> Array:
         """`array`, or what kernels take in its place where there is none."""
-        return self.unit.reshape(-1)[:0] if array is None else array
+        return self.unit[:0] if array is None else array
 
 
 @dataclass(frozen=True, eq=False)
@@ -134,14 +122,13 @@ class Weights:
 
     weight_ih           (G H, I), I being the features of the inner layer's input; None where the input is
                         the projected one
-    weight_hh           (R H, h), of R recurrent gates, h being the units of a head: of each unit, the weights
-                        of its own head's; None without such gates
+    weight_hh           (R H, H), of R recurrent gates
     bias_ih, bias_hh    (G H,) and (R H,)
     unit                the cell's unit parameters, (H,) each
     """
 
     weight_ih: Array | None
-    weight_hh: Array | None
+    weight_hh: Array
     bias_ih: Array | None
     bias_hh: Array | None
     unit: tuple[Array, ...]

@@ -3,7 +3,7 @@ thread-block clusters, by the whole grid, or by a launch per step."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 from hashlib import sha256
@@ -12,6 +12,7 @@ import numpy as np
 
 from bppsa_cupy.devices import Array, Device, rules
 from bppsa_cupy.devices.autotune import rounded
+from bppsa_cupy.errors import DeviceError
 from bppsa_cupy.raw_kernels import KERNELS
 from bppsa_cupy.raw_kernels.frames.clusters import (
     CLUSTERS,
@@ -24,7 +25,7 @@ from bppsa_cupy.raw_kernels.frames.kernels import real_of
 from bppsa_cupy.raw_kernels.frames.places import is_wide
 from bppsa_cupy.raw_kernels.frames.steps import MOST_GATES
 from bppsa_cupy.raw_kernels.frames.twins import kernels_of
-from bppsa_cupy.raw_kernels.kernel import LaunchShape, Layout, Variant
+from bppsa_cupy.raw_kernels.kernel import Layout
 from bppsa_cupy.raw_kernels.twins.scans.reduce import MAXIMAL_STATE
 from bppsa_cupy.timescan.walk import Walk, WalkSize
 
@@ -35,24 +36,24 @@ TIMED_STEPS = 256
 def key_of(kind: str, size: WalkSize, *more: object) -> str:
     """The key of a choice for a walk, without T."""
     digest = sha256(size.cell.cuda.encode()).hexdigest()[:8]
-    shape = f"B{rounded(size.batch)} H{size.hidden} heads{size.heads} f{8 * size.itemsize}"
+    shape = f"B{rounded(size.batch)} H{size.hidden} f{8 * size.itemsize}"
     return " ".join(map(str, (kind, f"{size.cell.name}:{digest}", shape, *more)))
 
 
 def scratch_walk(device: Device, size: WalkSize) -> Walk:
     """A walk of this size over arrays of its own: weights of PyTorch's initial range, inputs around 0."""
     dtype, cell, random = np.dtype(f"f{size.itemsize}"), size.cell, np.random.default_rng(0)
-    T, B, H, units = size.steps, size.batch, size.hidden, size.units
+    T, B, H = size.steps, size.batch, size.hidden
 
     def drawn(*shape: int) -> Array:
-        return device.asarray(random.uniform(-1, 1, shape).astype(dtype) / np.sqrt(units).astype(dtype))
+        return device.asarray(random.uniform(-1, 1, shape).astype(dtype) / np.sqrt(H).astype(dtype))
 
     def zeros(*shape: int) -> Array:
         return device.arrange(device.zeros(shape, dtype))
 
     return Walk(
-        size, False, drawn(size.heads, cell.sums * units, units), drawn(size.heads, cell.sums * units),
-        drawn(size.heads, cell.parameters * units), device.asarray(np.full(B, T, np.int64)),
+        size, False, drawn(cell.sums * H, H), drawn(cell.sums * H), drawn(cell.parameters * H),
+        device.asarray(np.full(B, T, np.int64)),
         zeros(cell.states * H, B), device.arrange(drawn(T, cell.gates * H, B)),
         zeros(T, cell.states * H, B), zeros(T, cell.kept * H, B), zeros(cell.states * H, B),
     )  # fmt: skip
@@ -75,22 +76,31 @@ def scratch_backward(device: Device, walk: Walk) -> tuple[Array, Array, Array, A
 
 def serial_ways(device: Device, size: WalkSize, verb: str) -> list[str]:
     """The ways of a whole walk "forward" or "backward" on this device, the choice of the table first. A layer
-    whose units each have a place in a block goes by blocks alone."""
-    if device.shared_bytes is None or not size.cell.sums or not size.walks:
+    whose units each have a place in a block goes by blocks alone. Raises DeviceError where there is none."""
+    if device.shared_bytes is None or not size.batch:
         return ["blocks"]
-    kernel = kernels_of(size.cell)[verb]
-    facts = device.facts_of_launch(walk_scalars(size, max(1, size.steps)), size.itemsize)
-    fits = kernel.launch(facts).shared_bytes <= device.shared_bytes
-    layout = kernel.variant_for(Variant(real_of(size.itemsize)), facts).layout
-    if fits and layout.units and not is_wide(layout):
+    layout = block_layout(device, size, verb)
+    if layout is not None and not is_wide(layout):
         return ["blocks"]
     clusters = [f"clusters {blocks}" for blocks in CLUSTERS if best_layout(device, size, verb, blocks)]
     grid = ["grid"] if grid_tile(device, size, verb) else []
     steps = ["steps"] if size.cell.gates <= MOST_GATES else []
-    blocks = ["blocks"] if fits or not (clusters or grid or steps) else []
-    if layout.units:
-        return [*blocks, *clusters, *grid, *steps]
-    return [*reversed(clusters), *grid, *steps, *blocks]
+    if layout is not None:
+        return ["blocks", *clusters, *grid, *steps]
+    ways = [*reversed(clusters), *grid, *steps]
+    if not ways:
+        raise DeviceError(
+            f"{device.name}: no kernel of {size.cell.name} with {size.cell.gates} gates holds {size.hidden} "
+            f"hidden units: use fewer units, at most {MOST_GATES} gates, or device='host'"
+        )
+    return ways
+
+
+def block_layout(device: Device, size: WalkSize, verb: str) -> Layout | None:
+    """The layout of a walk by blocks; None where a block cannot hold the weights."""
+    assert device.shared_bytes is not None
+    layouts = kernels_of(size.cell)[verb].layouts(real_of(size.itemsize), device.shared_bytes)
+    return next((one for one in layouts if size.hidden <= one.width), None)
 
 
 def serial_way(
@@ -115,10 +125,10 @@ def serial_way(
 def grid_tile(device: Device, size: WalkSize, verb: str) -> Tile | None:
     """The tile of a walk by the whole grid; None where the multiprocessors cannot hold the weights."""
     blocks, shared_bytes = device.cooperative_blocks, device.shared_bytes
-    if not blocks or shared_bytes is None or size.heads > 1 or not size.steps:
+    if not blocks or shared_bytes is None or not size.steps:
         return None
     sums, inputs = products_of(size.cell, verb)
-    return tile_of(sums, inputs, size.units, size.batch, size.itemsize, blocks, shared_bytes)
+    return tile_of(sums, inputs, size.hidden, size.batch, size.itemsize, blocks, shared_bytes)
 
 
 def best_layout(device: Device, size: WalkSize, verb: str, blocks: int) -> Layout | None:
@@ -127,52 +137,29 @@ def best_layout(device: Device, size: WalkSize, verb: str, blocks: int) -> Layou
         return None
     sums, most = sums_of(size.cell, verb), device.shared_bytes
     assert most is not None
-    layouts = layouts_of_clusters(sums, size.units, size.itemsize, most, device.cluster_blocks)
+    layouts = layouts_of_clusters(sums, size.hidden, size.itemsize, most, device.cluster_blocks)
     fitting = [one for one in layouts if one.cluster == blocks]
-    return layout_of_clusters(fitting, sums, size.itemsize, size.heads, size.batch, device.workers)
-
-
-def walk_scalars(size: WalkSize, chunk: int) -> dict[str, int]:
-    """What the launch of a walk's kernel takes."""
-    names = ("steps", "hidden", "sets", "batch", "walks")
-    return {**dict(zip(names, size.scalars, strict=True)), "chunk": chunk}
-
-
-# ---- shared memory of walks by chunks ----
+    return layout_of_clusters(fitting, sums, size.itemsize, size.batch, device.workers)
 
 
 def shared_lack(device: Device, size: WalkSize, verb: str, chunk: int) -> str | None:
-    """Which block of a walk by chunks needs more shared memory than the device has, and by how much; None
-    where all fit. One chunk is a walk without reduction and scan."""
+    """Which block of a walk by chunks, "forward" by Newton's iteration or "backward", needs more shared
+    memory than the device has; None where all fit."""
     there = device.shared_bytes
-    if there is None or not size.cell.sums:
+    if there is None:
         return None
-    for kernel, shape in _launches_by_chunks(device, size, verb, chunk):
-        if shape.shared_bytes > there:
-            return f"a block of {kernel} takes {shape.shared_bytes} bytes of shared memory, {there} are there"
-    return None
-
-
-def _launches_by_chunks(
-    device: Device, size: WalkSize, verb: str, chunk: int
-) -> Iterator[tuple[str, LaunchShape]]:
-    """The kernels of a walk by chunks, "forward" by Newton's iteration or "backward", and their launches."""
-    chunks, kernels = size.chunks(chunk), kernels_of(size.cell)
-    # A forward kernel knows no chunks: each is as one more sample.
-    samples = size.batch * (max(1, chunks) if verb == "forward" else 1)
-    scalars = {**walk_scalars(size, chunk), "batch": samples}
-
-    def launch(of: str, **more: int) -> tuple[str, LaunchShape]:
-        kernel = kernels[of]
-        return kernel.name, kernel.launch(device.facts_of_launch({**scalars, **more}, size.itemsize))
-
-    yield launch(verb)
-    if chunks < 2:
-        return
-    yield launch("reduce", batch=size.batch, first=1, per_step=0)
+    if block_layout(device, size, verb) is None:
+        return f"no block holds the weights of {size.hidden} units"
+    of_walk = {**dict(zip(("steps", "hidden", "batch"), size.scalars, strict=True)), "chunk": chunk}
+    facts = device.facts_of_launch(
+        {**of_walk, "first": 1, "per_step": 0, "states": size.cell.states}, size.itemsize
+    )
     scan = KERNELS["newton_scan" if verb == "forward" else "chunk_scan"]
-    names = dict(zip(("states", "hidden", "sets", "batch"), size.boundary_scalars, strict=True))
-    yield scan.name, scan.launch({**names, "itemsize": size.itemsize})
+    for kernel in (kernels_of(size.cell)["reduce"], scan):
+        needed = kernel.launch(facts).shared_bytes
+        if needed > there:
+            return f"a block of {kernel.name} takes {needed} bytes of shared memory, {there} are there"
+    return None
 
 
 #: Numbers of chunks that are tried on a GPU; the fewest steps of a walk that is tried by chunks, and by
@@ -243,8 +230,8 @@ def choose_walk(
     if chunk is not None:
         lengths = {f"chunks of {chunk}": chunk}
     tried = {"serial": 0}
-    least = TRIED_STEPS if verb == "backward" or size.cell.affine else ITERATED_STEPS
-    small = size.state <= TRIED_STATE and size.walks * size.state <= TRIED_ELEMENTS
+    least = TRIED_STEPS if verb == "backward" else ITERATED_STEPS
+    small = size.state <= TRIED_STATE and size.batch * size.state <= TRIED_ELEMENTS
     for name, one in lengths.items():
         if one < size.steps and small and size.steps >= least:
             tried[name] = one

@@ -107,9 +107,9 @@ def _walk(
     """The outputs (T, B, H) of one inner layer in one direction over x (T, B, F), and its last states."""
     gates, sums, rest = layer.cell.gates, layer.cell.sums, list(parameters)
     weight_ih = rest.pop(0) if layer.projects else None
-    weight_hh = rest.pop(0) if sums else None
+    weight_hh = rest.pop(0)
     bias_ih = rest.pop(0) if layer.bias and layer.projects else None
-    bias_hh = rest.pop(0) if layer.bias and sums else None
+    bias_hh = rest.pop(0) if layer.bias else None
     steps, batch = x.shape[:2]
     state: Sequence[torch.Tensor] = first or [x.new_zeros(batch, layer.hidden_size)] * layer.cell.states
     ends = cuts = None
@@ -122,7 +122,7 @@ def _walk(
     for t in reversed(range(steps)) if is_backwards else range(steps):
         if cuts is not None and not (is_backwards and t == steps - 1):
             state = [torch.where(cuts[t], 0.0, one) for one in state]
-        recurrent = () if weight_hh is None else linear(state[0], weight_hh, bias_hh).chunk(sums, -1)
+        recurrent = linear(state[0], weight_hh, bias_hh).chunk(sums, -1)
         after = step([gate[t] for gate in projected], recurrent, state, rest)
         if ends is not None:
             after = [torch.where(t < ends, new, old) for new, old in zip(after, state, strict=True)]

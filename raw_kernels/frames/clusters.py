@@ -56,14 +56,14 @@ def layouts_of_clusters(
 
 
 def layout_of_clusters(
-    layouts: Iterable[Layout], sums: Sums, itemsize: int, sets: int, batch: int, multiprocessors: int
+    layouts: Iterable[Layout], sums: Sums, itemsize: int, batch: int, multiprocessors: int
 ) -> Layout | None:
     """One of these layouts for so many samples: fewest rounds, since clusters that do not run at once wait;
     then fewest products of a thread, since all threads of a step wait for them."""
 
     def order(layout: Layout) -> tuple[int, int]:
         at_once = max(1, multiprocessors // OF_GROUP * (OF_GROUP // layout.cluster))
-        return -(-groups_of(layout, sets, batch) // at_once), products_of_thread(layout, sums, itemsize)
+        return -(-groups_of(layout, batch) // at_once), products_of_thread(layout, sums, itemsize)
 
     return min(layouts, key=order, default=None)
 
@@ -109,13 +109,13 @@ def cluster_kernel(form: CellForm, verb: str, layout: Layout) -> Kernel:
 
     def launch(s: Mapping[str, Any]) -> LaunchShape:
         pieces = -(-s["steps"] // s["chunk"]) if verb == "backward" else 1
-        clusters = pieces * groups_of(layout, s["sets"], s["batch"])
+        clusters = pieces * groups_of(layout, s["batch"])
         shared = shared_bytes_of(layout, sums, s["itemsize"])
         return LaunchShape((clusters * layout.cluster, 1, 1), (layout.units * layout.lanes, 1, 1), shared)
 
     return replace(kernels_of(form)[verb], launch=launch, layouts=lambda real, shared_bytes: (layout,))
 
 
-def groups_of(layout: Layout, sets: int, batch: int) -> int:
-    """Groups of samples, with a set of weights each."""
-    return sets * -(-batch // layout.walks)
+def groups_of(layout: Layout, batch: int) -> int:
+    """Groups of samples."""
+    return -(-batch // layout.walks)

@@ -59,7 +59,6 @@ class CellForm:
                   block in both is dense
     columns       that a thread of the reduction holds in registers in float32, and `tile_columns` in its tile
     recurrent     gates that have rows in W_hh, and so a recurrent sum; all of them where it is None
-    affine        whether no derivative by a former state holds one, of a cell without recurrent gates
     """
 
     name: str
@@ -77,7 +76,6 @@ class CellForm:
     tile_columns: int
     functions: Functions = field(repr=False)
     recurrent: tuple[int, ...] | None = None
-    affine: bool = False
 
     @cached_property
     def cuda(self) -> str:

@@ -127,8 +127,8 @@ def _make_forward(walk: Callable[..., None]) -> Callable[..., None]:
     """The twin of NAME_forward_grid, from the one of NAME_forward."""
 
     def forward_grid(*arguments: Any) -> None:
-        *arrays, _, steps, hidden, sets, batch, walks, reverse = arguments
-        walk(*arrays, steps, hidden, sets, batch, walks, reverse)
+        *arrays, _, steps, hidden, batch, reverse = arguments
+        walk(*arrays, steps, hidden, batch, reverse)
 
     return forward_grid
 
@@ -137,12 +137,9 @@ def _make_backward(walk: Callable[..., None]) -> Callable[..., None]:
     """The twin of NAME_backward_grid, from the one of NAME_backward through one chunk."""
 
     def backward_grid(*arguments: Any) -> None:
-        *arrays, delta, entering, _, steps, hidden, sets, batch, walks, per_step, reverse = arguments
+        *arrays, delta, entering, _, steps, hidden, batch, per_step, reverse = arguments
         nothing = arrays[-1][:0]
-        walk(
-            *arrays, nothing, delta, entering, steps, hidden, sets, batch, walks, max(1, steps), per_step,
-            reverse, 0,
-        )  # fmt: skip
+        walk(*arrays, nothing, delta, entering, steps, hidden, batch, max(1, steps), per_step, reverse, 0)
 
     return backward_grid
 

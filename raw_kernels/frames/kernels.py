@@ -13,6 +13,7 @@ from bppsa_cupy.raw_kernels.frames.form import CellForm
 from bppsa_cupy.raw_kernels.frames.places import Sums, beyond_bytes, is_wide, layouts_of_places
 from bppsa_cupy.raw_kernels.frames.steps import backward_shares, forward_shares
 from bppsa_cupy.raw_kernels.kernel import (
+    IN_SHARED_MEMORY,
     MAXIMAL_GRID,
     REALS,
     Kernel,
@@ -28,8 +29,6 @@ from bppsa_cupy.raw_kernels.kernel import (
 )
 
 VERBS = ("forward", "backward", "forward_step", "backward_step", "reduce", "fill")
-#: The kernels of a cell without recurrent gates.
-VERBS_OF_ELEMENTS = ("forward", "backward", "reduce", "fill")
 
 #: Threads of a warp, and of a block at most: with so many a thread may take all 255 registers.
 WARP, THREADS = 32, 256
@@ -41,8 +40,6 @@ WALKERS = 128
 SPREAD = 128
 #: Widths of walks whose threads hold the weights of a unit each.
 WIDTHS = (8, 20, 32, 64, 128)
-#: Samples that a block of memory.cuh walks together, and walks from which on it does.
-TOGETHER, MANY = 4, 512
 #: The width of a reduction in registers, the threads of its block (few, so that multiprocessors are filled
 #: evenly), and the bytes of a thread's columns, before and after a step, at most.
 REDUCTION_WIDTH, REDUCERS, COLUMN_BYTES = 20, 64, 640
@@ -52,9 +49,6 @@ TILE_ROWS, SHARED_BYTES = 4, 48 * 1024
 
 def make_kernels(form: CellForm, twins: Mapping[str, Callable[..., None]]) -> dict[str, Kernel]:
     """The kernels of a cell by verb, from their twins by verb."""
-    if not form.sums:
-        launches = {**dict.fromkeys(VERBS_OF_ELEMENTS, _of_elements), "fill": fill_launch(form)}
-        return {verb: frame(form, verb, {}, no_layouts, launches[verb], twins[verb]) for verb in launches}
     shares = {"forward_step": forward_shares(form), "backward_step": backward_shares(form)}
     frames = {
         "forward": walks(form, forward_products, lambda s: 1),
@@ -95,8 +89,6 @@ def filled(text: str, form: CellForm, others: Mapping[str, str]) -> str:
         "BLOCKS": ", ".join(f"{{{former}, {later}, {dense:d}}}" for former, later, dense in form.blocks),
         "COLUMNS": str(form.columns),
         "TILE_COLUMNS": str(form.tile_columns),
-        "TOGETHER": str(TOGETHER),
-        "MANY": str(MANY),
     }
     text = re.sub(rf"\b({'|'.join(words)})\b", lambda word: words[word[1]], text)
     text = re.sub(r"\bCELL_(?=[a-z])", f"{form.name}_", text)
@@ -104,12 +96,6 @@ def filled(text: str, form: CellForm, others: Mapping[str, str]) -> str:
         f"const int RECURRENT = {form.sums};\nconst unsigned RECURRENT_BITS = {form.recurrent_bits};\n"
     )
     return text.replace('#include "cell.cuh"\n', f"{form.cuda}\n{recurrent}")
-
-
-def _of_elements(s: Mapping[str, Any]) -> LaunchShape:
-    """A thread an element, or a chunk of one."""
-    chunks = max(0, -(-s["steps"] // s["chunk"]) - s.get("first", 0)) if "chunk" in s else 1
-    return one_thread_per(chunks * s["hidden"] * s["walks"])
 
 
 # ---- walks ----
@@ -121,14 +107,12 @@ class Products(NamedTuple):
     most    bytes of weights that a thread of one unit holds: fewer on the way back, where a step takes more
             beside them
     outputs, inputs  sums of a step and terms of each, in units of `hidden`
-    others  reals beside the terms that a walk in memory holds, in units of `hidden`
     rows    that a step reads, in units of `hidden`
     """
 
     most: int
     outputs: int
     inputs: int
-    others: int
     rows: int
 
     @property
@@ -136,23 +120,15 @@ class Products(NamedTuple):
         """As places of several units take them."""
         return Sums(self.outputs, self.inputs, self.rows)
 
-    def shared_bytes(self, hidden: int, together: int, itemsize: int) -> int:
-        """What memory.cuh takes of shared memory: terms, sums of each part and others of every sample that
-        walks together."""
-        outputs, pack = self.outputs * hidden, 16 // itemsize
-        terms = -(-self.inputs * hidden // pack) * pack
-        sums = max(1, THREADS // max(outputs, 1)) * outputs
-        return (terms + sums + self.others * hidden) * together * itemsize
-
 
 def forward_products(form: CellForm) -> Products:
     """Of the way forward: of each recurrent gate a unit's sum over the states."""
-    return Products(512, form.sums, 1, form.states - 1, form.gates)
+    return Products(512, form.sums, 1, form.gates)
 
 
 def backward_products(form: CellForm) -> Products:
     """Of the way back: a unit's sum over the gradients by all sums."""
-    return Products(384, 1, form.sums, form.states, form.kept + form.states + 1)
+    return Products(384, 1, form.sums, form.kept + form.states + 1)
 
 
 def walks(
@@ -168,18 +144,12 @@ def walks(
         return (*found, *layouts_of_places(products.sums, found[-1].width, itemsize, shared_bytes))
 
     def launch(s: Mapping[str, Any]) -> LaunchShape:
-        hidden, itemsize, batch, pieces = s["hidden"], s["itemsize"], s["batch"], chunks(s) * s["sets"]
-        layout = layout_for(layouts(real_of(itemsize), s["shared_bytes"]), hidden)
-        if layout.units:
-            count = pieces * batch
-            own_blocks = count <= SPREAD or is_wide(layout)
-            blocks = count if own_blocks else min(-(-count // layout.walks), MAXIMAL_GRID)
-            threads = layout.walks * layout.units * layout.lanes
-            return LaunchShape((blocks, 1, 1), (threads, 1, 1), beyond_bytes(layout))
-        together = TOGETHER if pieces * batch >= MANY and batch >= TOGETHER else 1
-        blocks = min(pieces * -(-batch // together), MAXIMAL_GRID)
-        shared = products.shared_bytes(hidden, together, itemsize)
-        return LaunchShape((blocks, 1, 1), (THREADS, 1, 1), shared)
+        hidden, itemsize, batch, pieces = s["hidden"], s["itemsize"], s["batch"], chunks(s)
+        layout, count = layout_for(layouts(real_of(itemsize), s["shared_bytes"]), hidden), pieces * batch
+        own_blocks = count <= SPREAD or is_wide(layout)
+        blocks = count if own_blocks else min(-(-count // layout.walks), MAXIMAL_GRID)
+        threads = layout.walks * layout.units * layout.lanes
+        return LaunchShape((blocks, 1, 1), (threads, 1, 1), beyond_bytes(layout))
 
     return layouts, launch
 
@@ -210,17 +180,18 @@ def reductions(form: CellForm) -> tuple[Layouts, Launch]:
     def layouts(real: str, shared_bytes: int) -> tuple[Layout, ...]:
         itemsize = np.dtype(real).itemsize
         held = 2 * columns_of(form, itemsize) * form.states * REDUCTION_WIDTH * itemsize
-        return (Layout(REDUCTION_WIDTH, units=1, walks=REDUCERS),) if held <= COLUMN_BYTES else ()
+        fits = held <= COLUMN_BYTES
+        return (*((Layout(REDUCTION_WIDTH, units=1, walks=REDUCERS),) if fits else ()), IN_SHARED_MEMORY)
 
     def launch(s: Mapping[str, Any]) -> LaunchShape:
         hidden, itemsize, per_step = s["hidden"], s["itemsize"], 1 if s["per_step"] else 0
         size, chunks = form.states * hidden, max(0, -(-s["steps"] // s["chunk"]) - s["first"])
         if layout_for(layouts(real_of(itemsize), s["shared_bytes"]), hidden).units:
             parts = -(-size // columns_of(form, itemsize)) + per_step
-            blocks = -(-chunks * parts * s["batch"] // REDUCERS) * s["sets"]
+            blocks = -(-chunks * parts * s["batch"] // REDUCERS)
             shared = form.sums * REDUCTION_WIDTH**2 * itemsize
             return LaunchShape((min(blocks, MAXIMAL_GRID), 1, 1), (REDUCERS, 1, 1), shared)
-        return _in_blocks(form, chunks * s["sets"] * s["batch"], hidden, per_step, itemsize)
+        return _in_blocks(form, chunks * s["batch"], hidden, per_step, itemsize)
 
     return layouts, launch
 
@@ -246,9 +217,7 @@ def _in_blocks(form: CellForm, maps: int, hidden: int, per_step: int, itemsize: 
 def fill_launch(form: CellForm) -> Launch:
     """A thread an entry."""
     entries = compile(form.entries, "<entries>", "eval")
-    return lambda s: one_thread_per(
-        s["steps"] * eval(entries, {"hidden": s["hidden"]}) * s["sets"] * s["batch"]
-    )
+    return lambda s: one_thread_per(s["steps"] * eval(entries, {"hidden": s["hidden"]}) * s["batch"])
 
 
 def real_of(itemsize: int) -> str:

@@ -43,12 +43,9 @@ class Shares(NamedTuple):
         names = ("WARP_UNITS", "WARP_SAMPLES", "BLOCK_GROUPS", "BLOCK_TILES")
         return {**dict(zip(names, map(str, self), strict=False)), "STAGED": str(STAGED_BYTES)}
 
-    def blocks(self, hidden: int, sets: int, batch: int) -> int:
-        """Blocks of a launch."""
-        return sets * -(-hidden // (self.units * self.groups)) * -(-batch // (self.samples * self.tiles))
-
     def launch(self, scalars: Mapping[str, Any]) -> LaunchShape:
-        blocks = self.blocks(scalars["hidden"], scalars["sets"], scalars["batch"])
+        blocks = -(-scalars["hidden"] // (self.units * self.groups))
+        blocks *= -(-scalars["batch"] // (self.samples * self.tiles))
         return LaunchShape((min(blocks, MAXIMAL_GRID), 1, 1), (LANES * self.warps, 1, 1))
 
 
@@ -77,11 +74,11 @@ def make_forward_step(walk: Callable[..., None]) -> Callable[..., None]:
     """The twin of NAME_forward_step, from the one of NAME_forward."""
 
     def forward_step(
-        projected, weight_hh, bias_hh, unit, before, lengths, state, gates, time, hidden, sets, batch, walks
+        projected, weight_hh, bias_hh, unit, before, lengths, state, gates, time, hidden, batch
     ):  # fmt: skip
         walk(
             projected, weight_hh, bias_hh, unit, before, np.clip(lengths - time, 0, 1), state, gates,
-            np.empty_like(before), 1, hidden, sets, batch, walks, 0,
+            np.empty_like(before), 1, hidden, batch, 0,
         )  # fmt: skip
 
     return forward_step
@@ -93,17 +90,15 @@ def make_backward_step(form: CellForm, walk: Callable[..., None]) -> Callable[..
 
     def backward_step(
         state, gates, before, weight, unit, gradient, later, carried, lengths, delta, entering, time, hidden,
-        sets, batch, walks, per_step,
+        batch, per_step,
     ):  # fmt: skip
         boundary = carried.copy()
-        through = later.reshape(form.deltas, sets, hidden, batch)[list(form.recurrent_rows)]
-        through = through.swapaxes(0, 1).reshape(sets, form.sums * hidden, batch)
-        handed = np.matmul(weight.reshape(sets, hidden, form.sums * hidden), through)
+        through = later.reshape(form.deltas, hidden, batch)[list(form.recurrent_rows)]
+        handed = weight.reshape(hidden, -1) @ through.reshape(form.sums * hidden, batch)
         boundary[: handed.size] += handed.reshape(-1)
         walk(
             state, gates, before, np.zeros_like(weight), unit, gradient, boundary,
-            np.clip(lengths - time, 0, 1), lengths[:0], delta, entering, 1, hidden, sets, batch, walks, 1,
-            per_step, 0, 0,
+            np.clip(lengths - time, 0, 1), lengths[:0], delta, entering, 1, hidden, batch, 1, per_step, 0, 0,
         )  # fmt: skip
 
     return backward_step

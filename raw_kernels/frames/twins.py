@@ -5,7 +5,6 @@ from __future__ import annotations
 from functools import cache
 
 from bppsa_cupy.raw_kernels.frames.form import CellForm
-from bppsa_cupy.raw_kernels.frames.host import elements
 from bppsa_cupy.raw_kernels.frames.host.backward import make_backward
 from bppsa_cupy.raw_kernels.frames.host.fill import make_fill
 from bppsa_cupy.raw_kernels.frames.host.forward import make_forward
@@ -18,10 +17,6 @@ from bppsa_cupy.raw_kernels.kernel import Kernel
 @cache
 def kernels_of(form: CellForm) -> dict[str, Kernel]:
     """A cell's kernels by verb (`VERBS`)."""
-    if not form.sums:
-        made = {"forward": elements.make_forward, "backward": elements.make_backward}
-        made |= {"reduce": elements.make_reduce, "fill": make_fill}
-        return make_kernels(form, {verb: make(form) for verb, make in made.items()})
     forward, backward = make_forward(form), make_backward(form)
     twins = {
         "forward": forward,

@@ -13,7 +13,7 @@ from bppsa_cupy.functional.passes import begin, keep, resume
 
 @pytest.mark.parametrize("ragged", [False, True])
 @pytest.mark.parametrize("layer", [
-    bp.GRU(3, 6, 2, bidirectional=True, heads=2),
+    bp.GRU(3, 6, 2, bidirectional=True),
     bp.LSTM(3, 4, 2, batch_first=False, outputs="last"),
     pytest.param(bp.PeepholeLSTM(3, 4, bias=False), marks=pytest.mark.long),
 ], ids=["GRU", "LSTM", "PeepholeLSTM"])  # fmt: skip

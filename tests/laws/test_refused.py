@@ -102,7 +102,6 @@ REFUSED = {
         (lambda: bp.RNN(3, 4, nonlinearity=["tanh"]), "['tanh']", "'relu'"),
         (lambda: bp.LSTM(3, 4, proj_size=2), "proj_size=2"),
         (lambda: bp.RNN(3, 4, outputs="first"), "outputs='first'", "'last'"),
-        (lambda: bp.GRU(3, 20, heads=3), "heads=3", "hidden_size=20"),
         (lambda: bp.MinGRU(3, 4, candidate="log"), "candidate='log'"),
         (lambda: bp.MinGRU(3, 4, forward_method="newton"), "forward_method='newton'"),
         (lambda: bp.LRU(3, 4, r_min=0.9, r_max=0.5), "r_min=0.9", "r_max=0.5"),

@@ -15,7 +15,6 @@ LAYERS = {
     "RNN": lambda **options: bp.RNN(3, 5, **options),
     "GRU of three inner layers": lambda **options: bp.GRU(3, 5, 3, **options),
     "LSTM": lambda **options: bp.LSTM(3, 5, **options),
-    "LSTM of two heads": lambda **options: bp.LSTM(3, 6, heads=2, **options),
 }
 
 

@@ -13,7 +13,7 @@ NETWORKS = {
         [bp.Conv2d(2, 4, 3), bp.ReLU(), BLOCK, bp.Flatten(), bp.Linear(64, 3)], (2, 6, 6), device="host"
     ),
     "sequences": lambda: bp.Sequential(
-        [bp.LSTM(3, 4, 2, bidirectional=True), bp.GRU(8, 6, heads=2, outputs="last"), bp.Linear(6, 2)],
+        [bp.LSTM(3, 4, 2, bidirectional=True), bp.GRU(8, 6, outputs="last"), bp.Linear(6, 2)],
         (5, 3), dtype="float64", device="host",
     ),
 }  # fmt: skip

@@ -19,7 +19,7 @@ from bppsa_cupy.raw_kernels.architectures import ARCHITECTURES
 from bppsa_cupy.raw_kernels.cells import FORMS
 from bppsa_cupy.raw_kernels.frames.kernels import VERBS
 from bppsa_cupy.raw_kernels.frames.twins import kernels_of
-from bppsa_cupy.raw_kernels.kernel import FOLDER, IN_MEMORY, Kernel, Variant
+from bppsa_cupy.raw_kernels.kernel import FOLDER, Kernel, Variant
 from bppsa_cupy.raw_kernels.linear.kernels import linear_kernels_of
 from bppsa_cupy.raw_kernels.linear_cells import LINEAR_FORMS
 
@@ -37,7 +37,7 @@ OF_CELLS = {f"{name}_{verb}" for name in OTHERS for verb in VERBS}
 
 def variants_of(kernel: Kernel) -> list[Variant]:
     """The variants of a kernel that are compared; every run compares the first, in float64."""
-    found = [variant for variant in kernel.variants() if variant.layout == IN_MEMORY]
+    found = list(dict.fromkeys(Variant(variant.real, variant.index) for variant in kernel.variants()))
     if kernel.name.startswith(IN_FLOAT64):
         found = [variant for variant in found if variant.real == "float64"]
     return sorted(found, key=lambda variant: variant.real, reverse=True)
@@ -105,7 +105,7 @@ def cases_to_race(kernel: Kernel) -> list[list[object]]:
             continue
         given = {**case.scalars, "shared_bytes": ARCHITECTURES[LEAST].shared_bytes}
         layout = kernel.variant_for(Variant(), given).layout
-        key = "any" if kernel.name in OF_CELLS else layout if layout != IN_MEMORY else number % 6
+        key = "any" if kernel.name in OF_CELLS else layout if layout.width else number % 6
         taken[key] = turned(kernel, values)
     return list(taken.values())
 

@@ -49,7 +49,7 @@ WALKS = {
 @pytest.mark.parametrize("name, hidden, verb", WALKS)
 def test_walks_use_whole_sectors(racing: RaceDevice, name: str, hidden: int, verb: str) -> None:
     kernel, batch, steps = KERNELS[f"{name}_{verb}"], 16, 2
-    scalars = {"steps": steps, "hidden": hidden, "sets": 1, "batch": batch, "walks": batch, "chunk": steps}
+    scalars = {"steps": steps, "hidden": hidden, "batch": batch, "chunk": steps}
     scalars["per_step"] = int(verb == "backward")
     given, rng = [], np.random.default_rng(0)
     for parameter in kernel.parameters:

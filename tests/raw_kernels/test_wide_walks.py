@@ -68,11 +68,11 @@ def passes(
 
 
 def assert_same(
-    device: Device, form: CellForm, hidden: int, heads: int, batch: int, reverse: bool, per_step: bool,
+    device: Device, form: CellForm, hidden: int, batch: int, reverse: bool, per_step: bool,
     chunk: int, kernels: Mapping[str, Kernel] = {},
 ) -> None:  # fmt: skip
     """What `device` gives, by its own kernels or these, is what the host gives."""
-    size = WalkSize(form, 3, batch, hidden, 4, heads)
+    size = WalkSize(form, 3, batch, hidden, 4)
     ours, wanted = (
         passes(one, random_walk(one, size, reverse, batch > 1), per_step, chunk, taken)
         for one, taken in ((device, kernels), (get_device("host"), {}))
@@ -124,7 +124,7 @@ def test_a_block_takes_what_was_counted(cell: str, real: str, verb: str) -> None
     else:
         layout, room = in_blocks(FORMS[cell], verb, real, "sm_90")[-1], places.block_bytes
         kernel = kernels_of(FORMS[cell])[verb]
-    scalars = {"steps": 2, "hidden": layout.width, "sets": 1, "batch": 3, "walks": 3, "chunk": 2}
+    scalars = {"steps": 2, "hidden": layout.width, "batch": 3, "chunk": 2}
     shape = kernel.launch({**scalars, "itemsize": variant.itemsize, "shared_bytes": there.shared_bytes})
     library = load(kernel, Variant(variant.real, layout=layout), there)
     assert shape.block == (layout.units * layout.lanes, 1, 1) and library.cluster == layout.cluster
@@ -134,41 +134,40 @@ def test_a_block_takes_what_was_counted(cell: str, real: str, verb: str) -> None
 
 # ---- values ----
 
-#: cell, H, heads, B, reverse, per_step, chunk, architecture, whether races are looked for.
+#: cell, H, B, reverse, per_step, chunk, architecture, whether races are looked for.
 IN_BLOCKS = [
-    ("gru", 100, 1, 1, False, True, 3, "sm_75", True),
-    ("leaky", 192, 2, 4, False, True, 3, "sm_75", False),
-    ("rnn_tanh", 192, 1, 4, True, False, 2, "sm_75", False),
-    ("lstm", 128, 1, 1, True, True, 3, "sm_90", False),
-    *((cell, hidden, 1, batch, batch > 1, batch == 1, 2, "sm_90", True)
+    ("gru", 100, 1, False, True, 3, "sm_75", True),
+    ("rnn_tanh", 192, 4, True, False, 2, "sm_75", False),
+    ("lstm", 128, 1, True, True, 3, "sm_90", False),
+    *((cell, hidden, batch, batch > 1, batch == 1, 2, "sm_90", True)
       for cell, hidden in (("rnn_tanh", 130), ("gru", 128), ("lstm", 100), ("leaky", 128))
       for batch in (1, 4)),
-    ("rnn_tanh", 288, 1, 1, False, True, 3, "sm_90", True),
-    ("gru", 160, 1, 4, True, True, 1, "sm_90", True), ("lstm", 140, 1, 1, False, False, 3, "sm_90", True),
-    ("leaky", 160, 1, 1, False, True, 3, "sm_90", True),
+    ("rnn_tanh", 288, 1, False, True, 3, "sm_90", True),
+    ("gru", 160, 4, True, True, 1, "sm_90", True), ("lstm", 140, 1, False, False, 3, "sm_90", True),
+    ("leaky", 160, 1, False, True, 3, "sm_90", True),
 ]  # fmt: skip
 
 
 @pytest.mark.parametrize(
-    "cell, hidden, heads, batch, reverse, per_step, chunk, architecture, races",
+    "cell, hidden, batch, reverse, per_step, chunk, architecture, races",
     some_rows(long=IN_BLOCKS),
 )
 def test_blocks_give_what_the_host_gives(
-    cell: str, hidden: int, heads: int, batch: int, reverse: bool, per_step: bool, chunk: int,
+    cell: str, hidden: int, batch: int, reverse: bool, per_step: bool, chunk: int,
     architecture: str, races: bool,
 ) -> None:  # fmt: skip
     make_device("emulated")
     device = RaceDevice((2,), architecture) if races else EmulatedDevice(architecture)
     for verb in VERBS:
         layouts = in_blocks(CELLS[cell], verb, "float32", architecture)
-        assert is_wide(layout_for(layouts, hidden // heads)), verb
-    assert_same(device, CELLS[cell], hidden, heads, batch, reverse, per_step, chunk)
+        assert is_wide(layout_for(layouts, hidden)), verb
+    assert_same(device, CELLS[cell], hidden, batch, reverse, per_step, chunk)
 
 
-#: cell, H, heads, B, reverse, per_step, chunk, and the layout, which serves both ways.
+#: cell, H, B, reverse, per_step, chunk, and the layout, which serves both ways.
 SMALL = [
-    ("gru", 20, 1, 3, False, True, 3, Layout(32, 4, 8, 2, 1, 2)),
-    ("leaky", 40, 2, 4, True, True, 2, Layout(32, 4, 8, 1, 0, 4)),
+    ("gru", 20, 3, False, True, 3, Layout(32, 4, 8, 2, 1, 2)),
+    ("leaky", 20, 4, True, True, 2, Layout(32, 4, 8, 1, 0, 4)),
 ]
 
 
@@ -176,15 +175,13 @@ def kernels_by(cell: str, layouts: Mapping[str, Layout]) -> dict[str, Kernel]:
     return {verb: cluster_kernel(CELLS[cell], verb, layout) for verb, layout in layouts.items()}
 
 
-@pytest.mark.parametrize(
-    "cell, hidden, heads, batch, reverse, per_step, chunk, layout", some_rows(long=SMALL)
-)
+@pytest.mark.parametrize("cell, hidden, batch, reverse, per_step, chunk, layout", some_rows(long=SMALL))
 def test_small_clusters_give_what_the_host_gives(
-    cell: str, hidden: int, heads: int, batch: int, reverse: bool, per_step: bool, chunk: int, layout: Layout
+    cell: str, hidden: int, batch: int, reverse: bool, per_step: bool, chunk: int, layout: Layout
 ) -> None:
     make_device("emulated")
     device, taken = RaceDevice((2,), "sm_90"), kernels_by(cell, dict.fromkeys(VERBS, layout))
-    assert_same(device, CELLS[cell], hidden, heads, batch, reverse, per_step, chunk, taken)
+    assert_same(device, CELLS[cell], hidden, batch, reverse, per_step, chunk, taken)
 
 
 def chosen(cell: str, hidden: int, batch: int, architecture: str = "sm_90") -> dict[str, Layout]:
@@ -193,7 +190,7 @@ def chosen(cell: str, hidden: int, batch: int, architecture: str = "sm_90") -> d
     for verb in VERBS:
         sums = sums_of(CELLS[cell], verb)
         every = layouts_of_clusters(sums, hidden, 4, one.shared_bytes, one.cluster_blocks)
-        if layout := layout_of_clusters(every, sums, 4, 1, batch, 132):
+        if layout := layout_of_clusters(every, sums, 4, batch, 132):
             found[verb] = layout
     return found
 
@@ -220,7 +217,7 @@ def test_wide_clusters_give_what_the_host_gives(cell: str, hidden: int, batch: i
     taken = kernels_by(cell, chosen(cell, hidden, batch))
     assert taken.keys() == set(VERBS)
     # A walk has 4 samples at most: the layouts are those of so many.
-    assert_same(device, CELLS[cell], hidden, 1, min(batch, 4), batch > 1, True, 3, taken)
+    assert_same(device, CELLS[cell], hidden, min(batch, 4), batch > 1, True, 3, taken)
 
 
 # ---- grids ----
@@ -255,7 +252,7 @@ def test_grids_give_what_the_host_gives(
 ) -> None:
     make_device("emulated")
     taken = grid_kernels(cell, hidden, batch, blocks)
-    assert_same(RaceDevice((2,), "sm_90"), CELLS[cell], hidden, 1, batch, reverse, per_step, 3, taken)
+    assert_same(RaceDevice((2,), "sm_90"), CELLS[cell], hidden, batch, reverse, per_step, 3, taken)
 
 
 #: The widest layers whose weights 132 multiprocessors of an H100 hold: cell, H, B.

@@ -101,7 +101,7 @@ def test_one_sample(network):
 
 @pytest.mark.parametrize(
     ("layer", "direction"),
-    [(bp.GRU(2, 3, bidirectional=True), "backward"), (bp.LSTM(2, 4, heads=2), "forward")],
+    [(bp.GRU(2, 3, bidirectional=True), "backward"), (bp.LSTM(2, 4), "forward")],
 )
 def test_dense_are_the_matrices_by_time(layer, direction, monkeypatch):
     _, records = network_records(layer, 4, 2)

@@ -96,7 +96,6 @@ def leaky():
 LAYERS = {
     "GRU": lambda: bp.GRU(F, S),
     "LSTM": lambda: bp.LSTM(F, S),
-    "heads": lambda: bp.GRU(F, S, heads=2),
     "cell": leaky,
     "two layers": lambda: bp.LSTM(F, S, num_layers=2),
 }

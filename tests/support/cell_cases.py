@@ -1,4 +1,4 @@
-"""Cells that tests define: with some recurrent gates, all or none, of every function, and drawn ones."""
+"""Cells that tests define: with some recurrent gates or all, of every function, and drawn ones."""
 
 from __future__ import annotations
 
@@ -14,30 +14,6 @@ import bppsa_cupy as bp
 from bppsa_cupy.cells import relu, sigmoid
 
 tanh = sympy.tanh
-
-
-def turning(x, u, s, p):
-    """Affine in two states that turn into one another."""
-    a = sigmoid(x.a)
-    return {"h": a * s.h - p.w * s.c + x.v, "c": p.w * s.h + a * s.c + (1 - a) * x.v}
-
-
-def averages(x, u, s, p):
-    """Affine in two averages, one of the other, and in what is put out of both."""
-    fast = s.fast + sigmoid(x.f) * (x.v - s.fast)
-    slow = s.slow + p.rate * (fast - s.slow)
-    return {"h": tanh(x.o) * (fast - slow) + 0.1 * s.slow, "fast": fast, "slow": slow}
-
-
-def independent(x, u, s, p):
-    """IndRNN (Li et al. 2018), with tanh."""
-    return {"h": tanh(x.h + p.u * s.h)}
-
-
-def peeping(x, u, s, p):
-    """Gates that read the former state, each by a weight."""
-    c = x.c + sigmoid(x.f + p.f * s.c) * (s.c - x.c)
-    return {"h": sigmoid(x.r + p.r * s.c) * c, "c": c}
 
 
 def partly(x, u, s, p):
@@ -92,18 +68,11 @@ def cell(step: Any, gates: str, states: str, parameters: str = "", recurrent: st
     )  # fmt: skip
 
 
-#: Cells by name: without recurrent gates, with some, with all.
-UNITS = {
-    "turning": cell(turning, "a v", "h c", "w", ""),
-    "averages": cell(averages, "f v o", "h fast slow", "rate", ""),
-    "independent": cell(independent, "h", "h", "u", ""),
-    "peeping": cell(peeping, "c f r", "h c", "f r", ""),
-}
+#: Cells of which some gates are recurrent.
 PARTLY = {
     "partly": cell(partly, "z r n", "h", "", "n r"),
     "forgetful": cell(forgetful, "i f g o", "h c", "", "i o"),
 }
-AFFINE = ("turning", "averages")
 SLOW, MIXED = cell(slow, "f c", "h c", "v"), cell(mixed, "f v", "h c", "v h")
 
 

@@ -83,14 +83,12 @@ def one_direction(
     name: str, layer: bp.Recurrent, params: Any, of: str, own: Any, values: Any, initial: Any, live: Any,
     reverse: bool,
 ) -> Any:  # fmt: skip
-    H, G, heads = layer.hidden_size, layer.cell.gates, layer.heads
-    weight = params["weight_hh" + of].reshape(G, heads, H // heads, H // heads)
+    H, G = layer.hidden_size, layer.cell.gates
     projected = values @ params["weight_ih" + of].T + params.get("bias_ih" + of, 0.0)
 
     def step(states: Any, given: Any) -> Any:
         row, is_live = given
-        h = states[0].reshape(-1, heads, H // heads)
-        u = jnp.einsum("bki,gkoi->gbko", h, weight).reshape(G, -1, H)
+        u = (states[0] @ params["weight_hh" + of].T).reshape(-1, G, H).swapaxes(0, 1)
         u = u + jnp.asarray(params.get("bias_hh" + of, jnp.zeros(G * H))).reshape(G, 1, H)
         new = step_of(name, row.reshape(-1, G, H).swapaxes(0, 1), u, *states, *own)
         after = tuple(jnp.where(is_live, n, s) for n, s in zip(new, states, strict=True))

@@ -7,7 +7,7 @@ import itertools
 from collections.abc import Iterator
 
 import numpy as np
-from cell_cases import MIXED, PARTLY, UNITS
+from cell_cases import MIXED, PARTLY
 from kernel_cases import PAIRS, Case, case, cases_of
 
 from bppsa_cupy.raw_kernels.cells import FORMS
@@ -15,65 +15,54 @@ from bppsa_cupy.raw_kernels.frames.form import CellForm
 from bppsa_cupy.raw_kernels.linear.kernels import linear_kernels_of
 from bppsa_cupy.raw_kernels.linear_cells import LINEAR_FORMS
 
-#: Cells whose kernels obey the laws of built-in ones: without recurrent gates, with some, with all of a form.
-OWN = UNITS["averages"].form, PARTLY["partly"].form, MIXED.form
+#: Cells whose kernels obey the laws of built-in ones: with some recurrent gates, with all of a form.
+OWN = PARTLY["partly"].form, MIXED.form
 CELLS = *FORMS.values(), *OWN
 
 
-def units_of(form: CellForm, hidden: int, sets: int) -> tuple[int, int]:
-    """Units and sets of weights: without recurrent gates each unit is a set."""
-    return (hidden, sets) if form.sums else (1, hidden * sets)
-
-
-#: steps, hidden, sets of weights, samples, chunk: few samples, blocks of them, and what remains.
+#: steps, hidden, samples, chunk: few samples, blocks of them, and what remains.
 SIZES = (
-    (0, 3, 1, 2, 4), (1, 1, 1, 1, 1), (5, 3, 1, 0, 2), (21, 20, 1, 2, 10), (5, 33, 2, 1, 2), (3, 64, 1, 1, 2),
-    (2, 100, 1, 4, 1), (9, 7, 1, 19, 9), (2, 5, 2, 33, 5), (3, 130, 1, 18, 3), (3, 600, 1, 1, 3),
-    (4, 18, 3, 5, 3),
+    (0, 3, 2, 4), (1, 1, 1, 1), (5, 3, 0, 2), (21, 20, 2, 10), (5, 33, 1, 2), (3, 60, 1, 2), (9, 7, 19, 9),
+    (2, 5, 33, 5), (3, 50, 18, 3),
 )  # fmt: skip
 
 
 def recurrent(rng: np.random.Generator, form: CellForm) -> Iterator[Case]:
     settings = (((0, 0, 0), (1, 1, 1)), ((1, 0, 1), (0, 1, 0)))
-    for number, (steps, units, heads, batch, chunk) in enumerate(SIZES):
-        hidden, sets = units_of(form, units, heads)
+    for number, (steps, hidden, batch, chunk) in enumerate(SIZES):
         for per_step, reverse, ragged in settings[number % 2]:
             least = min(1, steps) if ragged else steps
             arrays = {
                 "lengths": rng.integers(least, steps + 1, batch),
-                "weight_hh": rng.standard_normal((sets, form.sums, hidden, hidden)) / hidden**0.5,
+                "weight_hh": rng.standard_normal((form.sums, hidden, hidden)) / hidden**0.5,
                 "wanted": np.full(reverse, not per_step),
             }
             yield case(
-                arrays, steps=steps, hidden=hidden, sets=sets, batch=batch, walks=sets * batch, chunk=chunk,
-                per_step=per_step, reverse=reverse, guarded=reverse,
+                arrays, steps=steps, hidden=hidden, batch=batch, chunk=chunk, per_step=per_step,
+                reverse=reverse, guarded=reverse,
             )  # fmt: skip
 
 
-#: hidden, sets of weights, samples: parts of warps and of blocks, terms beyond what lies in shared memory.
-STEP_SIZES = ((1, 1, 5), (3, 1, 0), (20, 1, 2), (33, 2, 9), (66, 1, 17), (600, 1, 2))
+#: hidden, samples: parts of warps and of blocks, terms beyond what lies in shared memory.
+STEP_SIZES = ((1, 5), (3, 0), (20, 2), (33, 9), (66, 17), (600, 2))
 
 
 def single_steps(rng: np.random.Generator, form: CellForm) -> Iterator[Case]:
     """Times at which all, some or none of the samples are padded."""
-    for number, (hidden, sets, batch) in enumerate(STEP_SIZES):
+    for number, (hidden, batch) in enumerate(STEP_SIZES):
         arrays = {
             "lengths": rng.integers(1, 6, batch),
-            "weight_hh": rng.standard_normal((sets, form.sums, hidden, hidden)) / hidden**0.5,
-            "weight": rng.standard_normal((sets, hidden, form.sums, hidden)) / hidden**0.5,
+            "weight_hh": rng.standard_normal((form.sums, hidden, hidden)) / hidden**0.5,
+            "weight": rng.standard_normal((hidden, form.sums, hidden)) / hidden**0.5,
         }
-        yield case(
-            arrays, time=(0, 3, 5)[number % 3], hidden=hidden, sets=sets, batch=batch, walks=sets * batch,
-            per_step=number % 2,
-        )  # fmt: skip
+        yield case(arrays, time=(0, 3, 5)[number % 3], hidden=hidden, batch=batch, per_step=number % 2)
 
 
 for _form in CELLS:
     cases_of(f"{_form.name}_forward", f"{_form.name}_backward")(lambda rng, form=_form: recurrent(rng, form))
-    if _form.sums:
-        cases_of(f"{_form.name}_forward_step", f"{_form.name}_backward_step")(
-            lambda rng, form=_form: single_steps(rng, form)
-        )
+    cases_of(f"{_form.name}_forward_step", f"{_form.name}_backward_step")(
+        lambda rng, form=_form: single_steps(rng, form)
+    )
 
 
 @cases_of("sequence_gather", "sequence_scatter")
@@ -104,16 +93,14 @@ def projections(rng: np.random.Generator) -> Iterator[Case]:
 
 @cases_of("sequence_weight_gradient")
 def weight_gradients(rng: np.random.Generator) -> Iterator[Case]:
-    for steps, rows, bands, sets, columns, batch, parts in (
-        (1, 1, 1, 1, 1, 1, 1), (5, 20, 1, 1, 20, 16, 2), (7, 33, 1, 1, 32, 3, 3), (3, 60, 1, 1, 38, 17, 4),
-        (2, 5, 1, 1, 70, 1, 2), (3, 4, 1, 1, 6, 131, 2), (150, 20, 1, 1, 33, 1, 2), (2, 200, 1, 1, 17, 20, 1),
-        (4, 20, 1, 1, 20, 144, 1), (5, 24, 6, 3, 4, 5, 2), (3, 80, 2, 2, 40, 16, 1), (2, 66, 2, 1, 5, 1, 1),
+    for steps, rows, columns, batch, parts in (
+        (1, 1, 1, 1, 1), (5, 20, 20, 16, 2), (7, 33, 32, 3, 3), (3, 60, 38, 17, 4), (2, 5, 70, 1, 2),
+        (3, 4, 6, 131, 2), (150, 20, 33, 1, 2), (2, 200, 17, 20, 1), (4, 20, 20, 144, 1),
     ):  # fmt: skip
         for shifted, reverse in ((0, 0), (1, 0), (1, 1)):
             yield case(
                 steps=steps, rows=rows, columns=columns, batch=batch, parts=parts, shifted=shifted,
-                reverse=reverse, first=2, bands=bands, sets=sets, delta_rows=rows + 3,
-                value_rows=sets * columns + shifted,
+                reverse=reverse, first=2, delta_rows=rows + 3, value_rows=columns + shifted,
             )  # fmt: skip
 
 
@@ -124,20 +111,10 @@ def linear_cells(rng: np.random.Generator) -> Iterator[Case]:
 
 
 def fills(rng: np.random.Generator, form: CellForm) -> Iterator[Case]:
-    for steps, units, heads, batch in (
-        (0, 3, 1, 2),
-        (1, 1, 1, 1),
-        (5, 7, 1, 3),
-        (2, 20, 1, 17),
-        (3, 4, 3, 18),
-    ):
-        hidden, sets = units_of(form, units, heads)
+    for steps, hidden, batch in ((0, 3, 2), (1, 1, 1), (5, 7, 3), (2, 20, 17)):
         for reverse in (0, 1):
             arrays = {"lengths": rng.integers(min(1, steps), steps + 1, batch)}
-            yield case(
-                arrays, steps=steps, hidden=hidden, sets=sets, batch=batch, walks=sets * batch,
-                reverse=reverse,
-            )  # fmt: skip
+            yield case(arrays, steps=steps, hidden=hidden, batch=batch, reverse=reverse)
 
 
 @cases_of("sequence_gradients")
@@ -168,28 +145,27 @@ def sums_of_gradients(rng: np.random.Generator) -> Iterator[Case]:
 
 # ---- scans over chunks ----
 
-#: steps, hidden, sets of weights, samples, chunk, first chunk: to 20 in registers, beyond in shared memory.
+#: steps, hidden, samples, chunk, first chunk: to 20 in registers, beyond in shared memory.
 REDUCED_SIZES = (
-    (0, 3, 2, 1, 4, 0), (1, 1, 1, 1, 1, 0), (1, 2, 3, 1, 4, 1), (5, 3, 1, 0, 2, 1), (21, 20, 1, 3, 9, 1),
-    (19, 7, 2, 3, 19, 0), (5, 33, 2, 1, 2, 1), (10, 64, 1, 1, 10, 0), (2, 100, 1, 1, 1, 1),
+    (0, 3, 1, 4, 0), (1, 1, 1, 1, 0), (1, 2, 1, 4, 1), (5, 3, 0, 2, 1), (21, 20, 3, 9, 1), (19, 7, 3, 19, 0),
+    (5, 33, 1, 2, 1), (10, 64, 1, 10, 0), (2, 100, 1, 1, 1),
 )  # fmt: skip
 
 
 def reductions(rng: np.random.Generator, form: CellForm) -> Iterator[Case]:
     states = form.states
-    for steps, units, heads, batch, chunk, first in REDUCED_SIZES:
-        hidden, sets = units_of(form, units, heads)
+    for steps, hidden, batch, chunk, first in REDUCED_SIZES:
         for per_step, reverse, ragged in ((0, 0, 0), (1, 0, 1), (1, 1, 1)):
             least = min(1, steps) if ragged else steps
             arrays = {
                 "lengths": rng.integers(least, steps + 1, batch),
-                "weight_hh": rng.standard_normal((sets, form.sums, hidden, hidden)) / hidden**0.5,
-                "state": np.tanh(rng.standard_normal((steps, states, sets, hidden, batch))),
-                "gates": rng.random((steps, form.kept, sets, hidden, batch)),
+                "weight_hh": rng.standard_normal((form.sums, hidden, hidden)) / hidden**0.5,
+                "state": np.tanh(rng.standard_normal((steps, states, hidden, batch))),
+                "gates": rng.random((steps, form.kept, hidden, batch)),
             }
             yield case(
-                arrays, steps=steps, hidden=hidden, sets=sets, batch=batch, walks=sets * batch, chunk=chunk,
-                first=first, per_step=per_step, reverse=reverse,
+                arrays, steps=steps, hidden=hidden, batch=batch, chunk=chunk, first=first, per_step=per_step,
+                reverse=reverse,
             )  # fmt: skip
 
 
@@ -198,23 +174,21 @@ for _form in CELLS:
     cases_of(f"{_form.name}_fill")(lambda rng, form=_form: fills(rng, form))
 
 
-#: chunks, states, hidden, sets, samples: sizes in registers and by pieces of maps, of one map and of several.
+#: chunks, states, hidden, samples: sizes in registers and by pieces of maps, of one map and of several.
 BOUNDARIES = (
-    (1, 1, 3, 1, 2), (2, 1, 1, 1, 1), (14, 1, 20, 1, 3), (11, 2, 10, 2, 1), (6, 2, 20, 1, 2), (5, 1, 8, 0, 0),
-    (9, 1, 8, 3, 3), (6, 1, 21, 3, 1), (5, 3, 7, 2, 3), (3, 2, 32, 1, 2), (10, 2, 20, 2, 1), (1, 1, 30, 1, 1),
-    (4, 1, 100, 1, 1), (3, 2, 50, 1, 1), (2, 1, 61, 1, 1), (3, 2, 145, 1, 1),
+    (1, 1, 3, 2), (2, 1, 1, 1), (14, 1, 20, 3), (11, 2, 10, 2), (6, 2, 20, 2), (5, 1, 8, 0), (9, 1, 8, 3),
+    (6, 1, 21, 3), (5, 3, 7, 6), (3, 2, 32, 2), (10, 2, 20, 2), (1, 1, 30, 1), (4, 1, 100, 1), (3, 2, 50, 1),
+    (2, 1, 61, 1), (3, 2, 145, 1),
 )  # fmt: skip
 
 
 def boundaries(rng: np.random.Generator, maps: int) -> Iterator[Case]:
     """maps: how many more there are than chunks."""
-    for chunks, states, hidden, sets, batch in BOUNDARIES:
+    for chunks, states, hidden, batch in BOUNDARIES:
         for affine, spread in ((0, 3), (1, 3), (1, 300)):
-            exponents = rng.integers(
-                -spread, spread // 30 + 1, (chunks + maps, sets * batch, states * hidden)
-            )
+            exponents = rng.integers(-spread, spread // 30 + 1, (chunks + maps, batch, states * hidden))
             yield case(
-                {"exponents": exponents}, chunks=chunks, states=states, hidden=hidden, sets=sets, batch=batch,
+                {"exponents": exponents}, chunks=chunks, states=states, hidden=hidden, batch=batch,
                 affine=affine, damping=0.5,
             )  # fmt: skip
 

@@ -1,6 +1,6 @@
 """Recurrent layers in PyTorch: its own modules, and the steps of other cells under its autograd, in float64.
 
-Packed sequences stand for lengths; heads are dense weights with zeros beside the blocks.
+Packed sequences stand for lengths.
 """
 
 from __future__ import annotations
@@ -54,12 +54,12 @@ def step_of(cell: bp.Cell) -> Callable[..., list[torch.Tensor]]:
 
 def walk(
     cell: bp.Cell, values: dict[str, torch.Tensor], suffix: str, x: torch.Tensor, lengths: torch.Tensor,
-    state: Sequence[torch.Tensor], heads: int = 1, reverse: bool = False,
+    state: Sequence[torch.Tensor], reverse: bool = False,
 ) -> tuple[torch.Tensor, list[torch.Tensor]]:  # fmt: skip
     """Every step's h, (B, T, H), and the last states, by PyTorch."""
     hidden, step, outputs = state[0].shape[1], step_of(cell), [state[0]] * x.shape[1]
     own = [values[f"{name}{suffix}"] for name in cell.parameters]
-    weight = in_blocks(values[f"weight_hh{suffix}"], heads) if cell.recurrent else None
+    weight = values[f"weight_hh{suffix}"] if cell.recurrent else None
     for t in reversed(range(x.shape[1])) if reverse else range(x.shape[1]):
         gates = x[:, t] @ values[f"weight_ih{suffix}"].T + values[f"bias_ih{suffix}"]
         sums = () if weight is None else (state[0] @ weight.T + values[f"bias_hh{suffix}"]).split(hidden, 1)
@@ -67,21 +67,6 @@ def walk(
         state = [torch.where(inside, after, before) for after, before in zip(new, state, strict=True)]
         outputs[t] = torch.where(inside, state[0], torch.zeros_like(state[0]))
     return torch.stack(outputs, 1), list(state)
-
-
-def in_blocks(weight_hh: torch.Tensor, heads: int) -> torch.Tensor:
-    """(G H, h) of heads as (G H, H), with zeros beside the blocks."""
-    rows, units = weight_hh.shape
-    gates = weight_hh.reshape(-1, heads, units, units)
-    return torch.cat([torch.block_diag(*gate) for gate in gates]).reshape(rows, heads * units)
-
-
-def of_heads(weight_hh: np.ndarray, heads: int) -> np.ndarray:
-    """What `in_blocks` takes, of what it gives."""
-    rows, hidden = weight_hh.shape
-    units = hidden // heads
-    by_head = weight_hh.reshape(-1, heads, units, heads, units)
-    return np.stack([by_head[:, head, :, head] for head in range(heads)], axis=1).reshape(rows, units)
 
 
 # ---- layers ----
@@ -153,13 +138,11 @@ def _copies(net: bp.Sequential, state: Any) -> tuple[np.ndarray, ...]:
 def reference_of(net: bp.Sequential) -> torch.nn.Module:
     """PyTorch's module with the parameters of a network of one layer."""
     layer = net.layers[0]
-    ours = ("outputs", "forward_method", "heads")
+    ours = ("outputs", "forward_method")
     options = {name: value for name, value in layer.config().items() if name not in ours}
     module = getattr(torch.nn, type(layer).__name__)(**options).double()
-    state = {name.removeprefix("0."): torch.tensor(array) for name, array in net.state_dict().items()}
-    module.load_state_dict(
-        {name: in_blocks(a, layer.heads) if "weight_hh" in name else a for name, a in state.items()}
-    )
+    state = net.state_dict().items()
+    module.load_state_dict({name.removeprefix("0."): torch.tensor(array) for name, array in state})
     return module
 
 
@@ -185,7 +168,7 @@ def theirs(net: bp.Sequential, given: Given) -> Found:
             for direction, end in enumerate(("", "_reverse")[: layer.directions]):
                 before = [part[len(ends)] for part in initial]
                 place = f"_l{number}{end}", output, torch.tensor(lengths), before
-                y, state = walk(layer.definition, parameters, *place, layer.heads, bool(direction))
+                y, state = walk(layer.definition, parameters, *place, bool(direction))
                 sides.append(y)
                 ends.append(state)
             output = torch.cat(sides, 2)
@@ -196,14 +179,10 @@ def theirs(net: bp.Sequential, given: Given) -> Found:
     for state, gradient in zip(finals, given.by_final, strict=True):
         loss = loss + (state * torch.tensor(gradient)).sum()
     loss.backward()
-    gradients = {name: parameter.grad.numpy() for name, parameter in parameters.items()}
-    for name, gradient in gradients.items():
-        if name.startswith("weight_hh") and gradient.shape != net.gradients[f"0.{name}"].shape:
-            gradients[name] = of_heads(gradient, layer.heads)
     return Found(
         output.detach().numpy(),
         tuple(state.detach().numpy() for state in finals),
-        gradients,
+        {name: parameter.grad.numpy() for name, parameter in parameters.items()},
         x.grad.numpy(),
         tuple(state.grad.numpy() for state in initial),
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
-from cell_cases import PARTLY, UNITS
+from cell_cases import PARTLY
 from group_cases import raises
 from mpi import play
 
@@ -77,8 +77,8 @@ def case_cells_and_ways(group: Group) -> None:
             rng = np.random.default_rng(number)
             x = rng.standard_normal((3, 23, 2)).astype(dtype)
 
-            def make(layer=layer, dtype=dtype, heads=1 + number % 2):
-                layers = [layer(2, 4, num_layers=2, outputs="last", heads=heads), bp.Linear(4, 3)]
+            def make(layer=layer, dtype=dtype):
+                layers = [layer(2, 4, num_layers=2, outputs="last"), bp.Linear(4, 3)]
                 return network(layers, 2, dtype)
 
             check(group, make, x, ("bp", "blelloch", "auto"), 3, True)
@@ -88,11 +88,8 @@ def case_outputs_at_every_step(group: Group) -> None:
     x = np.random.default_rng(0).standard_normal((2, 31, 3))
 
     def make():
-        cells = [  # gates that are not recurrent
-            bp.CellLayer(PARTLY["partly"], 4, 4),
-            bp.CellLayer(UNITS["turning"], 4, 4),
-        ]
-        layers = [bp.GRU(3, 5), bp.Linear(5, 4), bp.Tanh(), *cells, bp.LSTM(4, 3), bp.Linear(3, 2)]
+        cell = bp.CellLayer(PARTLY["partly"], 4, 4)  # with a gate that is not recurrent
+        layers = [bp.GRU(3, 5), bp.Linear(5, 4), bp.Tanh(), cell, bp.LSTM(4, 3), bp.Linear(3, 2)]
         return network(layers, 3)
 
     check(group, make, x, ("bp", "hybrid", "auto"), 4, False)

@@ -49,9 +49,8 @@ def make_walk(
     rng = np.random.default_rng([steps, hidden, batch, int(ragged), int(reverse)])
     weight = rng.standard_normal((cell.gates, hidden, hidden))
     weight *= radius / np.abs(np.linalg.eigvals(weight)).max(axis=1)[:, None, None]
-    bias = np.zeros((1, cell.gates, hidden))
-    bias[:, list(cell.separate)] = 0.3 * rng.standard_normal((len(cell.separate), hidden))
-    bias = bias.reshape(1, -1)
+    bias = np.zeros((cell.gates, hidden))
+    bias[list(cell.separate)] = 0.3 * rng.standard_normal((len(cell.separate), hidden))
     lengths = rng.integers(1, steps + 1, batch) if ragged else np.full(batch, steps)
 
     def array(*shape: int, scale: float = 1.0):
@@ -63,9 +62,9 @@ def make_walk(
     walk = Walk(
         size=WalkSize(cell, steps, batch, hidden, np.dtype(dtype).itemsize),
         reverse=reverse,
-        weight_hh=device.asarray(weight.reshape(1, -1, hidden).astype(dtype)),
-        bias_hh=device.asarray(bias.astype(dtype)),
-        unit=device.asarray(rng.standard_normal((1, cell.parameters * hidden)).astype(dtype)),
+        weight_hh=device.asarray(weight.reshape(-1, hidden).astype(dtype)),
+        bias_hh=device.asarray(bias.reshape(-1).astype(dtype)),
+        unit=device.asarray(rng.standard_normal(cell.parameters * hidden).astype(dtype)),
         lengths=device.asarray(lengths.astype(np.int64)),
         initial=array(cell.states * hidden, batch, scale=0.5),
         projected=array(steps, cell.gates * hidden, batch, scale=size),
@@ -81,8 +80,8 @@ def make_walk(
 def random_walk(
     device: Device, size: WalkSize, reverse: bool = False, ragged: bool = False, dtype: str = "float32"
 ) -> Walk:
-    """A walk of random numbers that nothing has walked, the same on every device; of any cell and heads."""
-    cell, steps, batch, hidden, units = size.cell, size.steps, size.batch, size.hidden, size.units
+    """A walk of random numbers that nothing has walked, the same on every device; of any cell."""
+    cell, steps, batch, hidden = size.cell, size.steps, size.batch, size.hidden
     rng = np.random.default_rng([steps, batch, hidden, ragged, reverse])
 
     def drawn(*shape: int, scale: float = 1.0):
@@ -94,9 +93,9 @@ def random_walk(
     return Walk(
         size=size,
         reverse=reverse,
-        weight_hh=drawn(size.heads, cell.sums * units, units, scale=units**-0.5),
-        bias_hh=drawn(size.heads, cell.sums * units),
-        unit=drawn(size.heads, cell.parameters * units, scale=0.5),
+        weight_hh=drawn(cell.sums * hidden, hidden, scale=hidden**-0.5),
+        bias_hh=drawn(cell.sums * hidden),
+        unit=drawn(cell.parameters * hidden, scale=0.5),
         lengths=device.asarray(rng.integers(0 if ragged else steps, steps + 1, batch)),
         initial=of_walk(cell.states),
         projected=of_walk(cell.gates, steps),
@@ -134,7 +133,7 @@ def torch_gradients(walk: Walk, gradient, last):
         for name in ("projected", "initial", "weight_hh", "bias_hh")
     }
     projected, initial = double["projected"].requires_grad_(), double["initial"].requires_grad_()
-    weight, bias = double["weight_hh"][0], double["bias_hh"][0]
+    weight, bias = double["weight_hh"], double["bias_hh"]
     lengths = torch.tensor(on_host(walk.lengths))
     state, loss = initial, torch.zeros((), dtype=torch.float64)
     for s in range(walk.size.steps):

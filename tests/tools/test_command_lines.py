@@ -115,7 +115,7 @@ STATED = [
     ("bppsa-plan show missing.h5", "missing.h5"),
     ("bppsa-jacobians dump lenet5 --data missing -o j.h5", "missing"),
     ("bppsa-train missing.py:net --data data.npz", "missing.py"),
-    ("bppsa-train model.py:small --data data.npz --heads 2", "--heads"),
+    ("bppsa-train model.py:small --data data.npz --num-layers 2", "--num-layers"),
     ("bppsa-data audio . -o f.h5", "WAV"),
     ("bppsa-bench train --quick --device host --data missing", "missing"),
 ]

@@ -5,14 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-import sympy
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from torch_cases import assert_same, flat, gradients, pair
-
-import bppsa_cupy as bp
-import bppsa_cupy.torch as ours
 
 
 def parts_of(state: Any) -> tuple[torch.Tensor, ...]:
@@ -67,15 +63,3 @@ def test_first_states_of_both_directions() -> None:
     forward[1], backward[0] = 0, 0
     first, second = theirs(x[:2], forward), theirs(x[2:], backward)
     assert_same([y, after], [torch.cat([first[0], second[0]]), torch.stack([second[1][0], first[1][1]])])
-
-
-@pytest.mark.parametrize("bias", [True, False])
-def test_a_cell_without_recurrent_gates(bias: bool) -> None:
-    cell = bp.Cell(
-        "gated", gates=["a", "b"], states=["h"], recurrent=[],
-        step=lambda x, u, s, p: {"h": sympy.tanh(x.a + x.b * s.h)},
-    )  # fmt: skip
-    module = ours.CellLayer(cell, 3, 4, 2, bias=bias).double()
-    x, resets = torch.randn(6, 2, 3, dtype=torch.float64), torch.zeros(6, 2, dtype=torch.bool)
-    resets[3] = True
-    assert_same([module(x, None, resets)[0]], [torch.cat([module(x[:3])[0], module(x[3:])[0]])])

@@ -7,24 +7,24 @@ __device__ __forceinline__ void walk_back(
     const real* __restrict__ boundary, real* __restrict__ delta, real* __restrict__ entering, int hidden,
     const Chunks& chunks, bool per_step)
 {
-    const size_type batch = chunks.batch, walks = chunks.walks, plane = hidden * walks;
-    const size_type groups = chunks.sets * ((batch + SAMPLES - 1) / SAMPLES), number = blockIdx.x / CLUSTER;
+    const size_type batch = chunks.batch, plane = hidden * batch;
+    const size_type groups = (batch + SAMPLES - 1) / SAMPLES, number = blockIdx.x / CLUSTER;
     const size_type piece = number / groups, square = (size_type)hidden * hidden;
     const Group group(number % groups, batch);
     const Place place(hidden, group);
-    const Walk own = group.walk(place.sample, hidden, chunks.sets);
+    const Walk own = group.walk(place.sample, hidden);
     Stage<BackwardRows::ROWS, AHEAD> stage;
-    const size_type set = group.set, width = own.width, o = own.start(P) + place.unit;
+    const size_type o = own.start(P) + place.unit;
     Weights weights;
-    weights.load(weight_hh + set * R * square, square, 1, hidden, hidden, place.first, place.lane);
+    weights.load(weight_hh, square, 1, hidden, hidden, place.first, place.lane);
     real* const held = buffers();
     const Shared shared(held);
 #pragma unroll 1
     for (int e = threadIdx.x; e < 2 * SAMPLES * R * VECTOR; e += BLOCK) held[e] = real(0);
     real p[Q_EXTENT], g[P];
-    load_unit(unit + set * Q * hidden + place.unit, hidden, p);
+    load_unit(unit + place.unit, hidden, p);
 #pragma unroll
-    for (int i = 0; i < P; ++i) g[i] = boundary[piece * P * plane + i * width + o];
+    for (int i = 0; i < P; ++i) g[i] = boundary[piece * P * plane + i * hidden + o];
     // The steps at which any sample is not padded.
     const Span span = chunks.span(piece, own.sample), whole = chunks.whole(piece);
     Span moving = {whole.end, whole.begin};
@@ -34,16 +34,16 @@ __device__ __forceinline__ void walk_back(
     }
     const int count = same_in_warp(int(max(size_type(0), moving.end - moving.begin)));
     const size_type last = chunks.time(whole.end - 1), way = chunks.reverse ? plane : -plane;
-    DeltaRows deltas = {delta + last * D * plane + own.start(D) + place.unit, width, way, place.owns};
+    DeltaRows deltas = {delta + last * D * plane + own.start(D) + place.unit, hidden, way, place.owns};
     const size_type behind = count ? whole.end - moving.end : whole.end - whole.begin;
     deltas.pad(behind);
     const size_type begin = last * plane + behind * way;
     BackwardRows rows = {gates + (begin * K + own.start(K) + place.unit), state + (begin * P + o),
-                         gradient + (begin + own.start(1) + place.unit), initial + o, width, way};
+                         gradient + (begin + own.start(1) + place.unit), initial + o, hidden, way};
     real now[P];
 #pragma unroll
     for (int i = 0; i < P; ++i)
-        now[i] = Cell::reads_before & Cell::reads_after & 1 << i && count ? rows.state[i * width] : real(0);
+        now[i] = Cell::reads_before & Cell::reads_after & 1 << i && count ? rows.state[i * hidden] : real(0);
     const bool has_first = moving.begin == 0;
     const auto fetch = [&](int a, bool last) { rows.fetch(stage, a, has_first && last, per_step); };
     stage.fill(count, fetch);
@@ -92,6 +92,6 @@ __device__ __forceinline__ void walk_back(
     deltas.pad(whole.end - whole.begin - behind - count);
     if (place.owns) {
 #pragma unroll
-        for (int i = 0; i < P; ++i) entering[piece * P * plane + i * width + o] = g[i];
+        for (int i = 0; i < P; ++i) entering[piece * P * plane + i * hidden + o] = g[i];
     }
 }

@@ -12,21 +12,21 @@ const int UNITS = TILE_UNITS, THREAD_UNITS = TILE_THREAD_UNITS, SAMPLES = TILE_S
 #include "frames/cuda/grid.cuh"
 
 extern "C" __global__ void __launch_bounds__(BLOCK, 1) CELL_backward_grid(
-    const real* __restrict__ state,         // (steps, batch | STATES, sets, hidden): of CELL_forward
-    const real* __restrict__ gates,         // (steps, batch | KEPT, sets, hidden): of CELL_forward
-    const real* __restrict__ initial,       // (batch | STATES, sets, hidden): before step 0
-    const real* __restrict__ weight_hh,     // (sets, RECURRENT * hidden, hidden)
-    const real* __restrict__ unit,          // (sets, PARAMETERS * hidden): of each unit
-    const real* __restrict__ gradient,      // (steps, batch | sets, hidden) if per_step else (0): by each step's
+    const real* __restrict__ state,         // (steps, batch | STATES, hidden): of CELL_forward
+    const real* __restrict__ gates,         // (steps, batch | KEPT, hidden): of CELL_forward
+    const real* __restrict__ initial,       // (batch | STATES, hidden): before step 0
+    const real* __restrict__ weight_hh,     // (RECURRENT * hidden, hidden)
+    const real* __restrict__ unit,          // (PARAMETERS * hidden): of each unit
+    const real* __restrict__ gradient,      // (steps, batch | hidden) if per_step else (0): by each step's
                                             // output
-    const real* __restrict__ boundary,      // (batch | STATES, sets, hidden): by the states after the last step
+    const real* __restrict__ boundary,      // (batch | STATES, hidden): by the states after the last step
     const long long* __restrict__ lengths,  // (batch)
-    real* __restrict__ delta,               // (steps, batch | DELTAS, sets, hidden) output only, by time: by x; by
+    real* __restrict__ delta,               // (steps, batch | DELTAS, hidden) output only, by time: by x; by
                                             // u where it differs from x's; by the parameters
-    real* __restrict__ entering,            // (batch | STATES, sets, hidden) output only, by the states before the
+    real* __restrict__ entering,            // (batch | STATES, hidden) output only, by the states before the
                                             // first step
     long long* __restrict__ arrived,        // (1) input and output: 0
-    size_type steps, size_type hidden, size_type sets, size_type batch, size_type walks, int per_step, int reverse)
+    size_type steps, size_type hidden, size_type batch, int per_step, int reverse)
 {
     const int width = int(hidden), block = blockIdx.x * UNITS, units = min(UNITS, width - block);
     const size_type plane = hidden * batch;

@@ -15,35 +15,35 @@ __device__ __forceinline__ void walk_steps(
     constexpr int AHEAD = steps_ahead(BackwardRows::ROWS);
     Stage<BackwardRows::ROWS, AHEAD> stage;
     const int row = place.unit;
-    const size_type walks = chunks.walks, plane = hidden * walks, square = (size_type)hidden * hidden;
+    const size_type batch = chunks.batch, plane = hidden * batch, square = (size_type)hidden * hidden;
     real* const held = shared[place.walk][0][0];
     place.clear(held, 2 * R, hidden);
     place.wait();
     if (place.is_beyond(hidden)) return;
     Weights weights;
-    const size_type items = chunks.reduced() * walks;
+    const size_type items = chunks.reduced() * batch;
     for (size_type item = first_of(place.walk, items); item < items; item = next_of(item, items)) {
-        const size_type piece = item / walks;
-        const Walk own = walk_of(item % walks, hidden, chunks.sets, chunks.batch);
-        const size_type set = own.set, b = own.sample, width = own.width, o = own.start(P) + row;
-        weights.load(weight_hh + set * R * square, square, 1, hidden, hidden, place.first, place.lane);
+        const size_type piece = item / batch, b = item % batch;
+        const Walk own = {b, hidden};
+        const size_type o = own.start(P) + row;
+        weights.load(weight_hh, square, 1, hidden, hidden, place.first, place.lane);
         real p[Q_EXTENT], g[P];
-        load_unit(unit + set * Q * hidden + row, hidden, p);
+        load_unit(unit + row, hidden, p);
 #pragma unroll
-        for (int i = 0; i < P; ++i) g[i] = boundary[piece * P * plane + i * width + o];
+        for (int i = 0; i < P; ++i) g[i] = boundary[piece * P * plane + i * hidden + o];
         const Span span = chunks.span(piece, b), whole = chunks.whole(piece);
         const int count = same_in_warp(int(max(size_type(0), span.end - span.begin)));
         const size_type last = chunks.time(whole.end - 1), way = chunks.reverse ? plane : -plane;
-        DeltaRows deltas = {delta + last * D * plane + own.start(D) + row, width, way, place.owns};
+        DeltaRows deltas = {delta + last * D * plane + own.start(D) + row, hidden, way, place.owns};
         const size_type behind = count ? whole.end - span.end : whole.end - whole.begin;
         deltas.pad(behind);
         const size_type begin = last * plane + behind * way;
         BackwardRows rows = {gates + (begin * K + own.start(K) + row), state + (begin * P + o),
-                             gradient + (begin + own.start(1) + row), initial + o, width, way};
+                             gradient + (begin + own.start(1) + row), initial + o, hidden, way};
         real now[P];
 #pragma unroll
         for (int i = 0; i < P; ++i)
-            now[i] = Cell::reads_before & Cell::reads_after & 1 << i && count ? rows.state[i * width] : real(0);
+            now[i] = Cell::reads_before & Cell::reads_after & 1 << i && count ? rows.state[i * hidden] : real(0);
         const bool has_first = span.begin == 0;
         const auto fetch = [&](int a, bool last) { rows.fetch(stage, a, has_first && last, PER_STEP && per_step); };
         real kept[K_EXTENT], read[P], step_gradient = 0;
@@ -100,7 +100,7 @@ __device__ __forceinline__ void walk_steps(
         deltas.pad(whole.end - whole.begin - behind - count);
         if (place.owns) {
 #pragma unroll
-            for (int i = 0; i < P; ++i) entering[piece * P * plane + i * width + o] = g[i];
+            for (int i = 0; i < P; ++i) entering[piece * P * plane + i * hidden + o] = g[i];
         }
         place.wait();
     }

@@ -15,26 +15,25 @@ const int UNITS = WARP_UNITS, ROWS_OF_UNIT = 1, SAMPLES = WARP_SAMPLES, GROUPS =
 #include "frames/cuda/step.cuh"
 
 extern "C" __global__ void __launch_bounds__(BLOCK, 1) CELL_backward_step(
-    const real* __restrict__ state,         // (batch | STATES, sets, hidden): after the step
-    const real* __restrict__ gates,         // (batch | KEPT, sets, hidden): of CELL_forward_step
-    const real* __restrict__ before,        // (batch | STATES, sets, hidden): before the step
-    const real* __restrict__ weight,        // (sets, hidden, RECURRENT * hidden): W_hh transposed
-    const real* __restrict__ unit,          // (sets, PARAMETERS * hidden): of each unit
-    const real* __restrict__ gradient,      // (batch | sets, hidden) if per_step else (0): by the step's output
-    const real* __restrict__ later,         // (batch | DELTAS, sets, hidden): delta of the step behind, or zeros
-    const real* __restrict__ carried,       // (batch | STATES, sets, hidden): by the states after the step, but for
+    const real* __restrict__ state,         // (batch | STATES, hidden): after the step
+    const real* __restrict__ gates,         // (batch | KEPT, hidden): of CELL_forward_step
+    const real* __restrict__ before,        // (batch | STATES, hidden): before the step
+    const real* __restrict__ weight,        // (hidden, RECURRENT * hidden): W_hh transposed
+    const real* __restrict__ unit,          // (PARAMETERS * hidden): of each unit
+    const real* __restrict__ gradient,      // (batch | hidden) if per_step else (0): by the step's output
+    const real* __restrict__ later,         // (batch | DELTAS, hidden): delta of the step behind, or zeros
+    const real* __restrict__ carried,       // (batch | STATES, hidden): by the states after the step, but for
                                             // what W_hh hands on of `later`
     const long long* __restrict__ lengths,  // (batch)
-    real* __restrict__ delta,               // (batch | DELTAS, sets, hidden) output only: by x; by u where it differs
+    real* __restrict__ delta,               // (batch | DELTAS, hidden) output only: by x; by u where it differs
                                             // from x's; by the parameters
-    real* __restrict__ entering,            // (batch | STATES, sets, hidden) output only: by the states before the
+    real* __restrict__ entering,            // (batch | STATES, hidden) output only: by the states before the
                                             // step, but for what W_hh hands on of `delta`
-    size_type time, size_type hidden, size_type sets, size_type batch, size_type walks, int per_step)
+    size_type time, size_type hidden, size_type batch, int per_step)
 {
     __shared__ Shared shared;
-    const size_type width = hidden * sets;
-    for (size_type number = blockIdx.x; number < part_count(int(hidden), sets, batch); number += gridDim.x) {
-        const Part part(number, int(hidden), sets, batch);
+    for (size_type number = blockIdx.x; number < part_count(int(hidden), batch); number += gridDim.x) {
+        const Part part(number, int(hidden), batch);
         const Own own(part);
         const size_type o = own.element(part, P);
         real kept[K_EXTENT], after[P], earlier[P], g[P], p[Q_EXTENT], by_output = real(0);
@@ -44,19 +43,19 @@ extern "C" __global__ void __launch_bounds__(BLOCK, 1) CELL_backward_step(
             moves = time < lengths[part.sample + own.sample];
 #pragma unroll
             for (int i = 0; i < P; ++i) {
-                g[i] = carried[i * width + o];
-                earlier[i] = Cell::reads_before >> i & 1 ? before[i * width + o] : real(0);
-                after[i] = Cell::reads_after >> i & 1 ? state[i * width + o] : real(0);
+                g[i] = carried[i * hidden + o];
+                earlier[i] = Cell::reads_before >> i & 1 ? before[i * hidden + o] : real(0);
+                after[i] = Cell::reads_after >> i & 1 ? state[i * hidden + o] : real(0);
             }
 #pragma unroll
-            for (int k = 0; k < K; ++k) kept[k] = gates[own.element(part, K) + k * width];
+            for (int k = 0; k < K; ++k) kept[k] = gates[own.element(part, K) + k * hidden];
             if (per_step) by_output = gradient[own.element(part, 1)];
-            load_unit(unit + part.set * Q * hidden + part.unit + own.unit, int(hidden), p);
+            load_unit(unit + part.unit + own.unit, int(hidden), p);
         }
         add_up(
             part, shared,
-            [&](int j, int, int sum) { return weight + (part.set * hidden + j) * (R * hidden) + sum * hidden; },
-            [&](int sum) { return later + part.start(D, recurrent_row(sum)); }, D * width);
+            [&](int j, int, int sum) { return weight + j * (R * hidden) + sum * hidden; },
+            [&](int sum) { return later + part.start(D, recurrent_row(sum)); }, D * hidden);
         if (!own.takes) continue;
         g[0] += own.sum(shared, 0);
 #pragma unroll
@@ -66,8 +65,8 @@ extern "C" __global__ void __launch_bounds__(BLOCK, 1) CELL_backward_step(
             Cell::backward(g, kept, after, earlier, p, by_x, by_u, by_before, by_p);
         }
 #pragma unroll
-        for (int i = 0; i < P; ++i) entering[i * width + o] = by_before[i];
+        for (int i = 0; i < P; ++i) entering[i * hidden + o] = by_before[i];
 #pragma unroll
-        for (int d = 0; d < D; ++d) delta[own.element(part, D) + d * width] = delta_row(by_x, by_u, by_p, d);
+        for (int d = 0; d < D; ++d) delta[own.element(part, D) + d * hidden] = delta_row(by_x, by_u, by_p, d);
     }
 }

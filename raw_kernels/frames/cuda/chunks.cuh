@@ -1,5 +1,4 @@
-// The steps of one direction cut into chunks of equal length, the last one as long as what is left. `walks` is sets *
-// batch.
+// The steps of one direction cut into chunks of equal length, the last one as long as what is left.
 
 // Steps [begin, end).
 struct Span {
@@ -8,7 +7,7 @@ struct Span {
 
 struct Chunks {
     const long long* lengths;
-    size_type steps, sets, batch, walks, length, first;
+    size_type steps, batch, length, first;
     int reverse;
 
     // How many chunks there are from `first` on.

@@ -24,23 +24,20 @@ constexpr int VECTOR = HELD > CLUSTER * BLOCK_UNITS ? HELD : CLUSTER * BLOCK_UNI
 // Steps that are fetched ahead, as many as there are buffers.
 constexpr int AHEAD = 2;
 
-// Samples of a set of weights that go together, `count` of them.
+// Samples that go together, `count` of them.
 struct Group {
-    size_type set, first;
+    size_type first;
     int count;
 
-    // Group `number` of those of all sets.
     __device__ __forceinline__ Group(size_type number, size_type batch)
     {
-        const size_type groups = (batch + SAMPLES - 1) / SAMPLES;
-        set = number / groups;
-        first = number % groups * SAMPLES;
+        first = number * SAMPLES;
         count = int(min(size_type(SAMPLES), batch - first));
     }
 
-    __device__ __forceinline__ Walk walk(int sample, int hidden, size_type sets) const
+    __device__ __forceinline__ Walk walk(int sample, int hidden) const
     {
-        return Walk(set, first + min(sample, count - 1), hidden, sets);
+        return {first + min(sample, count - 1), hidden};
     }
 };
 

@@ -1,6 +1,5 @@
 // Values of every step's transposed Jacobian of a recurrent cell, in CSR order: rows by the state before,
-// columns by the state after; each state's units together, those of a set of weights beside each other. A block
-// of a former and a new state is dense within a set where the one reaches the other through W_hh, else diagonal.
+// columns by the state after; each state's units together. A block of a former and a new state is dense where the one reaches the other through W_hh, else diagonal.
 // The identity where t >= lengths[b]. A thread a value.
 
 #include "prelude.cuh"
@@ -16,12 +15,12 @@ struct Block {
 __device__ const Block TABLE[] = {BLOCKS};
 const int COUNT = sizeof(TABLE) / sizeof(Block);
 
-// Where an entry lies: its set of weights, its row's and its column's state, and their units in the set.
+// Where an entry lies: its row's and its column's state, and their units.
 struct Entry {
     int former, later;
-    size_type set, row, column;
+    size_type row, column;
 
-    __device__ __forceinline__ Entry(size_type place, size_type hidden, size_type sets)
+    __device__ __forceinline__ Entry(size_type place, size_type hidden)
     {
         int begin = 0;
         while (true) {
@@ -30,14 +29,13 @@ struct Entry {
             size_type width = 0;
             for (; end < COUNT && TABLE[end].former == state; ++end)
                 width += TABLE[end].dense ? hidden : 1;
-            if (place < width * hidden * sets) {
+            if (place < width * hidden) {
                 former = state;
-                set = place / (width * hidden);
-                row = place / width % hidden;
+                row = place / width;
                 place %= width;
                 break;
             }
-            place -= width * hidden * sets;
+            place -= width * hidden;
             begin = end;
         }
         for (; place >= (TABLE[begin].dense ? hidden : 1); ++begin) place -= TABLE[begin].dense ? hidden : 1;
@@ -47,40 +45,39 @@ struct Entry {
 };
 
 extern "C" __global__ void CELL_fill(
-    const real* __restrict__ state,         // (steps, batch | STATES, sets, hidden): of CELL_forward
-    const real* __restrict__ gates,         // (steps, batch | KEPT, sets, hidden): of CELL_forward
-    const real* __restrict__ initial,       // (batch | STATES, sets, hidden): before step 0
-    const real* __restrict__ weight_hh,     // (sets, RECURRENT * hidden, hidden)
-    const real* __restrict__ unit,          // (sets, PARAMETERS * hidden): of each unit
+    const real* __restrict__ state,         // (steps, batch | STATES, hidden): of CELL_forward
+    const real* __restrict__ gates,         // (steps, batch | KEPT, hidden): of CELL_forward
+    const real* __restrict__ initial,       // (batch | STATES, hidden): before step 0
+    const real* __restrict__ weight_hh,     // (RECURRENT * hidden, hidden)
+    const real* __restrict__ unit,          // (PARAMETERS * hidden): of each unit
     const long long* __restrict__ lengths,  // (batch)
-    real* __restrict__ values,              // (steps, (ENTRIES) * sets, batch) output only
-    size_type steps, size_type hidden, size_type sets, size_type batch, size_type walks, int reverse)
+    real* __restrict__ values,              // (steps, ENTRIES, batch) output only
+    size_type steps, size_type hidden, size_type batch, int reverse)
 {
-    const size_type plane = hidden * walks, entries = (ENTRIES) * sets;
+    const size_type plane = hidden * batch, entries = ENTRIES;
     GRID_STRIDE(item, steps * entries * batch) {
         const size_type b = item % batch, t = item / batch / entries;
-        const Entry entry(item / batch % entries, hidden, sets);
-        const size_type set = entry.set;
+        const Entry entry(item / batch % entries, hidden);
         if (t >= lengths[b]) {
             values[item] = entry.former == entry.later && entry.row == entry.column ? real(1) : real(0);
             continue;
         }
-        const Walk walk(set, b, int(hidden), sets);
-        const size_type width = walk.width, o = walk.start(P) + entry.column;
+        const Walk walk = {b, int(hidden)};
+        const size_type o = walk.start(P) + entry.column;
         const bool start = t == (reverse ? steps - 1 : 0);
         const real* const earlier = start ? initial : state + (reverse ? t + 1 : t - 1) * P * plane;
         real kept[K_EXTENT], after[P], before[P], p[Q_EXTENT], a[A_EXTENT], x[P], d[P], w[R_EXTENT], by[P] = {};
-        for (int k = 0; k < K; ++k) kept[k] = gates[t * K * plane + walk.start(K) + k * width + entry.column];
+        for (int k = 0; k < K; ++k) kept[k] = gates[t * K * plane + walk.start(K) + k * hidden + entry.column];
         for (int i = 0; i < P; ++i) {
-            after[i] = Cell::reads_after >> i & 1 ? state[t * P * plane + i * width + o] : real(0);
-            before[i] = Cell::reads_before >> i & 1 ? earlier[i * width + o] : real(0);
+            after[i] = Cell::reads_after >> i & 1 ? state[t * P * plane + i * hidden + o] : real(0);
+            before[i] = Cell::reads_before >> i & 1 ? earlier[i * hidden + o] : real(0);
             x[i] = i == entry.later ? real(1) : real(0);
         }
-        load_unit(unit + set * Q * hidden + entry.column, int(hidden), p);
+        load_unit(unit + entry.column, int(hidden), p);
         Cell::coefficients_of(kept, after, before, p, a);
         Cell::enter(a, x);
         Cell::carry(a, x, d);
-        for (int g = 0; g < R; ++g) w[g] = weight_hh[((set * R + g) * hidden + entry.column) * hidden + entry.row];
+        for (int g = 0; g < R; ++g) w[g] = weight_hh[(g * hidden + entry.column) * hidden + entry.row];
         Cell::entry(a, w, by);
         real value = 0;
         for (int i = 0; i < P; ++i) {

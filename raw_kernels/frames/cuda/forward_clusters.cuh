@@ -5,31 +5,31 @@ __device__ __forceinline__ void walk(
     const real* __restrict__ projected, const real* __restrict__ weight_hh, const real* __restrict__ bias_hh,
     const real* __restrict__ unit, const real* __restrict__ initial, const long long* __restrict__ lengths,
     real* __restrict__ state, real* __restrict__ gates, real* __restrict__ final, int steps, int hidden,
-    size_type sets, size_type batch, size_type walks, int reverse)
+    size_type batch, int reverse)
 {
     const Group group(blockIdx.x / CLUSTER, batch);
     const Place place(hidden, group);
-    const Walk own = group.walk(place.sample, hidden, sets);
+    const Walk own = group.walk(place.sample, hidden);
     Stage<G, AHEAD> stage;
-    const size_type plane = hidden * walks, square = (size_type)hidden * hidden;
-    const size_type set = group.set, width = own.width, o = own.start(P) + place.unit;
+    const size_type plane = hidden * batch, square = (size_type)hidden * hidden;
+    const size_type o = own.start(P) + place.unit;
     Weights weights;
-    weights.load(weight_hh + set * R * square, square, hidden, 1, hidden, place.first, place.lane);
+    weights.load(weight_hh, square, hidden, 1, hidden, place.first, place.lane);
     real* const held = buffers();
     const Shared shared(held);
 #pragma unroll 1
     for (int e = threadIdx.x; e < SAMPLES * VECTOR; e += BLOCK) {
         const int m = e / VECTOR, j = e % VECTOR;
         const bool is_there = j < hidden && m < group.count;
-        held[e] = is_there ? initial[group.walk(m, hidden, sets).start(P) + j] : real(0);
+        held[e] = is_there ? initial[group.walk(m, hidden).start(P) + j] : real(0);
         held[SAMPLES * VECTOR + e] = real(0);
     }
     real bias[R], p[Q_EXTENT], now[P];
 #pragma unroll
-    for (int g = 0; g < R; ++g) bias[g] = bias_hh[(set * R + g) * hidden + place.unit];
-    load_unit(unit + set * Q * hidden + place.unit, hidden, p);
+    for (int g = 0; g < R; ++g) bias[g] = bias_hh[g * hidden + place.unit];
+    load_unit(unit + place.unit, hidden, p);
 #pragma unroll
-    for (int i = 0; i < P; ++i) now[i] = initial[i * width + o];
+    for (int i = 0; i < P; ++i) now[i] = initial[i * hidden + o];
     const auto length_of = [&](size_type sample) {
         return int(max(size_type(0), min(lengths[sample], size_type(steps))));
     };
@@ -39,7 +39,7 @@ __device__ __forceinline__ void walk(
     longest = same_in_warp(longest);
     const size_type first = reverse ? steps - 1 : 0, way = reverse ? -plane : plane;
     ForwardRows rows = {projected + first * G * plane + own.start(G) + place.unit, state + first * P * plane + o,
-                        gates + first * K * plane + own.start(K) + place.unit, width, way, place.owns};
+                        gates + first * K * plane + own.start(K) + place.unit, hidden, way, place.owns};
     if (reverse) rows.pad(now, steps - longest);
     const auto fetch = [&](int a, bool) { rows.fetch(stage, a); };
     stage.fill(longest, fetch);
@@ -72,6 +72,6 @@ __device__ __forceinline__ void walk(
     if (!reverse) rows.pad(now, steps - longest);
     if (place.owns) {
 #pragma unroll
-        for (int i = 0; i < P; ++i) final[i * width + o] = now[i];
+        for (int i = 0; i < P; ++i) final[i * hidden + o] = now[i];
     }
 }

@@ -11,17 +11,17 @@ const int UNITS = TILE_UNITS, THREAD_UNITS = TILE_THREAD_UNITS, SAMPLES = TILE_S
 #include "frames/cuda/grid.cuh"
 
 extern "C" __global__ void __launch_bounds__(BLOCK, 1) CELL_forward_grid(
-    const real* __restrict__ projected,     // (steps, batch | GATES, sets, hidden): W_ih x + b_ih
-    const real* __restrict__ weight_hh,     // (sets, RECURRENT * hidden, hidden)
-    const real* __restrict__ bias_hh,       // (sets, RECURRENT * hidden)
-    const real* __restrict__ unit,          // (sets, PARAMETERS * hidden): of each unit
-    const real* __restrict__ initial,       // (batch | STATES, sets, hidden): before step 0
+    const real* __restrict__ projected,     // (steps, batch | GATES, hidden): W_ih x + b_ih
+    const real* __restrict__ weight_hh,     // (RECURRENT * hidden, hidden)
+    const real* __restrict__ bias_hh,       // (RECURRENT * hidden)
+    const real* __restrict__ unit,          // (PARAMETERS * hidden): of each unit
+    const real* __restrict__ initial,       // (batch | STATES, hidden): before step 0
     const long long* __restrict__ lengths,  // (batch)
-    real* __restrict__ state,               // (steps, batch | STATES, sets, hidden) output only, by time
-    real* __restrict__ gates,               // (steps, batch | KEPT, sets, hidden) output only, by time
-    real* __restrict__ final,               // (batch | STATES, sets, hidden) output only, after the last step
+    real* __restrict__ state,               // (steps, batch | STATES, hidden) output only, by time
+    real* __restrict__ gates,               // (steps, batch | KEPT, hidden) output only, by time
+    real* __restrict__ final,               // (batch | STATES, hidden) output only, after the last step
     long long* __restrict__ arrived,        // (1) input and output: 0
-    size_type steps, size_type hidden, size_type sets, size_type batch, size_type walks, int reverse)
+    size_type steps, size_type hidden, size_type batch, int reverse)
 {
     const int width = int(hidden), block = blockIdx.x * UNITS, units = min(UNITS, width - block);
     const size_type plane = hidden * batch;

@@ -5,34 +5,34 @@ __device__ __forceinline__ void walk(
     const real* __restrict__ projected, const real* __restrict__ weight_hh, const real* __restrict__ bias_hh,
     const real* __restrict__ unit, const real* __restrict__ initial, const long long* __restrict__ lengths,
     real* __restrict__ state, real* __restrict__ gates, real* __restrict__ final, int steps, int hidden,
-    size_type sets, size_type batch, size_type walks, int reverse)
+    size_type batch, int reverse)
 {
     __shared__ __align__(16) real shared[WALKS][2][HELD];
     const Place place(hidden);
     constexpr int AHEAD = steps_ahead(G);
     Stage<G, AHEAD> stage;
-    const size_type plane = hidden * walks, square = (size_type)hidden * hidden;
+    const size_type plane = hidden * batch, square = (size_type)hidden * hidden;
     real* const held = shared[place.walk][0];
     const int row = place.unit;
     place.clear(held, 2, hidden);
     place.wait();
     if (place.is_beyond(hidden)) return;
     Weights weights;
-    for (size_type number = first_of(place.walk, walks); number < walks; number = next_of(number, walks)) {
-        const Walk own = walk_of(number, hidden, sets, batch);
-        const size_type set = own.set, width = own.width, o = own.start(P) + row;
-        weights.load(weight_hh + set * R * square, square, hidden, 1, hidden, place.first, place.lane);
+    for (size_type number = first_of(place.walk, batch); number < batch; number = next_of(number, batch)) {
+        const Walk own = {number, hidden};
+        const size_type o = own.start(P) + row;
+        weights.load(weight_hh, square, hidden, 1, hidden, place.first, place.lane);
         real bias[R], p[Q_EXTENT], now[P];
 #pragma unroll
         for (int g = 0; g < R; ++g)
-            bias[g] = !place.owns ? real(0) : bias_hh[(set * R + g) * hidden + row];
-        load_unit(unit + set * Q * hidden + row, hidden, p);
+            bias[g] = !place.owns ? real(0) : bias_hh[g * hidden + row];
+        load_unit(unit + row, hidden, p);
 #pragma unroll
-        for (int i = 0; i < P; ++i) now[i] = initial[i * width + o];
+        for (int i = 0; i < P; ++i) now[i] = initial[i * hidden + o];
         const int length = same_in_warp(int(max(size_type(0), min(lengths[own.sample], size_type(steps)))));
         const size_type first = reverse ? steps - 1 : 0, way = reverse ? -plane : plane;
         ForwardRows rows = {projected + first * G * plane + own.start(G) + row, state + first * P * plane + o,
-                            gates + first * K * plane + own.start(K) + row, width, way, place.owns};
+                            gates + first * K * plane + own.start(K) + row, hidden, way, place.owns};
         if (reverse) rows.pad(now, steps - length);
         if (place.owns) held[row] = now[0];
         place.wait();
@@ -68,7 +68,7 @@ __device__ __forceinline__ void walk(
         if (!reverse) rows.pad(now, steps - length);
         if (place.owns) {
 #pragma unroll
-            for (int i = 0; i < P; ++i) final[i * width + o] = now[i];
+            for (int i = 0; i < P; ++i) final[i * hidden + o] = now[i];
         }
     }
 }

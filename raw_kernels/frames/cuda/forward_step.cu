@@ -17,38 +17,37 @@ const int UNITS = WARP_UNITS, ROWS_OF_UNIT = R, SAMPLES = WARP_SAMPLES, GROUPS =
 const int BLOCKS_AT_ONCE = sizeof(real) == 4 ? 2 : 1;
 
 extern "C" __global__ void __launch_bounds__(BLOCK, BLOCKS_AT_ONCE) CELL_forward_step(
-    const real* __restrict__ projected,     // (batch | GATES, sets, hidden): W_ih x + b_ih of the step
-    const real* __restrict__ weight_hh,     // (sets, RECURRENT * hidden, hidden)
-    const real* __restrict__ bias_hh,       // (sets, RECURRENT * hidden)
-    const real* __restrict__ unit,          // (sets, PARAMETERS * hidden): of each unit
-    const real* __restrict__ before,        // (batch | STATES, sets, hidden): before the step
+    const real* __restrict__ projected,     // (batch | GATES, hidden): W_ih x + b_ih of the step
+    const real* __restrict__ weight_hh,     // (RECURRENT * hidden, hidden)
+    const real* __restrict__ bias_hh,       // (RECURRENT * hidden)
+    const real* __restrict__ unit,          // (PARAMETERS * hidden): of each unit
+    const real* __restrict__ before,        // (batch | STATES, hidden): before the step
     const long long* __restrict__ lengths,  // (batch)
-    real* __restrict__ state,               // (batch | STATES, sets, hidden) output only, after it
-    real* __restrict__ gates,               // (batch | KEPT, sets, hidden) output only
-    size_type time, size_type hidden, size_type sets, size_type batch, size_type walks)
+    real* __restrict__ state,               // (batch | STATES, hidden) output only, after it
+    real* __restrict__ gates,               // (batch | KEPT, hidden) output only
+    size_type time, size_type hidden, size_type batch)
 {
     __shared__ Shared shared;
-    const size_type width = hidden * sets;
-    for (size_type number = blockIdx.x; number < part_count(int(hidden), sets, batch); number += gridDim.x) {
-        const Part part(number, int(hidden), sets, batch);
+    for (size_type number = blockIdx.x; number < part_count(int(hidden), batch); number += gridDim.x) {
+        const Part part(number, int(hidden), batch);
         const Own own(part);
-        const size_type o = own.element(part, P), row = part.set * R * hidden + part.unit + own.unit;
+        const size_type o = own.element(part, P), row = part.unit + own.unit;
         real x[G], u[R], p[Q_EXTENT], earlier[P], after[P], kept[K_EXTENT] = {};
         bool moves = false;
         if (own.takes) {
 #pragma unroll
-            for (int i = 0; i < P; ++i) after[i] = earlier[i] = before[i * width + o];
+            for (int i = 0; i < P; ++i) after[i] = earlier[i] = before[i * hidden + o];
             moves = time < lengths[part.sample + own.sample];
 #pragma unroll
-            for (int g = 0; g < G; ++g) x[g] = projected[own.element(part, G) + g * width];
+            for (int g = 0; g < G; ++g) x[g] = projected[own.element(part, G) + g * hidden];
 #pragma unroll
             for (int g = 0; g < R; ++g) u[g] = bias_hh[row + g * hidden];
-            load_unit(unit + part.set * Q * hidden + part.unit + own.unit, int(hidden), p);
+            load_unit(unit + part.unit + own.unit, int(hidden), p);
         }
         add_up(
             part, shared,
-            [&](int j, int g, int) { return weight_hh + ((part.set * R + g) * hidden + j) * hidden; },
-            [&](int) { return before + part.start(P, 0); }, P * width);
+            [&](int j, int g, int) { return weight_hh + (g * hidden + j) * hidden; },
+            [&](int) { return before + part.start(P, 0); }, P * hidden);
         if (!own.takes) continue;
         if (moves) {
 #pragma unroll
@@ -56,8 +55,8 @@ extern "C" __global__ void __launch_bounds__(BLOCK, BLOCKS_AT_ONCE) CELL_forward
             Cell::forward(x, u, earlier, p, after, kept);
         }
 #pragma unroll
-        for (int i = 0; i < P; ++i) state[i * width + o] = after[i];
+        for (int i = 0; i < P; ++i) state[i * hidden + o] = after[i];
 #pragma unroll
-        for (int k = 0; k < K; ++k) gates[own.element(part, K) + k * width] = kept[k];
+        for (int k = 0; k < K; ++k) gates[own.element(part, K) + k * hidden] = kept[k];
     }
 }

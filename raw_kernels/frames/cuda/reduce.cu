@@ -12,36 +12,34 @@
 // Columns that a thread holds in registers in float32, and in its tile of a block.
 const int IN_REGISTERS = COLUMNS, IN_TILE = TILE_COLUMNS;
 
-#if !RECURRENT
-#include "frames/cuda/elements_reduce.cuh"
-#elif UNITS
+#if UNITS
 #include "frames/cuda/reduce_registers.cuh"
 #else
 #include "frames/cuda/reduce_block.cuh"
 #endif
 
 extern "C" __global__ void __launch_bounds__(BLOCK, 1) CELL_reduce(
-    const real* __restrict__ gates,         // (steps, batch | KEPT, sets, hidden): of CELL_forward
-    const real* __restrict__ state,         // (steps, batch | STATES, sets, hidden): of CELL_forward
-    const real* __restrict__ initial,       // (batch | STATES, sets, hidden): before step 0
-    const real* __restrict__ weight_hh,     // (sets, RECURRENT * hidden, hidden)
-    const real* __restrict__ unit,          // (sets, PARAMETERS * hidden): of each unit
-    const real* __restrict__ gradient,      // (steps, batch | sets, hidden) if per_step else (0): by each step's
+    const real* __restrict__ gates,         // (steps, batch | KEPT, hidden): of CELL_forward
+    const real* __restrict__ state,         // (steps, batch | STATES, hidden): of CELL_forward
+    const real* __restrict__ initial,       // (batch | STATES, hidden): before step 0
+    const real* __restrict__ weight_hh,     // (RECURRENT * hidden, hidden)
+    const real* __restrict__ unit,          // (PARAMETERS * hidden): of each unit
+    const real* __restrict__ gradient,      // (steps, batch | hidden) if per_step else (0): by each step's
                                             // output
     const long long* __restrict__ lengths,  // (batch)
-    real* __restrict__ maps,                // ((steps + chunk - 1) // chunk - first, walks, STATES * hidden,
+    real* __restrict__ maps,                // ((steps + chunk - 1) // chunk - first, batch, STATES * hidden,
                                             // STATES * hidden) output only, by columns: what a unit gradient
                                             // by element j behind the chunk becomes before it, without its
                                             // power of two
-    int* __restrict__ exponents,            // ((steps + chunk - 1) // chunk - first, walks, STATES * hidden)
+    int* __restrict__ exponents,            // ((steps + chunk - 1) // chunk - first, batch, STATES * hidden)
                                             // output only, by column
-    real* __restrict__ offsets,             // ((steps + chunk - 1) // chunk - first, batch | STATES, sets, hidden)
+    real* __restrict__ offsets,             // ((steps + chunk - 1) // chunk - first, batch | STATES, hidden)
                                             // if per_step else (0) output only
-    size_type steps, size_type hidden, size_type sets, size_type batch, size_type walks, size_type chunk,
+    size_type steps, size_type hidden, size_type batch, size_type chunk,
     size_type first, int per_step, int reverse)
 {
     extern __shared__ __align__(16) real shared[];
-    const Chunks chunks = {lengths, steps, sets, batch, walks, chunk, first, reverse};
+    const Chunks chunks = {lengths, steps, batch, chunk, first, reverse};
     const Reduction given = {gates, state, initial, weight_hh, unit, gradient, maps, offsets, exponents,
                              chunks, int(hidden), per_step};
     reduce(given, shared);

@@ -34,16 +34,10 @@ struct Reduction {
     Chunks chunks;
     int hidden, per_step;
 
-    // A walk by its number.
-    __device__ __forceinline__ Walk walk(size_type number) const
-    {
-        return walk_of(number, hidden, chunks.sets, chunks.batch);
-    }
-
     // The gradient by step s's output of a walk's first unit.
     __device__ __forceinline__ const real* step_gradient(size_type s, const Walk& walk) const
     {
-        return gradient + chunks.time(s) * hidden * chunks.walks + walk.start(1);
+        return gradient + chunks.time(s) * hidden * chunks.batch + walk.start(1);
     }
 };
 
@@ -63,25 +57,24 @@ const int ROWS_READ = read_before(ROWS);
 // One step of one walk.
 struct Step {
     const real *gates, *now, *before, *unit;
-    int width, hidden;
+    int hidden;
 
     // Step s of a walk.
-    __device__ __forceinline__ Step(const Reduction& given, int s, const Walk& walk)
-        : width(int(walk.width)), hidden(given.hidden)
+    __device__ __forceinline__ Step(const Reduction& given, int s, const Walk& walk) : hidden(given.hidden)
     {
         const Chunks& chunks = given.chunks;
-        const int plane = hidden * int(chunks.walks);
+        const int plane = hidden * int(chunks.batch);
         gates = given.gates + chunks.time(s) * (K * plane) + walk.start(K);
         now = given.state + chunks.time(s) * (P * plane) + walk.start(P);
         before = (s ? given.state + chunks.time(s - 1) * (P * plane) : given.initial) + walk.start(P);
-        unit = given.unit + walk.set * Q * hidden + (Q ? opaque(0) : 0);
+        unit = given.unit + (Q ? opaque(0) : 0);
     }
 
     // Where row `row` of unit k lies.
     __device__ __forceinline__ const real* place(int row, int k) const
     {
         const real* const first = row < K ? gates : row < K + P ? now : before;
-        return first + ((row < K ? row : (row - K) % P) * width + k);
+        return first + ((row < K ? row : (row - K) % P) * hidden + k);
     }
 
     // The coefficients of unit k, from its rows.

@@ -17,12 +17,11 @@ __device__ __forceinline__ void reduce(const Reduction& given, real* shared)
     const int slices = (size + (given.per_step ? 1 : 0) + width - 1) / width;
     real *columns = shared, *a = shared + size * width;
     int* exponents = reinterpret_cast<int*>(a + Cell::coefficients * hidden);
-    const size_type walks = chunks.walks, items = chunks.reduced() * slices * walks;
+    const size_type batch = chunks.batch, items = chunks.reduced() * slices * batch;
     for (size_type item = blockIdx.x; item < items; item += gridDim.x) {
-        const size_type number = item / walks / slices, map = number * walks + item % walks;
-        const Walk own = given.walk(item % walks);
-        const real* const weights = given.weight_hh + own.set * R * hidden * hidden;
-        const int start = int(item / walks % slices) * width;
+        const size_type number = item / batch / slices, map = number * batch + item % batch;
+        const Walk own = {item % batch, hidden};
+        const int start = int(item / batch % slices) * width;
         const Span span = chunks.span(number + chunks.first, own.sample);
         for (int place = self; place < size * width; place += threads)
             columns[place] = place / width == start + place % width ? real(1) : real(0);
@@ -77,7 +76,7 @@ __device__ __forceinline__ void reduce(const Reduction& given, real* shared)
                     real w[R], p[P];
 #pragma unroll
                     for (int gate = 0; gate < R; ++gate)
-                        w[gate] = weights[((size_type)gate * hidden + k) * hidden + row];
+                        w[gate] = given.weight_hh[((size_type)gate * hidden + k) * hidden + row];
                     Cell::entry(a + k * Cell::coefficients, w, p);
 #pragma unroll
                     for (int c = 0; c < C; ++c) {
@@ -118,7 +117,7 @@ __device__ __forceinline__ void reduce(const Reduction& given, real* shared)
             const real value = columns[i * width + place / size];
             if (column < size) given.maps[(map * size + column) * size + i] = value;
             else if (column == size && given.per_step)
-                given.offsets[number * size * walks + element_of(i, own.start(P), hidden, chunks.sets)] = value;
+                given.offsets[number * size * batch + own.start(P) + i] = value;
         }
         for (int c = self; c < width && start + c < size; c += threads)
             given.exponents[map * size + start + c] = exponents[c];

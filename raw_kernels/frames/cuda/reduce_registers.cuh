@@ -1,6 +1,6 @@
 // The reduction in registers: a thread COLUMNS columns of one map, whose threads lie side by side; the column of the chunk's
-// own gradients has a thread of its own. WIDTH holds the hidden units, zeros around them. A block works with
-// one set of weights at a time, in shared memory.
+// own gradients has a thread of its own. WIDTH holds the hidden units, zeros around them. The
+// weights lie in shared memory.
 
 const int BLOCK = WALKS;
 
@@ -140,14 +140,13 @@ __device__ __forceinline__ void renormalise(real (&columns)[SIZE][COLUMNS], int 
 // anything, and whether it is the chunk's own gradients' column. Made anew where it is needed, so that no register
 // holds it while columns are multiplied.
 struct Work {
-    int set, sample, chunk, start;
+    int sample, chunk, start;
     bool exists, entering;
 
     __device__ __forceinline__ Work(const Reduction& given, int number)
     {
-        const int parts = parts_of(given), batch = int(given.chunks.batch), in_set = blocks(given);
-        set = number / in_set;
-        const size_type item = size_type(number % in_set) * BLOCK + threadIdx.x;
+        const int parts = parts_of(given), batch = int(given.chunks.batch);
+        const size_type item = size_type(number) * BLOCK + threadIdx.x;
         const int rest = int(item / parts), part = int(item % parts);
         sample = rest % batch;
         chunk = rest / batch;
@@ -158,7 +157,7 @@ struct Work {
 
     __device__ __forceinline__ Walk walk(const Reduction& given) const
     {
-        return Walk(set, sample, given.hidden, given.chunks.sets);
+        return {sample, given.hidden};
     }
 
     // Parts of a map, the last of them its own gradients' column where there is one.
@@ -167,7 +166,6 @@ struct Work {
         return (P * opaque(given.hidden) + COLUMNS - 1) / COLUMNS + (given.per_step ? 1 : 0);
     }
 
-    // Blocks of one set of weights.
     __device__ __forceinline__ static int blocks(const Reduction& given)
     {
         return int((given.chunks.reduced() * parts_of(given) * given.chunks.batch + BLOCK - 1) / BLOCK);
@@ -208,15 +206,13 @@ __device__ __forceinline__ void reduce_columns(
     rows.wait<0>();
     const Work done(given, number);
     const int start = done.start;
-    const size_type walk = done.set * chunks.batch + done.sample, map = done.chunk * chunks.walks + walk;
-    real* const offsets = given.offsets + done.chunk * size * chunks.walks;
-    const size_type origin = done.walk(given).start(P), width = done.walk(given).width;
+    const size_type map = done.chunk * chunks.batch + done.sample;
+    real* const offsets = given.offsets + map * size;
 #pragma unroll
     for (int i = 0; i < SIZE; ++i) {
         if (i % WIDTH >= hidden) continue;
         const int element = i / WIDTH * hidden + i % WIDTH;
-        if (done.entering)
-            offsets[origin + i / WIDTH * width + i % WIDTH] = columns[i][0];
+        if (done.entering) offsets[element] = columns[i][0];
 #pragma unroll
         for (int c = 0; c < COLUMNS; ++c)
             if (start + c < size) given.maps[(map * size + start + c) * size + element] = columns[i][c];
@@ -229,10 +225,10 @@ __device__ __forceinline__ void reduce_columns(
 __device__ __forceinline__ void reduce(const Reduction& given, real* shared)
 {
     Rows rows;
+    pad_weights(given.weight_hh, given.hidden, shared);
 #pragma unroll 1
-    for (int number = blockIdx.x; number < Work::blocks(given) * given.chunks.sets; number += gridDim.x) {
+    for (int number = blockIdx.x; number < Work::blocks(given); number += gridDim.x) {
         const Work work(given, number);
-        pad_weights(given.weight_hh + size_type(work.set) * R * given.hidden * given.hidden, given.hidden, shared);
         if (work.exists) reduce_columns(given, shared, number, rows);
     }
 }

@@ -1,4 +1,4 @@
-// One step of all walks, each block a part: UNITS * GROUPS units of SAMPLES * TILES samples, with one set of weights.
+// One step of all walks, each block a part: UNITS * GROUPS units of SAMPLES * TILES samples.
 // A warp adds up the products of ROWS rows of weights with SAMPLES samples; each lane takes every 32nd pack of terms of
 // all of them, and in the end one sum. A sum of several PARTS is shared out among as many warps. While a block adds up
 // TERMS terms of a part, the next ones are copied to shared memory.
@@ -20,31 +20,28 @@ struct Shared {
 
 // A block's part of a step: units and samples from these on.
 struct Part {
-    size_type set, sample, width;
+    size_type sample;
     int unit, hidden, samples;
 
-    __device__ __forceinline__ Part(size_type number, int hidden, size_type sets, size_type batch)
-        : width(sets * hidden), hidden(hidden)
+    __device__ __forceinline__ Part(size_type number, int hidden, size_type batch) : hidden(hidden)
     {
         const size_type bands = (hidden + BLOCK_UNITS - 1) / BLOCK_UNITS;
-        const size_type tiles = (batch + BLOCK_SAMPLES - 1) / BLOCK_SAMPLES;
         unit = int(number % bands) * BLOCK_UNITS;
-        sample = number / bands % tiles * BLOCK_SAMPLES;
-        set = number / bands / tiles;
+        sample = number / bands * BLOCK_SAMPLES;
         samples = int(min(size_type(BLOCK_SAMPLES), batch - sample));
     }
 
-    // Unit 0 of the first sample in row `row` of an array (batch, rows, sets, hidden).
+    // Unit 0 of the first sample in row `row` of an array (batch, rows, hidden).
     __device__ __forceinline__ size_type start(int rows, int row) const
     {
-        return (sample * rows + row) * width + set * hidden;
+        return (sample * rows + row) * hidden;
     }
 };
 
 // How many parts there are.
-__device__ __forceinline__ size_type part_count(int hidden, size_type sets, size_type batch)
+__device__ __forceinline__ size_type part_count(int hidden, size_type batch)
 {
-    return sets * ((hidden + BLOCK_UNITS - 1) / BLOCK_UNITS) * ((batch + BLOCK_SAMPLES - 1) / BLOCK_SAMPLES);
+    return ((hidden + BLOCK_UNITS - 1) / BLOCK_UNITS) * ((batch + BLOCK_SAMPLES - 1) / BLOCK_SAMPLES);
 }
 
 // What a thread does with the sums: one unit of one sample, or nothing.
@@ -59,10 +56,10 @@ struct Own {
         takes = part.unit + unit < part.hidden && sample < part.samples;
     }
 
-    // Its element in row 0 of an array (batch, rows, sets, hidden).
+    // Its element in row 0 of an array (batch, rows, hidden).
     __device__ __forceinline__ size_type element(const Part& part, int rows) const
     {
-        return part.start(rows, 0) + sample * rows * part.width + part.unit + unit;
+        return part.start(rows, 0) + sample * rows * part.hidden + part.unit + unit;
     }
 
     // The sum of row `row` of its unit.

@@ -1,6 +1,5 @@
 // What the frames of recurrent cells share.
 
-#include "elements.cuh"
 #include "packs.cuh"
 
 // The cell's gates, states, kept rows, unit parameters, separate gates, and rows of its delta; extents of
@@ -64,23 +63,10 @@ __device__ __forceinline__ int recurrent_row(int sum)
     return separate >> gate & 1 ? G + __popc(separate & ((1u << gate) - 1)) : gate;
 }
 
-// A walk: a sample's with one of the sets of weights. Rows of a sample are `width` apart, of the units of all sets.
+// A sample's rows: in an array (batch, rows, hidden) they begin at start(rows), `hidden` apart.
 struct Walk {
-    size_type set, sample, width;
+    size_type sample;
     int hidden;
 
-    __device__ __forceinline__ Walk(size_type set, size_type sample, int hidden, size_type sets)
-        : set(set), sample(sample), width(sets * hidden), hidden(hidden)
-    {
-    }
-
-    // Its element 0 of a step in an array (batch, rows, sets, hidden).
-    __device__ __forceinline__ size_type start(int rows) const { return sample * rows * width + set * hidden; }
+    __device__ __forceinline__ size_type start(int rows) const { return sample * rows * hidden; }
 };
-
-// Walk `number` of those of all sets.
-__device__ __forceinline__ Walk walk_of(size_type number, int hidden, size_type sets, size_type batch)
-{
-    const size_type set = sets == 1 ? 0 : number / batch;
-    return Walk(set, number - set * batch, hidden, sets);
-}

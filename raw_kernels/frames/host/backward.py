@@ -13,7 +13,7 @@ from bppsa_cupy.raw_kernels.frames.host.samples import (
     held_values,
     part_width,
     take_states,
-    units_of_sets,
+    unit_rows,
 )
 from bppsa_cupy.raw_kernels.frames.host.teams import share, shares
 from bppsa_cupy.raw_kernels.frames.host.ways import Ways
@@ -21,7 +21,6 @@ from bppsa_cupy.raw_kernels.twins.products.lane_products import multiply_blocks
 from bppsa_cupy.raw_kernels.twins.products.packing import pack_parts, pack_rows
 from bppsa_cupy.raw_kernels.twins.products.panels import aligned
 from bppsa_cupy.raw_kernels.twins.products.row_products import clear_vectors, multiply_rows, whole_vectors
-from bppsa_cupy.raw_kernels.twins.scans.walks import start_of
 from bppsa_cupy.raw_kernels.twins.simd.addresses import call_at
 from bppsa_cupy.raw_kernels.twins.simd.denormals import flush_denormals, restore_denormals
 from bppsa_cupy.raw_kernels.twins.simd.lane_blocks import load_lanes
@@ -54,13 +53,13 @@ def make_backward_lanes(form, full):
     @compiled()
     def steps_of(
         state, values, initial, packed, unit, gradient, ends, delta, carried, through, sums, steps, hidden,
-        sets, batch, per_step, reverse, last, length, first, samples, begin, end, start, stop,
+        batch, per_step, reverse, last, length, first, samples, begin, end, start, stop,
     ):  # fmt: skip
         """Rounds `start` to `stop` - 1 of the walk back over `length` steps from `last`: in each, what W_hh
         makes of the round before, then the cell; round `length` has the former alone."""
         count, none = None if full else np.uint64(samples), np.zeros(hidden, state.dtype)
         H, B, L = np.uint64(hidden), np.uint64(batch), np.uint64(LANES)
-        plane, block, whole = np.uint64(sets) * H * B, H * L, np.uint64(states * hidden) * L
+        plane, block, whole = H * B, H * L, np.uint64(states * hidden) * L
         apart, many, zero = np.uint64(sums_of_step) * block, np.uint64(blocks_of(samples)), np.uint64(0)
         some, least = np.uint64(end - begin) * L, earliest(ends)
         for back in range(start, stop):
@@ -129,10 +128,10 @@ def make_backward_lanes(form, full):
 
 
 @compiled()
-def pack_lanes_part(gates, weight_hh, hidden, item, parts, packed):
-    """Set weights of one part of one set, as the steps take them."""
-    first, (begin, end) = item // parts * gates * hidden * hidden, share(hidden, parts, item % parts, 1)
-    pack_parts(weight_hh, first, 1, hidden, 1, 0, begin, end, gates * hidden, packed)
+def pack_lanes_part(gates, weight_hh, hidden, part, parts, packed):
+    """Set weights of one part, as the steps take them."""
+    begin, end = share(hidden, parts, part, 1)
+    pack_parts(weight_hh, 0, 1, hidden, 1, 0, begin, end, gates * hidden, packed)
 
 
 def make_backward_rows(form):
@@ -145,11 +144,11 @@ def make_backward_rows(form):
     @compiled()
     def steps_of(
         state, values, initial, packed, unit, gradient, ends, delta, carried, through, taken, steps, hidden,
-        sets, batch, per_step, reverse, last, length, first, count, begin, end, start, stop,
+        batch, per_step, reverse, last, length, first, count, begin, end, start, stop,
     ):  # fmt: skip
         """Rounds `start` to `stop` - 1 of the walk back over `length` steps from `last`: in each, what W_hh
         makes of the round before, then the cell; round `length` has the former alone."""
-        plane, source = sets * hidden * batch, first + begin * batch
+        plane, source = hidden * batch, first + begin * batch
         own, width, whole = end - begin, whole_vectors(end - begin), whole_vectors(hidden)
         L, row, spacing = np.uint64(LANES), np.uint64(width), np.uint64(whole)
         sample, apart, none = np.uint64(states) * spacing, np.uint64(sums_of_step) * spacing, np.uint64(0)
@@ -252,31 +251,31 @@ def make_backward_rows(form):
 
 
 @compiled()
-def pack_rows_part(gates, weight_hh, hidden, item, parts, packed):
-    """Set weights of one part of one set, as the steps take them."""
-    first, (begin, end) = item // parts * gates * hidden * hidden, share(hidden, parts, item % parts, LANES)
-    pack_rows(weight_hh, first, 1, hidden, 1, 0, begin, end, gates * hidden, packed)
+def pack_rows_part(gates, weight_hh, hidden, part, parts, packed):
+    """Set weights of one part, as the steps take them."""
+    begin, end = share(hidden, parts, part, LANES)
+    pack_rows(weight_hh, 0, 1, hidden, 1, 0, begin, end, gates * hidden, packed)
 
 
 def make_backward(form):
-    """Whole blocks of samples go with samples as lanes; what remains of those that share weights goes
-    likewise, or with units as lanes. Walks go side by side, or the threads share out each step of one."""
+    """Whole blocks of samples go with samples as lanes; what remains goes likewise, or with units as lanes.
+    Walks go side by side, or the threads share out each step of one."""
     # Rows that a unit takes with units as lanes: what was kept, states after and before, a gradient, deltas.
     counts = form.sums, form.states, form.parameters, form.kept + 2 * form.states + 1 + form.deltas
     steps_of = make_backward_lanes(form, True), make_backward_lanes(form, False), make_backward_rows(form)
-    ways = Ways(steps_of, before=6, behind=4, integers=14)
+    ways = Ways(steps_of, before=6, behind=4, integers=13)
 
     def backward(
         state, gates, initial, weight_hh, unit, gradient, boundary, lengths, wanted, delta, entering, steps,
-        hidden, sets, batch, walks, chunk, per_step, reverse, guarded,
+        hidden, batch, chunk, per_step, reverse, guarded,
     ):  # fmt: skip
         if guarded and not wanted[0]:
             return
-        sizes, chunks = (hidden, sets, batch), (steps + chunk - 1) // chunk
+        sizes, chunks = (hidden, batch), (steps + chunk - 1) // chunk
         per_step, reverse = int(per_step), int(reverse)
-        bytes_of_set = form.sums * hidden * hidden * state.itemsize
+        weight_bytes = form.sums * hidden * hidden * state.itemsize
         for walk in shares(
-            get_threads(), form.sums, min(chunk, steps), *sizes, chunks, bytes_of_set, form.sums
+            get_threads(), form.sums, min(chunk, steps), *sizes, chunks, weight_bytes, form.sums
         ):
             _backward(
                 *walk.forms, ways.address(walk.way, state.dtype), *counts, state, gates, initial, weight_hh,
@@ -288,11 +287,11 @@ def make_backward(form):
 
 
 @compiled()
-def _pack_part(rows, gate_rows, weight_hh, hidden, item, parts, packed):
+def _pack_part(rows, gate_rows, weight_hh, hidden, part, parts, packed):
     if rows is None:
-        pack_lanes_part(gate_rows, weight_hh, hidden, item, parts, packed[item])
+        pack_lanes_part(gate_rows, weight_hh, hidden, part, parts, packed[part])
     else:
-        pack_rows_part(gate_rows, weight_hh, hidden, item, parts, packed[item])
+        pack_rows_part(gate_rows, weight_hh, hidden, part, parts, packed[part])
 
 
 @compiled()
@@ -303,18 +302,18 @@ def _room_of(rows, taken_rows, like, walks, width, samples):
 
 
 @compiled()
-def _place_in(chunks, states, walk, firsts, hidden, sets, batch):
-    """Where a walk's elements begin in (chunks, states, sets, hidden, batch)."""
-    return walk % chunks * states * sets * hidden * batch + start_of(firsts[walk], hidden, batch)
+def _place_in(chunks, states, walk, firsts, hidden, batch):
+    """Where a walk's elements begin in (chunks, states, hidden, batch)."""
+    return walk % chunks * states * hidden * batch + firsts[walk]
 
 
 @compiled()
-def _carried_of(rows, states, boundary, chunks, firsts, samples, hidden, sets, batch):
+def _carried_of(rows, states, boundary, chunks, firsts, samples, hidden, batch):
     """The gradients after the chunk of every walk."""
     carried = np.zeros((firsts.size, states * held_values(rows, hidden, samples)), boundary.dtype)
     for walk in range(firsts.size):
-        place = _place_in(chunks, states, walk, firsts, hidden, sets, batch)
-        take_states(rows, boundary, place, states, hidden, sets, batch, samples, carried[walk])
+        place = _place_in(chunks, states, walk, firsts, hidden, batch)
+        take_states(rows, boundary, place, states, hidden, batch, samples, carried[walk])
     return carried
 
 
@@ -325,20 +324,20 @@ def _through_of(rows, gate_rows, like, firsts, samples, hidden):
 
 
 @compiled()
-def _give_entering(rows, states, carried, entering, chunks, firsts, samples, hidden, sets, batch):
+def _give_entering(rows, states, carried, entering, chunks, firsts, samples, hidden, batch):
     for walk in range(firsts.size):
-        place = _place_in(chunks, states, walk, firsts, hidden, sets, batch)
-        give_states(rows, carried[walk], entering, place, states, hidden, sets, batch, samples)
+        place = _place_in(chunks, states, walk, firsts, hidden, batch)
+        give_states(rows, carried[walk], entering, place, states, hidden, batch, samples)
 
 
 @compiled()
 def _rounds_of(
     item, address, packed, own, ends, carried, through, room, firsts, state, gates, initial, gradient, delta,
-    steps, hidden, sets, batch, chunk, per_step, reverse, samples, parts, grain, start, stride,
+    steps, hidden, batch, chunk, per_step, reverse, samples, parts, grain, start, stride,
 ):  # fmt: skip
     """Rounds `start` to `start` + `stride` - 1, or to the walk's last, of one part of a walk."""
     walk, part = item // parts, item % parts
-    number, piece = firsts[walk] // batch, walk % ((steps + chunk - 1) // chunk)
+    piece = walk % ((steps + chunk - 1) // chunk)
     last = min(piece * chunk + chunk, steps) - 1
     length = last + 1 - piece * chunk
     begin, end = share(hidden, parts, part, grain)
@@ -346,9 +345,9 @@ def _rounds_of(
     call_at(
         address,
         (
-            state, gates, initial, packed[number * parts + part], own[number], gradient, ends[walk], delta,
-            carried[walk], through[walk], room[item], steps, hidden, sets, batch, np.int64(per_step),
-            np.int64(reverse), last, length, start_of(firsts[walk], hidden, batch), samples, begin, end,
+            state, gates, initial, packed[part], own, gradient, ends[walk], delta,
+            carried[walk], through[walk], room[item], steps, hidden, batch, np.int64(per_step),
+            np.int64(reverse), last, length, firsts[walk], samples, begin, end,
             start, min(start + stride, length + 1),
         ),
     )  # fmt: skip
@@ -358,23 +357,22 @@ def _rounds_of(
 @compiled()
 def _rounds_together(
     gate_rows, weight_hh, address, packed, own, ends, carried, through, room, firsts, state, gates,
-    initial, gradient, delta, steps, hidden, sets, batch, chunk, per_step, reverse, samples, parts, grain,
+    initial, gradient, delta, steps, hidden, batch, chunk, per_step, reverse, samples, parts, grain,
     rounds, barrier, part,
 ):  # fmt: skip
     """One thread's part of the weights' packing, and of every round of all walks if all threads of the team
     are there."""
-    for item in range(part, sets * parts, parts):
-        if grain == LANES:
-            _pack_part(True, gate_rows, weight_hh, hidden, item, parts, packed)
-        else:
-            _pack_part(None, gate_rows, weight_hh, hidden, item, parts, packed)
+    if grain == LANES:
+        _pack_part(True, gate_rows, weight_hh, hidden, part, parts, packed)
+    else:
+        _pack_part(None, gate_rows, weight_hh, hidden, part, parts, packed)
     if not meet(barrier, parts, part):
         return
     for start in range(rounds):
         for walk in range(firsts.size):
             _rounds_of(
                 walk * parts + part, address, packed, own, ends, carried, through, room, firsts, state, gates,
-                initial, gradient, delta, steps, hidden, sets, batch, chunk, per_step, reverse, samples,
+                initial, gradient, delta, steps, hidden, batch, chunk, per_step, reverse, samples,
                 parts, grain, start, 1,
             )  # fmt: skip
         wait(barrier, parts, start + 1)
@@ -395,30 +393,29 @@ def _team(parts, arguments):
 @compiled()
 def _backward(
     rows, team, side_by_side, address, gate_rows, states, numbers, taken_rows, state, gates, initial,
-    weight_hh, unit, gradient, boundary, lengths, delta, entering, steps, hidden, sets, batch, chunk,
+    weight_hh, unit, gradient, boundary, lengths, delta, entering, steps, hidden, batch, chunk,
     per_step, reverse, firsts, samples, parts,
 ):  # fmt: skip
     chunks, items = (steps + chunk - 1) // chunk, firsts.size * parts
     grain = 1 if rows is None else LANES
     width = part_width(rows, hidden, parts)
     size = width * gate_rows * hidden
-    packed = aligned(sets * parts * size, state).reshape(sets * parts, size)
+    packed = aligned(parts * size, state).reshape(parts, size)
     room = _room_of(rows, taken_rows, state, items, width, samples)
-    carried = _carried_of(rows, states, boundary, chunks, firsts, samples, hidden, sets, batch)
+    carried = _carried_of(rows, states, boundary, chunks, firsts, samples, hidden, batch)
     through = _through_of(rows, gate_rows, state, firsts, samples, hidden)
-    ends = ends_of_walks(rows, lengths, firsts, samples, steps, batch)
-    own = units_of_sets(rows, unit, numbers, hidden, sets)
+    ends = ends_of_walks(rows, lengths, firsts, samples, steps)
+    own = unit_rows(rows, unit, numbers, hidden)
     rounds = min(chunk, steps) + 1
     stride, done = rounds if parts == 1 else 1, False
     if team is None:
-        for item in range(sets):
-            _pack_part(rows, gate_rows, weight_hh, hidden, item, parts, packed)
+        _pack_part(rows, gate_rows, weight_hh, hidden, 0, parts, packed)
     else:
         done = _team(
             parts,
             (
                 gate_rows, weight_hh, address, packed, own, ends, carried, through, room, firsts, state,
-                gates, initial, gradient, delta, steps, hidden, sets, batch, chunk, per_step, reverse,
+                gates, initial, gradient, delta, steps, hidden, batch, chunk, per_step, reverse,
                 samples, parts, grain, rounds,
             ),
         )  # fmt: skip
@@ -428,8 +425,8 @@ def _backward(
                 items, side_by_side,
                 (
                     address, packed, own, ends, carried, through, room, firsts, state, gates, initial,
-                    gradient, delta, steps, hidden, sets, batch, chunk, per_step, reverse, samples, parts,
+                    gradient, delta, steps, hidden, batch, chunk, per_step, reverse, samples, parts,
                     grain, start, stride,
                 ),
             )  # fmt: skip
-    _give_entering(rows, states, carried, entering, chunks, firsts, samples, hidden, sets, batch)
+    _give_entering(rows, states, carried, entering, chunks, firsts, samples, hidden, batch)

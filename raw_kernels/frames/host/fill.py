@@ -6,12 +6,12 @@ from numba import prange
 from bppsa_cupy.raw_kernels.twins.scans.batched import store_some
 from bppsa_cupy.raw_kernels.twins.simd.lanes import LANES, lanes_before, select, spread
 from bppsa_cupy.raw_kernels.twins.simd.rows import ALL, dot, load_rows, spread_rows
-from bppsa_cupy.system.compiled import compiled, part
+from bppsa_cupy.system.compiled import compiled
 
 
 def make_fill(form):
-    """Entries by the state before: of each former state's rows, one set of weights after another, every block
-    that it reaches, dense or diagonal."""
+    """Entries by the state before: of each former state's rows every block that it reaches, dense or
+    diagonal."""
     gate_rows, states, kept, numbers = form.sums, form.states, form.kept, form.parameters
     coefficients, enter = form.functions.coefficients, form.functions.enter
     entry, carry = form.functions.entry, form.functions.carry
@@ -19,23 +19,9 @@ def make_fill(form):
     blocks = np.array([(former, later, int(dense)) for former, later, dense in form.blocks])
     former_states, later_states, dense = (np.ascontiguousarray(column) for column in blocks.T)
 
-    if gate_rows:
-
-        @part()
-        def through(a, x, weights, place, spacing):
-            return dot(entry(a, spread_rows(weights, place, spacing, gate_rows)), x)
-
-    else:
-
-        @part()
-        def through(a, x, weights, place, spacing):
-            return x[0]
-
     @compiled(parallel=True)
-    def fill(
-        state, gates, initial, weight_hh, unit, lengths, values, steps, hidden, sets, batch, walks, reverse
-    ):
-        H, B, plane, entries = np.uint64(hidden), np.uint64(batch), np.uint64(hidden * walks), 0
+    def fill(state, gates, initial, weight_hh, unit, lengths, values, steps, hidden, batch, reverse):
+        H, B, plane, entries = np.uint64(hidden), np.uint64(batch), np.uint64(hidden * batch), 0
         for block in range(dense.size):
             entries += hidden * (hidden if dense[block] else 1)
         eye = np.zeros(states * states, state.dtype)
@@ -47,42 +33,41 @@ def make_fill(form):
             if t == (steps - 1 if reverse else 0):
                 former, source = initial, np.uint64(0)
             zero, one = spread(state.dtype.type(0)), spread(state.dtype.type(1))
-            for number in range(sets):
-                for b in range(0, batch, LANES):
-                    count = np.uint64(min(LANES, batch - b))
-                    ends = np.full(LANES, steps, np.int64)
-                    ends[: np.int64(count)] = lengths[b : b + np.int64(count)]
-                    inside = lanes_before(t, ends)
-                    for k in range(np.uint64(hidden)):
-                        o = k * B + np.uint64(number * hidden * batch + b)
-                        a = coefficients(
-                            load_rows(gates, np.uint64(t * kept) * plane + o, plane, kept, ALL, count),
-                            load_rows(
-                                state, np.uint64(t * states) * plane + o, plane, states, reads_after, count
-                            ),
-                            load_rows(former, source + o, plane, states, reads_before, count),
-                            spread_rows(unit, np.uint64(number * numbers * hidden) + k, H, numbers),
-                        )
-                        start = 0
-                        for block in range(dense.size):
-                            j, i = former_states[block], later_states[block]
-                            x = enter(a, spread_rows(eye, np.uint64(i * states), np.uint64(1), states))
-                            length, offset = row_of(former_states, dense, hidden, j, block)
-                            start = rows_before(former_states, dense, hidden, j) * sets
-                            start += number * hidden * length
-                            own = select(inside, carry(a, x)[j], one if i == j else zero)
-                            if dense[block]:
-                                weights = np.uint64((number * gate_rows * hidden + np.int64(k)) * hidden)
-                                for r in range(np.uint64(hidden)):
-                                    value = select(inside, through(a, x, weight_hh, weights + r, H * H), zero)
-                                    if r == k:
-                                        value = value + own
-                                    place = t * entries * sets + start + np.int64(r) * length + offset
-                                    target = np.uint64((place + np.int64(k)) * batch + b)
-                                    store_some(values, target, count, value)
-                            else:
-                                place = t * entries * sets + start + np.int64(k) * length + offset
-                                store_some(values, np.uint64(place * batch + b), count, own)
+            for b in range(0, batch, LANES):
+                count = np.uint64(min(LANES, batch - b))
+                ends = np.full(LANES, steps, np.int64)
+                ends[: np.int64(count)] = lengths[b : b + np.int64(count)]
+                inside = lanes_before(t, ends)
+                for k in range(np.uint64(hidden)):
+                    o = k * B + np.uint64(b)
+                    a = coefficients(
+                        load_rows(gates, np.uint64(t * kept) * plane + o, plane, kept, ALL, count),
+                        load_rows(
+                            state, np.uint64(t * states) * plane + o, plane, states, reads_after, count
+                        ),
+                        load_rows(former, source + o, plane, states, reads_before, count),
+                        spread_rows(unit, k, H, numbers),
+                    )
+                    start = 0
+                    for block in range(dense.size):
+                        j, i = former_states[block], later_states[block]
+                        x = enter(a, spread_rows(eye, np.uint64(i * states), np.uint64(1), states))
+                        length, offset = row_of(former_states, dense, hidden, j, block)
+                        start = rows_before(former_states, dense, hidden, j)
+                        own = select(inside, carry(a, x)[j], one if i == j else zero)
+                        if dense[block]:
+                            weights = k * H
+                            for r in range(np.uint64(hidden)):
+                                made = entry(a, spread_rows(weight_hh, weights + r, H * H, gate_rows))
+                                value = select(inside, dot(made, x), zero)
+                                if r == k:
+                                    value = value + own
+                                place = t * entries + start + np.int64(r) * length + offset
+                                target = np.uint64((place + np.int64(k)) * batch + b)
+                                store_some(values, target, count, value)
+                        else:
+                            place = t * entries + start + np.int64(k) * length + offset
+                            store_some(values, np.uint64(place * batch + b), count, own)
 
     return fill
 

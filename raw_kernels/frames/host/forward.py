@@ -12,7 +12,7 @@ from bppsa_cupy.raw_kernels.frames.host.samples import (
     held_values,
     part_width,
     take_states,
-    units_of_sets,
+    unit_rows,
 )
 from bppsa_cupy.raw_kernels.frames.host.teams import share, shares
 from bppsa_cupy.raw_kernels.frames.host.ways import Ways
@@ -20,7 +20,6 @@ from bppsa_cupy.raw_kernels.twins.products.lane_products import multiply_blocks
 from bppsa_cupy.raw_kernels.twins.products.packing import pack_parts, pack_rows
 from bppsa_cupy.raw_kernels.twins.products.panels import aligned
 from bppsa_cupy.raw_kernels.twins.products.row_products import copy_vectors, multiply_rows, whole_vectors
-from bppsa_cupy.raw_kernels.twins.scans.walks import start_of
 from bppsa_cupy.raw_kernels.twins.simd.addresses import call_at
 from bppsa_cupy.raw_kernels.twins.simd.lanes import LANES, lanes_before
 from bppsa_cupy.raw_kernels.twins.simd.prefetch import will_read, will_write
@@ -47,12 +46,12 @@ def make_forward_lanes(form, full):
 
     @compiled()
     def steps_of(
-        projected, packed, bias, unit, ends, state, values, held, sums, steps, hidden, sets, batch, reverse,
+        projected, packed, bias, unit, ends, state, values, held, sums, steps, hidden, batch, reverse,
         first, samples, begin, end, start, stop,
     ):  # fmt: skip
         count = None if full else np.uint64(samples)
         H, B, L, none = np.uint64(hidden), np.uint64(batch), np.uint64(LANES), np.uint64(0)
-        plane, block, part = np.uint64(sets) * H * B, H * L, np.uint64(end - begin) * L
+        plane, block, part = H * B, H * L, np.uint64(end - begin) * L
         apart, width, many = (
             np.uint64(states) * block,
             np.uint64(sums_of_step) * part,
@@ -107,13 +106,12 @@ def make_forward_lanes(form, full):
 
 
 @compiled()
-def pack_lanes_part(gates, weight_hh, bias_hh, hidden, item, parts, packed, bias):
-    """Set weights and biases of one part of one set, as the steps take them."""
-    number, (begin, end) = item // parts, share(hidden, parts, item % parts, 1)
-    square = hidden * hidden
-    pack_parts(weight_hh, number * gates * square, hidden, 1, gates, square, begin, end, hidden, packed)
+def pack_lanes_part(gates, weight_hh, bias_hh, hidden, part, parts, packed, bias):
+    """Set weights and biases of one part, as the steps take them."""
+    begin, end = share(hidden, parts, part, 1)
+    pack_parts(weight_hh, 0, hidden, 1, gates, hidden * hidden, begin, end, hidden, packed)
     for gate in range(gates):
-        source, target = (number * gates + gate) * hidden, gate * (end - begin)
+        source, target = gate * hidden, gate * (end - begin)
         for j in range(begin, end):
             bias[target + j - begin] = bias_hh[source + j]
 
@@ -126,10 +124,10 @@ def make_forward_rows(form):
 
     @compiled()
     def steps_of(
-        projected, packed, bias, unit, ends, state, values, held, taken, steps, hidden, sets, batch, reverse,
+        projected, packed, bias, unit, ends, state, values, held, taken, steps, hidden, batch, reverse,
         first, count, begin, end, start, stop,
     ):  # fmt: skip
-        plane, source = sets * hidden * batch, first + begin * batch
+        plane, source = hidden * batch, first + begin * batch
         length, width, whole = end - begin, whole_vectors(end - begin), whole_vectors(hidden)
         L, row, spacing = np.uint64(LANES), np.uint64(width), np.uint64(whole)
         own, sample = gates * width, np.uint64(states * whole)
@@ -192,31 +190,31 @@ def make_forward_rows(form):
 
 
 @compiled()
-def pack_rows_part(gates, weight_hh, bias_hh, hidden, item, parts, packed, bias):
-    """Set weights and biases of one part of one set, as the steps take them; zeros after its units."""
-    number, (begin, end) = item // parts, share(hidden, parts, item % parts, LANES)
-    square, width = hidden * hidden, whole_vectors(end - begin)
-    pack_rows(weight_hh, number * gates * square, hidden, 1, gates, square, begin, end, hidden, packed)
+def pack_rows_part(gates, weight_hh, bias_hh, hidden, part, parts, packed, bias):
+    """Set weights and biases of one part, as the steps take them; zeros after its units."""
+    begin, end = share(hidden, parts, part, LANES)
+    width = whole_vectors(end - begin)
+    pack_rows(weight_hh, 0, hidden, 1, gates, hidden * hidden, begin, end, hidden, packed)
     for gate in range(gates):
-        source, target = (number * gates + gate) * hidden, gate * width
+        source, target = gate * hidden, gate * width
         for j in range(width):
             bias[target + j] = bias_hh[source + begin + j] if j < end - begin else bias.dtype.type(0)
 
 
 def make_forward(form):
-    """Whole blocks of samples go with samples as lanes; what remains of those that share weights goes
-    likewise, or with units as lanes. Walks go side by side, or the threads share out each step of one."""
+    """Whole blocks of samples go with samples as lanes; what remains goes likewise, or with units as lanes.
+    Walks go side by side, or the threads share out each step of one."""
     counts = form.sums, form.states, form.gates + form.sums + form.kept, form.parameters
     steps_of = make_forward_lanes(form, True), make_forward_lanes(form, False), make_forward_rows(form)
-    ways = Ways(steps_of, before=4, behind=4, integers=11)
+    ways = Ways(steps_of, before=4, behind=4, integers=10)
 
     def forward(
-        projected, weight_hh, bias_hh, unit, initial, lengths, state, gates, final, steps, hidden, sets,
-        batch, walks, reverse,
+        projected, weight_hh, bias_hh, unit, initial, lengths, state, gates, final, steps, hidden, batch,
+        reverse,
     ):  # fmt: skip
-        sizes, reverse = (steps, hidden, sets, batch), int(reverse)
-        bytes_of_set = form.sums * hidden * hidden * state.itemsize
-        for walk in shares(get_threads(), form.sums, *sizes, 1, bytes_of_set, 1):
+        sizes, reverse = (steps, hidden, batch), int(reverse)
+        weight_bytes = form.sums * hidden * hidden * state.itemsize
+        for walk in shares(get_threads(), form.sums, *sizes, 1, weight_bytes, 1):
             _forward(
                 *walk.forms, ways.address(walk.way, state.dtype), *counts, projected, weight_hh, bias_hh,
                 unit, initial, lengths, state, gates, final, *sizes, reverse, walk.firsts, walk.samples,
@@ -227,11 +225,11 @@ def make_forward(form):
 
 
 @compiled()
-def _pack_part(rows, gate_rows, weight_hh, bias_hh, hidden, item, parts, packed, bias):
+def _pack_part(rows, gate_rows, weight_hh, bias_hh, hidden, part, parts, packed, bias):
     if rows is None:
-        pack_lanes_part(gate_rows, weight_hh, bias_hh, hidden, item, parts, packed[item], bias[item])
+        pack_lanes_part(gate_rows, weight_hh, bias_hh, hidden, part, parts, packed[part], bias[part])
     else:
-        pack_rows_part(gate_rows, weight_hh, bias_hh, hidden, item, parts, packed[item], bias[item])
+        pack_rows_part(gate_rows, weight_hh, bias_hh, hidden, part, parts, packed[part], bias[part])
 
 
 @compiled()
@@ -243,37 +241,34 @@ def _room_of(rows, gate_rows, taken_rows, like, walks, width, samples):
 
 
 @compiled()
-def _held_of(rows, states, initial, firsts, samples, hidden, sets, batch):
+def _held_of(rows, states, initial, firsts, samples, hidden, batch):
     """The states of every walk before its first step, and room for those after it."""
     held = np.zeros((firsts.size, 2 * states * held_values(rows, hidden, samples)), initial.dtype)
     for walk in range(firsts.size):
-        place = start_of(firsts[walk], hidden, batch)
-        take_states(rows, initial, place, states, hidden, sets, batch, samples, held[walk])
+        take_states(rows, initial, firsts[walk], states, hidden, batch, samples, held[walk])
     return held
 
 
 @compiled()
-def _give_final(rows, states, held, final, steps, firsts, samples, hidden, sets, batch):
+def _give_final(rows, states, held, final, steps, firsts, samples, hidden, batch):
     last = (steps & 1) * states * held_values(rows, hidden, samples)
     for walk in range(firsts.size):
-        place = start_of(firsts[walk], hidden, batch)
-        give_states(rows, held[walk, last:], final, place, states, hidden, sets, batch, samples)
+        give_states(rows, held[walk, last:], final, firsts[walk], states, hidden, batch, samples)
 
 
 @compiled()
 def _steps_of(
-    item, address, packed, bias, own, ends, held, room, firsts, projected, state, gates, steps, hidden, sets,
+    item, address, packed, bias, own, ends, held, room, firsts, projected, state, gates, steps, hidden,
     batch, reverse, samples, parts, grain, start, stride,
 ):  # fmt: skip
     """Steps `start` to `start` + `stride` - 1 of one part of a walk."""
     walk, part = item // parts, item % parts
-    number, first = firsts[walk] // batch, start_of(firsts[walk], hidden, batch)
-    piece, (begin, end) = number * parts + part, share(hidden, parts, part, grain)
+    begin, end = share(hidden, parts, part, grain)
     call_at(
         address,
         (
-            projected, packed[piece], bias[piece], own[number], ends[walk], state, gates, held[walk],
-            room[item], steps, hidden, sets, batch, np.int64(reverse), first, samples, begin, end, start,
+            projected, packed[part], bias[part], own, ends[walk], state, gates, held[walk],
+            room[item], steps, hidden, batch, np.int64(reverse), firsts[walk], samples, begin, end, start,
             start + stride,
         ),
     )  # fmt: skip
@@ -282,22 +277,21 @@ def _steps_of(
 @compiled()
 def _steps_together(
     gate_rows, weight_hh, bias_hh, address, packed, bias, own, ends, held, room, firsts, projected,
-    state, gates, steps, hidden, sets, batch, reverse, samples, parts, grain, barrier, part,
+    state, gates, steps, hidden, batch, reverse, samples, parts, grain, barrier, part,
 ):  # fmt: skip
     """One thread's part of the weights' packing, and of every step of all walks if all threads of the team
     are there."""
-    for item in range(part, sets * parts, parts):
-        if grain == LANES:
-            _pack_part(True, gate_rows, weight_hh, bias_hh, hidden, item, parts, packed, bias)
-        else:
-            _pack_part(None, gate_rows, weight_hh, bias_hh, hidden, item, parts, packed, bias)
+    if grain == LANES:
+        _pack_part(True, gate_rows, weight_hh, bias_hh, hidden, part, parts, packed, bias)
+    else:
+        _pack_part(None, gate_rows, weight_hh, bias_hh, hidden, part, parts, packed, bias)
     if not meet(barrier, parts, part):
         return
     for step in range(steps):
         for walk in range(firsts.size):
             _steps_of(
                 walk * parts + part, address, packed, bias, own, ends, held, room, firsts, projected, state,
-                gates, steps, hidden, sets, batch, reverse, samples, parts, grain, step, 1,
+                gates, steps, hidden, batch, reverse, samples, parts, grain, step, 1,
             )  # fmt: skip
         wait(barrier, parts, step + 1)
 
@@ -317,27 +311,26 @@ def _team(parts, arguments):
 @compiled()
 def _forward(
     rows, team, side_by_side, address, gate_rows, states, taken_rows, numbers, projected, weight_hh, bias_hh,
-    unit, initial, lengths, state, gates, final, steps, hidden, sets, batch, reverse, firsts, samples, parts,
+    unit, initial, lengths, state, gates, final, steps, hidden, batch, reverse, firsts, samples, parts,
 ):  # fmt: skip
     items = firsts.size * parts
     grain = 1 if rows is None else LANES
     width = gate_rows * part_width(rows, hidden, parts)
-    packed = aligned(sets * parts * width * hidden, state).reshape(sets * parts, width * hidden)
-    bias = aligned(sets * parts * width, state).reshape(sets * parts, width)
+    packed = aligned(parts * width * hidden, state).reshape(parts, width * hidden)
+    bias = aligned(parts * width, state).reshape(parts, width)
     room = _room_of(rows, gate_rows, taken_rows, state, items, width, samples)
-    held = _held_of(rows, states, initial, firsts, samples, hidden, sets, batch)
-    ends = ends_of_walks(rows, lengths, firsts, samples, steps, batch)
-    own = units_of_sets(rows, unit, numbers, hidden, sets)
+    held = _held_of(rows, states, initial, firsts, samples, hidden, batch)
+    ends = ends_of_walks(rows, lengths, firsts, samples, steps)
+    own = unit_rows(rows, unit, numbers, hidden)
     stride, done = max(1, steps) if parts == 1 else 1, False
     if team is None:
-        for item in range(sets):
-            _pack_part(rows, gate_rows, weight_hh, bias_hh, hidden, item, parts, packed, bias)
+        _pack_part(rows, gate_rows, weight_hh, bias_hh, hidden, 0, parts, packed, bias)
     else:
         done = _team(
             parts,
             (
                 gate_rows, weight_hh, bias_hh, address, packed, bias, own, ends, held, room, firsts,
-                projected, state, gates, steps, hidden, sets, batch, reverse, samples, parts, grain,
+                projected, state, gates, steps, hidden, batch, reverse, samples, parts, grain,
             ),
         )  # fmt: skip
     if not done:
@@ -346,7 +339,7 @@ def _forward(
                 items, side_by_side,
                 (
                     address, packed, bias, own, ends, held, room, firsts, projected, state, gates, steps,
-                    hidden, sets, batch, reverse, samples, parts, grain, start, stride,
+                    hidden, batch, reverse, samples, parts, grain, start, stride,
                 ),
             )  # fmt: skip
-    _give_final(rows, states, held, final, steps, firsts, samples, hidden, sets, batch)
+    _give_final(rows, states, held, final, steps, firsts, samples, hidden, batch)

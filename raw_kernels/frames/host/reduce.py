@@ -19,7 +19,6 @@ from bppsa_cupy.raw_kernels.twins.scans.reduce import (
     store_map,
     store_offsets,
 )
-from bppsa_cupy.raw_kernels.twins.scans.walks import start_of
 from bppsa_cupy.raw_kernels.twins.simd.lanes import (
     LANES,
     lanes_before,
@@ -34,7 +33,7 @@ from bppsa_cupy.system.compiled import compiled
 
 
 def make_reduce(form):
-    """The products of all chunks, sets of weights and groups of samples, one a group's maps."""
+    """The products of all chunks and groups of samples, one a group's maps."""
     gate_rows, states, kept, numbers = form.sums, form.states, form.kept, form.parameters
     coefficients, enter = form.functions.coefficients, form.functions.enter
     entry, carry = form.functions.entry, form.functions.carry
@@ -46,15 +45,11 @@ def make_reduce(form):
     @compiled()
     def one(
         gates, state, initial, packed, unit, gradient, lengths, maps, exponents, offsets, steps, hidden,
-        sets, batch, walks, chunk, first, per_step, reverse, item,
+        batch, chunk, first, per_step, reverse, item,
     ):  # fmt: skip
         groups, size = groups_of(batch), states * hidden
-        piece, number, b = item // (sets * groups), item // groups % sets, item % groups * LANES
-        place, plane, samples = (
-            start_of(number * batch + b, hidden, batch),
-            hidden * walks,
-            min(LANES, batch - b),
-        )
+        piece, b = item // groups, item % groups * LANES
+        plane, samples = hidden * batch, min(LANES, batch - b)
         begin, end = (piece + first) * chunk, min((piece + first) * chunk + chunk, steps)
         ends = np.zeros(LANES, np.int64)
         ends[:samples] = lengths[b : b + samples]
@@ -79,7 +74,7 @@ def make_reduce(form):
                 if s == 0:
                     former, source = initial, np.uint64(0)
                 for k in range(H):
-                    o = k * np.uint64(batch) + np.uint64(place)
+                    o = k * np.uint64(batch) + np.uint64(b)
                     if per_step:
                         own = np.uint64(size) * pitch + k * L
                         given = load_some(gradient, np.uint64(t) * row + o, count)
@@ -88,7 +83,7 @@ def make_reduce(form):
                         load_rows(gates, np.uint64(t * kept) * row + o, row, kept, ALL, count),
                         load_rows(state, np.uint64(t * states) * row + o, row, states, reads_after, count),
                         load_rows(former, source + o, row, states, reads_before, count),
-                        spread_rows(unit, np.uint64(number * numbers * hidden) + k, H, numbers),
+                        spread_rows(unit, k, H, numbers),
                     )
                     for i in range(S):
                         x = enter(a, spread_rows(ones, i * np.uint64(most_of), alone, states))
@@ -130,26 +125,20 @@ def make_reduce(form):
             if (back + 1) % RENORMALISED == 0 or s == begin:
                 renormalise(columns, powers, size, ends, steps - end if reverse else s)
         for lane in range(samples):
-            walk = number * batch + b + lane
-            store_map(columns, powers, lane, size, maps, exponents, piece * walks + walk)
+            store_map(columns, powers, lane, size, maps, exponents, piece * batch + b + lane)
             if per_step:
-                start = piece * states * plane
-                store_offsets(columns, lane, size, offsets, start, walk, hidden, sets, batch)
+                store_offsets(columns, lane, size, offsets, piece * states * plane + b + lane, batch)
 
     @compiled(parallel=True)
     def reduce(
         gates, state, initial, weight_hh, unit, gradient, lengths, maps, exponents, offsets, steps, hidden,
-        sets, batch, walks, chunk, first, per_step, reverse,
+        batch, chunk, first, per_step, reverse,
     ):  # fmt: skip
-        matrix = gate_rows * hidden * hidden
-        packed = np.empty((sets, matrix), state.dtype)
-        for number in range(sets):
-            packed[number] = pack(weight_hh, number * matrix, 1, hidden, hidden, gate_rows * hidden)
-        for item in prange(((steps + chunk - 1) // chunk - first) * sets * groups_of(batch)):
+        packed = pack(weight_hh, 0, 1, hidden, hidden, gate_rows * hidden)
+        for item in prange(((steps + chunk - 1) // chunk - first) * groups_of(batch)):
             one(
-                gates, state, initial, packed[item // groups_of(batch) % sets], unit, gradient, lengths, maps,
-                exponents, offsets, steps, hidden, sets, batch, walks, chunk, first, per_step, reverse,
-                np.int64(item),
+                gates, state, initial, packed, unit, gradient, lengths, maps, exponents, offsets, steps,
+                hidden, batch, chunk, first, per_step, reverse, np.int64(item),
             )  # fmt: skip
 
     return reduce

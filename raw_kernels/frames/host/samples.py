@@ -38,9 +38,9 @@ def part_width(rows, hidden, parts):
 
 
 @compiled()
-def take_states(rows, source, place, states, hidden, sets, batch, samples, held):
-    """Copy (states, sets, hidden, batch) from `place` on to what a walk of so many samples holds."""
-    plane = sets * hidden * batch
+def take_states(rows, source, place, states, hidden, batch, samples, held):
+    """Copy (states, hidden, batch) from `place` on to what a walk of so many samples holds."""
+    plane = hidden * batch
     if rows is None:
         blocks = blocks_of(samples)
         count = samples - (blocks - 1) * LANES
@@ -52,9 +52,9 @@ def take_states(rows, source, place, states, hidden, sets, batch, samples, held)
 
 
 @compiled()
-def give_states(rows, held, target, place, states, hidden, sets, batch, samples):
+def give_states(rows, held, target, place, states, hidden, batch, samples):
     """The inverse of `take_states`."""
-    plane = sets * hidden * batch
+    plane = hidden * batch
     if rows is None:
         blocks = blocks_of(samples)
         count = samples - (blocks - 1) * LANES
@@ -66,13 +66,13 @@ def give_states(rows, held, target, place, states, hidden, sets, batch, samples)
 
 
 @compiled()
-def ends_of_walks(rows, lengths, firsts, samples, steps, batch):
+def ends_of_walks(rows, lengths, firsts, samples, steps):
     """The lengths of the samples of each walk; in whole blocks unless units are the lanes."""
     width = blocks_of(samples) * LANES if rows is None else samples
     ends = np.empty((firsts.size, width), np.int64)
     for walk in range(firsts.size):
         for sample in range(width):
-            ends[walk, sample] = lengths[firsts[walk] % batch + sample] if sample < samples else steps
+            ends[walk, sample] = lengths[firsts[walk] + sample] if sample < samples else steps
     return ends
 
 
@@ -98,12 +98,11 @@ def going(ends, t, width):
 
 
 @compiled()
-def units_of_sets(rows, unit, numbers, hidden, sets):
-    """Unit parameters (sets, numbers, hidden), each row in whole vectors where units are the lanes."""
+def unit_rows(rows, unit, numbers, hidden):
+    """Unit parameters (numbers, hidden), each row in whole vectors where units are the lanes."""
     width = hidden if rows is None else whole_vectors(hidden)
-    own = np.zeros((sets, numbers * width), unit.dtype)
-    for number in range(sets):
-        for row in range(numbers):
-            for i in range(hidden):
-                own[number, row * width + i] = unit[(number * numbers + row) * hidden + i]
+    own = np.zeros(numbers * width, unit.dtype)
+    for row in range(numbers):
+        for i in range(hidden):
+            own[row * width + i] = unit[row * hidden + i]
     return own

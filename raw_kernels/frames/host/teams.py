@@ -26,7 +26,7 @@ WAKING = 1 << 20
 #: side, and a processor that is asked for one brings its neighbours too.
 TOGETHER = 4
 
-#: Bytes of a set of weights from which on threads that have a part of it each are worth more than threads
+#: Bytes of weights from which on threads that have a part of it each are worth more than threads
 #: that have a block of samples each.
 FAR_WEIGHTS = 1 << 20
 
@@ -62,8 +62,7 @@ def way_of_rest(gates, hidden, samples):
 
 def team(threads, steps, cost, least, walks, weight_bytes, units):
     """How many of the threads share out each step of a walk: 1 where walks go alone. `walks` are those that
-    could go side by side; a step of all that share a set of weights costs `cost`, and is shared out from
-    `least`."""
+    could go side by side; a step of all of them costs `cost`, and is shared out from `least`."""
     threads = min(threads, units)
     if threads < 2 or steps * (cost - least) < 2 * WAKING:
         return 1
@@ -103,33 +102,31 @@ def _shares(way, firsts, samples, parts):
 
 
 @lru_cache(maxsize=256)
-def shares(threads, gates, steps, hidden, sets, batch, chunks, weight_bytes, handed):
+def shares(threads, gates, steps, hidden, batch, chunks, weight_bytes, handed):
     """The shares of every kind of walk that there is, in `chunks` of so many steps. A step hands on `handed`
     numbers a unit and sample."""
-    sizes = threads, gates, steps, hidden, sets, batch, chunks, weight_bytes, handed
+    sizes = threads, gates, steps, hidden, batch, chunks, weight_bytes, handed
     return [one for one in (_of_blocks(*sizes), _of_rest(*sizes)) if one.firsts.size]
 
 
-def _of_blocks(threads, gates, steps, hidden, sets, batch, chunks, weight_bytes, handed):
+def _of_blocks(threads, gates, steps, hidden, batch, chunks, weight_bytes, handed):
     full = batch // LANES
     if not full:
         return _shares(FULL, np.empty(0, np.int64), LANES, 1)
     cost = step_of_lanes(gates, hidden, full)
     least = BARRIER + HANDED_BY_LANES * handed * hidden * full * LANES
-    parts = team(threads, steps, cost, least, chunks * sets * full, weight_bytes, hidden)
-    count = full if parts > 1 else together(threads, full, chunks * sets)
-    number = np.repeat(np.arange(sets * (full // count)), chunks)
-    firsts = number // (full // count) * batch + number % (full // count) * count * LANES
+    parts = team(threads, steps, cost, least, chunks * full, weight_bytes, hidden)
+    count = full if parts > 1 else together(threads, full, chunks)
+    firsts = np.repeat(np.arange(full // count), chunks) * count * LANES
     return _shares(FULL, firsts, count * LANES, parts)
 
 
-def _of_rest(threads, gates, steps, hidden, sets, batch, chunks, weight_bytes, handed):
+def _of_rest(threads, gates, steps, hidden, batch, chunks, weight_bytes, handed):
     rest, parts = batch % LANES, 1
     way = way_of_rest(gates, hidden, rest)
     if way == ROWS:
         # Weights are loaded once for all samples, which costs as much as one more.
         cost, vectors = step_of_rows(gates, hidden, rest + 1), (hidden + LANES - 1) // LANES
         least = BARRIER + HANDED_BY_ROWS * handed * hidden * rest
-        parts = team(threads, steps, cost, least, chunks * sets, weight_bytes, vectors)
-    number = np.repeat(np.arange(sets if rest else 0), chunks)
-    return _shares(way, number * batch + batch - rest, rest, parts)
+        parts = team(threads, steps, cost, least, chunks, weight_bytes, vectors)
+    return _shares(way, np.full(chunks if rest else 0, batch - rest), rest, parts)

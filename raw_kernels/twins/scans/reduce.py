@@ -7,7 +7,6 @@ import math
 
 import numpy as np
 
-from bppsa_cupy.raw_kernels.twins.scans.walks import element_of
 from bppsa_cupy.raw_kernels.twins.simd.lanes import LANES, load, magnitude, select, spread, store
 from bppsa_cupy.system.compiled import compiled
 
@@ -68,7 +67,7 @@ def store_map(columns, powers, lane, size, maps, exponents, item):
 
 
 @compiled()
-def store_offsets(columns, lane, size, offsets, first, walk, hidden, sets, batch):
-    """Write a walk's response to a chunk's own gradients, all walks' beginning at `first`."""
+def store_offsets(columns, lane, size, offsets, first, batch):
+    """Write a walk's response to a chunk's own gradients, from `first` on."""
     for i in range(size):
-        offsets[first + element_of(i, walk, hidden, sets, batch)] = columns[(size * size + i) * LANES + lane]
+        offsets[first + i * batch] = columns[(size * size + i) * LANES + lane]
