@@ -235,8 +235,8 @@ class LinearCellLayer(_OfCell, GatedRecurrent):
 
     Notes
     -----
-    Parameters per inner layer and direction, for G gates in the order of the cell: weight_ih_l0 (G H, F),
-    bias_ih_l0 (G H,), and NAME_l0 (H,) for each parameter of the cell. The state is c.
+    Parameters, with G gates in the order of the cell: weight_ih_l0 (G H, F), bias_ih_l0 (G H,), and NAME_l0
+    (H,) for each parameter of the cell. The state is c.
 
     Examples
     --------

@@ -13,7 +13,7 @@ from bppsa_cupy.arguments import as_number
 from bppsa_cupy.devices import Array
 from bppsa_cupy.errors import ArgumentError
 from bppsa_cupy.layers.base import Shape
-from bppsa_cupy.layers.linear_recurrent import Direction, Library, LinearContext, LinearRecurrent
+from bppsa_cupy.layers.linear_recurrent import Library, LinearContext, LinearRecurrent
 
 #: Elements that are scaled and added at once on the host.
 SCALED_AT_ONCE = 1 << 15
@@ -35,8 +35,6 @@ class DiagonalRecurrent(LinearRecurrent):
         F, the number of input and output features.
     hidden_size : int
         N, the number of complex units.
-    num_layers : int, default: 1
-        Number of inner layers. Must be 1 for a bidirectional layer.
     **options
         Further arguments of `Recurrent` except `bias`.
 
@@ -45,21 +43,16 @@ class DiagonalRecurrent(LinearRecurrent):
     λ and γ follow from the layer's own parameters (`discretised`). The factor s (`scale`) is 1, or 2 if each
     unit also stands for its conjugate.
 
-    Parameters per inner layer and direction: the layer's own, (N,) each, B_re_l0 and B_im_l0 (N, F), C_re_l0
-    and C_im_l0 (F, N), D_l0 (F,). States are complex, (num_layers D, B, N).
+    Parameters: the layer's own, (N,) each, B_re_l0 and B_im_l0 (N, F), C_re_l0 and C_im_l0 (F, N), D_l0 (F,).
+    States are complex, (1, B, N).
     """
 
     paired = True
     scale = 1.0
     own_parameters: tuple[str, ...]
 
-    def __init__(self, input_size: int, hidden_size: int, num_layers: int = 1, **options: Any) -> None:
-        super().__init__(input_size, hidden_size, num_layers, False, **options)
-        if self.num_layers > 1 and self.bidirectional:
-            raise ArgumentError(
-                f"{type(self).__name__} got num_layers={num_layers} and bidirectional=True: pass "
-                "num_layers=1, and stack several such layers in the network"
-            )
+    def __init__(self, input_size: int, hidden_size: int, **options: Any) -> None:
+        super().__init__(input_size, hidden_size, False, **options)
 
     @abc.abstractmethod
     def discretised(self, xp: Any, own: Mapping[str, Array]) -> Discretised:
@@ -87,40 +80,35 @@ class DiagonalRecurrent(LinearRecurrent):
         return {name: value for name, value in super().config().items() if name != "bias"}
 
     def parameter_shapes(self) -> dict[str, Shape]:
-        shapes: dict[str, Shape] = {}
         N, F = self.hidden_size, self.input_size
-        for walk in self.walks():
-            matrices = {"B_re": (N, F), "B_im": (N, F), "C_re": (F, N), "C_im": (F, N), "D": (F,)}
-            own: dict[str, Shape] = {**dict.fromkeys(self.own_parameters, (N,)), **matrices}
-            shapes |= {f"{name}_{walk.name}": shape for name, shape in own.items()}
-        return shapes
+        matrices = {"B_re": (N, F), "B_im": (N, F), "C_re": (F, N), "C_im": (F, N), "D": (F,)}
+        own: dict[str, Shape] = {**dict.fromkeys(self.own_parameters, (N,)), **matrices}
+        return {f"{name}_l0": shape for name, shape in own.items()}
 
     def initialize(self, generator: np.random.Generator) -> dict[str, np.ndarray]:
         """Fresh values: B normal with variance 1 / (2 F), C with 1 / N, D with 1. Others follow the paper."""
-        shapes = self.parameter_shapes()
-        values: dict[str, np.ndarray] = {}
         deviations = {"B": (2 * self.input_size) ** -0.5, "C": self.hidden_size**-0.5, "D": 1.0}
-        for walk in self.walks():
-            of = f"_{walk.name}"
-            values |= {name + of: value for name, value in self.initial_own(generator).items()}
-            for name in (f"B_re{of}", f"B_im{of}", f"C_re{of}", f"C_im{of}", f"D{of}"):
-                values[name] = deviations[name[0]] * generator.standard_normal(shapes[name])
-        return {name: values[name] for name in shapes}
+        own = self.initial_own(generator)
+        return {
+            name: own[name.removesuffix("_l0")]
+            if name.removesuffix("_l0") in own
+            else deviations[name[0]] * generator.standard_normal(shape)
+            for name, shape in self.parameter_shapes().items()
+        }
 
     # ---- forward ----
 
-    def _parameters(self, ctx: LinearContext, walk: Direction) -> dict[str, Array]:
-        """A direction's parameters, by their names without its own."""
-        of = f"_{walk.name}"
-        return {name.removesuffix(of): array for name, array in ctx.parameters.items() if name.endswith(of)}
+    def _parameters(self, ctx: LinearContext) -> dict[str, Array]:
+        """The parameters, by their names without "_l0"."""
+        return {name.removesuffix("_l0"): array for name, array in ctx.parameters.items()}
 
-    def _made(self, ctx: LinearContext, walk: Direction) -> Discretised:
-        """λ and γ of a direction."""
-        return self.discretised(ctx.device.xp, self._parameters(ctx, walk))
+    def _made(self, ctx: LinearContext) -> Discretised:
+        """λ and γ."""
+        return self.discretised(ctx.device.xp, self._parameters(ctx))
 
-    def _inward(self, ctx: LinearContext, walk: Direction, made: Discretised) -> Array:
+    def _inward(self, ctx: LinearContext, made: Discretised) -> Array:
         """γ B as reals (2 N, I), of each row the real parts before the imaginary ones."""
-        own, xp, gain = self._parameters(ctx, walk), ctx.device.xp, made.gain[:, None]
+        own, xp, gain = self._parameters(ctx), ctx.device.xp, made.gain[:, None]
         rows = ctx.buffer("inward", (self.hidden_size, 2, self.input_size))
         for place, (one, other) in enumerate((("B_re", "B_im"), ("B_im", "B_re"))):
             xp.multiply(own[one], gain.real, out=rows[:, place])
@@ -128,27 +116,27 @@ class DiagonalRecurrent(LinearRecurrent):
                 rows[:, place] += own[other] * (gain.imag if place else -gain.imag)
         return rows.reshape(-1, self.input_size)
 
-    def _outward(self, ctx: LinearContext, walk: Direction) -> Array:
+    def _outward(self, ctx: LinearContext) -> Array:
         """s C as reals (F, 2 N) that the state's are multiplied by."""
-        own, xp = self._parameters(ctx, walk), ctx.device.xp
+        own, xp = self._parameters(ctx), ctx.device.xp
         columns = ctx.buffer("outward", (self.input_size, self.hidden_size, 2))
         xp.multiply(own["C_re"], self.scale, out=columns[:, :, 0])
         xp.multiply(own["C_im"], -self.scale, out=columns[:, :, 1])
         return columns.reshape(self.input_size, -1)
 
-    def factors(self, ctx: LinearContext, walk: Direction) -> Array:
-        return self._as_reals(ctx, self._made(ctx, walk).factor).reshape(1, 1, -1)
+    def factors(self, ctx: LinearContext) -> Array:
+        return self._as_reals(ctx, self._made(ctx).factor).reshape(1, 1, -1)
 
-    def terms(self, ctx: LinearContext, walk: Direction) -> tuple[Array, Array]:
-        x, term = ctx.inputs[walk.layer], ctx.buffer("term", (*ctx.rows, self.reals))
-        made = self._made(ctx, walk)
-        self.multiply(ctx, x, self._inward(ctx, walk, made), None, term)
+    def terms(self, ctx: LinearContext) -> tuple[Array, Array]:
+        x, term = ctx.input, ctx.buffer("term", (*ctx.rows, self.reals))
+        made = self._made(ctx)
+        self.multiply(ctx, x, self._inward(ctx, made), None, term)
         return self._as_reals(ctx, made.factor).reshape(1, 1, -1), term
 
-    def put(self, ctx: LinearContext, walk: Direction, state: Array, out: Array) -> None:
-        x, skip = ctx.inputs[walk.layer], ctx.parameters[f"D_{walk.name}"]
+    def put(self, ctx: LinearContext, state: Array, out: Array) -> None:
+        x, skip = ctx.input, ctx.parameters["D_l0"]
         own = out if out.flags.c_contiguous else ctx.buffer("put", out.shape)
-        self.multiply(ctx, state, self._outward(ctx, walk), None, own)
+        self.multiply(ctx, state, self._outward(ctx), None, own)
         if own is not out:
             out[...] = own
         self._add_scaled(ctx, x, skip, out)
@@ -174,61 +162,43 @@ class DiagonalRecurrent(LinearRecurrent):
 
     # ---- backward ----
 
-    def by_state(self, ctx: LinearContext, walk: Direction, state: Array, by_output: Array) -> Array:
+    def by_state(self, ctx: LinearContext, state: Array, by_output: Array) -> Array:
         by_state = ctx.buffer("by_state", state.shape)
-        self.multiply_back(ctx, by_output, self._outward(ctx, walk), by_state)
+        self.multiply_back(ctx, by_output, self._outward(ctx), by_state)
         return by_state
 
-    def hand_back(
-        self, ctx: LinearContext, walk: Direction, state: Array, by_output: Array, by: tuple[Array, Array]
-    ) -> None:
-        kept = ctx.buffer(f"by_output_{walk.name}", by_output.shape)
-        kept[...] = by_output
-        ctx.buffer(f"by_factor_{walk.name}", (self.reals,))[...] = by[0].reshape(-1)
+    def hand_back(self, ctx: LinearContext, state: Array, by_output: Array, by: tuple[Array, Array]) -> None:
+        ctx.saved.update(by_output=by_output, by_factor=by[0].reshape(-1))
 
-    def add_by_input(self, ctx: LinearContext, walk: Direction, out: Array, first: bool) -> None:
-        by_term, by_output = self._kept(ctx, walk)
-        skip = ctx.parameters[f"D_{walk.name}"]
-        by = out if first else ctx.buffer("by_seen", out.shape)
-        self.multiply_back(ctx, by_term, self._inward(ctx, walk, self._made(ctx, walk)), by)
-        if by is not out:
-            out += by
-        self._add_scaled(ctx, by_output, skip, out)
+    def write_by_input(self, ctx: LinearContext, out: Array) -> None:
+        by_term = ctx.buffer("by_term", (*ctx.rows, self.reals))
+        self.multiply_back(ctx, by_term, self._inward(ctx, self._made(ctx)), out)
+        self._add_scaled(ctx, ctx.saved["by_output"], ctx.parameters["D_l0"], out)
 
-    def _kept(self, ctx: LinearContext, walk: Direction) -> tuple[Array, Array]:
-        """The gradients with respect to the terms and to the output."""
-        return (
-            ctx.buffer(f"by_term_{walk.name}", (*ctx.rows, self.reals)),
-            ctx.buffer(f"by_output_{walk.name}", (*ctx.rows, self.output_size)),
-        )
-
-    def weight_gradients(self, ctx: LinearContext, walk: Direction) -> None:
-        xp, of, x = ctx.device.xp, f"_{walk.name}", ctx.inputs[walk.layer]
-        own, made = self._parameters(ctx, walk), self._made(ctx, walk)
-        by_term, by_output = self._kept(ctx, walk)
-        state = ctx.buffer(f"state_{walk.name}", (*ctx.rows, self.reals))
+    def weight_gradients(self, ctx: LinearContext) -> None:
+        xp, x, by_output = ctx.device.xp, ctx.input, ctx.saved["by_output"]
+        own, made = self._parameters(ctx), self._made(ctx)
+        state, by_term = (ctx.buffer(name, (*ctx.rows, self.reals)) for name in ("state", "by_term"))
         by_inward = ctx.buffer("by_inward", (self.hidden_size, 2, self.input_size))
         by_outward = ctx.buffer("by_outward", (self.output_size, self.hidden_size, 2))
         self.multiply_sums(ctx, by_term, x, by_inward.reshape(self.reals, -1))
         self.multiply_sums(ctx, by_output, state, by_outward.reshape(self.output_size, -1))
-        xp.multiply(by_outward[:, :, 0], self.scale, out=ctx.gradients["C_re" + of])
-        xp.multiply(by_outward[:, :, 1], -self.scale, out=ctx.gradients["C_im" + of])
-        by_factor = ctx.buffer(f"by_factor{of}", (self.reals,)).view(self.state_dtype(ctx.dtype))
-        by = Discretised(by_factor, self._back_to_matrix(ctx, of, own, made.gain, by_inward))
+        xp.multiply(by_outward[:, :, 0], self.scale, out=ctx.gradients["C_re_l0"])
+        xp.multiply(by_outward[:, :, 1], -self.scale, out=ctx.gradients["C_im_l0"])
+        by_factor = ctx.saved["by_factor"].view(self.state_dtype(ctx.dtype))
+        by = Discretised(by_factor, self._back_to_matrix(ctx, own, made.gain, by_inward))
         for name, value in self.own_gradients(xp, own, made, by).items():
-            ctx.gradients[name + of][...] = value
-        ctx.gradients["D" + of][...] = xp.einsum("btf,btf->f", by_output, x)
+            ctx.gradients[f"{name}_l0"][...] = value
+        ctx.gradients["D_l0"][...] = xp.einsum("btf,btf->f", by_output, x)
 
-    def _back_to_matrix(
-        self, ctx: LinearContext, of: str, own: Mapping[str, Array], gain: Array, by: Array
-    ) -> Array:
+    def _back_to_matrix(self, ctx: LinearContext, own: Mapping[str, Array], gain: Array, by: Array) -> Array:
         """Write the gradients with respect to B, from those with respect to γ B, (N, 2, I).
 
         Returns the gradient with respect to γ, (N,).
         """
         xp, parts = ctx.device.xp, (by[:, 0], by[:, 1])
         for name, part in zip(("B_re", "B_im"), parts, strict=True):
-            xp.multiply(part, gain.real[:, None], out=ctx.gradients[name + of])
+            xp.multiply(part, gain.real[:, None], out=ctx.gradients[f"{name}_l0"])
 
         def sums(name: str, part: Array) -> Array:
             return xp.einsum("ni,ni->n", own[name], part)
@@ -236,17 +206,17 @@ class DiagonalRecurrent(LinearRecurrent):
         by_real = sums("B_re", parts[0]) + sums("B_im", parts[1])
         if gain.dtype.kind != "c":
             return by_real
-        ctx.gradients["B_re" + of] += parts[1] * gain.imag[:, None]
-        ctx.gradients["B_im" + of] -= parts[0] * gain.imag[:, None]
+        ctx.gradients["B_re_l0"] += parts[1] * gain.imag[:, None]
+        ctx.gradients["B_im_l0"] -= parts[0] * gain.imag[:, None]
         return by_real + 1j * (sums("B_re", parts[1]) - sums("B_im", parts[0]))
 
-    def direction_in(
-        self, library: Library, cell: Any, own: Any, walk: Direction, x: Any, lengths: Any, first: Any
+    def scan_in(
+        self, library: Library, cell: Any, own: Any, x: Any, lengths: Any, first: Any
     ) -> tuple[Any, Any]:
         made = self.discretised(library.module, own)
         matrix = made.gain[:, None] * (own["B_re"] + 1j * own["B_im"])
         term = x @ matrix.real.T + 1j * (x @ matrix.imag.T)
-        h = library.scan(made.factor, term, first, walk.reverse, lengths)
+        h = library.scan(made.factor, term, first, False, lengths)
         y = self.scale * (h.real @ own["C_re"].T - h.imag @ own["C_im"].T)
         return y + x * own["D"], h
 
@@ -260,8 +230,6 @@ class LRU(DiagonalRecurrent):
     ----------
     input_size, hidden_size : int
         F features and N complex units.
-    num_layers : int, default: 1
-        Number of stacked layers, called inner layers. Must be 1 for a bidirectional layer.
     r_min, r_max : float, default: 0.0 and 1.0
         λ is initialised uniformly over the area of the ring r_min ≤ |λ| ≤ r_max.
     max_phase : float, default: 2 π
@@ -271,9 +239,9 @@ class LRU(DiagonalRecurrent):
 
     Notes
     -----
-    Parameters per inner layer and direction: nu_log_l0, theta_log_l0 and gamma_log_l0 (N,), B_re_l0 and
-    B_im_l0 (N, F), C_re_l0 and C_im_l0 (F, N), D_l0 (F,). γ is initialised to log sqrt(1 - |λ|²). The
-    state is complex.
+    Parameters: nu_log_l0, theta_log_l0 and gamma_log_l0 (N,), B_re_l0 and
+    B_im_l0 (N, F), C_re_l0 and C_im_l0 (F, N), D_l0 (F,). γ begins at log sqrt(1 - |λ|²). The state is
+    complex.
 
     Examples
     --------
@@ -289,14 +257,13 @@ class LRU(DiagonalRecurrent):
         self,
         input_size: int,
         hidden_size: int,
-        num_layers: int = 1,
         *,
         r_min: float = 0.0,
         r_max: float = 1.0,
         max_phase: float = 2 * math.pi,
         **options: Any,
     ) -> None:
-        super().__init__(input_size, hidden_size, num_layers, **options)
+        super().__init__(input_size, hidden_size, **options)
         self.r_min = as_number("LRU", "r_min", r_min, lambda r: 0 <= r < 1, "a radius in [0, 1)")
         self.r_max = as_number("LRU", "r_max", r_max, lambda r: 0 < r <= 1, "a radius in (0, 1]")
         self.max_phase = as_number(
@@ -342,9 +309,7 @@ class DiagonalSSM(DiagonalRecurrent):
     Parameters
     ----------
     input_size, hidden_size : int
-        F features and N complex units. Each unit represents a conjugate pair of states.
-    num_layers : int, default: 1
-        Number of stacked layers, called inner layers. Must be 1 for a bidirectional layer.
+        F features and N complex units. Each unit also stands for its conjugate.
     dt_min, dt_max : float, default: 0.001 and 0.1
         Δ is initialised log-uniformly between dt_min and dt_max.
     **options
@@ -352,9 +317,9 @@ class DiagonalSSM(DiagonalRecurrent):
 
     Notes
     -----
-    Parameters per inner layer and direction: Lambda_re_l0, Lambda_im_l0 and log_step_l0 (N,), B_re_l0 and
-    B_im_l0 (N, F), C_re_l0 and C_im_l0 (F, N), D_l0 (F,). Λ is initialised to the N eigenvalues of
-    HiPPO-N above the real axis (appendix B, equation 9). The state is complex.
+    Parameters: Lambda_re_l0, Lambda_im_l0 and log_step_l0 (N,), B_re_l0 and
+    B_im_l0 (N, F), C_re_l0 and C_im_l0 (F, N), D_l0 (F,). Λ begins with the N eigenvalues of HiPPO-N above
+    the real axis (equation 9 of appendix B). The state is complex.
 
     Examples
     --------
@@ -370,13 +335,12 @@ class DiagonalSSM(DiagonalRecurrent):
         self,
         input_size: int,
         hidden_size: int,
-        num_layers: int = 1,
         *,
         dt_min: float = 1e-3,
         dt_max: float = 1e-1,
         **options: Any,
     ) -> None:
-        super().__init__(input_size, hidden_size, num_layers, **options)
+        super().__init__(input_size, hidden_size, **options)
         self.dt_min = as_number("DiagonalSSM", "dt_min", dt_min, lambda t: t > 0, "a step above 0")
         self.dt_max = as_number("DiagonalSSM", "dt_max", dt_max, lambda t: t > 0, "a step above 0")
         if self.dt_max < self.dt_min:

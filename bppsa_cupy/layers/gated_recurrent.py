@@ -13,7 +13,7 @@ from bppsa_cupy.arguments import is_one_of
 from bppsa_cupy.devices import Array
 from bppsa_cupy.errors import ArgumentError
 from bppsa_cupy.layers.base import Shape
-from bppsa_cupy.layers.linear_recurrent import Direction, Library, LinearContext, LinearRecurrent
+from bppsa_cupy.layers.linear_recurrent import Library, LinearContext, LinearRecurrent
 from bppsa_cupy.raw_kernels.linear.form import LinearForm
 from bppsa_cupy.raw_kernels.linear.kernels import linear_kernels_of
 from bppsa_cupy.raw_kernels.linear_cells import LINEAR_FORMS
@@ -27,15 +27,15 @@ class GatedRecurrent(LinearRecurrent):
 
     Parameters
     ----------
-    input_size, hidden_size, num_layers, batch_first, dropout, bidirectional, outputs, forward_method
+    input_size, hidden_size, batch_first, outputs, forward_method
         See `LinearRecurrent`.
     bias : bool, default: True
         Whether the gates in `biased` have biases.
 
     Notes
     -----
-    Parameters per inner layer and direction, for G gates in the order of the cell: weight_ih_l0 (G H, F),
-    bias_ih_l0 with H values per gate in `biased`, and NAME_l0 (H,) for each parameter of the cell.
+    Parameters, with G gates in the order of the cell: weight_ih_l0 (G H, F), bias_ih_l0 of the gates in
+    `biased`, and NAME_l0 (H,) for each parameter of the cell.
 
     Examples
     --------
@@ -61,70 +61,68 @@ class GatedRecurrent(LinearRecurrent):
         """The indices of the gates that have a bias if the layer has biases."""
         return tuple(range(self.cell.gates))
 
-    def skips(self, inputs: int) -> bool:
-        """Whether the last gate is the input itself, without weights, for so many input features."""
+    @property
+    def skips(self) -> bool:
+        """Whether the last gate is the input itself, without weights."""
         return False
 
-    def weighted(self, layer: int) -> int:
-        """Return the number of rows of W_ih in an inner layer, counted from 0."""
-        return (self.cell.gates - self.skips(self.inputs(layer))) * self.hidden_size
+    @property
+    def weighted(self) -> int:
+        """The number of rows of W_ih."""
+        return (self.cell.gates - self.skips) * self.hidden_size
 
     def parameter_shapes(self) -> dict[str, Shape]:
-        shapes: dict[str, Shape] = {}
-        for walk in self.walks():
-            of, inputs = f"_{walk.name}", self.inputs(walk.layer)
-            shapes["weight_ih" + of] = (self.weighted(walk.layer), inputs)
-            if self.bias:
-                shapes["bias_ih" + of] = (len(self.biased) * self.hidden_size,)
-            shapes |= {name + of: (self.hidden_size,) for name in self.unit_parameters}
-        return shapes
+        shapes: dict[str, Shape] = {"weight_ih_l0": (self.weighted, self.input_size)}
+        if self.bias:
+            shapes["bias_ih_l0"] = (len(self.biased) * self.hidden_size,)
+        return shapes | {f"{name}_l0": (self.hidden_size,) for name in self.unit_parameters}
 
     # ---- forward ----
 
-    def terms(self, ctx: LinearContext, walk: Direction) -> tuple[Array, Array]:
+    def terms(self, ctx: LinearContext) -> tuple[Array, Array]:
         shape = *ctx.rows, self.hidden_size
-        factor, term = self.factors(ctx, walk), ctx.buffer("term", shape)
-        self._project(ctx, walk, self._projected(ctx, walk))
-        self._launch(ctx, walk, "terms", factor, term)
+        factor, term = self.factors(ctx), ctx.buffer("term", shape)
+        self._project(ctx, self._projected(ctx))
+        self._launch(ctx, "terms", factor, term)
         return factor, term
 
-    def factors(self, ctx: LinearContext, walk: Direction) -> Array:
-        return ctx.buffer(f"factor_{walk.name}", (*ctx.rows, self.hidden_size))
+    def factors(self, ctx: LinearContext) -> Array:
+        return ctx.buffer("factor", (*ctx.rows, self.hidden_size))
 
-    def put(self, ctx: LinearContext, walk: Direction, state: Array, out: Array) -> None:
+    def put(self, ctx: LinearContext, state: Array, out: Array) -> None:
         if not self.cell.has_output:
             out[...] = state
             return
         own = out if out.flags.c_contiguous else ctx.buffer("put", state.shape)
-        self._launch(ctx, walk, "output", state, own)
+        self._launch(ctx, "output", state, own)
         if own is not out:
             out[...] = own
 
-    def _launch(self, ctx: LinearContext, walk: Direction, verb: str, *arrays: Array) -> None:
-        """Launch a kernel of the cell on a direction's projected input, its unit parameters and `arrays`."""
+    def _launch(self, ctx: LinearContext, verb: str, *arrays: Array) -> None:
+        """Launch a kernel of the cell on the projected input, its unit parameters and `arrays`."""
         batch, steps = ctx.rows
-        given = self._projected(ctx, walk), self._unit(ctx, walk), *arrays
+        given = self._projected(ctx), self._unit(ctx), *arrays
         ctx.device.launch(linear_kernels_of(self.cell)[verb], *given, batch * steps, self.hidden_size)
 
-    def _projected(self, ctx: LinearContext, walk: Direction) -> Array:
-        """The projected input of a direction, (B, T, G H)."""
-        return ctx.buffer(f"projected_{walk.name}", (*ctx.rows, self.cell.gates * self.hidden_size))
+    def _projected(self, ctx: LinearContext) -> Array:
+        """The projected input, (B, T, G H)."""
+        return ctx.buffer("projected", (*ctx.rows, self.cell.gates * self.hidden_size))
 
-    def _project(self, ctx: LinearContext, walk: Direction, projected: Array) -> None:
+    def _project(self, ctx: LinearContext, projected: Array) -> None:
         """Fill it with W x + b of every step, and the input itself where the last gate is that."""
-        columns, weight = self.weighted(walk.layer), ctx.parameters[f"weight_ih_{walk.name}"]
+        columns, weight = self.weighted, ctx.parameters["weight_ih_l0"]
         own = projected
         if columns < projected.shape[2]:
             own = ctx.buffer("product", (*ctx.rows, columns))
-        self.multiply(ctx, ctx.inputs[walk.layer], weight, self._bias(ctx, walk), own)
+        self.multiply(ctx, ctx.input, weight, self._bias(ctx), own)
         if own is not projected:
-            projected[:, :, :columns], projected[:, :, columns:] = own, ctx.inputs[walk.layer]
+            projected[:, :, :columns], projected[:, :, columns:] = own, ctx.input
 
-    def _bias(self, ctx: LinearContext, walk: Direction) -> Array | None:
+    def _bias(self, ctx: LinearContext) -> Array | None:
         """The biases of the gates that have weights, 0 where one has none; None without any."""
         if not self.bias:
             return None
-        given, H, rows = ctx.parameters[f"bias_ih_{walk.name}"], self.hidden_size, self.weighted(walk.layer)
+        given, H, rows = ctx.parameters["bias_ih_l0"], self.hidden_size, self.weighted
         if len(given) == rows:
             return given
         bias = ctx.buffer("bias", (rows,))
@@ -138,93 +136,81 @@ class GatedRecurrent(LinearRecurrent):
         functions = (self.cell.functions.terms, self.cell.functions.output)
         return [one and FunctionType(one.__code__, names, one.__name__) for one in functions]
 
-    def direction_in(
-        self, library: Library, cell: Any, own: Any, walk: Direction, x: Any, lengths: Any, first: Any
+    def scan_in(
+        self, library: Library, cell: Any, own: Any, x: Any, lengths: Any, first: Any
     ) -> tuple[Any, Any]:
         H, (terms, output) = self.hidden_size, cell
         projected = x @ own["weight_ih"].T
         gates = [projected[..., start : start + H] for start in range(0, projected.shape[-1], H)]
-        if self.skips(x.shape[2]):
+        if self.skips:
             gates = [*gates, x]
         if self.bias:
             for place, gate in enumerate(self.biased):
                 gates[gate] = gates[gate] + own["bias_ih"][place * H : (place + 1) * H]
         unit = self.unit_values(library.module, own)
         (factor,), (term,) = terms(gates, unit)
-        h = library.scan(factor, term, first, walk.reverse, lengths)
+        h = library.scan(factor, term, first, False, lengths)
         return (h if output is None else output(gates, (h,), unit)[0]), h
 
     def unit_values(self, xp: Any, own: Mapping[str, Any]) -> list[Any]:
-        """Return the unit parameters that the cell reads, one array (H,) each.
-
-        `own` is a dict of the unit parameters of one direction. By default they are returned unchanged.
-        """
+        """The cell's unit parameters, (H,) each, from the parameters by name."""
         return [own[name] for name in self.unit_parameters]
 
     def unit_gradients(self, xp: Any, own: Mapping[str, Any], by: list[Any]) -> list[Any]:
-        """Return the gradients with respect to the learned unit parameters of one direction.
-
-        `by` contains the gradients with respect to the arrays that `unit_values` returns. By default both are
-        equal.
-        """
+        """Gradients with respect to the unit parameters, from those with respect to the cell's."""
         return by
 
-    def _units_of(self, ctx: LinearContext, walk: Direction) -> dict[str, Array]:
-        """A direction's unit parameters by name."""
-        return {name: ctx.parameters[f"{name}_{walk.name}"] for name in self.unit_parameters}
+    def _units_of(self, ctx: LinearContext) -> dict[str, Array]:
+        """The unit parameters by name."""
+        return {name: ctx.parameters[f"{name}_l0"] for name in self.unit_parameters}
 
-    def _unit(self, ctx: LinearContext, walk: Direction) -> Array:
+    def _unit(self, ctx: LinearContext) -> Array:
         """What the cell takes as its unit parameters, one after the other."""
         H = self.hidden_size
         unit = ctx.buffer("unit", (len(self.unit_parameters) * H,))
-        for place, value in enumerate(self.unit_values(ctx.device.xp, self._units_of(ctx, walk))):
+        for place, value in enumerate(self.unit_values(ctx.device.xp, self._units_of(ctx))):
             unit[place * H : (place + 1) * H] = value
         return unit
 
     # ---- backward ----
 
-    def by_state(self, ctx: LinearContext, walk: Direction, state: Array, by_output: Array) -> Array:
+    def by_state(self, ctx: LinearContext, state: Array, by_output: Array) -> Array:
         if not self.cell.has_output:
             return by_output
         by_state = ctx.buffer("by_state", state.shape)
-        self._launch(ctx, walk, "by_state", state, by_output, by_state)
+        self._launch(ctx, "by_state", state, by_output, by_state)
         return by_state
 
-    def hand_back(
-        self, ctx: LinearContext, walk: Direction, state: Array, by_output: Array, by: tuple[Array, Array]
-    ) -> None:
+    def hand_back(self, ctx: LinearContext, state: Array, by_output: Array, by: tuple[Array, Array]) -> None:
         none = ctx.buffer("none", (0,))
         own = (state, by_output) if self.cell.has_output else (none, none)
-        self._launch(ctx, walk, "by_inputs", own[0], *by, own[1], self._delta(ctx, walk))
+        self._launch(ctx, "by_inputs", own[0], *by, own[1], self._delta(ctx))
 
-    def _delta(self, ctx: LinearContext, walk: Direction) -> Array:
+    def _delta(self, ctx: LinearContext) -> Array:
         """The gradient with respect to the projected input and the unit parameters, (B, T, (G + Q) H)."""
         columns = (self.cell.gates + len(self.unit_parameters)) * self.hidden_size
-        return ctx.buffer(f"delta_{walk.name}", (*ctx.rows, columns))
+        return ctx.buffer("delta", (*ctx.rows, columns))
 
-    def add_by_input(self, ctx: LinearContext, walk: Direction, out: Array, first: bool) -> None:
-        inputs, columns, delta = out.shape[2], self.weighted(walk.layer), self._delta(ctx, walk)
-        by = out if first else ctx.buffer("by_seen", out.shape)
-        self.multiply_back(ctx, delta, ctx.parameters[f"weight_ih_{walk.name}"], by)
-        if not first:
-            out += by
-        if self.skips(inputs):
-            out += delta[:, :, columns : columns + inputs]
+    def write_by_input(self, ctx: LinearContext, out: Array) -> None:
+        delta = self._delta(ctx)
+        self.multiply_back(ctx, delta, ctx.parameters["weight_ih_l0"], out)
+        if self.skips:
+            out += delta[:, :, self.weighted : self.weighted + self.input_size]
 
-    def weight_gradients(self, ctx: LinearContext, walk: Direction) -> None:
-        xp, of, H = ctx.device.xp, f"_{walk.name}", self.hidden_size
-        delta, by_rows = self._delta(ctx, walk), ctx.buffer("by_rows", (self.weighted(walk.layer),))
-        self.multiply_sums(ctx, delta, ctx.inputs[walk.layer], ctx.gradients["weight_ih" + of], by_rows)
+    def weight_gradients(self, ctx: LinearContext) -> None:
+        xp, H = ctx.device.xp, self.hidden_size
+        delta, by_rows = self._delta(ctx), ctx.buffer("by_rows", (self.weighted,))
+        self.multiply_sums(ctx, delta, ctx.input, ctx.gradients["weight_ih_l0"], by_rows)
         if self.bias:
-            own = ctx.gradients["bias_ih" + of]
+            own = ctx.gradients["bias_ih_l0"]
             if own.size != by_rows.size:
                 by_rows = by_rows.reshape(-1, H)[list(self.biased)].reshape(-1)
             own[...] = by_rows
         if self.unit_parameters:
             by_units = xp.sum(delta[:, :, self.cell.gates * H :], axis=(0, 1)).reshape(-1, H)
-            found = self.unit_gradients(xp, self._units_of(ctx, walk), list(by_units))
+            found = self.unit_gradients(xp, self._units_of(ctx), list(by_units))
             for name, gradient in zip(self.unit_parameters, found, strict=True):
-                ctx.gradients[name + of][...] = gradient
+                ctx.gradients[f"{name}_l0"][...] = gradient
 
 
 CANDIDATES = ("linear", "positive")
@@ -270,8 +256,7 @@ class MinGRU(_Minimal):
 
     Notes
     -----
-    Parameters per inner layer and direction, with gates in the order h, z: weight_ih_l0 (2 H, F) and
-    bias_ih_l0 (2 H,).
+    Parameters, with gates in the order h, z: weight_ih_l0 (2 H, F) and bias_ih_l0 (2 H,).
 
     Examples
     --------
@@ -298,8 +283,8 @@ class MinLSTM(_Minimal):
 
     Notes
     -----
-    Parameters per inner layer and direction, with gates in the order f, i, h: weight_ih_l0 (3 H, F) and
-    bias_ih_l0 (3 H,). Values of W x + b below -85 are computed as -85.
+    Parameters, with gates in the order f, i, h: weight_ih_l0 (3 H, F) and bias_ih_l0 (3 H,). Values of
+    W x + b below -85 are computed as -85.
 
     Examples
     --------
@@ -320,15 +305,14 @@ class SRU(GatedRecurrent):
     ----------
     input_size, hidden_size : int
         F input features and H units.
-    num_layers, bias, batch_first, dropout, bidirectional, outputs, forward_method
+    bias, batch_first, outputs, forward_method
         See `GatedRecurrent`.
 
     Notes
     -----
-    This is the variant `v1=True` of the authors' code. Parameters per inner layer and direction, with gates
-    in the order c, f, r: weight_ih_l0 (3 H, F), bias_ih_l0 (2 H,) of f and r. If F differs from H,
-    weight_ih_l0 is (4 H, F): the last H rows project x to the hidden size for the skip connection. The state
-    is c.
+    This is `v1=True` of the paper's code. Parameters, with gates in the order c, f, r: weight_ih_l0 (3 H, F),
+    bias_ih_l0 (2 H,) of f and r. If F differs from H, weight_ih_l0 is (4 H, F): the last H rows project x to
+    the hidden size for the skip connection. The state is c.
 
     Examples
     --------
@@ -340,8 +324,9 @@ class SRU(GatedRecurrent):
     cell = LINEAR_FORMS["sru"]
     biased = (1, 2)
 
-    def skips(self, inputs: int) -> bool:
-        return inputs == self.hidden_size
+    @property
+    def skips(self) -> bool:
+        return self.input_size == self.hidden_size
 
 
 class QRNN(GatedRecurrent):
@@ -353,13 +338,13 @@ class QRNN(GatedRecurrent):
     ----------
     input_size, hidden_size : int
         F input features and H units.
-    num_layers, bias, batch_first, dropout, bidirectional, outputs, forward_method
+    bias, batch_first, outputs, forward_method
         See `GatedRecurrent`.
 
     Notes
     -----
-    The gates read only the current input (window size 1). Parameters per inner layer and direction, with
-    gates in the order z, f, o: weight_ih_l0 (3 H, F) and bias_ih_l0 (3 H,). The state is c.
+    The gates read the present input only. Parameters, with gates in the order z, f, o: weight_ih_l0 (3 H, F)
+    and bias_ih_l0 (3 H,). The state is c.
 
     Examples
     --------
@@ -389,7 +374,7 @@ class RGLRU(GatedRecurrent):
     bias : bool, default: True
         Whether the gates have biases.
     **options
-        Further arguments of `GatedRecurrent`. Only one inner layer and direction are supported.
+        Further arguments of `GatedRecurrent`.
 
     Notes
     -----
@@ -408,23 +393,13 @@ class RGLRU(GatedRecurrent):
     cell = LINEAR_FORMS["rglru"]
     unit_parameters = ("a_param",)
     biased = (0, 1)
+    skips = True
 
     def __init__(self, input_size: int, *, bias: bool = True, **options: Any) -> None:
         super().__init__(input_size, input_size, bias=bias, **options)
-        if self.num_layers > 1 or self.bidirectional:
-            raise ArgumentError(
-                f"RGLRU got num_layers={self.num_layers} and bidirectional={self.bidirectional}: pass "
-                "num_layers=1 and bidirectional=False, and stack several RGLRU layers in the network"
-            )
 
     def config(self) -> dict[str, Any]:
-        config = super().config()
-        for name in ("hidden_size", "num_layers", "bidirectional"):
-            del config[name]
-        return config
-
-    def skips(self, inputs: int) -> bool:
-        return True
+        return {name: value for name, value in super().config().items() if name != "hidden_size"}
 
     def initialize(self, generator: np.random.Generator) -> dict[str, np.ndarray]:
         shapes, values = self.parameter_shapes(), {}

@@ -13,7 +13,7 @@ from bppsa_cupy.csr import Pattern
 from bppsa_cupy.devices import Array
 from bppsa_cupy.layers.base import StepJacobians
 from bppsa_cupy.layers.recurrent import Recurrent, RecurrentContext
-from bppsa_cupy.timescan import products, suffix
+from bppsa_cupy.timescan import products
 from bppsa_cupy.timescan.chunked import WAYS
 from bppsa_cupy.timescan.linear import LinearScan
 
@@ -27,8 +27,6 @@ class Library(NamedTuple):
         A module with exp, sin, cos, expm1 and where.
     scan : callable
         (a, b, h0, reverse, lengths) -> h, the library's `linear_scan`.
-    concatenate, stack : callable
-        (arrays, axis) -> array.
     zeros : callable
         (array, shape) -> array of the same dtype and device.
     steps : callable
@@ -39,28 +37,9 @@ class Library(NamedTuple):
 
     module: Any
     scan: Callable[..., Any]
-    concatenate: Callable[..., Any]
-    stack: Callable[..., Any]
     zeros: Callable[..., Any]
     steps: Callable[..., Any]
     functions: Any
-
-
-class Direction(NamedTuple):
-    """One direction of an inner layer.
-
-    Attributes
-    ----------
-    name : str
-        "l0", "l0_reverse", "l1", ...
-    number : int
-        Index among all directions, in PyTorch's order.
-    """
-
-    name: str
-    number: int
-    layer: int
-    reverse: bool
 
 
 @dataclass
@@ -69,33 +48,33 @@ class LinearContext(RecurrentContext):
 
     Attributes
     ----------
-    inputs : list of array, (B, T, I)
-        Input of each inner layer, with 0 after the end of each sample.
-    forward, backward : list of str
-        Method and reason per inner layer and direction.
+    input : array, (B, T, F)
+        The input, with 0 after the end of each sample.
+    forward, backward : str
+        Method and reason of the latest passes.
     """
 
-    inputs: list[Array] = field(default_factory=list, repr=False)
-    forward: list[str] = field(default_factory=list)
-    backward: list[str] = field(default_factory=list)
+    input: Any = field(default=None, repr=False)
+    forward: str = ""
+    backward: str = ""
 
     @property
     def forward_ways(self) -> tuple[str, ...]:
-        return tuple(self.forward)
+        return (self.forward,)
 
     @property
     def backward_ways(self) -> tuple[str, ...]:
-        return tuple(self.backward) if self.went_back else ()
+        return (self.backward,) if self.went_back else ()
 
     @property
     def rows(self) -> tuple[int, int]:
         """(B, T)"""
-        batch, steps = self.inputs[0].shape[:2]
+        batch, steps = self.input.shape[:2]
         return batch, steps
 
     def let_go(self) -> None:
         super().let_go()
-        self.inputs.clear()
+        self.input = None
 
     def clear(self, rows: Array) -> None:
         """Set rows (B, T, columns) after the end of each sample to 0."""
@@ -104,32 +83,31 @@ class LinearContext(RecurrentContext):
             after = xp.arange(rows.shape[1])[None, :] >= self.lengths[:, None]
             xp.copyto(rows, 0, where=after[:, :, None])
 
-    def last(self, rows: Array, reverse: bool) -> Array:
-        """Return the row (B, columns) at the last step of a direction."""
-        samples, step, here = self._ends(len(rows), reverse)
+    def last(self, rows: Array) -> Array:
+        """Return the row (B, columns) at the last step of each sample."""
+        samples, step, here = self._ends(len(rows))
         found = rows[samples, step]
-        if self.over_time is None:
+        if here is None:
             return found
-        assert here is not None
+        assert self.over_time is not None
         return self.over_time.sum(self.device.xp.where(here[:, None], found, found.dtype.type(0)))
 
-    def add_last(self, rows: Array, reverse: bool, more: Array) -> None:
-        """Add (B, columns) to the row at the last step of a direction."""
-        samples, step, here = self._ends(len(rows), reverse)
+    def add_last(self, rows: Array, more: Array) -> None:
+        """Add (B, columns) to the row at the last step of each sample."""
+        samples, step, here = self._ends(len(rows))
         if here is not None:
             more = self.device.xp.where(here[:, None], more, more.dtype.type(0))
         rows[samples, step] += more
 
-    def _ends(self, batch: int, reverse: bool) -> tuple[Any, Any, Array | None]:
-        """The samples, the step of this pass that a direction ends with, and whether it is here (None: it
-        is)."""
+    def _ends(self, batch: int) -> tuple[Any, Any, Array | None]:
+        """The samples, their last steps of this pass, and whether these are here (None: they are)."""
         xp, over = self.device.xp, self.over_time
         if over is None:
-            if reverse or self.lengths is None:
-                return slice(None), 0 if reverse else -1, None
-            return xp.arange(batch), self.lengths - 1, None
-        if reverse:
-            return slice(None), 0, xp.full(batch, over.place == 0)
+            return (
+                (slice(None), -1, None)
+                if self.lengths is None
+                else (xp.arange(batch), self.lengths - 1, None)
+            )
         if self.lengths is None:
             return slice(None), -1, xp.full(batch, over.place == over.ranges - 1)
         # Lengths are those of this range; a sample ends in the last range that has steps of it.
@@ -147,21 +125,20 @@ def _by_row(rows: Array) -> Array:
 class LinearRecurrent(Recurrent):
     """Base class of linear recurrent layers: each unit computes c' = a c + b.
 
-    The factors a and terms b depend only on the input. The forward and backward passes over time are exact
-    scans, computed serially or in parallel chunks of time steps. The Jacobian of a step is diagonal.
+    The factors a and terms b follow from the input only. Both passes are exact scans, serial or by chunks of
+    steps in parallel. A step's Jacobian is diagonal. A layer has one direction; stack several in a network.
 
     Parameters
     ----------
-    input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional, outputs
+    input_size, hidden_size, bias, batch_first, outputs
         See `Recurrent`.
     forward_method : str, default: "auto"
         "serial", "chunked" or "auto". See `Recurrent`.
 
     Notes
     -----
-    A subclass computes the factors and terms (`terms`) and the output (`put`). It also computes their
-    gradients, in `by_state`, `hand_back`, `add_by_input` and `weight_gradients`. Units are complex if the
-    class attribute `paired` is True.
+    A subclass computes factors and terms (`terms`) and the output (`put`), and differentiates both
+    (`by_state`, `hand_back`, `write_by_input`, `weight_gradients`). If `paired` is set, units are complex.
 
     Examples
     --------
@@ -180,40 +157,31 @@ class LinearRecurrent(Recurrent):
     # ---- what a subclass says ----
 
     @abc.abstractmethod
-    def terms(self, ctx: LinearContext, walk: Direction) -> tuple[Array, Array]:
-        """Return the factors a (B or 1, T or 1, R) and terms b (B, T, R) of one direction."""
+    def terms(self, ctx: LinearContext) -> tuple[Array, Array]:
+        """Return factors (B or 1, T or 1, R) and terms (B, T, R) of the scan."""
 
     @abc.abstractmethod
-    def put(self, ctx: LinearContext, walk: Direction, state: Array, out: Array) -> None:
-        """Write the output of one direction, (B, T, O), computed from its states (B, T, R), to `out`."""
+    def put(self, ctx: LinearContext, state: Array, out: Array) -> None:
+        """Write the output (B, T, O) from the states (B, T, R)."""
 
     @abc.abstractmethod
-    def by_state(self, ctx: LinearContext, walk: Direction, state: Array, by_output: Array) -> Array:
+    def by_state(self, ctx: LinearContext, state: Array, by_output: Array) -> Array:
         """Return the gradient with respect to the states.
 
         `by_output` is the gradient with respect to the output. It may be overwritten.
         """
 
     @abc.abstractmethod
-    def hand_back(
-        self, ctx: LinearContext, walk: Direction, state: Array, by_output: Array, by: tuple[Array, Array]
-    ) -> None:
-        """Store what `add_by_input` and `weight_gradients` need.
-
-        `by_output` is the gradient with respect to the output, and `by` contains the gradients with respect
-        to the factors and terms.
-        """
+    def hand_back(self, ctx: LinearContext, state: Array, by_output: Array, by: tuple[Array, Array]) -> None:
+        """Store what `write_by_input` and `weight_gradients` need from these gradients."""
 
     @abc.abstractmethod
-    def add_by_input(self, ctx: LinearContext, walk: Direction, out: Array, first: bool) -> None:
-        """Add the part of one direction to `out`, the gradient with respect to the input (B, T, I).
-
-        If `first`, overwrite `out` instead.
-        """
+    def write_by_input(self, ctx: LinearContext, out: Array) -> None:
+        """Write the gradient with respect to the input, (B, T, F)."""
 
     @abc.abstractmethod
-    def weight_gradients(self, ctx: LinearContext, walk: Direction) -> None:
-        """Write the gradients with respect to the parameters of one direction to `ctx.gradients`."""
+    def weight_gradients(self, ctx: LinearContext) -> None:
+        """Write the gradients with respect to the parameters."""
 
     # ---- sizes ----
 
@@ -235,26 +203,6 @@ class LinearRecurrent(Recurrent):
 
     def state_dtype(self, dtype: np.dtype) -> np.dtype:
         return np.result_type(dtype, np.complex64) if self.paired else dtype
-
-    def inputs(self, layer: int) -> int:
-        """Return the number of input features of an inner layer, counted from 0."""
-        return self.directions * self.output_size if layer else self.input_size
-
-    def walks(self, only: int | None = None) -> Iterator[Direction]:
-        """Yield every direction of every inner layer, or of inner layer `only`."""
-        for layer in range(self.num_layers) if only is None else (only,):
-            for direction in range(self.directions):
-                number = layer * self.directions + direction
-                yield Direction(suffix(layer, direction)[1:], number, layer, direction == 1)
-
-    @staticmethod
-    def _joined(layer: int, back: bool) -> str:
-        """The buffer of an inner layer's input, or of the gradient with respect to it."""
-        return f"by_input_{layer}" if back else f"input_{layer}"
-
-    def _own(self, walk: Direction) -> slice:
-        """A direction's columns of what an inner layer puts out."""
-        return slice(self.output_size, None) if walk.reverse else slice(self.output_size)
 
     # ---- products: a step of a sample is a row, which has the same bits wherever it lies ----
 
@@ -290,27 +238,19 @@ class LinearRecurrent(Recurrent):
     # ---- forward ----
 
     def forward(self, ctx: LinearContext, x: Array) -> Array:
-        batch, steps = x.shape[:2]
-        columns, count = self.inputs(1), self.num_layers * self.directions
-        ctx.went_back, ctx.forward, ctx.inputs = False, [], [self._taken(ctx, x)]
-        after = ctx.buffer("states_0", (count, batch, self.hidden_size), self.state_dtype(ctx.dtype))
-        y = ctx.buffer("output", (batch, steps, columns) if self.outputs == "all" else (batch, columns))
-        for walk in self.walks():
-            own, is_last = self._own(walk), walk.layer == self.num_layers - 1
-            state = self._scanned(ctx, walk)
-            after[walk.number] = ctx.last(state, walk.reverse).view(after.dtype)
-            if is_last and self.outputs == "last":
-                put = ctx.buffer("put", (batch, steps, self.output_size))
-                self.put(ctx, walk, state, put)
-                y[:, own] = ctx.last(put, walk.reverse)
-                continue
-            joined = (
-                y if is_last else ctx.buffer(self._joined(walk.layer + 1, False), (batch, steps, columns))
-            )
-            self.put(ctx, walk, state, joined[:, :, own])
-            ctx.clear(joined[:, :, own])
-            if not is_last and walk.reverse == self.bidirectional:
-                ctx.inputs.append(joined)
+        ctx.went_back, ctx.input = False, self._taken(ctx, x)
+        shape = *ctx.rows, self.output_size
+        state = self._scanned(ctx)
+        after = ctx.buffer("states_0", (1, len(x), self.hidden_size), self.state_dtype(ctx.dtype))
+        after[0] = ctx.last(state).view(after.dtype)
+        if self.outputs == "last":
+            y, put = ctx.buffer("output", (len(x), self.output_size)), ctx.buffer("put", shape)
+            self.put(ctx, state, put)
+            y[...] = ctx.last(put)
+        else:
+            y = ctx.buffer("output", shape)
+            self.put(ctx, state, y)
+            ctx.clear(y)
         ctx.saved.update(input=x, output=y, states=after)
         ctx.saved.pop("state_gradients", None)
         return y
@@ -324,20 +264,23 @@ class LinearRecurrent(Recurrent):
         ctx.clear(taken)
         return taken
 
-    def _scanned(self, ctx: LinearContext, walk: Direction) -> Array:
-        """The states of a direction, (B, T, R)."""
-        factor, term = self.terms(ctx, walk)
-        state = ctx.buffer(f"state_{walk.name}", (*ctx.rows, self.reals))
-        scan, initial = self._scan(ctx, walk, factor, self.forward_method), self._initial(ctx, walk)
-        over = ctx.over_time
-        if over is not None:
-            came = ctx.buffer(f"came_{walk.name}", initial.shape)
+    def _scanned(self, ctx: LinearContext) -> Array:
+        """The states, (B, T, R)."""
+        factor, term = self.terms(ctx)
+        state = ctx.buffer("state", (*ctx.rows, self.reals))
+        scan, initial = self._scan(ctx, factor, self.forward_method), self._initial(ctx)
+        if ctx.over_time is not None:
+            came = ctx.buffer("came", initial.shape)
             came[...] = self._carried(ctx, scan, term, initial, False)
             initial = came
-        told = "" if over is None else f", on {over.ranges} ranks at once"
-        ctx.forward.append(f"{walk.name}: {scan.forward_choice}{told}")
+        ctx.forward = self._told(ctx, scan.forward_choice)
         scan.forward(term, initial, state)
         return state
+
+    @staticmethod
+    def _told(ctx: LinearContext, choice: Any) -> str:
+        over = ctx.over_time
+        return f"l0: {choice}" + ("" if over is None else f", on {over.ranges} ranks at once")
 
     def _carried(
         self, ctx: LinearContext, scan: LinearScan, terms: Array, first: Array, transposed: bool
@@ -351,20 +294,20 @@ class LinearRecurrent(Recurrent):
         start = scan.over_ranges(terms, first, own, every, over.gather, transposed=transposed)
         return ctx.device.xp.ascontiguousarray(start[over.place])
 
-    def _scan(self, ctx: LinearContext, walk: Direction, factor: Array, method: str) -> LinearScan:
+    def _scan(self, ctx: LinearContext, factor: Array, method: str) -> LinearScan:
         (batch, steps), lengths = ctx.rows, ctx.lengths
         if lengths is None:
             lengths = ctx.buffer("whole", (batch,), np.int64)
             lengths[...] = steps
         resets = ctx.buffer("resets", (0, steps), np.uint8)
         return LinearScan(
-            ctx.device, factor, batch, steps, self.reals, lengths, resets, self.paired, walk.reverse, method
+            ctx.device, factor, batch, steps, self.reals, lengths, resets, self.paired, False, method
         )
 
-    def _initial(self, ctx: LinearContext, walk: Direction) -> Array:
+    def _initial(self, ctx: LinearContext) -> Array:
         """The state before the first step, (B, R)."""
         initial = ctx.buffer("initial", (ctx.rows[0], self.reals))
-        initial[...] = 0 if ctx.initial is None else self._as_reals(ctx, ctx.initial[0][walk.number])
+        initial[...] = 0 if ctx.initial is None else self._as_reals(ctx, ctx.initial[0][0])
         return initial
 
     @staticmethod
@@ -376,9 +319,8 @@ class LinearRecurrent(Recurrent):
 
     def backward(self, ctx: LinearContext, gradient: Array, want_input: bool) -> Array | None:
         self._go_back(ctx, gradient)
-        result = self._by_input(ctx, 0) if want_input else None
-        for walk in self.walks():
-            self.weight_gradients(ctx, walk)
+        result = self._by_input(ctx) if want_input else None
+        self.weight_gradients(ctx)
         return result
 
     def parameter_gradients(self, ctx: LinearContext, gradient: Array) -> None:
@@ -386,29 +328,21 @@ class LinearRecurrent(Recurrent):
 
     def vjp(self, ctx: LinearContext, gradient: Array) -> Array:
         self._go_back(ctx, gradient)
-        return self._by_input(ctx, 0)
+        return self._by_input(ctx)
 
     def _go_back(self, ctx: LinearContext, gradient: Array) -> None:
-        """Go back through every direction, from the gradient with respect to the output."""
-        batch, count = ctx.rows[0], self.num_layers * self.directions
-        ctx.went_back, ctx.backward = False, [""] * count
-        dtype = self.state_dtype(ctx.dtype)
-        by_initial = ctx.buffer("state_gradients_0", (count, batch, self.hidden_size), dtype)
-        given = gradient
-        for layer in reversed(range(self.num_layers)):
-            for walk in self.walks(layer):
-                by_initial[walk.number] = self._back_through(ctx, walk, given[..., self._own(walk)]).view(
-                    dtype
-                )
-            if layer:
-                given = self._by_input(ctx, layer)
+        """Go back over time, from the gradient with respect to the output."""
+        ctx.went_back = False
+        found = self._back_through(ctx, gradient).view(self.state_dtype(ctx.dtype))
+        by_initial = ctx.buffer("state_gradients_0", (1, *found.shape), found.dtype)
+        by_initial[0] = found
         ctx.went_back = True
         if ctx.want_states:
             ctx.saved["state_gradients"] = by_initial
 
-    def _back_through(self, ctx: LinearContext, walk: Direction, given: Array) -> Array:
-        """Go back through a direction, from the gradient with respect to its output: (B, T, O), or (B, O) of
-        the last one alone; the gradient with respect to its first state, (B, R)."""
+    def _back_through(self, ctx: LinearContext, given: Array) -> Array:
+        """The gradient with respect to the first state, (B, R), from that with respect to the output:
+        (B, T, O), or (B, O) of the last step."""
         by_output = ctx.buffer("by_output", (*ctx.rows, self.output_size))
         as_it_is = ctx.lengths is None and ctx.final_gradient is None and given.flags.c_contiguous
         if given.ndim == 3 and as_it_is:
@@ -418,39 +352,33 @@ class LinearRecurrent(Recurrent):
             ctx.clear(by_output)
         else:
             by_output[...] = 0
-            ctx.add_last(by_output, walk.reverse, given)
-        state, by_term = (
-            ctx.buffer(f"{name}_{walk.name}", (*ctx.rows, self.reals)) for name in ("state", "by_term")
-        )
-        by_state = self.by_state(ctx, walk, state, by_output)
+            ctx.add_last(by_output, given)
+        state, by_term = (ctx.buffer(name, (*ctx.rows, self.reals)) for name in ("state", "by_term"))
+        by_state = self.by_state(ctx, state, by_output)
         if ctx.final_gradient is not None:
-            ctx.add_last(by_state, walk.reverse, self._as_reals(ctx, ctx.final_gradient[0][walk.number]))
-        factor = self.factors(ctx, walk)
+            ctx.add_last(by_state, self._as_reals(ctx, ctx.final_gradient[0][0]))
+        factor = self.factors(ctx)
         by_factor = ctx.buffer("by_factor", factor.shape)
         by_initial = ctx.buffer("by_initial", (ctx.rows[0], self.reals))
-        scan, initial = self._scan(ctx, walk, factor, WAYS[ctx.method]), self._initial(ctx, walk)
+        scan, initial = self._scan(ctx, factor, WAYS[ctx.method]), self._initial(ctx)
         over, incoming = ctx.over_time, None
         if over is not None:
-            initial = ctx.buffer(f"came_{walk.name}", initial.shape)
+            initial = ctx.buffer("came", initial.shape)
             zero = ctx.buffer("zero", initial.shape)
             zero[...] = 0
             incoming = self._carried(ctx, scan, by_state, zero, True)
-        told = "" if over is None else f", on {over.ranges} ranks at once"
-        ctx.backward[walk.number] = f"{walk.name}: {scan.backward_choice}{told}"
+        ctx.backward = self._told(ctx, scan.backward_choice)
         scan.backward(state, initial, by_state, by_factor, by_term, by_initial, incoming)
         if over is not None:
-            first = over.ranges - 1 if walk.reverse else 0
-            by_initial[...] = over.sum(by_initial if over.place == first else by_initial * 0)
-        self.hand_back(ctx, walk, state, by_output, (by_factor, by_term))
+            by_initial[...] = over.sum(by_initial if over.place == 0 else by_initial * 0)
+        self.hand_back(ctx, state, by_output, (by_factor, by_term))
         return by_initial
 
-    def _by_input(self, ctx: LinearContext, layer: int) -> Array:
-        """The gradient with respect to an inner layer's input."""
-        name = self._joined(layer, True) if layer else "input_gradient"
-        out = ctx.buffer(name, ctx.inputs[layer].shape)
-        whole = out if out.flags.c_contiguous else ctx.buffer("by_input_0", out.shape)
-        for walk in self.walks(layer):
-            self.add_by_input(ctx, walk, whole, not walk.reverse)
+    def _by_input(self, ctx: LinearContext) -> Array:
+        """The gradient with respect to the input."""
+        out = ctx.buffer("input_gradient", ctx.input.shape)
+        whole = out if out.flags.c_contiguous else ctx.buffer("by_input", out.shape)
+        self.write_by_input(ctx, whole)
         ctx.clear(whole)
         if whole is not out:
             out[...] = whole
@@ -463,12 +391,12 @@ class LinearRecurrent(Recurrent):
         return None
 
     @abc.abstractmethod
-    def direction_in(
-        self, library: Library, cell: Any, own: Any, walk: Direction, x: Any, lengths: Any, first: Any
+    def scan_in(
+        self, library: Library, cell: Any, own: Any, x: Any, lengths: Any, first: Any
     ) -> tuple[Any, Any]:
-        """Return the output and the states of one direction.
+        """Return the outputs and the states of every step.
 
-        `own` maps names to the parameters of that direction, `x` is the input and `first` the initial state.
+        `own` maps names without "_l0" to parameters, `x` is the input and `first` the initial state.
         """
 
     def forward_in(
@@ -488,12 +416,10 @@ class LinearRecurrent(Recurrent):
             The input.
         lengths : array of int, (B,), or None
             Number of valid steps of each sample.
-        state : array, (num_layers D, B, H), or None
-            The initial state, complex if the units are. None means zeros.
+        state : array, (1, B, H), or None
+            The initial state; zeros for None. Complex for complex layers.
         """
         live = None
-        after: list[Any] = []
-        outputs: list[Any] = []
         if lengths is not None:
             live = library.steps(x, x.shape[1])[None, :, None] < lengths[:, None, None]
 
@@ -502,40 +428,27 @@ class LinearRecurrent(Recurrent):
                 return rows
             return library.module.where(live, rows, library.zeros(rows, rows.shape))
 
-        def last(rows: Any, reverse: bool) -> Any:
-            if reverse or lengths is None:
-                return rows[:, 0 if reverse else -1]
-            return rows[library.steps(rows, len(rows)), lengths - 1]
+        def last(rows: Any) -> Any:
+            return rows[:, -1] if lengths is None else rows[library.steps(rows, len(rows)), lengths - 1]
 
-        given = cleared(x)
-        for number in range(self.num_layers):
-            outputs = []
-            for walk in self.walks(number):
-                of = f"_{walk.name}"
-                own = {key.removesuffix(of): a for key, a in parameters.items() if key.endswith(of)}
-                first = None if state is None else state[walk.number]
-                y, h = self.direction_in(library, cell, own, walk, given, lengths, first)
-                outputs.append(cleared(y))
-                after.append(last(h, walk.reverse))
-            given = outputs[0] if len(outputs) == 1 else library.concatenate(outputs, 2)
-        if self.outputs == "last":
-            given = library.concatenate([last(y, bool(n)) for n, y in enumerate(outputs)], 1)
-        return given, library.stack(after, 0)
+        own = {key.removesuffix("_l0"): array for key, array in parameters.items()}
+        first = None if state is None else state[0]
+        y, h = self.scan_in(library, cell, own, cleared(x), lengths, first)
+        y = cleared(y)
+        return (last(y) if self.outputs == "last" else y), last(h)[None]
 
     # ---- analysis ----
 
     @abc.abstractmethod
-    def factors(self, ctx: LinearContext, walk: Direction) -> Array:
-        """Return the factors that `terms` returned in the latest forward pass."""
+    def factors(self, ctx: LinearContext) -> Array:
+        """The factors that `terms` returned in the latest pass."""
 
     def step_jacobians(self, ctx: LinearContext) -> Iterator[StepJacobians]:
-        xp, pattern, (batch, steps) = ctx.device.xp, self.step_pattern, ctx.rows
-        for walk in self.walks():
-            factor = xp.broadcast_to(self.factors(ctx, walk), (batch, steps, self.reals)).transpose(1, 2, 0)
-            after = None if ctx.lengths is None else xp.arange(steps)[:, None] >= ctx.lengths[None, :]
-            values = self._entries(ctx, factor, after)
-            way = "backward" if walk.reverse else "forward"
-            yield StepJacobians(f"{type(self).__name__} l{walk.layer}", way, pattern, values)
+        xp, (batch, steps) = ctx.device.xp, ctx.rows
+        factor = xp.broadcast_to(self.factors(ctx), (batch, steps, self.reals)).transpose(1, 2, 0)
+        after = None if ctx.lengths is None else xp.arange(steps)[:, None] >= ctx.lengths[None, :]
+        values = self._entries(ctx, factor, after)
+        yield StepJacobians(f"{type(self).__name__} l0", "forward", self.step_pattern, values)
 
     def _entries(self, ctx: LinearContext, factor: Array, after: Array | None) -> Array:
         """The entries (T, nnz, B) of the transposed Jacobians by factors (T, R, B); the identity where a step

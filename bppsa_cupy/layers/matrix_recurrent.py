@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from bppsa_cupy.arguments import as_flag, as_integer, as_number
 from bppsa_cupy.cells import Cell
 from bppsa_cupy.csr import Pattern
 from bppsa_cupy.devices import Array, Launch, rules
@@ -105,8 +106,14 @@ class MatrixRecurrent(Recurrent):
     ----------
     input_size, hidden_size : int
         F input features and H units.
-    *arguments
-        Further arguments of `Recurrent`.
+    num_layers : int, default: 1
+        Number of inner layers. Each reads the outputs of the previous one.
+    bias, batch_first : bool, default: True
+        See `Recurrent`.
+    dropout : float, default: 0.0
+        Only 0.0 is supported.
+    bidirectional : bool, default: False
+        Whether a second direction runs from the last step to the first. D is 2 if it does, else 1.
     **options
         Further arguments of `Recurrent`. `forward_method` is "serial", "newton" or "auto".
 
@@ -129,10 +136,31 @@ class MatrixRecurrent(Recurrent):
     {'weight_ih_l0': (4, 3), 'weight_hh_l0': (4, 4)}
     """
 
+    arguments = (
+        "input_size", "hidden_size", "num_layers", "bias", "batch_first", "dropout", "bidirectional",
+        "outputs", "forward_method",
+    )  # fmt: skip
     context = MatrixContext
     #: Whether the input is multiplied by W_ih; else it is the projected input.
     projects = True
     forward_methods: tuple[str, ...] = ("auto", "serial", "newton")
+
+    def __init__(
+        self,
+        input_size: int,
+        hidden_size: int,
+        num_layers: int = 1,
+        bias: bool = True,
+        batch_first: bool = True,
+        dropout: float = 0.0,
+        bidirectional: bool = False,
+        **options: Any,
+    ) -> None:
+        super().__init__(input_size, hidden_size, bias, batch_first, **options)
+        name = type(self).__name__
+        self.num_layers = as_integer(name, "num_layers", num_layers, 1, error=ArgumentError)
+        self.bidirectional = as_flag(name, "bidirectional", bidirectional)
+        self.dropout = as_number(name, "dropout", dropout, lambda p: p == 0, "0.0")
 
     @property
     @abc.abstractmethod

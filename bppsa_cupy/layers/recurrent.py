@@ -6,11 +6,11 @@ import abc
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
-from bppsa_cupy.arguments import as_flag, as_integer, as_number, is_one_of
+from bppsa_cupy.arguments import as_flag, as_integer, is_one_of
 from bppsa_cupy.conversion import of_dtype
 from bppsa_cupy.csr import Pattern
 from bppsa_cupy.devices import Array
@@ -89,21 +89,13 @@ class Recurrent(Layer):
         F, the number of input features.
     hidden_size : int
         H, the number of units.
-    num_layers : int, default: 1
-        Number of stacked layers, called inner layers. Each reads the outputs of the previous one.
     bias : bool, default: True
         Whether the layer has biases.
     batch_first : bool, default: True
-        Whether the input of `bp.functional.forward` is (B, T, F) instead of (T, B, F). The input of a network
-        is always (B, T, F).
-    dropout : float, default: 0.0
-        Only 0.0 is supported.
-    bidirectional : bool, default: False
-        Whether a second direction runs from the last step to the first. The number of directions D is then 2,
-        else 1.
+        Whether `bp.functional.forward` takes (B, T, F) instead of (T, B, F). Networks always use (B, T, F).
     outputs : {"all", "last"}, default: "all"
-        "all" returns the outputs of the last inner layer at every step, (B, T, D H). "last" returns the final
-        output of each direction, (B, D H).
+        "all" returns the outputs of every step, (B, T, D H) for D directions. "last" returns the final output
+        of each direction, (B, D H).
     forward_method : str, default: "auto"
         Method of the forward pass over time, one of the layer's `forward_methods`. "auto" follows a fixed
         rule on the host. On a GPU it selects the method that was faster in a measurement.
@@ -132,23 +124,21 @@ class Recurrent(Layer):
     (5,)
     """
 
-    arguments = (
-        "input_size", "hidden_size", "num_layers", "bias", "batch_first", "dropout", "bidirectional",
-        "outputs", "forward_method",
+    arguments: ClassVar[tuple[str, ...]] = (
+        "input_size", "hidden_size", "bias", "batch_first", "outputs", "forward_method",
     )  # fmt: skip
     context = RecurrentContext
     beside_geometry = ("forward_method",)
     forward_methods: tuple[str, ...]
+    num_layers = 1
+    bidirectional = False
 
     def __init__(
         self,
         input_size: int,
         hidden_size: int,
-        num_layers: int = 1,
         bias: bool = True,
         batch_first: bool = True,
-        dropout: float = 0.0,
-        bidirectional: bool = False,
         *,
         outputs: str = "all",
         forward_method: str = "auto",
@@ -156,11 +146,8 @@ class Recurrent(Layer):
         name = type(self).__name__
         self.input_size = as_integer(name, "input_size", input_size, 1)
         self.hidden_size = as_integer(name, "hidden_size", hidden_size, 1)
-        self.num_layers = as_integer(name, "num_layers", num_layers, 1, error=ArgumentError)
         self.bias = as_flag(name, "bias", bias)
         self.batch_first = as_flag(name, "batch_first", batch_first)
-        self.bidirectional = as_flag(name, "bidirectional", bidirectional)
-        self.dropout = as_number(name, "dropout", dropout, lambda p: p == 0, "0.0")
         if not is_one_of(outputs, OUTPUTS):
             raise ArgumentError(f"{name} got outputs={outputs!r}: pass {' or '.join(map(repr, OUTPUTS))}")
         if not is_one_of(forward_method, self.forward_methods):

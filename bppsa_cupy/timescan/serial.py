@@ -172,8 +172,10 @@ def _by_way(
         return by_blocks()
     if way == "steps":
         return each_step()
-    others = [one for one in serial_ways(device, size, verb) if one in ("steps", "blocks")]
-    other = partial(_by_way, device, size, verb, others[0], by_blocks, each_step)
+
+    def other() -> Launch:
+        return by_blocks() if "blocks" in serial_ways(device, size, verb) else each_step()
+
     if way == "grid":
         tile = grid_tile(device, size, verb)
         kernel, told_way = tile and grid_kernel(size.cell, verb, tile), "by the whole grid"

@@ -18,8 +18,6 @@ from bppsa_cupy.torch.transforms import is_proxy, record_call
 _LIBRARY = Library(
     module=torch,
     scan=linear_scan,
-    concatenate=torch.cat,
-    stack=torch.stack,
     zeros=lambda array, shape: array.new_zeros(shape),
     steps=lambda array, count: torch.arange(count, device=array.device),
     functions=cells,
@@ -83,7 +81,7 @@ class LinearOverTime(torch.nn.Module):
         input : tensor or PackedSequence
             (B, T, F), or (T, F) without a batch; float32 or float64.
         hx : tensor, optional
-            The states before the first step, (num_layers D, B, H), or (num_layers D, H) without a batch.
+            The states before the first step, (1, B, H), or (1, H) without a batch.
             Complex if the states of the layer are. Zeros by default.
 
         Returns

@@ -28,10 +28,8 @@ QUICK = ("MinGRU", "LRU", "RGLRU")
 @pytest.mark.parametrize("name", some(*QUICK, long=[name for name in FUNCTIONS if name not in QUICK]))
 def test_passes_are_the_engines(name: str) -> None:
     with jax.enable_x64(True):
-        rng, options, sizes = np.random.default_rng(0), FUNCTIONS[name], (4,)
-        if name != "RGLRU":
-            inner = 1 if name in ("LRU", "DiagonalSSM") else 2
-            sizes, options = (3, 4, inner), {"bidirectional": True, **options}
+        rng, options = np.random.default_rng(0), FUNCTIONS[name]
+        sizes = (4,) if name == "RGLRU" else (3, 4)
         layer, function = getattr(bp, name)(*sizes, **options), getattr(bj, name)(*sizes, **options)
         params = function.init(jax.random.key(0), jnp.float64)
         x, lengths = rng.standard_normal((2, 9, layer.input_size)), np.array([9, 4])

@@ -105,7 +105,6 @@ REFUSED = {
         (lambda: bp.MinGRU(3, 4, candidate="log"), "candidate='log'"),
         (lambda: bp.MinGRU(3, 4, forward_method="newton"), "forward_method='newton'"),
         (lambda: bp.LRU(3, 4, r_min=0.9, r_max=0.5), "r_min=0.9", "r_max=0.5"),
-        (lambda: bp.LRU(3, 4, 2, bidirectional=True), "num_layers=2", "bidirectional=True"),
         (lambda: sequences().forward(X, states={1: X}), "layer 1", "[0]"),
         (lambda: sequences().forward(X, states={"0": X}), "'0'", "[0]"),
         (lambda: sequences(bp.Linear(3, 4)).forward(X, states=STATE), "recurrent"),

@@ -120,7 +120,7 @@ def test_dense_are_the_matrices_by_time(layer, direction, monkeypatch):
 
 def test_lengths_are_those_of_the_pass(tmp_path):
     lengths = np.array([6, 1, 4, 5])
-    for layer in (bp.LSTM(2, 3, bidirectional=True), bp.GRU(2, 1, 2), bp.MinGRU(2, 3), bp.LRU(2, 3, 2)):
+    for layer in (bp.LSTM(2, 3, bidirectional=True), bp.GRU(2, 1, 2), bp.MinGRU(2, 3), bp.LRU(2, 3)):
         net, records = network_records(layer, 6, 4, lengths=lengths)
         bp.save_jacobians(tmp_path / "j.h5", net)
         for given in (records, bp.load_jacobians(tmp_path / "j.h5")):

@@ -67,9 +67,9 @@ def _rglru(layer: Any, gates: Any, h: Any, x: Any, own: Any) -> Any:
 STEPS: dict[str, Any] = {"MinGRU": _mingru, "MinLSTM": _minlstm, "SRU": _sru, "QRNN": _qrnn}
 
 
-def _state_space(layer: Any, parameters: Mapping[str, torch.Tensor], name: str, u: Any, state: Any) -> Any:
+def _state_space(layer: Any, parameters: Mapping[str, torch.Tensor], u: Any, state: Any) -> Any:
     """A step of LRU or DiagonalSSM."""
-    own = {key.removesuffix(f"_{name}"): value for key, value in parameters.items() if key.endswith(name)}
+    own = {key.removesuffix("_l0"): value for key, value in parameters.items()}
     inward, outward = own["B_re"] + 1j * own["B_im"], own["C_re"] + 1j * own["C_im"]
     if type(layer).__name__ == "LRU":
         factor = torch.exp(-torch.exp(own["nu_log"]) + 1j * torch.exp(own["theta_log"]))
@@ -90,58 +90,29 @@ def run(
     lengths: torch.Tensor,
     first: torch.Tensor,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """The output for x (B, T, F), and the last states, (num_layers D, B, H), from the first ones."""
-    after, given = [], x
-    for number in range(layer.num_layers):
-        outputs = []
-        for direction in range(layer.directions):
-            name = f"l{number}" + "_reverse" * direction
-            state = first[number * layer.directions + direction]
-            y, last = _walk(layer, parameters, name, bool(direction), given, lengths, state)
-            outputs.append(y)
-            after.append(last)
-        given = torch.cat(outputs, 2)
-    if layer.outputs == "last":
-        rows = torch.arange(len(x))
-        ends = [y[:, 0] if number else y[rows, lengths - 1] for number, y in enumerate(outputs)]
-        given = torch.cat(ends, 1)
-    return given, torch.stack(after)
-
-
-def _walk(
-    layer: LinearRecurrent,
-    parameters: Mapping[str, torch.Tensor],
-    name: str,
-    reverse: bool,
-    x: torch.Tensor,
-    lengths: torch.Tensor,
-    state: torch.Tensor,
-) -> tuple[torch.Tensor, torch.Tensor]:
-    steps = x.shape[1]
-    outputs = [state] * steps
-    for t in reversed(range(steps)) if reverse else range(steps):
-        if isinstance(layer, GatedRecurrent):
-            gates = _gates(layer, parameters, name, x[:, t])
-            if isinstance(layer, RGLRU):
-                new, y = _rglru(layer, gates, state, x[:, t], parameters)
-            else:
-                new, y = STEPS[type(layer).__name__](layer, gates, state, x[:, t])
+    """The output for x (B, T, F), and the last state, (1, B, H), from the first one."""
+    state, outputs = first[0], []
+    for t in range(x.shape[1]):
+        if isinstance(layer, RGLRU):
+            new, y = _rglru(layer, _gates(layer, parameters, x[:, t]), state, x[:, t], parameters)
+        elif isinstance(layer, GatedRecurrent):
+            step = STEPS[type(layer).__name__]
+            new, y = step(layer, _gates(layer, parameters, x[:, t]), state, x[:, t])
         else:
-            new, y = _state_space(layer, parameters, name, x[:, t], state)
+            new, y = _state_space(layer, parameters, x[:, t], state)
         live = (t < lengths)[:, None]
         state = torch.where(live, new, state)
-        outputs[t] = torch.where(live, y, 0.0)
-    return torch.stack(outputs, 1), state
+        outputs.append(torch.where(live, y, 0.0))
+    y = torch.stack(outputs, 1)
+    return y[torch.arange(len(x)), lengths - 1] if layer.outputs == "last" else y, state[None]
 
 
-def _gates(
-    layer: GatedRecurrent, parameters: Mapping[str, torch.Tensor], name: str, x: Any
-) -> list[torch.Tensor]:
+def _gates(layer: GatedRecurrent, parameters: Mapping[str, torch.Tensor], x: Any) -> list[torch.Tensor]:
     """The gates of a step, before their functions."""
-    weight = parameters[f"weight_ih_{name}"]
+    weight = parameters["weight_ih_l0"]
     bias = torch.zeros(len(weight), dtype=weight.dtype)
     if layer.bias:
-        own = parameters[f"bias_ih_{name}"]
+        own = parameters["bias_ih_l0"]
         start = layer.hidden_size if isinstance(layer, SRU) else 0  # of SRU f and r alone have one
         bias = torch.cat([bias[:start], own, bias[start + len(own) :]])
     return list((x @ weight.T + bias).split(layer.hidden_size, 1))
