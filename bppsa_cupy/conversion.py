@@ -1,4 +1,4 @@
-"""Arrays of another kind than is taken: converted where nothing is lost, which is said once."""
+"""Arrays of other libraries, and warnings that are given once."""
 
 from __future__ import annotations
 
@@ -29,81 +29,13 @@ def say_once(key: str, text: str) -> None:
     warnings.warn(text, RuntimeWarning, stacklevel=level)
 
 
-def of_dtype(owner: str, argument: str, array: Any, dtype: np.dtype, cure: str) -> Any:
-    """Convert an array of NumPy or CuPy to `dtype` if that changes no value, and warn once.
-
-    Parameters
-    ----------
-    owner, argument : str
-        Names of the receiver and of the array, such as "the network" and "input".
-    array : array
-        The array to convert.
-    dtype : numpy.dtype
-        The dtype of the result.
-    cure : str
-        What the caller can do, such as "convert the input, as x.astype('float32')".
-
-    Raises
-    ------
-    ShapeError
-        If a value would change, for example a fraction as an integer.
-    """
-    if array.dtype == dtype:
-        return array
-    if array.dtype.kind not in "biuf" or not (converted := _exactly(array, dtype))[1]:
+def check_detached(array: Any) -> None:
+    """Refuse a PyTorch tensor that tracks gradients."""
+    if getattr(array, "requires_grad", False) and hasattr(array, "detach"):
         raise ShapeError(
-            f"{owner} got {argument} of {array.dtype} with values that {dtype} cannot represent exactly: "
-            f"{cure}"
+            f"got a {type(array).__name__} that tracks gradients: pass tensor.detach(), or use a module of "
+            "bppsa_cupy.torch"
         )
-    say_once(
-        f"{owner} {argument} {array.dtype} {dtype}",
-        f"{owner} converted {argument} from {array.dtype} to {dtype}, which holds each value "
-        f"exactly; to save the conversion, {cure}",
-    )
-    return converted[0]
-
-
-def _exactly(array: Any, dtype: np.dtype) -> tuple[Any, bool]:
-    """Convert `array` to `dtype`. The second result says whether no value changed; NaN stays NaN."""
-    with np.errstate(all="ignore"):
-        converted = array.astype(dtype)
-        back = converted.real if converted.dtype.kind == "c" and array.dtype.kind != "c" else converted
-        same = back.astype(array.dtype) == array
-        if array.dtype.kind == "f" and dtype.kind in "fc":
-            same |= array != array
-        return converted, bool(same.all())
-
-
-def of_list(value: Any, dtype: np.dtype) -> Any:
-    """A list or tuple of numbers as an array, fractions as `dtype`: Python's numbers have no precision that
-    the caller chose. Anything else is returned as it is, and so are lists whose parts differ in length."""
-    if not isinstance(value, (list, tuple)):
-        return value
-    try:
-        array = np.asarray(value)
-    except (TypeError, ValueError):
-        return value
-    if array.dtype.kind in "iub":
-        converted, same = _exactly(array, dtype)
-        return converted if same else array
-    if array.dtype == np.float64:
-        with np.errstate(over="ignore"):
-            converted = array.astype(dtype)
-        return converted if np.isfinite(converted).sum() == np.isfinite(array).sum() else array
-    return array
-
-
-def without_gradient(array: Any) -> Any:
-    """Detach a PyTorch tensor that tracks gradients, and warn once. Other arrays are returned as they are."""
-    if not getattr(array, "requires_grad", False) or not hasattr(array, "detach"):
-        return array
-    say_once(
-        "detach",
-        f"a {type(array).__name__} that tracks gradients was given: only its values are used, as with "
-        "tensor.detach(), and no gradient flows back to it; bppsa_cupy.torch has modules for PyTorch's "
-        "autograd",
-    )
-    return array.detach()
 
 
 def is_on_gpu(array: Any) -> bool:

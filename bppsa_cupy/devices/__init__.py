@@ -7,7 +7,7 @@ from functools import lru_cache
 import numpy as np
 
 from bppsa_cupy.arguments import is_one_of
-from bppsa_cupy.conversion import say_once, without_gradient
+from bppsa_cupy.conversion import check_detached, say_once
 from bppsa_cupy.devices.base import Array, Device, Launch
 from bppsa_cupy.devices.cubins import TooOldError
 from bppsa_cupy.devices.host import HostDevice
@@ -41,8 +41,8 @@ def device_of(array: Array) -> Device:
     """The device that holds `array`: "cuda" for a CuPy array, else "host"."""
     if type(array) is np.ndarray:
         return _host()
-    # A tensor of PyTorch's that tracks gradients raises where it is asked for its interface.
-    return _cuda() if hasattr(without_gradient(array), "__cuda_array_interface__") else _host()
+    check_detached(array)  # such a tensor raises where it is asked for its interface
+    return _cuda() if hasattr(array, "__cuda_array_interface__") else _host()
 
 
 @lru_cache(maxsize=1)

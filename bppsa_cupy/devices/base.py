@@ -179,9 +179,8 @@ class Device(abc.ABC):
     def asarray(self, array: Any, dtype: Any = None) -> Array:
         """`array` on this device, C-contiguous; from NumPy, CuPy or anything with DLPack.
 
-        Shares memory where it can; a tensor of PyTorch's that tracks gradients is detached, which is said
-        once. Raises ShapeError for a masked array, whose mask would be lost, and for
-        text, dates and objects, which a conversion might read as numbers.
+        Shares memory where it can. Raises ShapeError for a tensor that tracks gradients, for a masked array,
+        whose mask would be lost, and for text, dates and objects, which a conversion might read as numbers.
         """
 
     @abc.abstractmethod

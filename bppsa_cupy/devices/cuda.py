@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from bppsa_cupy.conversion import check_array, from_dlpack, is_on_gpu, without_gradient
+from bppsa_cupy.conversion import check_array, check_detached, from_dlpack, is_on_gpu
 from bppsa_cupy.devices.base import KEPT, CaptureError, Device, Graphs, HostWaitError, Launch, RefusedError, T
 from bppsa_cupy.devices.cubins import TooOldError, check_architecture, machine_code
 from bppsa_cupy.devices.order import branches, predecessors
@@ -132,7 +132,7 @@ class CudaDevice(Device):
 
     def asarray(self, array: Any, dtype: Any = None) -> Any:
         if not isinstance(array, self.xp.ndarray):
-            array = without_gradient(array)
+            check_detached(array)
             array = self.xp.from_dlpack(array) if is_on_gpu(array) else from_dlpack(array)
         if isinstance(array, self.xp.ndarray):
             current = self.xp.cuda.runtime.getDevice()

@@ -12,7 +12,7 @@ import numba
 import numpy as np
 import threadpoolctl
 
-from bppsa_cupy.conversion import check_array, from_dlpack, without_gradient
+from bppsa_cupy.conversion import check_array, check_detached, from_dlpack
 from bppsa_cupy.devices.base import KEPT, Device
 from bppsa_cupy.errors import DeviceError
 from bppsa_cupy.raw_kernels.kernel import Kernel, LaunchShape, Parameter, Variant
@@ -89,7 +89,7 @@ class HostDevice(Device):
             if dtype is None or array.dtype == dtype:
                 return array
         if not isinstance(array, np.ndarray):
-            array = without_gradient(array)
+            check_detached(array)
             is_cupy = hasattr(array, "__cuda_array_interface__") and hasattr(array, "get")
             array = array.get() if is_cupy else from_dlpack(array)
         check_array(array, dtype)

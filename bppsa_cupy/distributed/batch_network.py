@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 
 from bppsa_cupy.arguments import as_integer
-from bppsa_cupy.conversion import of_list
 from bppsa_cupy.devices import Array, Device
 from bppsa_cupy.distributed.group import BLOCK, Group
 from bppsa_cupy.distributed.shared import SharedChoices, SharedSequential, agree_on
@@ -268,8 +267,9 @@ class BatchSequential(SharedSequential):
 
     def _begun(self, x: Any, into: Pass | None) -> tuple[BatchPass, Array, Cut]:
         """A pass that begins, its whole input, and how this is shared."""
-        arrays = np.ndarray, type(self.parameters.flat)
-        given = x if isinstance(x, arrays) else self.device.asarray(of_list(x, self.dtype))
+        given = x
+        if not isinstance(x, (np.ndarray, type(self.parameters.flat))):
+            given = self.device.asarray(x, self.dtype if isinstance(x, (list, tuple)) else None)
         architecture = self.architecture
         architecture.check_input(given.shape)
         current = (

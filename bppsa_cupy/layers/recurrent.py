@@ -11,7 +11,6 @@ from typing import Any, ClassVar
 import numpy as np
 
 from bppsa_cupy.arguments import as_flag, as_integer, is_one_of
-from bppsa_cupy.conversion import of_dtype
 from bppsa_cupy.csr import Pattern
 from bppsa_cupy.devices import Array
 from bppsa_cupy.errors import ArgumentError, DeviceError, ShapeError
@@ -244,10 +243,9 @@ class Recurrent(Layer):
         arrays = tuple(map(convert, components))
         shape = (self.num_layers * self.directions, batch, self.hidden_size)
         for array in arrays:
-            if tuple(array.shape) != shape:
+            if tuple(array.shape) != shape or array.dtype != dtype:
                 raise ShapeError(
                     f"{name} got {what} of {array.dtype} and shape {tuple(array.shape)}: pass {dtype} of "
                     f"shape {shape}, (num_layers * directions, B, hidden_size)"
                 )
-        cure = f"convert it, such as h.astype({dtype.name!r})"
-        return tuple(of_dtype(name, what, array, dtype, cure) for array in arrays)
+        return arrays

@@ -9,7 +9,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from bppsa_cupy.conversion import of_dtype, of_list
 from bppsa_cupy.devices import Array, Device
 from bppsa_cupy.errors import ArgumentError, PassError, ShapeError
 from bppsa_cupy.layers import Context, Layer, Recurrent
@@ -240,18 +239,15 @@ def take_input(
     x: Any,
     check: Callable[[tuple[int, ...]], object],
 ) -> Array:
-    """A batch on the device, of the network's dtype. A list, and an array of another dtype, are converted
-    where nothing is lost, the latter with a warning the first time.
+    """A batch on the device, of the network's dtype; lists are converted. Raises ShapeError.
 
     check  raises ShapeError unless a batch may have a shape
-
-    Raises ShapeError where a value would change.
     """
-    given = device.asarray(of_list(x, dtype))
+    given = device.asarray(x, dtype if isinstance(x, (list, tuple)) else None)
     check(given.shape)
-    if given.dtype == dtype:
-        return given
-    return of_dtype(owner, "input", given, dtype, f"convert the input, for example x.astype({dtype.name!r})")
+    if given.dtype != dtype:
+        raise ShapeError(f"{owner} got input of {given.dtype}: pass x.astype({dtype.name!r})")
+    return given
 
 
 def through(current: Pass, x: Array, layers: range, training: bool, random_state: Mapping[str, int]) -> Array:

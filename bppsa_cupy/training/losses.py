@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 
 from bppsa_cupy.arguments import as_integer, as_number, as_plain_array
-from bppsa_cupy.conversion import of_dtype
 from bppsa_cupy.data.dataset import IGNORED, counted_labels
 from bppsa_cupy.devices import Array, Device, device_of
 from bppsa_cupy.errors import ArgumentError, LabelError, ShapeError
@@ -105,8 +104,7 @@ def checked_targets(
             f"got labels of {array.dtype} and shape {array.shape}: pass integers of shape {shape}"
         )
     if array.dtype.kind not in "iu":
-        cure = "pass integers, such as labels.astype(int)"
-        array = of_dtype("cross_entropy", "labels", array, np.dtype(np.int64), cure)
+        raise ShapeError(f"cross_entropy got labels of {array.dtype}: pass labels.astype(int)")
     ignored = as_integer("cross_entropy", "ignore_index", ignore_index)
     # A negative one is large without its sign.
     unsigned = array.view(array.dtype.str.replace("i", "u"))
