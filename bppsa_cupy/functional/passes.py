@@ -281,7 +281,7 @@ def run_forward(
             ctx.initial = None if ctx.initial is None else tuple(state.copy() for state in ctx.initial)
         if copied and ctx.lengths is not None:
             ctx.lengths = ctx.lengths.copy()
-        result = forward_whole(layer, ctx, entered)
+        result = layer.forward(ctx, entered)
         if result is not by_samples:
             put(device, result, by_samples)
     if slot.nbytes < 0:
@@ -541,18 +541,6 @@ def check_beside(layer: Layer, lengths: Any, states: Any) -> None:
 def is_by_time(layer: Layer) -> bool:
     """Whether the layer's sequences are (T, B, columns)."""
     return isinstance(layer, Recurrent) and not layer.batch_first
-
-
-def forward_whole(layer: Layer, ctx: Context, x: Array) -> Array:
-    """`layer.forward`; where that fails, the layer's buffers are as they were."""
-    buffers = list(ctx.module_buffers.values()) if ctx.training else []
-    before = [array.copy() for array in buffers]
-    try:
-        return layer.forward(ctx, x)
-    except BaseException:
-        for array, values in zip(buffers, before, strict=True):
-            array[...] = values
-        raise
 
 
 def marks_of(layer: Layer, device: Device, lengths: Any, resets: Any) -> Array:

@@ -14,7 +14,7 @@ from bppsa_cupy.arguments import as_flag, as_integer, as_number
 from bppsa_cupy.cells import Cell
 from bppsa_cupy.csr import Pattern
 from bppsa_cupy.devices import Array, Launch, rules
-from bppsa_cupy.errors import ArgumentError, DeviceError
+from bppsa_cupy.errors import ArgumentError
 from bppsa_cupy.jacobians.cell import CellJacobian
 from bppsa_cupy.layers.base import Shape, StepJacobians
 from bppsa_cupy.layers.recurrent import Recurrent, RecurrentContext
@@ -80,12 +80,6 @@ class MatrixContext(RecurrentContext):
         """Drop the passes over time and their memory; the buffers stay."""
         self.stack = None
         self.stacks.clear()
-
-    def drop_others(self) -> bool:
-        """Drop all stacks except the present one; return whether there were others."""
-        count = len(self.stacks)
-        self.stacks = {key: stack for key, stack in self.stacks.items() if stack is self.stack}
-        return len(self.stacks) < count
 
 
 def set_states(arrays: Iterable[Array], given: tuple[Array, ...] | None) -> None:
@@ -358,12 +352,7 @@ class MatrixRecurrent(Recurrent):
             self._get_states(states, stack.state_gradients)
 
         arrays = (gradient, *states, *(ctx.final_gradient or ()))
-        try:
-            self._repeat(stack, f"backward {ctx.method}", arrays, run)
-        except DeviceError:
-            if not ctx.drop_others():
-                raise
-            self._repeat(stack, f"backward {ctx.method}", arrays, run)
+        self._repeat(stack, f"backward {ctx.method}", arrays, run)
         ctx.went_back = True
         if states:
             ctx.saved["state_gradients"] = states if len(states) > 1 else states[0]
@@ -424,28 +413,20 @@ class MatrixRecurrent(Recurrent):
             if has_resets:
                 sizes = replace(sizes, walk=replace(sizes.walk, cell=resetting_form(self)[0]))
             shapes = stack_shapes(sizes, ctx.device)
-            if ctx.missing_bytes(shapes):
+            if ctx.lacks(shapes):
                 ctx.unbind()  # what is there is bound to buffers that are too small
-            try:
-                ctx.stack = self._bind_stack(ctx, sizes, shapes)
-            except DeviceError:
-                if not ctx.drop_others():
-                    raise
-                ctx.stack = self._bind_stack(ctx, sizes, shapes)
+            buffers = {name: ctx.buffer(name, shape) for name, shape in shapes.items()}
+            buffers["lengths"], ctx.whole = ctx.buffer("lengths", (batch,), np.int64), None
+            arrays = buffers, ctx.parameters, ctx.gradients
+            closing = None
+            if has_resets:
+                gates = np.repeat(resetting_form(self)[1], self.hidden_size)
+                closing = ctx.device.asarray(gates.astype(ctx.dtype))
+            ctx.stack = ctx.make_stack(ctx.device, sizes, *arrays, self.forward_method, closing)
         ctx.stacks[key] = ctx.stack
         if len(ctx.stacks) > MOST_STACKS:
             del ctx.stacks[next(iter(ctx.stacks))]
         return ctx.stack
-
-    def _bind_stack(self, ctx: MatrixContext, sizes: StackSize, shapes: dict[str, Shape]) -> Stack:
-        buffers = ctx.reserve(shapes)
-        buffers["lengths"], ctx.whole = ctx.buffer("lengths", (sizes.walk.batch,), np.int64), None
-        closing = None
-        if ctx.resets is not None:
-            gates = np.repeat(resetting_form(self)[1], self.hidden_size)
-            closing = ctx.device.asarray(gates.astype(ctx.dtype))
-        arrays = buffers, ctx.parameters, ctx.gradients
-        return ctx.make_stack(ctx.device, sizes, *arrays, self.forward_method, closing)
 
     def check_resets(self) -> None:
         if self.forward_method == "newton":

@@ -13,7 +13,7 @@ import numpy as np
 from bppsa_cupy.arguments import as_flag, as_integer, is_one_of
 from bppsa_cupy.csr import Pattern
 from bppsa_cupy.devices import Array
-from bppsa_cupy.errors import ArgumentError, DeviceError, ShapeError
+from bppsa_cupy.errors import ArgumentError, ShapeError
 from bppsa_cupy.layers.base import Context, Layer, Shape, uniform_fan_in
 
 
@@ -56,23 +56,12 @@ class RecurrentContext(Context):
         """Use other parameters, with the same buffers."""
         self.parameters = parameters
 
-    def missing_bytes(self, shapes: Mapping[str, Shape]) -> int:
-        """The bytes that a `reserve` of these shapes would allocate."""
-        return self.dtype.itemsize * sum(
-            math.prod(shape)
+    def lacks(self, shapes: Mapping[str, Shape]) -> bool:
+        """Whether a buffer of one of these shapes would be allocated."""
+        return any(
+            name not in self._buffers or self._buffers[name].size < math.prod(shape)
             for name, shape in shapes.items()
-            if name not in self._buffers or self._buffers[name].size < math.prod(shape)
         )
-
-    def reserve(self, shapes: Mapping[str, Shape]) -> dict[str, Array]:
-        """Return a `buffer` for each name and shape. Raises DeviceError before anything is allocated."""
-        needed = self.missing_bytes(shapes)
-        if needed and needed > (free := self.device.free_memory()):
-            raise DeviceError(
-                f"{self.device.name}: the pass needs {needed} more bytes, but only {free} are free: use a "
-                "smaller batch or shorter sequences"
-            )
-        return {name: self.buffer(name, shape) for name, shape in shapes.items()}
 
 
 #: What a recurrent layer puts out.
