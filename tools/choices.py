@@ -6,7 +6,7 @@ MODELS = (
     "lenet5", "vgg11", "vgg16", "alexnet", "resnet20", "resnet56", "resnet110", "resnet224", "resnet362",
     "rnn", "gru", "lstm", "cell",
 )  # fmt: skip
-CELLS = ("rnn", "rnn_tanh", "rnn_relu", "gru", "lstm", "ctrnn", "mgu", "ugrnn", "peephole_lstm")
+CELLS = ("rnn", "rnn_tanh", "rnn_relu", "gru", "lstm")
 OUTPUTS = ("all", "last")
 FORWARD_METHODS = ("auto", "serial", "newton", "chunked")
 SCHEDULES = ("linear", "blelloch", "hybrid")

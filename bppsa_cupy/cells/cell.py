@@ -112,7 +112,7 @@ class Cell:
 
         Parameters
         ----------
-        name : {"rnn_tanh", "rnn_relu", "gru", "lstm", "ctrnn", "mgu", "ugrnn", "peephole_lstm"}
+        name : {"rnn_tanh", "rnn_relu", "gru", "lstm"}
             Name of the cell.
 
         Examples

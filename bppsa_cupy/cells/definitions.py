@@ -103,34 +103,6 @@ def lstm(x: Any, u: Any, s: Any, p: Any) -> Any:
     return {"h": o * tanh(c), "c": c}
 
 
-def ctrnn(x: Any, u: Any, s: Any, p: Any) -> Any:
-    """Leaky units: h' = (1 - α) h + α tanh(W_ih x + W_hh h), α learnt, one a unit; Euler's step of a
-    continuous-time network (Funahashi & Nakamura 1993)."""
-    return {"h": s.h + p.alpha * (tanh(x.h + u.h) - s.h)}
-
-
-def mgu(x: Any, u: Any, s: Any, p: Any) -> Any:
-    """The minimal gated unit (Zhou et al. 2016), whose forget gate is reset gate too. Theirs multiplies h
-    before the product W (f h), which couples units; here, as in PyTorch's GRU, it multiplies W h."""
-    f = sigmoid(x.f + u.f)
-    n = tanh(x.n + f * u.n)
-    return {"h": s.h + f * (n - s.h)}
-
-
-def ugrnn(x: Any, u: Any, s: Any, p: Any) -> Any:
-    """The update-gate network: h' = g h + (1 - g) tanh(W_ih x + W_hh h) (Collins et al. 2017)."""
-    g, c = sigmoid(x.g + u.g), tanh(x.c + u.c)
-    return {"h": c + g * (s.h - c)}
-
-
-def peephole_lstm(x: Any, u: Any, s: Any, p: Any) -> Any:
-    """An LSTM whose gates see the cell, i and f the former one and o the new one, each through one weight a
-    unit (Gers & Schmidhuber 2000)."""
-    i, f = sigmoid(x.i + u.i + p.ci * s.c), sigmoid(x.f + u.f + p.cf * s.c)
-    c = f * s.c + i * tanh(x.g + u.g)
-    return {"h": sigmoid(x.o + u.o + p.co * c) * tanh(c), "c": c}
-
-
 def _table(*definitions: Definition) -> dict[str, Definition]:
     return {definition.name: definition for definition in definitions}
 
@@ -141,8 +113,4 @@ DEFINITIONS = _table(
     Definition("rnn_relu", ("h",), ("h",), (), rnn_relu),
     Definition("gru", ("r", "z", "n"), ("h",), (), gru),
     Definition("lstm", ("i", "f", "g", "o"), ("h", "c"), (), lstm),
-    Definition("ctrnn", ("h",), ("h",), ("alpha",), ctrnn),
-    Definition("mgu", ("f", "n"), ("h",), (), mgu),
-    Definition("ugrnn", ("g", "c"), ("h",), (), ugrnn),
-    Definition("peephole_lstm", ("i", "f", "g", "o"), ("h", "c"), ("ci", "cf", "co"), peephole_lstm),
 )

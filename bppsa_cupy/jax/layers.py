@@ -200,7 +200,7 @@ class CellLayer(OverTime):
     Examples
     --------
     >>> import jax, bppsa_cupy as bp, bppsa_cupy.jax as bj
-    >>> layer = bj.CellLayer(bp.Cell.built_in("mgu"), 3, 4)
+    >>> layer = bj.CellLayer(bp.Cell.built_in("gru"), 3, 4)
     >>> layer(layer.init(jax.random.key(0)), jax.numpy.ones((2, 7, 3)))[0].shape
     (2, 7, 4)
     """

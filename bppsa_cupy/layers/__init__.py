@@ -4,15 +4,11 @@ from inspect import isabstract, isclass
 
 from bppsa_cupy.layers.base import Context, Layer, Shape
 from bppsa_cupy.layers.cell_layers import (
-    CTRNN,
     GRU,
     LSTM,
-    MGU,
     RNN,
-    UGRNN,
     CellLayer,
     LinearCellLayer,
-    PeepholeLSTM,
 )
 from bppsa_cupy.layers.conv2d import Conv2d
 from bppsa_cupy.layers.diagonal_recurrent import LRU, DiagonalSSM
@@ -39,11 +35,11 @@ from bppsa_cupy.layers.selection import Pad2d, PadShortcut
 from bppsa_cupy.layers.weighted import Linear
 
 __all__ = [
-    "CTRNN", "ELU", "GELU", "GRU", "LAYERS", "LRU", "LSTM", "MGU", "QRNN", "RGLRU", "RNN", "SRU", "UGRNN",
+    "ELU", "GELU", "GRU", "LAYERS", "LRU", "LSTM", "QRNN", "RGLRU", "RNN", "SRU",
     "AvgPool2d", "BatchNorm1d", "BatchNorm2d", "CellLayer", "Context",
     "Conv2d", "DiagonalSSM", "Dropout", "Flatten", "GatedRecurrent",
     "Layer", "LeakyReLU", "Linear", "LinearCellLayer", "LinearRecurrent", "MatrixRecurrent", "MaxPool2d",
-    "MinGRU", "MinLSTM", "Pad2d", "PadShortcut", "PeepholeLSTM", "ReLU", "Recurrent", "Residual",
+    "MinGRU", "MinLSTM", "Pad2d", "PadShortcut", "ReLU", "Recurrent", "Residual",
     "Shape", "SiLU", "Sigmoid", "Softplus", "Tanh",
 ]  # fmt: skip
 

@@ -1,10 +1,8 @@
-"""RNN, GRU and LSTM; CellLayer, of any cell; and the layers of built-in cells that PyTorch has not."""
+"""RNN, GRU and LSTM, and CellLayer, of any cell."""
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
-
-import numpy as np
+from typing import Any
 
 from bppsa_cupy.arguments import as_instance, as_number, is_one_of
 from bppsa_cupy.cells import Cell
@@ -181,9 +179,9 @@ class CellLayer(_OfCell, MatrixRecurrent):
     Examples
     --------
     >>> import bppsa_cupy as bp
-    >>> layer = bp.CellLayer(bp.Cell.built_in("mgu"), 3, 5)
+    >>> layer = bp.CellLayer(bp.Cell.built_in("gru"), 3, 5)
     >>> layer.output_shape((7, 3)), layer.parameter_shapes()["weight_hh_l0"]
-    ((7, 5), (10, 5))
+    ((7, 5), (15, 5))
     """
 
     def __new__(cls, *arguments: Any, **options: Any) -> Any:
@@ -260,120 +258,3 @@ class LinearCellLayer(_OfCell, GatedRecurrent):
     def cell(self) -> LinearForm:
         assert self.definition.linear_form is not None
         return self.definition.linear_form
-
-
-class BuiltInCellLayer(CellLayer):
-    """A layer of the built-in cell named `built_in`."""
-
-    built_in: ClassVar[str]
-
-    def __init__(self, input_size: int, hidden_size: int, *arguments: Any, **options: Any) -> None:
-        super().__init__(Cell.built_in(self.built_in), input_size, hidden_size, *arguments, **options)
-
-
-class CTRNN(BuiltInCellLayer):
-    """Continuous-time RNN (leaky units): h' = (1 - α) h + α tanh(W_ih x + b_ih + W_hh h + b_hh).
-
-    Parameters
-    ----------
-    input_size, hidden_size : int
-        F input features and H units.
-    *arguments, **options
-        Further arguments of `CellLayer`.
-
-    Notes
-    -----
-    Every unit learns one α. The parameter alpha_l0 (H,) is initialised uniformly in [0.1, 1].
-    The step is Euler's method for a continuous-time network (Funahashi and Nakamura 1993).
-
-    Examples
-    --------
-    >>> import bppsa_cupy as bp
-    >>> bp.CTRNN(3, 5).parameter_shapes()["alpha_l0"]
-    (5,)
-    """
-
-    built_in = "ctrnn"
-
-    def initialize(self, generator: np.random.Generator) -> dict[str, np.ndarray]:
-        values = super().initialize(generator)
-        for name in values:
-            if name.startswith("alpha_"):
-                values[name] = generator.uniform(0.1, 1.0, values[name].shape)
-        return values
-
-
-class MGU(BuiltInCellLayer):
-    """Minimal gated unit (Zhou et al. 2016).
-
-    f = σ(x_f + u_f), n = tanh(x_n + f u_n), h' = h + f (n - h), where x = W_ih x + b_ih and u = W_hh h +
-    b_hh.
-
-    Parameters
-    ----------
-    input_size, hidden_size : int
-        F input features and H units.
-    *arguments, **options
-        Further arguments of `CellLayer`.
-
-    Notes
-    -----
-    The forget gate multiplies W_hh h, as the reset gate does in torch.nn.GRU. In Zhou et al. 2016 it
-    multiplies h.
-
-    Examples
-    --------
-    >>> import bppsa_cupy as bp
-    >>> bp.MGU(3, 5).parameter_shapes()["weight_hh_l0"]
-    (10, 5)
-    """
-
-    built_in = "mgu"
-
-
-class UGRNN(BuiltInCellLayer):
-    """Update-gate RNN (Collins et al. 2017).
-
-    g = σ(x_g + u_g), c = tanh(x_c + u_c), h' = g h + (1 - g) c, where x = W_ih x + b_ih and u = W_hh h +
-    b_hh.
-
-    Parameters
-    ----------
-    input_size, hidden_size : int
-        F input features and H units.
-    *arguments, **options
-        Further arguments of `CellLayer`.
-
-    Examples
-    --------
-    >>> import bppsa_cupy as bp
-    >>> bp.UGRNN(3, 5).output_shape((7, 3))
-    (7, 5)
-    """
-
-    built_in = "ugrnn"
-
-
-class PeepholeLSTM(BuiltInCellLayer):
-    """LSTM whose gates read the cell state (Gers and Schmidhuber 2000).
-
-    Parameters
-    ----------
-    input_size, hidden_size : int
-        F input features and H units.
-    *arguments, **options
-        Further arguments of `CellLayer`.
-
-    Notes
-    -----
-    Gates i and f read the previous cell state through ci_l0 and cf_l0 (H,). Gate o reads the new cell state
-    through co_l0 (H,).
-
-    Examples
-    --------
-    >>> import bppsa_cupy as bp
-    >>> [name for name in bp.PeepholeLSTM(3, 5).parameter_shapes() if name.startswith("c")]
-    ['ci_l0', 'cf_l0', 'co_l0']
-    """
-
-    built_in = "peephole_lstm"

@@ -10,15 +10,11 @@ from bppsa_cupy.arguments import as_instance
 from bppsa_cupy.cells import Cell
 from bppsa_cupy.errors import CellError, ShapeError
 from bppsa_cupy.layers import (
-    CTRNN,
     GRU,
     LSTM,
-    MGU,
     RNN,
-    UGRNN,
     CellLayer,
     Linear,
-    PeepholeLSTM,
     Recurrent,
 )
 from bppsa_cupy.models.factories import call_factory, load_factory
@@ -31,10 +27,6 @@ CELLS: dict[str, Callable[..., Recurrent]] = {
     "rnn_relu": partial(RNN, nonlinearity="relu"),
     "gru": GRU,
     "lstm": LSTM,
-    "ctrnn": CTRNN,
-    "mgu": MGU,
-    "ugrnn": UGRNN,
-    "peephole_lstm": PeepholeLSTM,
 }
 #: Steps, features and classes where nothing is said of them: of bitstreams (section 4.1), and of the MFCC
 #: features of IRMAS, set M (section 4.2).

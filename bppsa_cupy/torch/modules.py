@@ -252,7 +252,7 @@ class CellLayer(OverTime):
     Examples
     --------
     >>> import torch, bppsa_cupy as bp, bppsa_cupy.torch as bt
-    >>> layer = bt.CellLayer(bp.Cell.built_in("mgu"), 3, 4)
+    >>> layer = bt.CellLayer(bp.Cell.built_in("gru"), 3, 4)
     >>> layer(torch.ones(7, 2, 3))[0].shape
     torch.Size([7, 2, 4])
     """

@@ -15,8 +15,8 @@ from bppsa_cupy.functional.passes import begin, keep, resume
 @pytest.mark.parametrize("layer", [
     bp.GRU(3, 6, 2, bidirectional=True),
     bp.LSTM(3, 4, 2, batch_first=False, outputs="last"),
-    pytest.param(bp.PeepholeLSTM(3, 4, bias=False), marks=pytest.mark.long),
-], ids=["GRU", "LSTM", "PeepholeLSTM"])  # fmt: skip
+    bp.RNN(3, 4, bias=False),
+], ids=["GRU", "LSTM", "RNN"])  # fmt: skip
 def test_gradients_are_those_of_the_pass(
     layer, ragged: bool, device: Device, rng: np.random.Generator
 ) -> None:

@@ -20,7 +20,7 @@ FUNCTIONS: dict[str, Any] = {
     "RNN": lambda: bj.RNN(3, 4),
     "GRU": lambda: bj.GRU(3, 4, 2, bidirectional=True, batch_first=False),
     "LSTM": lambda: bj.LSTM(3, 4),
-    "CellLayer": lambda: bj.CellLayer(bp.Cell.built_in("ctrnn"), 3, 4),
+    "CellLayer": lambda: bj.CellLayer(bp.Cell.built_in("gru"), 3, 4),
     "MinGRU": lambda: bj.MinGRU(3, 4),
     "MinLSTM": lambda: bj.MinLSTM(3, 4),
     "SRU": lambda: bj.SRU(3, 4),

@@ -65,7 +65,7 @@ def module(of: torch.nn.Module) -> Step:
 
 
 LAYERS = (
-    bp.RNN(4, 3), bp.GRU(4, 3, 2, bidirectional=True), bp.LSTM(4, 3), bp.CTRNN(4, 3), bp.MinGRU(4, 4),
+    bp.RNN(4, 3), bp.GRU(4, 3, 2, bidirectional=True), bp.LSTM(4, 3), bp.MinGRU(4, 4),
     bp.MinLSTM(4, 4), bp.SRU(4, 4), bp.QRNN(4, 4), bp.RGLRU(4), bp.LRU(4, 2), bp.DiagonalSSM(4, 2),
 )  # fmt: skip
 CNN = bp.Conv2d(1, 2, 3), bp.BatchNorm2d(2), bp.ReLU(), bp.MaxPool2d(2), bp.Flatten(), bp.Linear(2, 3)

@@ -121,11 +121,10 @@ def test_nan_goes_through(name, dtype):
 
 
 HIDDEN, BATCH = (1, 20, 33, 64, 65, 100, 129, 300, 640, 900, 1024), (1, 4, 7, 16, 33)
-CELLS = LAYERS | {"CTRNN": bp.CTRNN, "peephole": bp.PeepholeLSTM, "MGU": bp.MGU, "UGRNN": bp.UGRNN}
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("name", CELLS)
+@pytest.mark.parametrize("name", LAYERS)
 @settings(max_examples=6)
 @given(
     hidden=st.sampled_from(HIDDEN),
@@ -135,7 +134,7 @@ CELLS = LAYERS | {"CTRNN": bp.CTRNN, "peephole": bp.PeepholeLSTM, "MGU": bp.MGU,
 @example(hidden=300, batch=33, dtype="float32", ragged=True)
 @example(hidden=129, batch=7, dtype="float64", ragged=True)
 def test_sizes(name, hidden, batch, dtype, ragged):
-    compare(single(CELLS[name](3, hidden), 4, dtype), batch, 4, ragged)
+    compare(single(LAYERS[name](3, hidden), 4, dtype), batch, 4, ragged)
 
 
 def test_a_state_on_its_own_is_that_of_the_only_recurrent_layer(rng):

@@ -11,8 +11,7 @@ from bppsa_cupy.models import build_model
 from bppsa_cupy.models.sequences import CELLS
 
 LAYERS = {
-    "rnn": bp.RNN, "rnn_tanh": bp.RNN, "rnn_relu": bp.RNN, "gru": bp.GRU, "lstm": bp.LSTM, "ctrnn": bp.CTRNN,
-    "mgu": bp.MGU, "ugrnn": bp.UGRNN, "peephole_lstm": bp.PeepholeLSTM,
+    "rnn": bp.RNN, "rnn_tanh": bp.RNN, "rnn_relu": bp.RNN, "gru": bp.GRU, "lstm": bp.LSTM,
 }  # fmt: skip
 
 #: A factory of a cell.

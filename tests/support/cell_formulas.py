@@ -23,28 +23,11 @@ def formulas(sigmoid: Function, tanh: Function, relu: Function) -> dict[str, Cal
         c = f * s.c + i * tanh(x.g + u.g)
         return [o * tanh(c), c]
 
-    def mgu(x, u, s, p):
-        f = sigmoid(x.f + u.f)
-        return [(1 - f) * s.h + f * tanh(x.n + f * u.n)]
-
-    def ugrnn(x, u, s, p):
-        g = sigmoid(x.g + u.g)
-        return [g * s.h + (1 - g) * tanh(x.c + u.c)]
-
-    def peephole_lstm(x, u, s, p):
-        i, f = sigmoid(x.i + u.i + p.ci * s.c), sigmoid(x.f + u.f + p.cf * s.c)
-        c = f * s.c + i * tanh(x.g + u.g)
-        return [sigmoid(x.o + u.o + p.co * c) * tanh(c), c]
-
     return {
         "rnn_tanh": lambda x, u, s, p: [tanh(x.h + u.h)],
         "rnn_relu": lambda x, u, s, p: [relu(x.h + u.h)],
         "gru": gru,
         "lstm": lstm,
-        "ctrnn": lambda x, u, s, p: [(1 - p.alpha) * s.h + p.alpha * tanh(x.h + u.h)],
-        "mgu": mgu,
-        "ugrnn": ugrnn,
-        "peephole_lstm": peephole_lstm,
     }
 
 

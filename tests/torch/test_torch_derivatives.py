@@ -78,12 +78,11 @@ def check_derivatives(make, layers, bias, batch_first, both, form, frozen) -> No
         assert check(call, (x, *states, *parameters), fast_mode=True, check_batched_grad=batched)
 
 
-@pytest.mark.parametrize("kind", some("GRU", long=("RNN", "LSTM", "peephole_lstm")))
+@pytest.mark.parametrize("kind", some("GRU", long=("RNN", "LSTM")))
 def test_gradcheck_and_gradgradcheck(kind: str) -> None:
     """The first also of batched gradients, both of some that are not defined."""
-    make = getattr(ours, kind, partial(ours.CellLayer, bp.Cell.built_in("peephole_lstm")))
     for setting in SETTINGS:
-        check_derivatives(make, *setting)
+        check_derivatives(getattr(ours, kind), *setting)
 
 
 @pytest.mark.long

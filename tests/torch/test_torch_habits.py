@@ -128,7 +128,7 @@ def test_a_module_of_ones_own_cell_is_copied_and_pickled() -> None:
     for other in (copy.deepcopy(module), pickle.loads(pickle.dumps(module))):
         assert other.cell.form == LEAKY.form and other.mode == module.mode
         assert_same(list(other.parameters()), list(module.parameters()))
-    layer = bp.CTRNN(3, 4)
+    layer = bp.CellLayer(bp.Cell.built_in("gru"), 3, 4)
     assert pickle.loads(pickle.dumps(layer)).cell == layer.cell
 
 
