@@ -213,33 +213,11 @@ class GatedRecurrent(LinearRecurrent):
                 ctx.gradients[f"{name}_l0"][...] = gradient
 
 
-CANDIDATES = ("linear", "positive")
+#: Candidates of MinGRU, and the cells.
+CANDIDATES = {"linear": "mingru", "positive": "mingru_positive"}
 
 
-class _Minimal(GatedRecurrent):
-    """What both share: the candidate, W_h x + b_h as it is ("linear"), or g of it ("positive"), g(x) being
-    x + 1/2 from 0 on and σ(x) below."""
-
-    _name: str
-
-    def __init__(
-        self, input_size: int, hidden_size: int, *arguments: Any, candidate: str = "linear", **options: Any
-    ) -> None:
-        super().__init__(input_size, hidden_size, *arguments, **options)
-        if not is_one_of(candidate, CANDIDATES):
-            takes = " or ".join(map(repr, CANDIDATES))
-            raise ArgumentError(f"{type(self).__name__} got candidate={candidate!r}: pass {takes}")
-        self.candidate = candidate
-
-    @property
-    def cell(self) -> LinearForm:
-        return LINEAR_FORMS[self._name + ("_positive" if self.candidate == "positive" else "")]
-
-    def config(self) -> dict[str, Any]:
-        return {**super().config(), "candidate": self.candidate}
-
-
-class MinGRU(_Minimal):
+class MinGRU(GatedRecurrent):
     """minGRU (Feng et al. 2024, section 3.1): h' = (1 - z) h + z h̃, where z = σ(W_z x + b_z).
 
     Parameters
@@ -266,10 +244,24 @@ class MinGRU(_Minimal):
     ((7, 5), (10, 3))
     """
 
-    _name = "mingru"
+    def __init__(
+        self, input_size: int, hidden_size: int, *arguments: Any, candidate: str = "linear", **options: Any
+    ) -> None:
+        super().__init__(input_size, hidden_size, *arguments, **options)
+        if not is_one_of(candidate, CANDIDATES):
+            takes = " or ".join(map(repr, CANDIDATES))
+            raise ArgumentError(f"MinGRU got candidate={candidate!r}: pass {takes}")
+        self.candidate = candidate
+
+    @property
+    def cell(self) -> LinearForm:
+        return LINEAR_FORMS[CANDIDATES[self.candidate]]
+
+    def config(self) -> dict[str, Any]:
+        return {**super().config(), "candidate": self.candidate}
 
 
-class MinLSTM(_Minimal):
+class MinLSTM(GatedRecurrent):
     """minLSTM (Feng et al. 2024, section 3.2): h' = f' h + i' h̃.
 
     f = σ(W_f x + b_f), i = σ(W_i x + b_i), f' = f / (f + i), i' = i / (f + i). For h̃ see `MinGRU`.
@@ -279,7 +271,7 @@ class MinLSTM(_Minimal):
     input_size, hidden_size : int
         F input features and H units.
     *arguments, **options
-        Further arguments of `MinGRU`.
+        Further arguments of `GatedRecurrent`.
 
     Notes
     -----
@@ -293,7 +285,7 @@ class MinLSTM(_Minimal):
     (15, 3)
     """
 
-    _name = "minlstm"
+    cell = LINEAR_FORMS["minlstm"]
 
 
 class SRU(GatedRecurrent):

@@ -19,7 +19,6 @@ LAYERS = {
     "MinGRU": (bp.MinGRU, {}),
     "MinGRU positive": (bp.MinGRU, {"candidate": "positive"}),
     "MinLSTM": (bp.MinLSTM, {}),
-    "MinLSTM positive": (bp.MinLSTM, {"candidate": "positive"}),
     "SRU": (bp.SRU, {}),
     "QRNN": (bp.QRNN, {}),
     "LRU": (bp.LRU, {}),

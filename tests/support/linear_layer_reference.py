@@ -29,7 +29,7 @@ def _mingru(layer: Any, gates: Any, h: Any, x: Any) -> Any:
 
 def _minlstm(layer: Any, gates: Any, h: Any, x: Any) -> Any:
     f, i = torch.sigmoid(gates[0]), torch.sigmoid(gates[1])
-    new = f / (f + i) * h + i / (f + i) * _candidate(layer, gates[2])
+    new = f / (f + i) * h + i / (f + i) * gates[2]
     return new, new
 
 
