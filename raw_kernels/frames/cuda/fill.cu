@@ -1,6 +1,6 @@
 // Values of every step's transposed Jacobian of a recurrent cell, in CSR order: rows by the state before,
-// columns by the state after; each state's units together. A block of a former and a new state is dense where the one reaches the other through W_hh, else diagonal.
-// The identity where t >= lengths[b]. A thread a value.
+// columns by the state after; each state's units together. A block of a former and a new state is dense where
+// the one reaches the other through W_hh, else diagonal. The identity where t >= lengths[b]. A thread a value.
 
 #include "prelude.cuh"
 #include "activations.cuh"
