@@ -104,7 +104,7 @@ def weight_gradient(
     values = rng.standard_normal((steps, columns + 1, batch)).astype(dtype)
     initial = rng.standard_normal((columns if shifted else 0, batch)).astype(dtype)
     outs = [np.full(shape, np.nan, dtype) for shape in ((parts, rows, columns), (parts, rows))]
-    scalars = (steps, rows + 3, 2, rows, 1, 1, columns + 1, columns, batch, parts, shifted, reverse)
+    scalars = (steps, rows + 3, 2, rows, columns + 1, columns, batch, parts, shifted, reverse)
     weights, biases = launch("sequence_weight_gradient", [delta, values, initial, *outs], 3, *scalars)
     made = np.concatenate([weights, biases[:, :, None]], axis=2)
     seen = values[:, :columns].astype(np.float64)
