@@ -266,8 +266,9 @@ class Kernel:
 
 
 def layout_for(layouts: tuple[Layout, ...], hidden: int) -> Layout:
-    """The first layout that holds `hidden` units, of which there is one."""
-    return next(layout for layout in layouts if not layout.width or hidden <= layout.width)
+    """The first layout that holds `hidden` units. A walk for which there is none has a launch on the host
+    alone, whose twins need no layout."""
+    return next((one for one in layouts if not one.width or hidden <= one.width), IN_SHARED_MEMORY)
 
 
 def kernel(launch: Launch) -> Callable[[Callable[..., None]], Kernel]:

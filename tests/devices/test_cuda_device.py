@@ -73,7 +73,7 @@ def test_a_tensor_on_a_gpu_that_tracks_gradients(monkeypatch: pytest.MonkeyPatch
     with pytest.raises(RuntimeError, match="requires grad"):
         hasattr(tensor, "__cuda_array_interface__")
     for take in (devices.device_of, get_device("host").asarray):
-        with pytest.raises(ShapeError, match="Tensor"):
+        with pytest.raises(ShapeError, match="tracks gradients"):
             take(tensor)
 
 

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from functools import partial
 from itertools import pairwise
 
 import numpy as np
 import pytest
+from cell_cases import SLOW
 from jax_cases import bj, jax, jnp, x64  # noqa: F401
 from tolerances import assert_close
 
 import bppsa_cupy as bp
 
-LAYERS = {"RNN": bp.RNN, "GRU": bp.GRU, "LSTM": bp.LSTM, "CTRNN": bp.CTRNN}
+LAYERS = {"RNN": bp.RNN, "GRU": bp.GRU, "LSTM": bp.LSTM, "slow": partial(bp.CellLayer, SLOW)}
 STEPS = 11
 
 

@@ -31,7 +31,7 @@ def test_every_chunk_length_gives_pytorchs_gradients(cell, ragged, reverse, per_
 
 @pytest.mark.parametrize("cell", QUICK)
 @pytest.mark.parametrize("dtype", some("float64", long=["float32"]))
-@pytest.mark.parametrize("hidden", [1, 20, 33, 64, 100])
+@pytest.mark.parametrize("hidden", [1, 20, 33, 64])
 def test_any_width_gives_the_serial_gradients(cell, dtype, hidden, device: Device):
     walk = make_walk(device, CELLS[cell], 5, hidden, 2, dtype=dtype, ragged=True, reverse=hidden == 33)
     gradient, last = make_gradients(device, walk, True)
