@@ -81,7 +81,7 @@ class CellFlow(HostFlow):
             projected = np.broadcast_to(bias, (batch, bias.size))
             if below is not None:
                 projected = below @ weight.T + bias
-            through = states[:, number, 0] @ recurrent.T
+            through = _times(states[:, number, 0], recurrent)
             if recurrent_bias is not None:
                 through = through + recurrent_bias
             before = tuple(states[:, number].swapaxes(0, 1))
@@ -130,7 +130,7 @@ class CellFlow(HostFlow):
         moved = np.empty_like(tangents)
         for number, rows in enumerate(layers):
             weight, recurrent = self._inner[number][:2]
-            vectors = {"recurrent": _parts(tangents[:, :, number, 0] @ recurrent.T, H)}
+            vectors = {"recurrent": _parts(_times(tangents[:, :, number, 0], recurrent), H)}
             vectors["state"] = tuple(np.moveaxis(tangents[:, :, number], 2, 0))
             if number:
                 vectors["below"] = _parts(moved[:, :, number - 1, 0] @ weight.T, H)
@@ -157,3 +157,10 @@ class CellFlow(HostFlow):
 def _parts(array: np.ndarray, width: int) -> tuple[np.ndarray, ...]:
     """The parts of the last axis, each of this width."""
     return tuple(array[..., first : first + width] for first in range(0, array.shape[-1], width))
+
+
+def _times(vectors: np.ndarray, weight: np.ndarray) -> np.ndarray:
+    """The product of a matrix with vectors (..., H)."""
+    return (np.ascontiguousarray(vectors).reshape(-1, vectors.shape[-1]) @ weight.T).reshape(
+        *vectors.shape[:-1], -1
+    )
