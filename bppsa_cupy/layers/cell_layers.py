@@ -233,7 +233,7 @@ class LinearCellLayer(_OfCell, GatedRecurrent):
 
     Notes
     -----
-    Parameters, with G gates in the order of the cell: weight_ih_l0 (G H, F), bias_ih_l0 (G H,), and NAME_l0
+    Parameters, for G gates in the order of the cell: weight_ih_l0 (G H, F), bias_ih_l0 (G H,), and NAME_l0
     (H,) for each parameter of the cell. The state is c.
 
     Examples

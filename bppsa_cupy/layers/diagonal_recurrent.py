@@ -239,9 +239,8 @@ class LRU(DiagonalRecurrent):
 
     Notes
     -----
-    Parameters: nu_log_l0, theta_log_l0 and gamma_log_l0 (N,), B_re_l0 and
-    B_im_l0 (N, F), C_re_l0 and C_im_l0 (F, N), D_l0 (F,). γ begins at log sqrt(1 - |λ|²). The state is
-    complex.
+    Parameters: nu_log_l0, theta_log_l0 and gamma_log_l0 (N,), B_re_l0 and B_im_l0 (N, F), C_re_l0 and C_im_l0
+    (F, N), D_l0 (F,). γ is initialised to log sqrt(1 - |λ|²). The state is complex.
 
     Examples
     --------
@@ -309,7 +308,7 @@ class DiagonalSSM(DiagonalRecurrent):
     Parameters
     ----------
     input_size, hidden_size : int
-        F features and N complex units. Each unit also stands for its conjugate.
+        F features and N complex units. Each unit represents a conjugate pair of states.
     dt_min, dt_max : float, default: 0.001 and 0.1
         Δ is initialised log-uniformly between dt_min and dt_max.
     **options
@@ -317,9 +316,9 @@ class DiagonalSSM(DiagonalRecurrent):
 
     Notes
     -----
-    Parameters: Lambda_re_l0, Lambda_im_l0 and log_step_l0 (N,), B_re_l0 and
-    B_im_l0 (N, F), C_re_l0 and C_im_l0 (F, N), D_l0 (F,). Λ begins with the N eigenvalues of HiPPO-N above
-    the real axis (equation 9 of appendix B). The state is complex.
+    Parameters: Lambda_re_l0, Lambda_im_l0 and log_step_l0 (N,), B_re_l0 and B_im_l0 (N, F), C_re_l0 and
+    C_im_l0 (F, N), D_l0 (F,). Λ is initialised to the N eigenvalues of HiPPO-N above the real axis (appendix
+    B, equation 9). The state is complex.
 
     Examples
     --------

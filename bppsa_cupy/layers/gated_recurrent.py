@@ -34,8 +34,8 @@ class GatedRecurrent(LinearRecurrent):
 
     Notes
     -----
-    Parameters, with G gates in the order of the cell: weight_ih_l0 (G H, F), bias_ih_l0 of the gates in
-    `biased`, and NAME_l0 (H,) for each parameter of the cell.
+    Parameters, for G gates in the order of the cell: weight_ih_l0 (G H, F), bias_ih_l0 with H values per gate
+    in `biased`, and NAME_l0 (H,) for each parameter of the cell.
 
     Examples
     --------
@@ -68,7 +68,7 @@ class GatedRecurrent(LinearRecurrent):
 
     @property
     def weighted(self) -> int:
-        """The number of rows of W_ih."""
+        """Return the number of rows of W_ih."""
         return (self.cell.gates - self.skips) * self.hidden_size
 
     def parameter_shapes(self) -> dict[str, Shape]:
@@ -153,11 +153,18 @@ class GatedRecurrent(LinearRecurrent):
         return (h if output is None else output(gates, (h,), unit)[0]), h
 
     def unit_values(self, xp: Any, own: Mapping[str, Any]) -> list[Any]:
-        """The cell's unit parameters, (H,) each, from the parameters by name."""
+        """Return the unit parameters that the cell reads, one array (H,) each.
+
+        `own` is a dict of the unit parameters. By default they are returned unchanged.
+        """
         return [own[name] for name in self.unit_parameters]
 
     def unit_gradients(self, xp: Any, own: Mapping[str, Any], by: list[Any]) -> list[Any]:
-        """Gradients with respect to the unit parameters, from those with respect to the cell's."""
+        """Return the gradients with respect to the learned unit parameters.
+
+        `by` contains the gradients with respect to the arrays that `unit_values` returns. By default both are
+        equal.
+        """
         return by
 
     def _units_of(self, ctx: LinearContext) -> dict[str, Array]:
@@ -302,9 +309,9 @@ class SRU(GatedRecurrent):
 
     Notes
     -----
-    This is `v1=True` of the paper's code. Parameters, with gates in the order c, f, r: weight_ih_l0 (3 H, F),
-    bias_ih_l0 (2 H,) of f and r. If F differs from H, weight_ih_l0 is (4 H, F): the last H rows project x to
-    the hidden size for the skip connection. The state is c.
+    This is the variant `v1=True` of the authors' code. Parameters, with gates in the order c, f, r:
+    weight_ih_l0 (3 H, F), bias_ih_l0 (2 H,) of f and r. If F differs from H, weight_ih_l0 is (4 H, F): the
+    last H rows project x to the hidden size for the skip connection. The state is c.
 
     Examples
     --------
@@ -335,8 +342,8 @@ class QRNN(GatedRecurrent):
 
     Notes
     -----
-    The gates read the present input only. Parameters, with gates in the order z, f, o: weight_ih_l0 (3 H, F)
-    and bias_ih_l0 (3 H,). The state is c.
+    The gates read only the current input (window size 1). Parameters, with gates in the order z, f, o:
+    weight_ih_l0 (3 H, F) and bias_ih_l0 (3 H,). The state is c.
 
     Examples
     --------

@@ -125,8 +125,9 @@ def _by_row(rows: Array) -> Array:
 class LinearRecurrent(Recurrent):
     """Base class of linear recurrent layers: each unit computes c' = a c + b.
 
-    The factors a and terms b follow from the input only. Both passes are exact scans, serial or by chunks of
-    steps in parallel. A step's Jacobian is diagonal. A layer has one direction; stack several in a network.
+    The factors a and terms b depend only on the input. The forward and backward passes over time are exact
+    scans, computed serially or in parallel chunks of time steps. The Jacobian of a step is diagonal. A layer
+    has one direction. Stack several layers in a network.
 
     Parameters
     ----------
@@ -137,8 +138,9 @@ class LinearRecurrent(Recurrent):
 
     Notes
     -----
-    A subclass computes factors and terms (`terms`) and the output (`put`), and differentiates both
-    (`by_state`, `hand_back`, `write_by_input`, `weight_gradients`). If `paired` is set, units are complex.
+    A subclass computes the factors and terms (`terms`) and the output (`put`). It also computes their
+    gradients, in `by_state`, `hand_back`, `write_by_input` and `weight_gradients`. Units are complex if the
+    class attribute `paired` is True.
 
     Examples
     --------
@@ -158,11 +160,11 @@ class LinearRecurrent(Recurrent):
 
     @abc.abstractmethod
     def terms(self, ctx: LinearContext) -> tuple[Array, Array]:
-        """Return factors (B or 1, T or 1, R) and terms (B, T, R) of the scan."""
+        """Return the factors a (B or 1, T or 1, R) and terms b (B, T, R)."""
 
     @abc.abstractmethod
     def put(self, ctx: LinearContext, state: Array, out: Array) -> None:
-        """Write the output (B, T, O) from the states (B, T, R)."""
+        """Write the output (B, T, O), computed from the states (B, T, R), to `out`."""
 
     @abc.abstractmethod
     def by_state(self, ctx: LinearContext, state: Array, by_output: Array) -> Array:
@@ -173,15 +175,19 @@ class LinearRecurrent(Recurrent):
 
     @abc.abstractmethod
     def hand_back(self, ctx: LinearContext, state: Array, by_output: Array, by: tuple[Array, Array]) -> None:
-        """Store what `write_by_input` and `weight_gradients` need from these gradients."""
+        """Store what `write_by_input` and `weight_gradients` need.
+
+        `by_output` is the gradient with respect to the output, and `by` contains the gradients with respect
+        to the factors and terms.
+        """
 
     @abc.abstractmethod
     def write_by_input(self, ctx: LinearContext, out: Array) -> None:
-        """Write the gradient with respect to the input, (B, T, F)."""
+        """Write the gradient with respect to the input, (B, T, F), to `out`."""
 
     @abc.abstractmethod
     def weight_gradients(self, ctx: LinearContext) -> None:
-        """Write the gradients with respect to the parameters."""
+        """Write the gradients with respect to the parameters to `ctx.gradients`."""
 
     # ---- sizes ----
 
@@ -417,7 +423,7 @@ class LinearRecurrent(Recurrent):
         lengths : array of int, (B,), or None
             Number of valid steps of each sample.
         state : array, (1, B, H), or None
-            The initial state; zeros for None. Complex for complex layers.
+            The initial state, complex if the units are. None means zeros.
         """
         live = None
         if lengths is not None:
@@ -441,7 +447,7 @@ class LinearRecurrent(Recurrent):
 
     @abc.abstractmethod
     def factors(self, ctx: LinearContext) -> Array:
-        """The factors that `terms` returned in the latest pass."""
+        """Return the factors that `terms` returned in the latest forward pass."""
 
     def step_jacobians(self, ctx: LinearContext) -> Iterator[StepJacobians]:
         xp, (batch, steps) = ctx.device.xp, ctx.rows

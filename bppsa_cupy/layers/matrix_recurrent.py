@@ -101,13 +101,14 @@ class MatrixRecurrent(Recurrent):
     input_size, hidden_size : int
         F input features and H units.
     num_layers : int, default: 1
-        Number of inner layers. Each reads the outputs of the previous one.
+        Number of stacked layers, called inner layers. Each reads the outputs of the previous one.
     bias, batch_first : bool, default: True
         See `Recurrent`.
     dropout : float, default: 0.0
         Only 0.0 is supported.
     bidirectional : bool, default: False
-        Whether a second direction runs from the last step to the first. D is 2 if it does, else 1.
+        Whether a second direction runs from the last step to the first. The number of directions D is then 2,
+        else 1.
     **options
         Further arguments of `Recurrent`. `forward_method` is "serial", "newton" or "auto".
 

@@ -80,7 +80,8 @@ class Recurrent(Layer):
     bias : bool, default: True
         Whether the layer has biases.
     batch_first : bool, default: True
-        Whether `bp.functional.forward` takes (B, T, F) instead of (T, B, F). Networks always use (B, T, F).
+        Whether the input of `bp.functional.forward` is (B, T, F) instead of (T, B, F). The input of a network
+        is always (B, T, F).
     outputs : {"all", "last"}, default: "all"
         "all" returns the outputs of every step, (B, T, D H) for D directions. "last" returns the final output
         of each direction, (B, D H).
