@@ -79,7 +79,7 @@ ARGUMENT, SHAPE, PASS = bp.ArgumentError, bp.ShapeError, bp.PassError
 REFUSED = [
     (lambda: ours.LSTM(3, 4, proj_size=2), ARGUMENT, "proj_size=2", "0"),
     (lambda: ours.CellLayer("gru", 3, 4), ARGUMENT, "str", "bp.Cell"),
-    (lambda: ours.CellLayer(bp.Cell.built_in("gru"), 3, 4, 2, dropout=1.5), SHAPE, "dropout=1.5", "0 to 1"),
+    (lambda: ours.CellLayer(bp.Cell.built_in("gru"), 3, 4, 2, dropout=1.5), ARGUMENT, "1.5", "0 to 1"),
     (lambda: gru(X.double()), SHAPE, "torch.float64", "torch.float32"),
     (lambda: gru(X, torch.zeros(1, 2, 4).double()), SHAPE, "hx", "torch.float64"),
     (lambda: ours.GRU(3, 4).half()(X.half()), SHAPE, "torch.float16", "module.float()"),
