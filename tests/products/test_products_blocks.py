@@ -166,3 +166,58 @@ def test_blocks_on_every_device(device, dtype, rng):
             got = product.to_scipy(result).toarray()
             wanted = expected if triangle == "both" else np.triu(expected)
             np.testing.assert_allclose(got, wanted, rtol=1e-5)
+
+
+# ---- recipes ----
+
+
+def test_gauss_newton():
+    """Fit of poses to relative measurements: the loop plans JᵀJ once."""
+    rng = np.random.default_rng(0)
+    n, size = 12, 3
+    edges = np.array([(i, i + 1) for i in range(n - 1)] + [(0, 5), (3, 9), (2, 11)])
+    truth = rng.standard_normal((n, size))
+
+    def relative(x):
+        return (2 * x + np.sin(x))[edges[:, 1]] - (2 * x + np.sin(x))[edges[:, 0]]
+
+    indptr = np.append(2 * np.arange(len(edges) + 1), 2 * len(edges) + 1)
+    indices = np.append(edges.ravel(), 0)
+    jacobian = sp.bsr_array(
+        (np.zeros((indices.size, size, size)), indices, indptr), shape=(size * (len(edges) + 1), size * n)
+    )
+    gram = bp.plan_gram(jacobian, out_format="csc")
+    values = np.empty(gram.pattern.nnz)
+    compute = gram.bind(jacobian.data, out=values)
+    x = truth + 0.1 * rng.standard_normal((n, size))
+    for _ in range(8):
+        residual = np.concatenate([(relative(x) - relative(truth)).ravel(), x[0] - truth[0]])
+        slopes = np.array([np.diag(2 + np.cos(row)) for row in x])
+        jacobian.data[:-1:2], jacobian.data[1:-1:2] = -slopes[edges[:, 0]], slopes[edges[:, 1]]
+        jacobian.data[-1] = np.eye(size)
+        compute()
+        np.testing.assert_allclose(
+            gram.to_scipy(values).toarray(), (jacobian.T @ jacobian).toarray(), atol=1e-12
+        )
+        x -= sp.linalg.splu(gram.to_scipy(values)).solve(jacobian.T @ residual).reshape(n, size)
+    np.testing.assert_allclose(x, truth, atol=1e-9)
+
+
+def test_hierarchy_of_galerkin_products():
+    """The fine matrix changes its values, the patterns of all levels stay."""
+    rng = np.random.default_rng(0)
+    fine = sp.csr_array(sp.diags_array([-np.ones(80), 2 * np.ones(81), -np.ones(80)], offsets=[-1, 0, 1]))
+    levels, plans, matrix = [], [], fine
+    while matrix.shape[0] > 3:
+        n = matrix.shape[0]
+        p = sp.csr_array(abs(matrix) @ sp.csr_array((np.ones(n), np.arange(n) // 3, np.arange(n + 1))))
+        plans.append(bp.plan_product(p.T, matrix, p, out_format="csr"))
+        levels.append(p)
+        matrix = plans[-1].to_scipy(plans[-1](p.T, matrix, p))
+    for _ in range(3):
+        fine.data[:] = rng.standard_normal(fine.nnz)
+        values, expected = fine.data, fine
+        for p, plan in zip(levels, plans, strict=True):
+            values, expected = plan(p.data, values, p.data), p.T @ expected @ p
+            np.testing.assert_allclose(plan.to_scipy(values).toarray(), expected.toarray(), atol=1e-10)
+    assert len(plans) == 3
