@@ -91,7 +91,7 @@ def case_what_is_refused(group: Group) -> None:
     with raises(bp.DistributedError, f"{len(more) + 1} stages, but the group has {group.size} ranks"):
         bp.Pipeline(blocks(), more, "stale", group)
     pipeline = bp.Pipeline(blocks(), PPVS[group.size], "stale", group)
-    with raises(bp.DistributedError, "for evaluation"):
+    with raises(bp.DistributedError, "evaluation mode"):
         pipeline.network.train().forward(np.zeros((1, 1, 6, 6)))
     with raises(bp.DistributedError, "state_dict"):
         pipeline.network.backward(np.zeros((1, 3)))
