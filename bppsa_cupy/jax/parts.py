@@ -131,7 +131,7 @@ def batch_axes(layer: MatrixRecurrent, parts: Any) -> list[int | None]:
     output = by_step if layer.outputs == "all" else 0
     axis_of = {
         "x": by_step, "bounds": 0, "states": 1, "parameters": None,
-        "y": output, "kept": 2, "by_output": output, "by_states": 1,
+        "y": output, "saved": 2, "by_output": output, "by_states": 1,
     }  # fmt: skip
     axes: list[int | None] = []
     for name, part in zip(parts._fields, parts, strict=True):
