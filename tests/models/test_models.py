@@ -115,5 +115,5 @@ def test_a_model_of_the_users_own(tmp_path):
     with pytest.raises(bp.BppsaError, match="has no function 'absent'"):
         find_factory(f"{file}:absent")
     file.write_text("import nothing_of_that_name\n", encoding="utf-8")
-    with pytest.raises(bp.BppsaError, match="fails: ModuleNotFoundError"):
+    with pytest.raises(bp.BppsaError, match="raises ModuleNotFoundError"):
         find_factory(f"{file}:tiny")
