@@ -88,7 +88,7 @@ class SharedSequential(Sequential):
         self.last_pass, self.last_backward = None, None
         self.parameters, self.gradients = parameters, gradients
         self.parameters.set_masks(self.architecture.masks, {})
-        load_state(self.architecture, parameters, buffers, network.state_dict())
+        load_state(parameters, buffers, network.state_dict())
 
     @property
     def writes(self) -> bool:

@@ -31,7 +31,7 @@ from bppsa_cupy.network.passes import (
     through,
 )
 from bppsa_cupy.network.run_scans import RunScans
-from bppsa_cupy.network.state import in_order, load_state, state_of, without_masks
+from bppsa_cupy.network.state import check_names, in_order, load_state, state_of, without_masks
 from bppsa_cupy.network.summary import summarize
 from bppsa_cupy.plan import Budget, Partition, Plan, build_plan
 from bppsa_cupy.records.record import JacobianRecord
@@ -723,11 +723,12 @@ class Sequential:
         """
         whole, masks = without_masks(arrays)
         named = in_order(self.architecture, whole) if by_order else whole
+        check_names(self.architecture, named)
         if masks:
             own = {id(array): name for name, array in named.items()}
             given = {own[id(whole[name])]: mask for name, mask in masks.items()}
             self._architecture.with_masks({**self.masks, **given})
-        load_state(self.architecture, self.parameters, self.buffers, named)
+        load_state(self.parameters, self.buffers, named)
         if masks:
             self.set_masks({**self.masks, **given})
 

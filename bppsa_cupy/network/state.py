@@ -22,11 +22,8 @@ def state_of(
     return {name: arrays[name] for name in architecture.state_names}
 
 
-def load_state(
-    architecture: Architecture, parameters: ParameterSet, buffers: BufferSet, arrays: Mapping[str, Any]
-) -> None:
-    """Set all from arrays of the same names and shapes. Masked weights are set to 0. Raises CheckpointError
-    naming the names that are missing or unknown, ShapeError naming both shapes; nothing is set then."""
+def check_names(architecture: Architecture, arrays: Mapping[str, Any]) -> None:
+    """Raise CheckpointError where arrays have other names than a network's state dict."""
     names = architecture.state_names
     missing = [name for name in names if name not in arrays]
     unknown = [name for name in arrays if name not in names]
@@ -36,6 +33,11 @@ def load_state(
             f"{unknown or 'none'}): use the names {list(names)}, or pass by_order=True if only the names "
             "differ"
         )
+
+
+def load_state(parameters: ParameterSet, buffers: BufferSet, arrays: Mapping[str, Any]) -> None:
+    """Set all from arrays of the same names and shapes. Masked weights are set to 0. Raises ShapeError
+    naming both shapes; nothing is set then."""
     running = buffers.converted({name: arrays[name] for name in buffers})
     parameters.assign({name: arrays[name] for name in parameters})
     buffers.assign(running)
