@@ -109,7 +109,7 @@ def scanned(scan, owned, batch, values):
         scan.element(k, batch)[...] = values[k] if values[k].ndim == 1 else values[k][:, :batch]
     if 0 in owned:
         scan.vector(1, batch)[...] = values[0][:, :batch]
-    scan.run(batch)
+    scan.run_batch(batch)
     return {k: scan.vector(k, batch).copy() for k in owned if k}
 
 

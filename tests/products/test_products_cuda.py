@@ -50,7 +50,9 @@ def test_values_go_to_the_device_that_was_asked_for(gpu):
 
 def test_values_on_several_devices(gpu):
     product = bp.plan_product(A, B)
-    with pytest.raises(bp.DeviceError, match="factor 1 has its values on host, factor 2 on cuda: move one"):
+    with pytest.raises(
+        bp.DeviceError, match="factor 1 are on host, but those of factor 2 are on cuda: move one"
+    ):
         product(A.data, gpu.asarray(B.data))
     with pytest.raises(bp.DeviceError, match="out of ndarray: pass a cupy array"):
         product(gpu.asarray(A.data), gpu.asarray(B.data), out=np.empty(4))

@@ -76,7 +76,7 @@ BROKEN = [
     (attribute("pattern", "ab", "factors/2"), "/factors/2", "ab"),
     (attribute("values_shape", "[3, 5]", "factors/2"), "/factors/2", "(3, 5)"),
     (lambda file: file["factors/2/order"].__setitem__(0, 0), "/factors/2", "permutation"),
-    (lambda file: file["products"].pop(next(iter(file["products"]))), "product", "missing"),
+    (lambda file: file["products"].pop(next(iter(file["products"]))), "product", "lacks"),
 ]
 
 
