@@ -130,7 +130,10 @@ class PlanMismatchError(PlanError):
 
 
 class PassError(BppsaError):
-    """A backward pass has no forward pass, or the parameters have changed since the forward pass.
+    """A forward pass is missing or outdated, or a pass does not support the requested computation.
+
+    Causes are, for example, parameters that have changed since the forward pass, and a layer that couples the
+    samples of a batch if a Jacobian per sample is needed.
 
     Examples
     --------

@@ -368,8 +368,9 @@ def linear_form(definition: Definition) -> LinearForm:
     one_state = len(carried) == 1 and len(states) == 1 + (place != 0) and factor != 0
     if not one_state or before in (slope + rest).free_symbols | results[-1].free_symbols:
         raise CellError(
-            f"cell {definition.name!r} has no recurrent gates, so its step must be affine in one state c, "
-            "with an output of x, p and the new c: change it, or name recurrent gates"
+            f"cell {definition.name!r} has no recurrent gates, so its step must be linear: one state "
+            "c' = a c + b and, listed before c, at most one other state that is a function of x, p and the "
+            "new c. Change the step, or name recurrent gates"
         )
     functions = functions_of("\n\n\n".join(_linear_texts(traced, state, results)), LinearFunctions)
     return LinearForm(definition.name, len(definition.gates), len(definition.parameters), functions)

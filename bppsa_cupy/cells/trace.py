@@ -122,7 +122,7 @@ def _expression(name: str, state: str, value: object) -> Expression:
 
 def _check(name: str, state: str, expression: Expression, known: set[sympy.Symbol]) -> None:
     """Raise CellError where the expression is not elementwise in known symbols."""
-    quoted = f"cell {name!r}: its new {state} = {expression}"
+    quoted = f"cell {name!r}: the expression {str(expression)!r} of the new {state}"
     unknown = sorted(map(str, expression.free_symbols - known))
     if unknown:
         raise CellError(
@@ -136,7 +136,9 @@ def _check(name: str, state: str, expression: Expression, known: set[sympy.Symbo
                 )
         elif part.is_number if isinstance(part, sympy.Expr) else False:
             if not (part.is_real and part.is_finite):
-                raise CellError(f"{quoted} contains the number {part}: use finite real numbers")
+                raise CellError(
+                    f"{quoted} contains {part}, which is not a finite real number: use finite real numbers"
+                )
         elif not isinstance(part, _ELEMENTWISE):
             raise CellError(
                 f"{quoted} is not elementwise or not supported, because of {part}: use + - * / **, tanh, "

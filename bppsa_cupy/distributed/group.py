@@ -191,7 +191,7 @@ class Group:
     def sum(self, array: Array) -> Array:
         """Replace `array` by its sum over the ranks, on every rank, and return it.
 
-        Every rank gathers all arrays, `BLOCK` bytes of each at a time, and adds them in rank order,
+        Every rank gathers the arrays of all ranks in blocks of 1 MiB and adds them in rank order,
         ((a_0 + a_1) + a_2) + …. The sum is therefore bit-identical on every rank and in every run.
         """
         flat = array.reshape(-1)

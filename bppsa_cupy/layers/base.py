@@ -127,9 +127,16 @@ class Context:
     _graphs: Graphs = field(default_factory=dict, repr=False)
 
     def repeat(self, name: str, arrays: tuple[Array, ...], launch: Launch) -> None:
-        """Call `launch`. On CUDA, later calls with the same name and arrays may replay a CUDA graph instead.
+        """Call `launch`, or replay a CUDA graph of it.
 
-        See `Device.repeat`.
+        Parameters
+        ----------
+        name : str
+            Name of the launch. On CUDA, later calls with the same name and arrays may replay a graph.
+        arrays : tuple of array
+            The arrays that `launch` reads and writes.
+        launch : callable
+            A function without arguments that launches kernels (see `Device.repeat`).
         """
         if self._scratch is None:
             self.device.repeat(self._graphs, name, arrays, launch)
@@ -154,7 +161,7 @@ class Context:
 
         Notes
         -----
-        A later call with the same name reuses the memory if it is large enough.
+        A later call with the same name and dtype reuses the memory if it is large enough.
         """
         if name in self.placed:
             return self.placed[name]
@@ -170,7 +177,10 @@ class Context:
         return flat[:size].reshape(shape)
 
     def lend(self, scratch: dict[str, Array] | None) -> None:
-        """Let `buffer` store new arrays in `scratch`, a dict that several passes share. None ends this."""
+        """Store new buffers in `scratch`, a dict that several passes share.
+
+        With None, the context stores new buffers itself again.
+        """
         self._scratch = scratch
 
     def let_go(self) -> None:
@@ -250,7 +260,10 @@ class Layer(abc.ABC):
         return {}
 
     def initialize(self, generator: np.random.Generator) -> dict[str, np.ndarray]:
-        """Return new parameters (float64) from PyTorch's default distribution, with masks applied."""
+        """Draw new parameters (float64) with `generator` from PyTorch's default distribution.
+
+        Masks are applied. A layer without parameters returns {}.
+        """
         return {}
 
     def masks(self) -> dict[str, np.ndarray]:
@@ -274,8 +287,8 @@ class Layer(abc.ABC):
     def is_barrier(self, training: bool) -> bool:
         """Whether the scan over layers stops at this layer. The default is False.
 
-        At such a layer, `backward` computes the VJP instead. Layers that couple the samples of a batch, or
-        contain other layers, are barriers.
+        `training` is True in training mode. At such a layer, `backward` computes the VJP instead. Layers that
+        couple the samples of a batch, or contain other layers, are barriers.
         """
         return False
 
@@ -288,22 +301,27 @@ class Layer(abc.ABC):
         return ()
 
     def kept(self, input_shape: Shape, device: str) -> dict[str, np.ndarray]:
-        """Return the positions of the kept weights, for each weight that the device stores as a list.
+        """Return the positions of the kept weights, for each weight that a device stores as a list.
 
-        The result is a dict from weight names to ascending indices into the flattened weight. A layer without
-        such weights returns {}.
+        `input_shape` is the shape of one sample, and `device` is the name of the device. The result is a dict
+        from weight names to ascending indices into the flattened weight. A layer without such weights returns
+        {}.
         """
         return {}
 
     def with_masks(self, masks: Mapping[str, Any]) -> Layer:
-        """Return a copy of the layer with other masks, a dict by weight name.
+        """Return a copy of the layer with new masks.
 
-        Raises ShapeError for a mask of another shape. A layer without maskable weights returns itself.
+        `masks` maps weight names to masks. A weight without a mask becomes dense. Raises ShapeError if a mask
+        does not have the shape of its weight. A layer without maskable weights returns itself.
         """
         return self
 
     def describe(self, input_shape: Shape) -> dict[str, Any]:
-        """Return the layer's type, arguments, input shape and mask digests as a JSON-serialisable dict."""
+        """Return the layer's type, arguments, input shape and mask digests as a JSON-serialisable dict.
+
+        The arguments in `beside_geometry` are left out.
+        """
         config = self.config().items()
         return {
             "type": type(self).__name__,
@@ -320,7 +338,10 @@ class Layer(abc.ABC):
         """Return the transposed Jacobian for an input shape, or None if the layer only reshapes."""
 
     def vjp_multiply_adds(self, input_shape: Shape) -> int | None:
-        """Return the multiply-adds of `vjp` per sample, or None if this is the nnz of the Jacobian."""
+        """Return the number of multiply-adds of `vjp` per sample for an input shape.
+
+        None means the number of stored entries of the Jacobian.
+        """
         return None
 
     @abc.abstractmethod
@@ -372,9 +393,10 @@ class Layer(abc.ABC):
         """
 
     def backward(self, ctx: Any, gradient: Array, want_input: bool) -> Array | None:
-        """Call `parameter_gradients`, and `vjp` if the gradient with respect to the input is needed.
+        """Call `parameter_gradients`, and `vjp` if `want_input` is True. Return the result of `vjp` or None.
 
-        Back-propagation calls this method. A scan over layers calls `parameter_gradients` only.
+        `ctx` and `gradient` are the arguments of both methods. Back-propagation calls this method. A scan
+        over layers calls `parameter_gradients` only.
         """
         self.parameter_gradients(ctx, gradient)
         return self.vjp(ctx, gradient) if want_input else None

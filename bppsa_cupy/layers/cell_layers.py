@@ -168,13 +168,15 @@ class CellLayer(_OfCell, MatrixRecurrent):
     Raises
     ------
     ShapeError
-        If an argument is out of range.
+        If `input_size` or `hidden_size` is not a positive integer.
+    ArgumentError
+        If another argument is invalid.
 
     Notes
     -----
-    Parameters per inner layer and direction, for G gates in the order of the cell, R of them recurrent:
-    weight_ih_l0 (G H, F), weight_hh_l0 (R H, H), bias_ih_l0 (G H,), bias_hh_l0 (R H,), and NAME_l0 (H,) for
-    each parameter of the cell.
+    Each inner layer and direction has the parameters weight_ih_l0 (G H, F), weight_hh_l0 (R H, H),
+    bias_ih_l0 (G H,), bias_hh_l0 (R H,), and NAME_l0 (H,) for each parameter of the cell. G is the number of
+    gates, in the order of the cell, and R the number of recurrent gates.
 
     Examples
     --------
@@ -228,7 +230,7 @@ class LinearCellLayer(_OfCell, GatedRecurrent):
 
     Raises
     ------
-    ShapeError
+    ArgumentError
         If the cell is not linear.
 
     Notes

@@ -61,7 +61,9 @@ class Conv2d(Weighted):
     Raises
     ------
     ShapeError
-        If the arguments or the input do not fit.
+        If a size or the mask is invalid, or an input does not fit.
+    ArgumentError
+        If `groups`, `padding_mode`, a string as `padding`, or `bias` is invalid.
 
     Notes
     -----
@@ -125,7 +127,11 @@ class Conv2d(Weighted):
         self.mask = as_mask(name, mask, self.weight_shape)
 
     def geometry(self, input_shape: Shape) -> Conv2dGeometry:
-        """Return the sizes for an input shape. Raises ShapeError if the input does not fit."""
+        """Return the geometry of the convolution for an input shape (channels, rows, columns).
+
+        The geometry consists of the sizes of input and kernel, stride, padding, dilation and groups. Raises
+        ShapeError if the input does not fit.
+        """
         check_images(self.name, input_shape, self.in_channels)
         total = [self.dilation[k] * (self.kernel_size[k] - 1) for k in (0, 1)]
         if self.padding == "same":

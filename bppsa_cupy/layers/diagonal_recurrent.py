@@ -56,13 +56,19 @@ class DiagonalRecurrent(LinearRecurrent):
 
     @abc.abstractmethod
     def discretised(self, xp: Any, own: Mapping[str, Array]) -> Discretised:
-        """Return λ and γ, computed from the layer's own parameters."""
+        """Return λ and γ, computed from the parameters `own` with the array module `xp`.
+
+        `own` maps the names in `own_parameters` to arrays (N,).
+        """
 
     @abc.abstractmethod
     def own_gradients(
         self, xp: Any, own: Mapping[str, Array], made: Discretised, by: Discretised
     ) -> dict[str, Array]:
-        """Gradients with respect to the layer's own parameters, from those with respect to λ and γ.
+        """Return the gradients with respect to the parameters in `own_parameters`, by name.
+
+        `xp` and `own` are the arguments of `discretised`, and `made` is its result. `by` contains the
+        gradients with respect to λ and γ.
 
         Complex gradients follow PyTorch: the gradient with respect to the real part, plus i times the
         gradient with respect to the imaginary part.
@@ -70,7 +76,7 @@ class DiagonalRecurrent(LinearRecurrent):
 
     @abc.abstractmethod
     def initial_own(self, generator: np.random.Generator) -> dict[str, np.ndarray]:
-        """Fresh values of the layer's own parameters."""
+        """Draw new values of the parameters in `own_parameters` with `generator`, by name."""
 
     @property
     def output_size(self) -> int:

@@ -97,7 +97,7 @@ class LeakyReLU(Activation):
 
     Raises
     ------
-    ShapeError
+    ArgumentError
         If the slope is not a finite number.
 
     Notes
@@ -128,7 +128,7 @@ class ELU(Activation):
 
     Raises
     ------
-    ShapeError
+    ArgumentError
         If alpha is not a finite number.
 
     Notes
@@ -179,8 +179,8 @@ class GELU(Activation):
 
     Raises
     ------
-    ShapeError
-        If `approximate` is another value.
+    ArgumentError
+        If `approximate` is neither "none" nor "tanh".
 
     Examples
     --------
@@ -232,7 +232,7 @@ class Softplus(Activation):
 
     Raises
     ------
-    ShapeError
+    ArgumentError
         If beta is 0, or an argument is not a finite number.
 
     Examples
@@ -277,7 +277,7 @@ class Dropout(Elementwise):
 
     Raises
     ------
-    ShapeError
+    ArgumentError
         If p is out of range.
 
     Notes
@@ -342,7 +342,9 @@ class Flatten(Layer):
     Raises
     ------
     ShapeError
-        If `start_dim` is 0, or an axis does not exist.
+        If an axis is not an integer, or does not exist in the input.
+    ArgumentError
+        If `start_dim` is 0.
 
     Examples
     --------

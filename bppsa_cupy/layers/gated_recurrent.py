@@ -155,15 +155,17 @@ class GatedRecurrent(LinearRecurrent):
     def unit_values(self, xp: Any, own: Mapping[str, Any]) -> list[Any]:
         """Return the unit parameters that the cell reads, one array (H,) each.
 
-        `own` is a dict of the unit parameters. By default they are returned unchanged.
+        `xp` is the array module: NumPy, CuPy, PyTorch or jax.numpy. `own` maps the names of the learned unit
+        parameters to arrays. The default returns these arrays unchanged.
         """
         return [own[name] for name in self.unit_parameters]
 
     def unit_gradients(self, xp: Any, own: Mapping[str, Any], by: list[Any]) -> list[Any]:
         """Return the gradients with respect to the learned unit parameters.
 
-        `by` contains the gradients with respect to the arrays that `unit_values` returns. By default both are
-        equal.
+        `xp` and `own` are the arguments of `unit_values`. `by` contains the gradients with respect to the
+        arrays that `unit_values` returns. The default returns `by`, because `unit_values` returns the
+        parameters unchanged.
         """
         return by
 
@@ -269,9 +271,9 @@ class MinGRU(GatedRecurrent):
 
 
 class MinLSTM(GatedRecurrent):
-    """minLSTM (Feng et al. 2024, section 3.2): h' = f' h + i' h̃.
+    """minLSTM (Feng et al. 2024, section 3.2): h' = a h + (1 - a) h̃.
 
-    f = σ(W_f x + b_f), i = σ(W_i x + b_i), f' = f / (f + i), i' = i / (f + i). For h̃ see `MinGRU`.
+    a = f / (f + i), f = σ(W_f x + b_f), i = σ(W_i x + b_i), h̃ = W_h x + b_h.
 
     Parameters
     ----------
@@ -282,8 +284,8 @@ class MinLSTM(GatedRecurrent):
 
     Notes
     -----
-    Parameters, with gates in the order f, i, h: weight_ih_l0 (3 H, F) and bias_ih_l0 (3 H,). Values of
-    W x + b below -85 are computed as -85.
+    Parameters, with gates in the order f, i, h: weight_ih_l0 (3 H, F) and bias_ih_l0 (3 H,). In f
+    and i, values of W x + b below -85 are replaced by -85.
 
     Examples
     --------

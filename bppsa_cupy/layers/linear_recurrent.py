@@ -77,14 +77,14 @@ class LinearContext(RecurrentContext):
         self.input = None
 
     def clear(self, rows: Array) -> None:
-        """Set rows (B, T, columns) after the end of each sample to 0."""
+        """Set the rows of `rows` (B, T, columns) after the end of each sample to 0."""
         if self.lengths is not None:
             xp = self.device.xp
             after = xp.arange(rows.shape[1])[None, :] >= self.lengths[:, None]
             xp.copyto(rows, 0, where=after[:, :, None])
 
     def last(self, rows: Array) -> Array:
-        """Return the row (B, columns) at the last step of each sample."""
+        """Return the row of `rows` (B, T, columns) at the last step of each sample, as (B, columns)."""
         samples, step, here = self._ends(len(rows))
         found = rows[samples, step]
         if here is None:
@@ -93,7 +93,7 @@ class LinearContext(RecurrentContext):
         return self.over_time.sum(self.device.xp.where(here[:, None], found, found.dtype.type(0)))
 
     def add_last(self, rows: Array, more: Array) -> None:
-        """Add (B, columns) to the row at the last step of each sample."""
+        """Add `more` (B, columns) to the row of `rows` (B, T, columns) at the last step of each sample."""
         samples, step, here = self._ends(len(rows))
         if here is not None:
             more = self.device.xp.where(here[:, None], more, more.dtype.type(0))
@@ -160,25 +160,29 @@ class LinearRecurrent(Recurrent):
 
     @abc.abstractmethod
     def terms(self, ctx: LinearContext) -> tuple[Array, Array]:
-        """Return the factors a (B or 1, T or 1, R) and terms b (B, T, R)."""
+        """Return the factors a (B or 1, T or 1, R) and terms b (B, T, R) of the pass `ctx`.
+
+        R is the number of real values in one state.
+        """
 
     @abc.abstractmethod
     def put(self, ctx: LinearContext, state: Array, out: Array) -> None:
-        """Write the output (B, T, O), computed from the states (B, T, R), to `out`."""
+        """Compute the output (B, T, O) from the states `state` (B, T, R), and write it to `out`."""
 
     @abc.abstractmethod
     def by_state(self, ctx: LinearContext, state: Array, by_output: Array) -> Array:
-        """Return the gradient with respect to the states.
+        """Return the gradient with respect to the states, (B, T, R).
 
-        `by_output` is the gradient with respect to the output. It may be overwritten.
+        `state` contains the states. `by_output` (B, T, O) is the gradient with respect to the output; the
+        caller may overwrite the result.
         """
 
     @abc.abstractmethod
     def hand_back(self, ctx: LinearContext, state: Array, by_output: Array, by: tuple[Array, Array]) -> None:
         """Store what `write_by_input` and `weight_gradients` need.
 
-        `by_output` is the gradient with respect to the output, and `by` contains the gradients with respect
-        to the factors and terms.
+        `state` contains the states and `by_output` the gradient with respect to the output. `by` is a pair:
+        the gradients with respect to the factors and to the terms that `terms` returned.
         """
 
     @abc.abstractmethod
@@ -187,7 +191,7 @@ class LinearRecurrent(Recurrent):
 
     @abc.abstractmethod
     def weight_gradients(self, ctx: LinearContext) -> None:
-        """Write the gradients with respect to the parameters to `ctx.gradients`."""
+        """Write the gradients with respect to all parameters to `ctx.gradients`."""
 
     # ---- sizes ----
 
@@ -233,8 +237,8 @@ class LinearRecurrent(Recurrent):
     ) -> None:
         """Write the sum over samples and steps of the outer products of rows and others into `out`.
 
-        The first O columns of `rows` are used. If `sums_alone` is given, the sum of these rows is written
-        into it. Shapes: rows (B, T, at least O), others (B, T, I), out (O, I), sums_alone (O,).
+        The first O columns of `rows` are used. `sums_alone`, if not None, receives the sum of these rows.
+        Shapes: rows (B, T, at least O), others (B, T, I), out (O, I), sums_alone (O,).
         """
         by_row, device = _by_row(rows), ctx.device
         size = products.workspace_size(device, len(by_row), 1, *out.shape)
@@ -393,22 +397,27 @@ class LinearRecurrent(Recurrent):
     # ---- the same in the differentiable operations of PyTorch or JAX, around its linear scan ----
 
     def cell_in(self, library: Library) -> Any:
-        """Return functions that compute the cell on arrays of a library, or None without a cell."""
+        """Return the functions of the cell for PyTorch or JAX arrays, or None if the layer has no cell.
+
+        `scan_in` receives the result as `cell`.
+        """
         return None
 
     @abc.abstractmethod
     def scan_in(
         self, library: Library, cell: Any, own: Any, x: Any, lengths: Any, first: Any
     ) -> tuple[Any, Any]:
-        """Return the outputs and the states of every step.
+        """Return the outputs and states of all steps, computed with PyTorch or JAX.
 
-        `own` maps names without "_l0" to parameters, `x` is the input and `first` the initial state.
+        `cell` is the result of `cell_in`. `own` maps parameter names, without the suffix "_l0", to arrays.
+        `x` is the input (B, T, F). `lengths` are the valid steps per sample, or None. `first` is the initial
+        state, or None for zeros.
         """
 
     def forward_in(
         self, library: Library, cell: Any, parameters: Mapping[str, Any], x: Any, lengths: Any, state: Any
     ) -> tuple[Any, Any]:
-        """Return the output and the final states, computed with differentiable operations of a library.
+        """Return the output and the final states, computed with differentiable PyTorch or JAX operations.
 
         Parameters
         ----------

@@ -115,7 +115,9 @@ class MatrixRecurrent(Recurrent):
     Raises
     ------
     ShapeError
-        If an argument is out of range.
+        If `input_size` or `hidden_size` is not a positive integer.
+    ArgumentError
+        If another argument is invalid.
 
     Notes
     -----

@@ -46,7 +46,9 @@ class BatchNorm(Layer):
     Raises
     ------
     ShapeError
-        If an argument is out of range, or a batch has only one value per channel to normalize.
+        If `num_features` is not a positive integer, or a batch has only one value per channel to normalize.
+    ArgumentError
+        If another argument is invalid.
 
     Notes
     -----

@@ -83,7 +83,9 @@ class MaxPool2d(Pool2d):
     Raises
     ------
     ShapeError
-        If the arguments or the input do not fit.
+        If a size is invalid, or an input does not fit.
+    ArgumentError
+        If `ceil_mode` is not a bool.
 
     Notes
     -----
@@ -137,7 +139,9 @@ class AvgPool2d(Pool2d):
     Raises
     ------
     ShapeError
-        If the arguments or the input do not fit.
+        If a size is invalid, or an input does not fit.
+    ArgumentError
+        If a flag is not a bool, or `divisor_override` is 0.
 
     Examples
     --------

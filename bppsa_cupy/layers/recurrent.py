@@ -92,7 +92,9 @@ class Recurrent(Layer):
     Raises
     ------
     ShapeError
-        If an argument is out of range.
+        If `input_size` or `hidden_size` is not a positive integer.
+    ArgumentError
+        If another argument is invalid.
 
     Notes
     -----
@@ -141,7 +143,7 @@ class Recurrent(Layer):
             raise ArgumentError(f"{name} got outputs={outputs!r}: pass {' or '.join(map(repr, OUTPUTS))}")
         if not is_one_of(forward_method, self.forward_methods):
             takes = ", ".join(map(repr, self.forward_methods))
-            raise ArgumentError(f"{name} got forward_method={forward_method!r}: pass {takes}")
+            raise ArgumentError(f"{name} got forward_method={forward_method!r}: pass one of {takes}")
         self.outputs, self.forward_method = outputs, forward_method
 
     @property

@@ -63,6 +63,8 @@ class Residual(Layer):
     ------
     ShapeError
         If layers do not fit, or body and shortcut have different output shapes. The message names the layer.
+    ArgumentError
+        If `body` or `shortcut` is not a sequence.
 
     Notes
     -----

@@ -61,8 +61,10 @@ class Pad2d(Selection):
 
     Raises
     ------
+    ArgumentError
+        If `mode` is unknown.
     ShapeError
-        If an argument is out of range, or an image is smaller than the padding. For "reflect" the image must
+        If `padding` is invalid, or an image is smaller than the padding. For "reflect" the image must
         be larger than the padding.
 
     Examples

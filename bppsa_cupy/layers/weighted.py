@@ -32,8 +32,13 @@ from bppsa_cupy.raw_kernels.sparse_conv2d import sparse_convolve, sparse_weight_
 class Weighted(Layer):
     """Base class of layers with a weight (outputs, ...) and a bias (outputs,).
 
-    If the layer has a `mask`, a read-only bool array of the weight's shape, weights where it is False stay 0
-    and are left out of the Jacobian's pattern.
+    Attributes
+    ----------
+    bias : bool
+        Whether the layer has a bias.
+    mask : array of bool or None
+        A read-only array with the shape of the weight. Weights with mask False stay 0, and the pattern of the
+        Jacobian leaves them out.
     """
 
     backward_reads = ("input",)
@@ -47,23 +52,32 @@ class Weighted(Layer):
 
     @abc.abstractmethod
     def convolution(self, input_shape: Shape) -> Conv2dGeometry:
-        """The layer as a convolution, of which one input may hold several samples."""
+        """Return the geometry of the convolution that computes the layer for an input shape.
+
+        One input of the layer may contain several samples of this convolution (see `samples`).
+        """
 
     def samples(self, array: Array) -> Array:
-        """Return an array of the layer as (samples, channels, height, width) of that convolution."""
+        """Return an input or output of the layer as (samples, channels, height, width) of `convolution`."""
         return array
 
     @abc.abstractmethod
     def dense_forward(self, ctx: Context, x: Array, y: Array) -> None:
-        """Write the output `y` of `x`, with all weights."""
+        """Compute the output from the input `x` with the dense weight, and write it to `y`."""
 
     @abc.abstractmethod
     def dense_vjp(self, ctx: Context, gradient: Array, result: Array) -> None:
-        """Write the gradient with respect to the input into `result`, with all weights."""
+        """Write the gradient with respect to the input, computed with the dense weight, to `result`.
+
+        `gradient` is the gradient with respect to the output.
+        """
 
     @abc.abstractmethod
     def dense_parameter_gradients(self, ctx: Context, gradient: Array) -> None:
-        """Write the gradients with respect to all weights and the bias."""
+        """Write the gradients with respect to the dense weight and the bias to `ctx.gradients`.
+
+        `gradient` is the gradient with respect to the output.
+        """
 
     def kept(self, input_shape: Shape, device: str) -> dict[str, np.ndarray]:
         lists = self.lists(input_shape)
@@ -133,7 +147,7 @@ class Weighted(Layer):
             weight.reshape(-1)[lists.on(ctx.device, "index")[0]] = listed
 
     def lists(self, input_shape: Shape) -> KeptWeights | None:
-        """The lists of the weights that are kept; None without a mask."""
+        """Return the lists of kept weights for an input shape, or None without a mask."""
         if self.mask is None:
             return None
         return _lists_of(self, self.convolution(input_shape), self.mask)
@@ -178,7 +192,9 @@ class Linear(Weighted):
     Raises
     ------
     ShapeError
-        If the arguments or the input do not fit.
+        If a size or the mask is invalid, or an input does not fit.
+    ArgumentError
+        If `bias` is not a bool.
 
     Notes
     -----

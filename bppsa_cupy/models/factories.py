@@ -32,7 +32,8 @@ def load_factory(kind: str, spec: str, known: Iterable[str]) -> Callable[..., An
         raise
     except Exception as error:
         raise BppsaError(
-            f"{kind} {spec!r}: importing {module} raises {type(error).__name__}: {error}"
+            f"{kind} {spec!r} cannot be loaded, because importing {module} raises {type(error).__name__} "
+            f"({error}): correct the module or its name"
         ) from error
     factory = getattr(loaded, name, None)
     if factory is None:

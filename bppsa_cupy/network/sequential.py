@@ -72,7 +72,9 @@ class Sequential:
     Raises
     ------
     ShapeError
-        If a layer does not accept the output shape of the previous layer.
+        If a layer does not accept the output shape of the previous layer, or `input_shape` is missing.
+    ArgumentError
+        If the layers are separate arguments instead of a list, or `seed` is not an integer of at least 0.
 
     Examples
     --------
@@ -255,9 +257,9 @@ class Sequential:
         return flag
 
     def own_samples(self, batch: int) -> slice:
-        """Return the range of samples of a batch that this process reads.
+        """Return the samples that this process reads from a batch of `batch` samples, as a slice.
 
-        It is the whole batch, unless ranks split batches.
+        The slice covers the whole batch, except in a network of `bp.distribute(…, over="batch")`.
         """
         return slice(0, batch)
 
@@ -362,6 +364,8 @@ class Sequential:
         ------
         ShapeError
             If a shape or dtype does not fit.
+        ArgumentError
+            If `states`, `lengths` or `resets` do not apply to the layers of the network.
         DeviceError
             If the device has too little memory.
 
@@ -447,11 +451,13 @@ class Sequential:
         Raises
         ------
         PassError
-            If there is no forward pass, or the parameters have changed since that pass.
+            If this network has no stored forward pass, or the parameters have changed since that pass.
         PlanError
             If the method needs a plan and none is in use, or the plan lacks the method.
         ShapeError
-            If the gradient has another shape or dtype.
+            If a gradient does not have the shape and dtype of the output or state.
+        ArgumentError
+            If `method` is unknown.
         DeviceError
             If the device has too little memory. You may call `backward` again.
 
@@ -639,14 +645,15 @@ class Sequential:
         Returns
         -------
         JacobianRecords
-            One record per layer. Recurrent layers have one record per inner layer, direction and time step.
+            One record per layer, also inside residual blocks. Flatten, and batch normalization in training
+            mode, have no record. Recurrent layers have one record per inner layer, direction and time step.
             In each record, `gradient_norm` is the norm of the gradient with respect to the output of the
             layer in the last backward pass. It is None before a backward pass and for recurrent layers.
 
         Raises
         ------
         PassError
-            If there is no forward pass.
+            If this network has no stored forward pass, or the parameters have changed since that pass.
         DeviceError
             If the device has too little memory.
 

@@ -111,7 +111,11 @@ class Plan:
         return place(self.schedule(chain_index, name), owners, self.partition.ranks)
 
     def check(self, geometry: Mapping[str, Any], target: str = "network") -> None:
-        """Raise PlanMismatchError, which names the difference, if the plan belongs to another geometry."""
+        """Raise PlanMismatchError if the plan was made for another network or chain.
+
+        The message names the differences. `geometry` is a description in the form of `Plan.network`. `target`
+        is "network" or "chain", for the message.
+        """
         if self.fingerprint != fingerprint(geometry):
             different = differences(self.network, geometry) or ["its fingerprint does not match its geometry"]
             raise PlanMismatchError(

@@ -324,7 +324,8 @@ def plan_product(
         Two or more factors, such as A·B or R·A·P: SciPy or cupyx sparse matrices in any format, `Pattern`s or
         `JacobianRecord`s. Only patterns are used, not values. Stored zeros are entries of the pattern. The
         plan stores the order of the values, so CSC, COO, unsorted CSR and `A.T` need no conversion per call.
-        For DIA, LIL and DOK matrices, pass values in pattern order.
+        For DIA, LIL, DOK, `Pattern` and `JacobianRecord` factors, pass values in CSR order: by row, then by
+        column.
     mask
         A sparse matrix or `Pattern` with the shape of the product. Only the entries of the mask are computed.
         An entry outside the pattern of the product is 0. By default all entries are computed.
@@ -341,8 +342,10 @@ def plan_product(
     Raises
     ------
     ShapeError
-        If sizes do not fit, a matrix has duplicate entries, `out_format` is unknown, or out_format="bsr" is
-        used with factors whose blocks do not fit.
+        If sizes do not fit, or a matrix has duplicate entries.
+    ArgumentError
+        If there are fewer than two factors, `out_format` is unknown, or out_format="bsr" is used with
+        factors whose blocks do not fit.
     DeviceError
         If the device is not available, or has too little memory.
 
@@ -399,8 +402,8 @@ def plan_gram(
     a
         The matrix A, in any form that `plan_product` accepts. Calls do not form Aᵀ.
     weights : bool or matrix, default: False
-        True plans AᵀDA with a diagonal D, whose values are the second argument of a call. A square sparse
-        matrix or `Pattern` sets the pattern of another D, for example block diagonal.
+        True plans AᵀDA with a diagonal D. For another D, for example block diagonal, pass a square sparse
+        matrix or `Pattern` with the pattern of D. The second argument of a call is the values of D.
     triangle : {"both", "upper", "lower"}, default: "both"
         The part of the result to compute. A triangle includes the diagonal.
     out_format, device

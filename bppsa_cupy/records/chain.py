@@ -78,8 +78,8 @@ class StepChain:
         if not finite.all():
             bad = self.records[steps][int(np.argmin(finite))]
             raise NonFiniteError(
-                f"the Jacobian {bad.label} contains NaN or infinity: check the weights and inputs of the "
-                "forward pass"
+                f"the Jacobian of {bad.label!r} contains NaN or infinity: check the weights and inputs of "
+                "the forward pass"
             )
         result = np.zeros((len(values), self.batch, self.size * self.size), dtype)
         result[:, :, self.pattern.rows() * self.size + self.pattern.indices] = values.swapaxes(1, 2)

@@ -118,8 +118,8 @@ def load_jacobians(path: str | os.PathLike[str], *, sealed: bool = True) -> Jaco
         kind, version = file.attrs.get("format"), file.attrs.get("format_version")
         if kind != FORMAT:
             raise JacobianFileError(
-                f"{path} has the format {kind!r}, but must be {FORMAT!r}: pass a file written by "
-                "bppsa-jacobians dump"
+                f"{path} has the format {kind!r} instead of {FORMAT!r}: pass a file written by "
+                "bppsa-jacobians dump or bp.save_jacobians"
             )
         if version != VERSION:
             raise JacobianFileError(

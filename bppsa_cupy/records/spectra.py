@@ -31,8 +31,10 @@ def singular_values(records: Sequence[JacobianRecord]) -> np.ndarray:
 
     Raises
     ------
+    ArgumentError
+        If the records are not consecutive steps of one recurrent layer and direction.
     ShapeError
-        If the records are not the steps of one recurrent layer and direction.
+        If the records have different or non-square shapes.
     NonFiniteError
         If a Jacobian contains NaN or infinity. The message names the step.
 
@@ -118,7 +120,7 @@ def span_product(records: Sequence[JacobianRecord]) -> SpanProduct:
 
     Raises
     ------
-    ShapeError, NonFiniteError
+    ArgumentError, ShapeError, NonFiniteError
         See `bp.singular_values`.
 
     Notes
@@ -160,7 +162,7 @@ def log_gradient_norms(records: Sequence[JacobianRecord], gradient: Any = None) 
 
     Raises
     ------
-    ShapeError, NonFiniteError
+    ArgumentError, ShapeError, NonFiniteError
         See `bp.singular_values`. Also if the gradient has the wrong shape or is not finite.
 
     Examples
@@ -228,7 +230,7 @@ def log_singular_values(records: Any) -> np.ndarray:
 
     Raises
     ------
-    ShapeError, NonFiniteError
+    ArgumentError, ShapeError, NonFiniteError
         See `bp.singular_values`.
 
     Notes

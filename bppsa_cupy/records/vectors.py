@@ -129,7 +129,9 @@ def lyapunov_vectors(records: Any, *, count: int | None = None) -> LyapunovVecto
     Raises
     ------
     ShapeError
-        If a sample has padding, or an argument has the wrong type or shape.
+        If a sample has padding, `count` is out of range, or the records have different or non-square shapes.
+    ArgumentError
+        If the records are not consecutive steps of one recurrent layer and direction.
     DeviceError
         If there is too little memory.
 

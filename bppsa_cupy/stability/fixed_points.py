@@ -113,7 +113,9 @@ def fixed_points(
     Raises
     ------
     ShapeError
-        If an argument has the wrong type or shape.
+        If an array has the wrong shape, or `max_iterations` is not a positive integer.
+    ArgumentError
+        If `tolerance` or `distance` is not a positive number.
     NonFiniteError
         If the step is not finite at a candidate.
 

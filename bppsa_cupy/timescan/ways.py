@@ -90,8 +90,9 @@ def serial_ways(device: Device, size: WalkSize, verb: str) -> list[str]:
     ways = [*reversed(clusters), *grid, *steps]
     if not ways:
         raise DeviceError(
-            f"{device.name}: no kernel of {size.cell.name} with {size.cell.gates} gates holds {size.hidden} "
-            f"hidden units: use fewer units, at most {MOST_GATES} gates, or device='host'"
+            f"{device.name} has no kernel for {size.cell.name} with {size.cell.gates} gates and "
+            f"{size.hidden} hidden units: reduce the number of units, use a cell of at most {MOST_GATES} "
+            "gates, or pass device='host'"
         )
     return ways
 

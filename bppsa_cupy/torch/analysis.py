@@ -72,8 +72,10 @@ def jacobians(
     PassError
         If dropout or batch normalization is in training mode, or if a step function or layer couples the
         samples of a batch.
+    ArgumentError
+        If an argument has the wrong type, or a layer is called with two tensors.
     ShapeError
-        If an argument has the wrong type or shape, or a layer is called with two tensors.
+        If a tensor has the wrong shape or dtype.
 
     Notes
     -----

@@ -46,7 +46,7 @@ logger = logging.getLogger("bppsa_cupy.torch")
 
 
 class ModuleReport(NamedTuple):
-    """Whether a module runs on the kernels of this package.
+    """One row of `report`: a module, and whether it is converted.
 
     Attributes
     ----------
@@ -55,15 +55,16 @@ class ModuleReport(NamedTuple):
     kind : str
         The class of the module.
     converted : bool
-        Whether it runs on these kernels.
+        Whether the module is converted, so that it runs on the kernels of this package.
     reason : str
-        Why the module was not converted; "" if it was.
+        Why `converted` is False, else "".
 
     Examples
     --------
     >>> import torch, bppsa_cupy.torch as bt
-    >>> bt.report(torch.nn.GRU(3, 4))[0].converted
-    True
+    >>> model = torch.nn.GRU(3, 4)
+    >>> bt.report(model)[0].converted, bt.report(bt.convert(model))[0].converted
+    (False, True)
     """
 
     name: str
@@ -122,12 +123,12 @@ def convert(
     Raises
     ------
     ArgumentError
-        If the model has no such module, an argument is not accepted, a parametrization computes a pruned
-        weight, a mask has values other than 0 and 1, or modules share a weight and `compact` is True.
+        If the model has no module to convert, an argument is invalid, a parametrization computes a pruned
+        weight, a mask has values other than 0 and 1, or modules share a weight and `compact` is True. The
+        model is then unchanged.
     ShapeError
-        If the model has no module to convert, a parametrization computes a pruned weight, a mask has values
-        other than 0 and 1, an argument is invalid, or, with `compact`, several modules share a weight or the
-        optimizer state has another shape than the weight. The model is then unchanged.
+        If `compact` is True, and an array of the optimizer state does not have the shape of its weight. The
+        model is then unchanged.
 
     Notes
     -----
@@ -287,7 +288,7 @@ def _of_recurrent(model: torch.nn.Module) -> list[ModuleReport]:
         ModuleReport(name, type(module).__name__, not reason, reason)
         for name, module in model.named_modules()
         if isinstance(module, (OverTime, Recurrence, torch.nn.RNNBase, torch.nn.RNNCellBase))
-        for reason in [_obstacle(module)]
+        for reason in [_obstacle(module) or ("call convert first" if _is_convertible(module) else "")]
     ]
 
 
@@ -303,7 +304,7 @@ def _log(rows: list[ModuleReport]) -> None:
 
 
 def _obstacle(module: torch.nn.Module) -> str:
-    """Why a recurrent module is not converted; "" where it is, or can be."""
+    """Why a recurrent module cannot be converted; "" if it is converted already, or can be."""
     if isinstance(module, OverTime):
         return ""
     if isinstance(module, Recurrence):

@@ -228,7 +228,7 @@ class LSTM(OverTime, torch.nn.LSTM):
 
 
 class CellLayer(OverTime):
-    """A recurrent module of a `bp.Cell`.
+    """A PyTorch module that runs a `bp.Cell` over sequences.
 
     Parameters
     ----------
@@ -244,10 +244,11 @@ class CellLayer(OverTime):
 
     Notes
     -----
-    Parameters per inner layer and direction, for G gates in the order of the cell, R of them recurrent:
-    weight_ih_l0 (G H, F), weight_hh_l0 (R H, H), bias_ih_l0 (G H,), bias_hh_l0 (R H,), and NAME_l0 (H,) for
-    each parameter of the cell. All are initialised uniformly in ±1/sqrt(H). If pickle cannot import the step
-    of the cell (for example a lambda), save the state_dict of the module instead of the module.
+    Each inner layer and direction has the parameters weight_ih_l0 (G H, F), weight_hh_l0 (R H, H),
+    bias_ih_l0 (G H,), bias_hh_l0 (R H,), and NAME_l0 (H,) for each parameter of the cell. F is the input
+    size, H the hidden size, G the number of gates, and R the number of recurrent gates. All parameters are
+    initialised uniformly in ±1/sqrt(H). If pickle cannot import the step of the cell (for example a lambda),
+    save the state_dict of the module instead of the module.
 
     Examples
     --------

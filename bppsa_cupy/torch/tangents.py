@@ -156,7 +156,9 @@ def lyapunov_exponents(
     Raises
     ------
     ShapeError
-        If a state does not have shape (S,) or (B, S), or the step returns a state of another shape.
+        If a state does not have shape (S,) or (B, S), or the step changes the shape of the state.
+    ArgumentError
+        If a state is not a tensor.
 
     Notes
     -----

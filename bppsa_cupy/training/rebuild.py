@@ -62,8 +62,9 @@ def network_of(checkpoint: Checkpoint, device: str | Device = "auto") -> Sequent
         raise
     except (BppsaError, KeyError, TypeError, AttributeError) as cause:
         raise CheckpointError(
-            f"the network of the checkpoint cannot be rebuilt ({type(cause).__name__}: {cause}): pass its "
-            "MODEL to bppsa-train, or build the network in Python"
+            f"the network of the checkpoint cannot be rebuilt ({type(cause).__name__}: {cause}): name "
+            "the MODEL in the bppsa-train command, or build the network in Python and call "
+            "net.load_state_dict(load_checkpoint(path).parameters)"
         ) from cause
     checkpoint.check(network.describe(), network.dtype.name)
     network.load_state_dict(checkpoint.parameters)
@@ -76,8 +77,9 @@ def _layer(description: Mapping[str, Any]) -> Layer:
     kind = LAYERS.get(description["type"])
     if kind is None:
         raise CheckpointError(
-            f"the checkpoint has a layer {description['type']}, which is not part of this package: pass its "
-            "MODEL to bppsa-train, or build the network in Python"
+            f"the checkpoint contains a layer of class {description['type']!r}, which is not part of this "
+            "package: name the MODEL in the bppsa-train command, or build the network in Python and call "
+            "net.load_state_dict(load_checkpoint(path).parameters)"
         )
     options = {
         name: value

@@ -127,7 +127,7 @@ def print_pipeline(facts: Mapping[str, Any]) -> None:
     ppv = ",".join(map(str, facts["ppv"])) or "none"
     counted_layers = counted(len(facts["counted"]), "counted layer")
     batch, where = counted(facts["batch_size"], "sample"), f"{facts['dtype']}, on {facts['device']}"
-    print(fact("network", f"{facts['model']}: {counted_layers}, cut behind {ppv}"))
+    print(fact("network", f"{facts['model']}: {counted_layers}, cut after {ppv}"))
     print(fact("weights", f"{100 * facts['stale_share']:.1f} % are stale"))
     print(fact("batch", f"{batch}, {where}"))
     _print_stages(facts)

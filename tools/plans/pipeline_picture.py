@@ -30,7 +30,7 @@ def draw_pipeline(facts: Mapping[str, Any], schedules: Sequence[PipelineSchedule
     with picture(path, len(heights), 1, save={"dpi": 110}, **options) as (figure, grid):
         ppv = ",".join(map(str, facts["ppv"])) or "none"
         figure.suptitle(
-            f"{facts['model']}, cut behind {ppv}: {100 * facts['stale_share']:.1f} % of weights are stale",
+            f"{facts['model']}, cut after {ppv}: {100 * facts['stale_share']:.1f} % of weights are stale",
             fontsize=11,
         )
         for axis, schedule in zip(grid[:, 0], schedules, strict=True):
