@@ -186,7 +186,7 @@ class Pattern:
 
     @classmethod
     def dense(cls, rows: int, columns: int) -> Pattern:
-        """Return the pattern that stores every element."""
+        """Return the pattern of shape (rows, columns) that stores every element."""
         rows, columns = (
             as_integer("a pattern", "rows", rows, 0),
             as_integer("a pattern", "columns", columns, 0),

@@ -29,7 +29,8 @@ class _Symbols:
     """The symbols of one kind by name, as attributes."""
 
     def __init__(self, cell: str, letter: str, kind: str, names: tuple[str, ...]) -> None:
-        self._what = f"cell {cell!r}", letter, f"its {kind} are {', '.join(names) or 'none'}"
+        others = f"the {kind} of the cell are {', '.join(names) or 'none'}"
+        self._what = f"the step of cell {cell!r}", letter, others
         self._symbols = {name: sympy.Symbol(f"{letter}.{name}", real=True) for name in names}
 
     def __getattr__(self, name: str) -> sympy.Symbol:
@@ -37,8 +38,8 @@ class _Symbols:
             return self._symbols[name]
         if name.startswith("__"):
             raise AttributeError(name)
-        cell, letter, others = self._what
-        raise CellError(f"{cell}: its step reads {letter}.{name}, but {others}")
+        step, letter, others = self._what
+        raise CellError(f"{step} reads {letter}.{name}, but {others}: declare {name!r}, or change the step")
 
 
 def trace(definition: Definition) -> TracedStep:
@@ -60,7 +61,7 @@ def trace(definition: Definition) -> TracedStep:
         result = definition.step(*arguments)
     except (TypeError, AttributeError) as error:
         raise CellError(
-            f"cell {name!r}: its step fails on symbols ({error}): use SymPy functions, such as "
+            f"the step of cell {name!r} fails on symbols ({error}): use SymPy functions, such as "
             "sympy.tanh(x.h + u.h), and Piecewise instead of `if`"
         ) from error
     after = tuple(plain(_expression(name, state, value)) for state, value in _by_state(definition, result))
@@ -74,12 +75,13 @@ def trace(definition: Definition) -> TracedStep:
         if not read & set(taken):
             none = f"neither {taken[0]} nor {taken[1]}" if len(taken) > 1 else f"no {taken[0]}"
             raise CellError(
-                f"cell {name!r}: its step reads {none}: use it in the step, or remove {gate!r} from gates"
+                f"the step of cell {name!r} reads {none}: use the gate in the step, or remove {gate!r} from "
+                "gates"
             )
     for parameter, symbol in zip(definition.parameters, known[3], strict=True):
         if symbol not in read:
             raise CellError(
-                f"cell {name!r}: its step does not read {symbol}: use it in the step, or remove "
+                f"the step of cell {name!r} does not read {symbol}: use the parameter in the step, or remove "
                 f"{parameter!r} from parameters"
             )
     x, u, before, p = known

@@ -110,10 +110,11 @@ class Group:
     # ---- from one rank to another ----
 
     def isend(self, array: Array, target: int, tag: int = 0) -> Handle:
-        """Start to send `array`, and return a handle without waiting.
+        """Start to send `array` to rank `target`, and return a handle without waiting.
 
         Do not change `array` before ``handle.wait()`` has returned, or ``handle.test()`` is True. `finish`
-        waits for all sends, so you may ignore the handle. Raises ShapeError if the array cannot be sent.
+        waits for all sends, so you may ignore the handle. With MPI, `tag` selects the message in `post`.
+        Raises ShapeError if the array cannot be sent.
         """
         if nccl := self._nccl_of(array):
             handle: Handle = nccl.send(array, target)
@@ -125,14 +126,14 @@ class Group:
         return handle
 
     def send(self, array: Array, target: int, tag: int = 0) -> None:
-        """Send `array`, and wait until it may be changed again. Raises the same errors as `isend`."""
+        """Send `array`, and wait until the caller may change it. See `isend` for the arguments and errors."""
         self.isend(array, target, tag).wait()
 
     def post(self, array: Array, source: int, tag: int = 0) -> Handle:
-        """Start to receive a message into `array`, and return a handle without waiting.
+        """Start to receive a message of rank `source` into `array`, and return a handle without waiting.
 
-        `array` is filled when ``handle.wait()`` has returned, or ``handle.test()`` is True. Raises the same
-        errors as `isend`.
+        `array` is filled when ``handle.wait()`` has returned, or ``handle.test()`` is True. With MPI, `tag`
+        must be that of `isend`. Raises the same errors as `isend`.
         """
         if nccl := self._nccl_of(array):
             return nccl.post(array, source)
@@ -141,7 +142,7 @@ class Group:
         return _Message(request, host, lambda: self._fill(array, host))
 
     def receive(self, array: Array, source: int, tag: int = 0) -> None:
-        """Wait for a message, and write it into `array`. Raises the same errors as `isend`."""
+        """Wait for a message, and write it into `array`. See `post` for the arguments and errors."""
         self.post(array, source, tag).wait()
 
     def progress(self) -> None:

@@ -92,7 +92,10 @@ class DiagonalRecurrent(LinearRecurrent):
         return {f"{name}_l0": shape for name, shape in own.items()}
 
     def initialize(self, generator: np.random.Generator) -> dict[str, np.ndarray]:
-        """Fresh values: B normal with variance 1 / (2 F), C with 1 / N, D with 1. Others follow the paper."""
+        """Draw new parameters with `generator`, as in the paper of the layer.
+
+        B, C and D are normal with variances 1 / (2 F), 1 / N and 1.
+        """
         deviations = {"B": (2 * self.input_size) ** -0.5, "C": self.hidden_size**-0.5, "D": 1.0}
         own = self.initial_own(generator)
         return {

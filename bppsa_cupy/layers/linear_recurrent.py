@@ -399,7 +399,7 @@ class LinearRecurrent(Recurrent):
     def cell_in(self, library: Library) -> Any:
         """Return the functions of the cell for PyTorch or JAX arrays, or None if the layer has no cell.
 
-        `scan_in` receives the result as `cell`.
+        `library` contains the functions of PyTorch or JAX. `scan_in` receives the result as `cell`.
         """
         return None
 
@@ -409,9 +409,9 @@ class LinearRecurrent(Recurrent):
     ) -> tuple[Any, Any]:
         """Return the outputs and states of all steps, computed with PyTorch or JAX.
 
-        `cell` is the result of `cell_in`. `own` maps parameter names, without the suffix "_l0", to arrays.
-        `x` is the input (B, T, F). `lengths` are the valid steps per sample, or None. `first` is the initial
-        state, or None for zeros.
+        `cell` is the result of `cell_in` for `library`. `own` maps parameter names, without the suffix "_l0",
+        to arrays. `x` is the input (B, T, F). `lengths` are the valid steps per sample, or None. `first` is
+        the initial state, or None for zeros.
         """
 
     def forward_in(

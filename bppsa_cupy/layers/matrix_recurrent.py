@@ -286,7 +286,7 @@ class MatrixRecurrent(Recurrent):
         return ctx.at_once[batch, steps]
 
     def resume(self, ctx: MatrixContext, x: Array, kept: Mapping[str, Array]) -> None:
-        """Restore the context after ``forward(x)`` from the arrays that `kept_shapes` describes."""
+        """Restore the context after ``forward(x)`` from the stored arrays `kept` (see `kept_shapes`)."""
         stack = self._enter(ctx, x)
         self._set_initial(ctx, stack)
         stack.recall({name: array[: stack.sizes.walk.steps] for name, array in kept.items()})
@@ -322,7 +322,11 @@ class MatrixRecurrent(Recurrent):
                 array[:, ctx.resets.first] = 0
 
     def backward(self, ctx: MatrixContext, gradient: Array, want_input: bool) -> Array | None:
-        """Run the backward pass over time, and compute the gradients with respect to parameters and input."""
+        """Run the backward pass over time, and write the gradients with respect to all parameters.
+
+        `gradient` is the gradient with respect to the output. The gradient with respect to the input is
+        returned if `want_input` is True, else None.
+        """
         stack = self._go_back(ctx, gradient)
         self._repeat(stack, "by weights", (), stack.weight_gradients)
         return self._input_gradient(ctx, stack) if want_input else None
@@ -384,7 +388,10 @@ class MatrixRecurrent(Recurrent):
     # ---- buffers ----
 
     def walk_size(self, steps: int, batch: int, itemsize: int) -> WalkSize:
-        """Return the sizes of a pass over `steps` time steps."""
+        """Return the sizes of a pass over `steps` time steps of `batch` samples.
+
+        `itemsize` is the size of one number in bytes.
+        """
         return WalkSize(self.cell, steps, batch, self.hidden_size, itemsize)
 
     def _stack_size(self, batch: int, steps: int, itemsize: int) -> StackSize:
@@ -396,7 +403,8 @@ class MatrixRecurrent(Recurrent):
     def kept_shapes(self, batch: int, steps: int, has_resets: bool = False) -> dict[str, Shape]:
         """Return a dict from names to shapes of the arrays that a forward pass stores for the backward pass.
 
-        These are states and gates, of shape (T, rows, B). With resets there may be 2 T steps.
+        These are states and gates, of shape (T, rows, B) for T = `steps` and B = `batch`. With `has_resets`
+        there may be 2 T steps.
         """
         size = self._stack_size(batch, steps, 0)
         if has_resets:

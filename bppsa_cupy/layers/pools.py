@@ -49,6 +49,10 @@ class Pool2d(Layer):
             )
 
     def geometry(self, input_shape: Shape) -> Pool2dGeometry:
+        """Return the geometry of the pooling for an input shape (channels, rows, columns).
+
+        Raises ShapeError if the input does not fit.
+        """
         check_images(self.name, input_shape)
         channels, height, width = input_shape
         return Pool2dGeometry(

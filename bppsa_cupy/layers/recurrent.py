@@ -182,7 +182,7 @@ class Recurrent(Layer):
         return (features,) if self.outputs == "last" else (input_shape[0], features)
 
     def initialize(self, generator: np.random.Generator) -> dict[str, np.ndarray]:
-        """Return new parameters, uniform in ±1/sqrt(H) as in PyTorch."""
+        """Draw new parameters with `generator`, uniform in ±1/sqrt(H) as in PyTorch."""
         return {
             name: uniform_fan_in(generator, shape, self.hidden_size)
             for name, shape in self.parameter_shapes().items()

@@ -58,7 +58,7 @@ class Weighted(Layer):
         """
 
     def samples(self, array: Array) -> Array:
-        """Return an input or output of the layer as (samples, channels, height, width) of `convolution`."""
+        """Return `array`, an input or output, as (samples, channels, height, width) of `convolution`."""
         return array
 
     @abc.abstractmethod

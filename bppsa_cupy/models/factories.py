@@ -38,12 +38,13 @@ def load_factory(kind: str, spec: str, known: Iterable[str]) -> Callable[..., An
     factory = getattr(loaded, name, None)
     if factory is None:
         raise BppsaError(
-            f"{kind} {spec!r}: {module} has no function {name!r}: pass the name of a function in it"
+            f"{kind} {spec!r} cannot be loaded, because {module} has no function {name!r}: pass the name of "
+            "a function in this module"
         )
     if not callable(factory):
         raise BppsaError(
-            f"{kind} {spec!r}: {name} in {module} is a {type(factory).__name__}: pass a function that "
-            f"returns the {kind}"
+            f"{kind} {spec!r} cannot be loaded, because {name} in {module} is a {type(factory).__name__}: "
+            f"pass a function that returns the {kind}"
         )
     return factory
 

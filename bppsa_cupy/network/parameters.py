@@ -162,7 +162,7 @@ class ParameterSet(Mapping[str, Array]):
         self.arrays = {name: layout.view(flat, name) for name in layout.spans}
 
     def share(self, other: ParameterSet, layers: range) -> None:
-        """Use the arrays of some layers of another set in place of arrays of the same shapes."""
+        """Use the arrays of `other` for the layers with indices in `layers`."""
         names = [name for name in other if int(name.partition(".")[0]) in layers]
         self._use(self.layout, other.flat[other.layout.part_of(names)])
 
@@ -259,7 +259,7 @@ class BufferSet(Mapping[str, Array]):
         return len(self._arrays)
 
     def share(self, other: BufferSet, layers: range) -> None:
-        """Use the arrays of some layers of another set in place of arrays of the same shapes."""
+        """Use the arrays of `other` for the layers with indices in `layers`."""
         arrays = (array for name, array in other.items() if int(name.partition(".")[0]) in layers)
         self._arrays = dict(zip(self, arrays, strict=True))
 

@@ -99,7 +99,7 @@ def regrow(network: Sequential, gradients: Mapping[str, Any], fraction: float) -
     Raises
     ------
     PruneError
-        If a gradient is missing, has another shape or is not finite. Nothing changes.
+        If a gradient is missing, is not finite, or does not have the shape of its weight. Nothing changes.
 
     Notes
     -----

@@ -280,7 +280,7 @@ class Sequential:
         ArgumentError
             If a name is not a weight of a Conv2d or Linear layer. The network is unchanged.
         ShapeError
-            If a mask has another shape. The network is unchanged.
+            If a mask does not have the shape of its weight. The network is unchanged.
         DeviceError
             If the device has too little memory. The network is unchanged.
 
@@ -312,7 +312,7 @@ class Sequential:
     # ---- contexts ----
 
     def new_context(self, index: int) -> Context:
-        """Return a new context of one layer that uses the network's parameters and gradients."""
+        """Return a new context of layer `index` that uses the network's parameters and gradients."""
         arrays = self.parameters.arrays, self.gradients.arrays, self.parameters.masks, self.buffers
         ctx = self.architecture.new_context(index, self.device, self.dtype, *arrays)
         ctx.training, ctx.draw = self.training, draw(self.random_state, index)
@@ -674,7 +674,7 @@ class Sequential:
     # ---- state ----
 
     def replayed(self, current: Pass, report: BackwardReport) -> None:
-        """Set `last_pass` and `last_backward` after a training step, captured or not."""
+        """Set `last_pass` to `current` and `last_backward` to `report` after a training step."""
         self.last_pass, self.last_backward = current, report
         if self.training:
             self.random_state["passes"] += 1

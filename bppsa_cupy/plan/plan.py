@@ -83,9 +83,9 @@ class Plan:
         return tuple(self.chains[0].schedules) if self.chains else ()
 
     def schedule(self, chain_index: int, name: str) -> Schedule:
-        """Return the schedule called `name` of one chain.
+        """Return the schedule called `name` of the chain number `chain_index`.
 
-        Raises PlanError if the plan does not have it. The message says how to build a plan that does.
+        Raises PlanError if the plan does not contain the schedule. The message says how to build such a plan.
         """
         chain = self.chains[chain_index]
         if name in chain.schedules:
@@ -101,7 +101,8 @@ class Plan:
     def placement(self, chain_index: int, name: str) -> RankSchedule:
         """Return which rank runs each step of a schedule, and the messages between ranks.
 
-        Raises PlanError if the plan is for one rank.
+        `chain_index` and `name` are the arguments of `schedule`. Raises PlanError if the plan is for one
+        rank.
         """
         if self.partition is None:
             raise PlanError(
@@ -125,7 +126,8 @@ class Plan:
     def bytes(self, name: str, batch_size: int | None = None) -> int:
         """Return the bytes that the values of a scan with schedule `name` need, with the input gradient.
 
-        Over ranks, this is the largest number of any rank, summed over the chains.
+        `batch_size` defaults to that of the plan. Over ranks, the result is the largest number of any rank,
+        summed over the chains.
         """
         batch = self.batch_size if batch_size is None else batch_size
         batch = as_integer("plan", "batch_size", batch, 1, error=PlanError)
@@ -157,7 +159,7 @@ class Plan:
         return Budget(batch_size, self.itemsize, self.partition.ranks, owners=owners)
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the plan to an HDF5 file.
+        """Write the plan to an HDF5 file at `path`.
 
         An existing file is kept if writing fails. Raises PlanError if the file cannot be written.
         """
@@ -165,7 +167,7 @@ class Plan:
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Plan:
-        """Read and check a plan that `save` wrote.
+        """Read and check a plan that `save` wrote to `path`.
 
         Raises PlanError if the file is missing, damaged or not a plan.
         """

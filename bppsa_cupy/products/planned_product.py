@@ -290,7 +290,7 @@ class PlannedProduct:
         self.__dict__.update(state, _device=None if device is None else get_device(device))
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the plan, with the order of the values of each factor, to an HDF5 file.
+        """Write the plan, with the order of the values of each factor, to an HDF5 file at `path`.
 
         An existing file is kept if writing fails. Raises PlanError if the file cannot be written.
         """
@@ -298,7 +298,7 @@ class PlannedProduct:
 
     @classmethod
     def load(cls, path: str | os.PathLike[str], device: str | Device | None = None) -> PlannedProduct:
-        """Read and check a product that `save` wrote.
+        """Read and check a product that `save` wrote to `path`.
 
         See `plan_product` for `device`. Raises PlanError if the file is missing, damaged or not a product,
         and DeviceError if the device is not available.

@@ -186,7 +186,7 @@ def _by_way(
         told_way = f"by clusters of {blocks} blocks"
     if kernel is None:
         raise DeviceError(
-            f"{device.name}: method {way!r} does not support {size.hidden} hidden units: use another method"
+            f"method {way!r} does not support {size.hidden} hidden units on {device.name}: use another method"
         )
     try:
         return Together(by_blocks(kernel=kernel), told_way, other)

@@ -151,7 +151,10 @@ class Optimizer(abc.ABC):
         self.launch(gradients, part)
 
     def launch(self, gradients: ParameterSet, part: slice | None = None) -> None:
-        """Launch a step by the numbers in `table`, which graphs write."""
+        """Launch a step with `gradients` and the numbers in `table`, which graphs write.
+
+        `part` is the part of the flat parameter array to update. None updates all parameters.
+        """
         parameters, progress = self.parameters, self._progress(part)
         with parameters.device.naming_memory:
             self.fit()
@@ -216,7 +219,10 @@ class Optimizer(abc.ABC):
         return bool(self.fetch_blocked()()[0])
 
     def fetch_blocked(self, part: slice | None = None) -> Callable[[], np.ndarray]:
-        """Start copying the flag of the last step to the host; the returned function waits for it."""
+        """Start to copy the flag of the last step to the host, and return a function that waits for the flag.
+
+        `part` is the part that `launch` updated.
+        """
         return self.parameters.device.fetch(self._progress(part).flag)
 
     @property

@@ -97,7 +97,8 @@ def _layer(description: Mapping[str, Any]) -> Layer:
         layer = None
     if layer is None or layer.definition.digest != digest:
         raise CheckpointError(
-            f"the checkpoint has a {description['type']} of the cell {name!r}, but not the definition of the "
-            "cell: pass its MODEL to bppsa-train, or build the network in Python"
+            f"the checkpoint contains a {description['type']} of the cell {name!r}, but not the definition "
+            "of the cell: name the MODEL in the bppsa-train command, or build the network in Python and call "
+            "net.load_state_dict(load_checkpoint(path).parameters)"
         )
     return layer

@@ -88,5 +88,5 @@ def test_gates_are_recurrent_by_name() -> None:
         bp.CellError, match=r"has recurrent=\['q'\], but its gates are c, f, o: use only names"
     ):
         cell_of(step, recurrent=["q"])
-    with pytest.raises(bp.CellError, match=r"reads u\.c, but its recurrent gates are o"):
+    with pytest.raises(bp.CellError, match=r"reads u\.c, but the recurrent gates of the cell are o"):
         cell_of(step, recurrent=["o"])
