@@ -45,11 +45,11 @@ class WeightJacobian(TransposedJacobian):
         self, device: Device, parameters: Mapping[str, Array], saved: Mapping[str, Array], values: Array
     ) -> None:
         weight = parameters["weight"]
-        key = device, weight.ndim == 1
+        listed = self.mask is not None and weight.ndim < self.mask.ndim  # holds the remaining weights alone
+        key = device, listed
         if key not in self._uploaded:
             positions = self.entries[1]
-            if weight.ndim == 1:  # of the kept weights alone
-                assert self.mask is not None
+            if listed:
                 positions = np.cumsum(np.asarray(self.mask, bool))[positions] - 1
             self._uploaded[key] = device.upload_index(positions.astype(np.int32, copy=False))
         device.launch(gather_fill, weight, self._uploaded[key], values, weight.size, values.size)

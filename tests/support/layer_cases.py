@@ -158,6 +158,9 @@ def make_context(
     dtype = np.dtype(dtype)
     rng = np.random.default_rng(seed)
     initial = layer.initialize(rng)
+    for name, array in initial.items():
+        if array.size and (array == array.flat[0]).all():  # a constant hides a parameter that is not read
+            array += rng.standard_normal(array.shape) * layer.masks().get(name, 1)
     parameters = {name: device.asarray(array.astype(dtype)) for name, array in initial.items()}
     gradients = {name: device.asarray(np.full_like(array, np.nan, dtype)) for name, array in initial.items()}
     masks = {name: as_bits(device, mask, np.dtype(dtype)) for name, mask in layer.masks().items()}
