@@ -144,6 +144,8 @@ def _blocks(owner: str, records: Any, sample: int, depth: int = 0) -> list[Linea
 
 def _place(owner: str, record: JacobianRecord) -> list[str]:
     """The numbers of layers and names of branches that lead to a layer, such as ["3", "body", "0"]."""
+    if not isinstance(record, JacobianRecord):
+        raise ArgumentError(f"{owner} got a {type(record).__name__}: pass net.transposed_jacobians()")
     place = [str(record.layer), *filter(None, record.path.split("."))]
     if record.inner is not None or not {"body", "shortcut"}.issuperset(place[1::2]) or len(place) % 2 == 0:
         raise ArgumentError(

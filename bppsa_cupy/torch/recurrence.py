@@ -85,6 +85,8 @@ class Recurrence(torch.nn.Module):
             count = 2 if isinstance(self.step, torch.nn.LSTMCell) else 1
             rest = (x.new_zeros(x.shape[1], self.step.hidden_size),) * count
         count = self._count(x, rest)
+        if len(rest) < count:
+            raise ShapeError(f"recurrence got {len(rest)} states: pass {count} after x, each (B, H)")
         states = list(rest[:count])
         extras = [extra.transpose(0, 1) if self.batch_first else extra for extra in rest[count:]]
         for extra in extras:

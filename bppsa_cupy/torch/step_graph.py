@@ -247,7 +247,9 @@ class StepGraph:
         if node.kwargs or left not in self._by_state or right in self._by_state or right in self._by_input:
             raise NoKernelError("it has a matrix product of other tensors than a state and a weight")
         if known[left] != [sympy.Symbol("s0", real=True)]:
-            raise NoKernelError("it multiplies a weight by another tensor than the first state")
+            raise NoKernelError(
+                "it multiplies a weight by another tensor than the first state: make that tensor a state"
+            )
         columns = _shape(node)[1]
         if columns % self.hidden:
             raise NoKernelError(
