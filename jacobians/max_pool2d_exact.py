@@ -31,7 +31,9 @@ def exact_max_pool2d(geometry: Pool2dGeometry, pool_indices: np.ndarray) -> tupl
     Raises
     ------
     ShapeError
-        If windows overlap, or `pool_indices` has another shape or a position outside the plane.
+        If windows overlap, or `pool_indices` has a wrong shape or contains a position outside the plane.
+    ArgumentError
+        If `geometry` is not a Pool2dGeometry.
 
     Notes
     -----
@@ -48,8 +50,8 @@ def exact_max_pool2d(geometry: Pool2dGeometry, pool_indices: np.ndarray) -> tupl
     as_instance("exact_max_pool2d", "geometry", geometry, Pool2dGeometry, takes)
     if geometry.stride != geometry.kernel_size or geometry.dilation != (1, 1):
         raise ShapeError(
-            f"the exact pattern takes stride = window and dilation 1: got window {geometry.kernel_size}, "
-            f"stride {geometry.stride}, dilation {geometry.dilation}"
+            f"exact_max_pool2d got windows of size {geometry.kernel_size} with stride {geometry.stride} and "
+            f"dilation {geometry.dilation}: use a stride equal to the window size, and dilation 1"
         )
     shape = (geometry.channels, *geometry.out_size)
     pool_indices = as_integers("exact_max_pool2d", "pool_indices", pool_indices)
@@ -58,9 +60,7 @@ def exact_max_pool2d(geometry: Pool2dGeometry, pool_indices: np.ndarray) -> tupl
     in_plane, out_plane = int(np.prod(geometry.in_size)), int(np.prod(geometry.out_size))
     outside = pool_indices[(pool_indices < 0) | (pool_indices >= in_plane)]
     if outside.size:
-        raise ShapeError(
-            f"pool_indices has {outside[0]}: a position of this input plane is 0 to {in_plane - 1}"
-        )
+        raise ShapeError(f"pool_indices contains {outside[0]}: pass positions from 0 to {in_plane - 1}")
     mapping = np.full(geometry.channels * in_plane, -1)
     plane = np.repeat(np.arange(geometry.channels) * in_plane, out_plane)
     mapping[plane + pool_indices.reshape(-1)] = np.arange(geometry.channels * out_plane)

@@ -47,8 +47,8 @@ class Cell:
     Min and Piecewise, and the functions of `bp.cells`. Gradients, Jacobians and kernels are derived from it.
     Only the constructor needs SymPy; `built_in` does not.
 
-    With recurrent=[] there is no W_hh, and the cell is *linear*: it has one state that the step reads,
-    c' = a c + b. It may list another state before c, its output, which is a function of x, p and the new c.
+    With recurrent=[] there is no W_hh, and the cell is *linear*: the step reads one state c, with
+    c' = a c + b. The cell may list another state before c, the output: a function of x, p and the new c.
     The forward and backward passes over time are then exact scans.
 
     Examples

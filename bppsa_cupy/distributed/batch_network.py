@@ -75,7 +75,7 @@ def accumulate(network: Sequential, micro_batch: int) -> BatchSequential:
     Returns
     -------
     BatchSequential
-        Use it like `network` for training. It needs the memory of only one micro-batch.
+        A network to train like `network`. Training needs the memory of only one micro-batch.
 
     Notes
     -----

@@ -52,8 +52,8 @@ class Group:
         A device or its name. On a machine with several GPUs, "cuda" and "auto" give each rank of that machine
         another GPU.
     transport : {"host", "nccl"}, default: "host"
-        How CUDA arrays are sent. "host" copies them to host memory and uses MPI. "nccl" uses NCCL, which
-        needs one GPU per rank and ignores tags. NumPy arrays are always sent by MPI.
+        How CUDA arrays are sent. "host" copies the arrays to host memory and uses MPI. "nccl" uses NCCL,
+        which needs one GPU per rank and ignores tags. NumPy arrays are always sent by MPI.
 
     Attributes
     ----------
@@ -176,8 +176,8 @@ class Group:
         into : array, shape (sum of rows, ...)
             The array to fill, of the same dtype and on the same device as `array`.
         rows : sequence of int, optional
-            The number of rows of each rank. It must be the same on all ranks. By default all ranks have equal
-            numbers of rows.
+            The number of rows of each rank. All ranks must pass the same sequence. By default all ranks have
+            equal numbers of rows.
         """
         counts = [len(array)] * self.size if rows is None else list(rows)
         shape = (sum(counts), *array.shape[1:])

@@ -43,7 +43,7 @@ def distribute(
     Parameters
     ----------
     network : Sequential
-        The network. It must be the same on every rank (same seed or state). It is not changed.
+        The network, which must be the same on every rank (same seed or state). It is not changed.
     group : Group
         The ranks.
     partition : Partition, optional

@@ -92,9 +92,9 @@ class Context:
     over_time : OverTime or None
         The range of time steps of this rank. None if this process has all time steps.
     saved : dict
-        The arrays that `forward` stores for the backward pass. "output" is always among them.
+        The arrays that `forward` stores for the backward pass, always including "output".
     placed : dict of str to array
-        Arrays of the caller that `buffer` returns under these names. `let_go` removes them.
+        Arrays of the caller that `buffer` returns under these names. `let_go` removes these arrays.
 
     Examples
     --------
@@ -201,9 +201,10 @@ class Layer(abc.ABC):
     Attributes
     ----------
     arguments : tuple of str
-        Names of the constructor's arguments. Each is also an attribute. Names and defaults follow PyTorch.
+        Names of the constructor's arguments. Each argument is also an attribute. Names and defaults
+        follow PyTorch.
     beside_geometry : tuple of str
-        Names of arguments that do not change results. Plans and checkpoints ignore them.
+        Names of arguments that do not change results. Plans and checkpoints ignore these arguments.
     context : type of Context
         The class of `ctx`.
     backward_reads : tuple of str

@@ -32,10 +32,15 @@ class RNN(MatrixRecurrent):
     *arguments, **options
         Further arguments of `MatrixRecurrent`.
 
+    Raises
+    ------
+    ShapeError, ArgumentError
+        See `MatrixRecurrent`. ArgumentError also if `nonlinearity` is unknown.
+
     Notes
     -----
-    Parameters per inner layer and direction: weight_ih_l0 (H, F), weight_hh_l0 (H, H), bias_ih_l0 and
-    bias_hh_l0 (H,).
+    Each inner layer and direction has the parameters weight_ih_l0 (H, F), weight_hh_l0 (H, H),
+    bias_ih_l0 (H,) and bias_hh_l0 (H,).
 
     Examples
     --------

@@ -283,8 +283,8 @@ class Dropout(Elementwise):
     Notes
     -----
     In evaluation mode the output is the input. The dropped elements depend only on the network's seed, the
-    layer's index, the index of the training pass and the sample's position in the batch. They are the same on
-    every device and for both dtypes.
+    layer's index, the index of the training pass and the sample's position in the batch. They do not
+    depend on the device or the dtype.
 
     Examples
     --------
@@ -335,7 +335,7 @@ class Flatten(Layer):
     Parameters
     ----------
     start_dim : int, default: 1
-        The first axis to flatten. It must not be 0, the batch.
+        The first axis to flatten, at least 1. Axis 0 is the batch.
     end_dim : int, default: -1
         The last axis to flatten.
 

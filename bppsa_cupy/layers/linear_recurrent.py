@@ -138,9 +138,9 @@ class LinearRecurrent(Recurrent):
 
     Notes
     -----
-    A subclass computes the factors and terms (`terms`) and the output (`put`). It also computes their
-    gradients, in `by_state`, `hand_back`, `write_by_input` and `weight_gradients`. Units are complex if the
-    class attribute `paired` is True.
+    A subclass computes the factors and terms (`terms`) and the output (`put`). It also defines
+    the backward pass, in `by_state`, `hand_back`, `write_by_input` and `weight_gradients`. Units are complex
+    if the class attribute `paired` is True.
 
     Examples
     --------

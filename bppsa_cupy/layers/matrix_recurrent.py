@@ -101,7 +101,7 @@ class MatrixRecurrent(Recurrent):
     input_size, hidden_size : int
         F input features and H units.
     num_layers : int, default: 1
-        Number of stacked layers, called inner layers. Each reads the outputs of the previous one.
+        Number of stacked layers, called inner layers. Each inner layer reads the outputs of the previous one.
     bias, batch_first : bool, default: True
         See `Recurrent`.
     dropout : float, default: 0.0

@@ -112,7 +112,7 @@ class Residual(Layer):
         return self._stacks[input_shape]
 
     def config(self) -> dict[str, Any]:
-        """Return the constructor's arguments. `describe` returns them as JSON-serialisable values."""
+        """Return the constructor's arguments. The result of `describe` is JSON-serialisable."""
         return {name: list(layers) for name, layers in self.branches.items()}
 
     def describe(self, input_shape: Shape) -> dict[str, Any]:

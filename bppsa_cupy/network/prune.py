@@ -16,7 +16,7 @@ A_SHARE = "a number from 0 to 1, such as 0.97"
 
 
 def prune(network: Sequential, fraction: float, scope: str = "layer") -> dict[str, np.ndarray]:
-    """Prune the weights of smallest magnitude, and set masks that keep them 0.
+    """Prune the weights of smallest magnitude, and set masks that keep the pruned weights 0.
 
     Only weights of Conv2d and Linear layers are pruned.
 
@@ -29,8 +29,8 @@ def prune(network: Sequential, fraction: float, scope: str = "layer") -> dict[st
         and stay masked.
     scope : {"layer", "global"}, default: "layer"
         "layer" prunes this share of every layer (class-uniform in See et al. 2016). "global" prunes this
-        share of all weights with one threshold (class-blind). It can remove all weights of a layer whose
-        weights are small.
+        share of all weights with one threshold (class-blind). A global threshold can remove
+        all weights of a layer whose weights are small.
 
     Returns
     -------
@@ -94,7 +94,7 @@ def regrow(network: Sequential, gradients: Mapping[str, Any], fraction: float) -
     Returns
     -------
     dict of str to numpy.ndarray
-        The new masks. Each keeps as many weights as before.
+        The new masks. Each mask keeps as many weights as before.
 
     Raises
     ------

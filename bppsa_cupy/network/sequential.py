@@ -648,7 +648,8 @@ class Sequential:
             One record per layer, also inside residual blocks. Flatten, and batch normalization in training
             mode, have no record. Recurrent layers have one record per inner layer, direction and time step.
             In each record, `gradient_norm` is the norm of the gradient with respect to the output of the
-            layer in the last backward pass. It is None before a backward pass and for recurrent layers.
+            layer in the last backward pass. The norm is None before a backward pass
+            and for recurrent layers.
 
         Raises
         ------

@@ -27,7 +27,7 @@ class Partition:
     Parameters
     ----------
     bounds : tuple of int, (ranks + 1,)
-        The bounds of the parts. They start with 0, do not decrease, and end with the number of items.
+        The bounds of the parts. The bounds start with 0, do not decrease, and end with the number of items.
 
     Raises
     ------

@@ -139,8 +139,8 @@ class Plan:
     def critical_paths(self, batch_size: int) -> dict[str, int]:
         """Return the multiply-adds on the critical path of each method for a batch.
 
-        The result is a dict. Its entry "bp" is for one VJP after another. The entries of schedules are for
-        the workers or ranks of the plan. They are missing if `batch_size` exceeds that of the plan.
+        In the returned dict, the entry "bp" is for one VJP after another. The entries of schedules are for
+        the workers or ranks of the plan. These entries are missing if `batch_size` exceeds that of the plan.
         """
         batch_size = as_integer("plan", "batch_size", batch_size, 1, error=PlanError)
         both = [(chain, self._budget(chain, batch_size, self.workers)) for chain in self.chains]

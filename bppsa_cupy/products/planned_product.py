@@ -72,7 +72,7 @@ class PlannedProduct:
     out_format : {"csr", "csc", "bsr"}
         The order of the values of the product.
     multiplications : tuple
-        The products of two matrices, in order. The last of them gives the whole product.
+        The products of two matrices, in order. The last multiplication returns the product of all factors.
     multiply_adds : int
         Number of multiply-adds per sample.
 

@@ -17,7 +17,8 @@ from bppsa_cupy.records.records import as_chain
 def singular_values(records: Sequence[JacobianRecord]) -> np.ndarray:
     """Compute the singular values of the Jacobian of every step of a chain.
 
-    They measure by which factors a step stretches or shrinks gradients, and small changes of the state.
+    Singular values are the factors by which a step stretches or shrinks gradients, and small changes of the
+    state.
 
     Parameters
     ----------
@@ -84,7 +85,7 @@ class SpanProduct:
 
     @property
     def log_norm(self) -> np.ndarray:
-        """The natural logarithm of the product's 2-norm, (B,). It is -inf if the product is 0."""
+        """The natural logarithm of the product's 2-norm, (B,), or -inf if the product is 0."""
         return _log_norm(self.matrix, self.exponent)
 
     def dense(self, dtype: Any = np.float64) -> np.ndarray:
@@ -157,8 +158,8 @@ def log_gradient_norms(records: Sequence[JacobianRecord], gradient: Any = None) 
     Returns
     -------
     ndarray, (T, B) of float64
-        Natural logarithms of the 2-norms, in time order, and -inf if a norm is 0. They are constant over the
-        padding of a sample.
+        Natural logarithms of the 2-norms, in time order, and -inf if a norm is 0. The norms are
+        constant over the padding of a sample.
 
     Raises
     ------

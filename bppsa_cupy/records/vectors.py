@@ -78,7 +78,7 @@ class LyapunovVectors:
         The vectors are V_t = Q_t C_t. The columns of C_{t-1} = R_t⁻¹ C_t converge in the backward direction
         (Ginelli et al. 2007). Law: J_t maps vector i after step t - 1 to a multiple of vector i after step t.
 
-        The first vectors have not converged either. Drop them by slicing, for example
+        The first vectors have not converged either. Drop these vectors by slicing, for example
         ``covariant(settle=100)[100:]``.
 
         Examples
@@ -124,7 +124,7 @@ def lyapunov_vectors(records: Any, *, count: int | None = None) -> LyapunovVecto
     Returns
     -------
     LyapunovVectors
-        Q and R of every step. They need memory for T B S k and T B k² values.
+        Q and R of every step. The matrices need memory for T B S k and T B k² values.
 
     Raises
     ------

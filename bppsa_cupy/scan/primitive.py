@@ -49,7 +49,7 @@ def scan(
     method : {"blelloch", "linear", "hybrid"}
         The schedule: Blelloch's parallel scan, the serial scan, or a mixture of both.
     plan : Plan, optional
-        A plan from `plan_scan`. It can be reused for other values with the same patterns.
+        A plan from `plan_scan`. A plan can be reused for other values with the same patterns.
     injections : sequence of array or None, optional
         Vectors e_1, …, e_n for an affine scan, v(k + 1) = J_k v(k) + e_k. e_k has the shape of v(k + 1).
     input_gradient : bool, default: True

@@ -87,7 +87,7 @@ def linear_scan(
     chunk : int, optional
         The number of steps per chunk.
     out : array, optional
-        The array to write the states to. It must be C-contiguous and must not overlap any other array.
+        The array to write the states to. The array must be C-contiguous and must not overlap any other array.
     device : "cuda" or "host", optional
         The device that computes. Default: the device of b.
 
@@ -146,9 +146,9 @@ def linear_scan_backward(
     a, h0, reverse, lengths, resets, method, chunk, device
         See `linear_scan`.
     h, gradient : array, (B, T, H)
-        The states, and the gradient with respect to them. Both must have the same dtype.
+        The states, and the gradient with respect to the states, in the same dtype.
     out : ScanGradients, optional
-        The arrays to write to. They must be C-contiguous and must not overlap any other array.
+        The arrays to write to. The arrays must be C-contiguous and must not overlap any other array.
 
     Returns
     -------

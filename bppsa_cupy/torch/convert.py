@@ -108,12 +108,12 @@ def convert(
         stay as they are now. The mask is fixed, and torch.nn.utils.prune raises an error for such a layer.
         Convert the model before you wrap it in DistributedDataParallel.
     optimizer : torch.optim.Optimizer, optional
-        An optimizer of the model, whose state is converted too. It is needed only with `compact` or `back`,
-        and only if the optimizer has taken a step.
+        An optimizer of the model, whose state is converted too. Needed only with `compact` or `back`, and
+        only if the optimizer has taken a step.
     wait : bool, default False
-        Whether the first call waits until its kernels are compiled. By default another process compiles them.
-        Until then the PyTorch operator is used, so the last bits of the first steps may differ. BPPSA_WAIT=1
-        and torch.use_deterministic_algorithms(True) have the same effect as wait=True.
+        Whether the first call waits until its kernels are compiled. By default another process compiles the
+        kernels. Until then the PyTorch operator is used, so the last bits of the first steps may differ.
+        BPPSA_WAIT=1 and torch.use_deterministic_algorithms(True) have the same effect as wait=True.
 
     Returns
     -------
@@ -228,7 +228,7 @@ def revert(model: Model, optimizer: torch.optim.Optimizer | None = None) -> Mode
     model : torch.nn.Module
         The model. Masked weights become 0.
     optimizer : torch.optim.Optimizer, optional
-        An optimizer of the model, whose state is converted too. It is needed only for layers that were
+        An optimizer of the model, whose state is converted too. Needed only for layers that were
         converted with `compact`.
 
     Returns

@@ -233,7 +233,7 @@ class CellLayer(OverTime):
     Parameters
     ----------
     cell : bp.Cell
-        The cell. It must not be linear: use `LinearCellLayer` for linear cells.
+        The cell, which must not be linear. Use `LinearCellLayer` for linear cells.
     input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional, device, dtype
         See torch.nn.GRU.
 

@@ -65,8 +65,8 @@ def plan_matmul(matrix: Any) -> SparseMatmul:
     -------
     SparseMatmul
         `matmul(values, x)` is A·X (SpMM) for values (…, nnz) and X (…, columns, k). `matmul.sddmm(x, y)`
-        returns the entries of X·Yᵀ at the positions of the pattern (SDDMM). Both have gradients of any
-        order with respect to all tensors.
+        returns the entries of X·Yᵀ at the positions of the pattern (SDDMM). The results of both
+        calls have gradients of any order with respect to all tensors.
 
     Examples
     --------

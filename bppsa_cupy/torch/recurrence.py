@@ -230,8 +230,8 @@ def recurrence(step: Callable[..., Any], *, batch_first: bool = False) -> Recurr
     Parameters
     ----------
     step : callable or torch.nn.Module
-        Called as ``step(x_t, *states, *extras)``. It returns the new state, or a tuple of new states.
-        RNNCell, GRUCell and LSTMCell of torch.nn are such step functions.
+        The step function ``step(x_t, *states, *extras)``, which returns the new state or a tuple of new
+        states. RNNCell, GRUCell and LSTMCell of torch.nn are such step functions.
     batch_first : bool, default False
         Whether sequences are (B, T, ...) instead of (T, B, ...).
 

@@ -39,7 +39,7 @@ def linear_scan(
     Returns
     -------
     tensor, (B, T, H)
-        The states. They have gradients of any order with respect to a, b and h0. torch.compile is supported.
+        The states, with gradients of any order with respect to a, b and h0. torch.compile is supported.
 
     Raises
     ------

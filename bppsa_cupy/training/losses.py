@@ -52,7 +52,7 @@ def cross_entropy(
     loss : array, ()
         The loss, on the device of the scores. `float(loss)` waits for it.
     gradient : array
-        The gradient with respect to the scores, in the same shape. It is 0 for ignored labels.
+        The gradient with respect to the scores, in the same shape, with 0 for ignored labels.
 
     Raises
     ------

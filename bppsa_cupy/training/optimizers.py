@@ -509,7 +509,7 @@ def _check_not_negative(owner: str, **values: Any) -> None:
 
 
 def clip_grad_norm(gradients: ParameterSet, max_norm: float) -> Array:
-    """Scale all gradients in place so that the 2-norm of all of them together is at most `max_norm`.
+    """Scale all gradients in place so that their joint 2-norm is at most `max_norm`.
 
     Parameters
     ----------

@@ -89,8 +89,8 @@ class Report:
 def report(records: Sequence[JacobianRecord], *, title: str = "Transposed Jacobians") -> Report:
     """Make an HTML page about transposed Jacobians, with advice on reading it.
 
-    It shows shapes, entries and zeros of layers and steps, patterns, spectra, gradient norms, and exponents
-    over time.
+    The page shows shapes, entries and zeros of layers and steps, patterns, spectra, gradient norms, and
+    exponents over time.
 
     Parameters
     ----------
