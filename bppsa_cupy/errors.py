@@ -180,7 +180,7 @@ class PruneError(BppsaError):
     >>> bp.prune(bp.Sequential([bp.Tanh()], input_shape=(3,), device="host"), 0.9)
     Traceback (most recent call last):
         ...
-    bppsa_cupy.errors.PruneError: the network has no Conv2d or Linear layer to prune
+    bppsa_cupy.errors.PruneError: the network has no Conv2d or Linear layer: there is nothing to prune
     """
 
 
