@@ -82,8 +82,8 @@ class Pattern:
             )
         if indptr[0] != 0 or indptr[-1] != indices.size:
             raise ShapeError(
-                f"indptr runs from {indptr[0]} to {indptr[-1]}: it must run from 0 to "
-                f"the number of indices, {indices.size}"
+                f"indptr runs from {indptr[0]} to {indptr[-1]}: pass an indptr from 0 to the number of "
+                f"indices, {indices.size}"
             )
         if np.any(indptr[1:] < indptr[:-1]):
             raise ShapeError("indptr decreases: pass an indptr whose values never decrease")

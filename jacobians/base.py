@@ -44,8 +44,8 @@ class TransposedJacobian(abc.ABC):
         needed = self.bytes_to_make()
         if needed >= LARGE and needed > (free := free_host_memory()):
             raise DeviceError(
-                f"host: the pattern of a transposed Jacobian needs {needed} bytes, but only {free} are free: "
-                "give the layer a mask, or make it smaller; method 'bp' needs no pattern"
+                f"the pattern of a transposed Jacobian needs {needed} bytes, but only {free} are free on the "
+                "host: pass a mask, use a smaller layer, or use method 'bp', which needs no pattern"
             )
         return self.make_pattern()
 

@@ -202,7 +202,7 @@ def names_of(known: Sequence[str]) -> Callable[[str], list[str]]:
     def chosen(text: str) -> list[str]:
         names = list(dict.fromkeys(name.strip() for name in text.split(",")))
         if unknown := [name for name in names if name not in known]:
-            raise argparse.ArgumentTypeError(f"{unknown[0]!r} is none of {', '.join(known)}")
+            raise argparse.ArgumentTypeError(f"{unknown[0]!r} is unknown: pass names from {', '.join(known)}")
         return names
 
     return chosen

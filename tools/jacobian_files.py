@@ -43,8 +43,7 @@ def run_dump(arguments: argparse.Namespace) -> None:
     batch = next(batches(dataset.train, arguments.batch_size, seed=arguments.seed, dtype=network.dtype))
     if arguments.sample is not None and not 0 <= arguments.sample < len(batch.labels):
         raise BppsaError(
-            f"--sample {arguments.sample} was requested, but the batch has samples 0 to "
-            f"{len(batch.labels) - 1}"
+            f"the batch has no sample {arguments.sample}: pass --sample 0 to {len(batch.labels) - 1}"
         )
     scores = network.forward(batch.inputs, lengths=batch.lengths)
     loss, gradient = cross_entropy(scores, batch.labels, lengths=batch.label_lengths)

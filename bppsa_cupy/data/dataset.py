@@ -222,7 +222,7 @@ def make_dataset(raw: RawDataset, classes: int | None, normalize: bool) -> Datas
             raise DataError(
                 f"{train.source} has inputs of shape {train.inputs.shape} and labels of shape "
                 f"{train.labels.shape}, but {split.source} has inputs of shape {split.inputs.shape} and "
-                f"labels of shape {split.labels.shape}: they may differ only in N"
+                f"labels of shape {split.labels.shape}: pass splits that differ only in N"
             )
     highest = max(int(raw.labels[counts].max()) for raw, counts in zip(raws, counted, strict=True))
     classes = classes or raw.classes or max(raw.least_classes, 1 + highest)

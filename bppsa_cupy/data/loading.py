@@ -216,8 +216,8 @@ def read_npz(file: Path) -> RawDataset:
     ]
     if not raws or len(arrays.keys() & {"x_test", "y_test"}) == 1:
         raise DataError(
-            f"{file} contains the arrays {', '.join(sorted(arrays)) or 'none'}: it must contain x_train and "
-            "y_train (optionally x_test and y_test), or x and y"
+            f"{file} contains the arrays {', '.join(sorted(arrays)) or 'none'}: pass a file with x_train "
+            "and y_train (optionally x_test and y_test), or x and y"
         )
     return RawDataset(file.stem, raws[0], raws[1] if "x_test" in arrays else None)
 
@@ -226,7 +226,7 @@ def _raw(file: Path, arrays: dict[str, np.ndarray], names: tuple[str, str]) -> R
     inputs, labels = (arrays[name] for name in names)
     source = f"{file} ({', '.join(names)})"
     if inputs.dtype.kind not in "iuf":
-        raise DataError(f"{source} has inputs of {inputs.dtype}: convert them to uint8 or float32")
+        raise DataError(f"{source} has inputs of {inputs.dtype}: convert the inputs to uint8 or float32")
     if inputs.dtype != np.uint8:
         inputs = inputs.astype(np.float32)
     elif inputs.ndim == 3:

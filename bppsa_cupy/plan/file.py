@@ -207,7 +207,8 @@ def check_format(file: h5py.File, format: str, version: int, content: str, cure:
     kind, stored = text(file, "format"), number(file, "format_version")
     if kind != format:
         raise PlanError(
-            f"{file.filename} has the format {kind!r}, but {content} has {format!r}: pass another file"
+            f"{file.filename} has the format {kind!r} instead of {format!r}: pass a file that contains "
+            f"{content}"
         )
     if stored != version:
         raise PlanError(

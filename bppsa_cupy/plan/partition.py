@@ -130,8 +130,8 @@ class Partition:
         """
         if (self.items, self.ranks) != (items, ranks):
             raise PlanError(
-                f"the partition {self.bounds} splits {self.items} {unit} over {self.ranks} ranks: pass one "
-                f"that splits {items} over {ranks}"
+                f"the partition {self.bounds} splits {self.items} {unit} over {self.ranks} ranks: pass a "
+                f"partition that splits {items} over {ranks}"
             )
 
 

@@ -165,8 +165,8 @@ def make_chain(owner: str, records: Sequence[JacobianRecord]) -> StepChain:
             raise ShapeError(
                 f"{owner} got {first.label!r} of shape {first.pattern.shape}, data {first.data.shape} and "
                 f"lengths {first.lengths}, and {record.label!r} of {record.pattern.shape}, "
-                f"{record.data.shape} and {record.lengths}: the steps of a chain have one pattern, batch, "
-                "sample and lengths"
+                f"{record.data.shape} and {record.lengths}: pass steps with equal patterns, batches, "
+                "samples and lengths"
             )
     if rows != columns:
         raise ShapeError(

@@ -111,11 +111,9 @@ def run_draw(arguments: argparse.Namespace) -> None:
     check_picture(arguments.output)
     plan = Plan.load(arguments.file)
     if not plan.chains:
-        raise PlanError(f"{arguments.file}: the network has no run of layers to scan: there is none to draw")
+        raise PlanError(f"{arguments.file} contains no schedule, because the network has no layers to scan")
     if not 0 <= arguments.chain < len(plan.chains):
-        raise PlanError(
-            f"chain {arguments.chain} was requested, but the plan has {len(plan.chains)}, from 0 on"
-        )
+        raise PlanError(f"the plan has no chain {arguments.chain}: pass --chain 0 to {len(plan.chains) - 1}")
     chain = plan.chains[arguments.chain]
     name = arguments.schedule or plan.schedules[-1]
     owners = None if plan.partition is None else plan.placement(arguments.chain, name).schedule
