@@ -15,7 +15,7 @@ import bppsa_cupy.jax as bj
 
 FUNCTIONS = {
     "MinGRU": {},
-    "MinLSTM": {"candidate": "positive"},
+    "MinLSTM": {},
     "SRU": {},
     "QRNN": {},
     "LRU": {},

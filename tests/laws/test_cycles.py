@@ -80,7 +80,7 @@ STEPS: dict[str, Step] = {
     "torch MinGRU": module(bt.MinGRU(4, 4)),
 }
 #: Those whose kernels other quick tests do not compile.
-LONG = [f"functional {name}" for name in ("CTRNN", "MinLSTM", "SRU", "DiagonalSSM")]
+LONG = [f"functional {name}" for name in ("MinLSTM", "SRU", "DiagonalSSM")]
 
 
 def is_ours(thing: object) -> bool:

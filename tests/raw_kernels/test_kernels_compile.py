@@ -38,7 +38,7 @@ extern "C" __global__ void __launch_bounds__(1024, 2) spilling(float* values, in
 #: the columns per thread.
 SPILLED = {
     ("lstm_forward", "sm_120"): 16, ("lstm_backward", "sm_120"): 40, ("gru_backward", "sm_120"): 64,
-    ("gru_reduce", "sm_80"): 176, ("gru_reduce", "sm_86"): 176,
+    ("gru_reduce", "sm_80"): 304, ("gru_reduce", "sm_86"): 320,
 }  # fmt: skip
 
 

@@ -15,7 +15,7 @@ import bppsa_cupy.torch as bt
 
 MODULES = {
     "MinGRU": {},
-    "MinLSTM": {"candidate": "positive"},
+    "MinLSTM": {},
     "SRU": {},
     "QRNN": {},
     "LRU": {},

@@ -26,7 +26,7 @@ __device__ __forceinline__ void walk_steps(
         const size_type piece = item / batch, b = item % batch;
         const Walk own = {b, hidden};
         const size_type o = own.start(P) + row;
-        weights.load(weight_hh, square, 1, hidden, hidden, place.first, place.lane);
+        weights.load(weight_hh + opaque(0), square, 1, hidden, hidden, place.first, place.lane);
         real p[Q_EXTENT], g[P];
         load_unit(unit + row, hidden, p);
 #pragma unroll

@@ -21,7 +21,7 @@ __device__ __forceinline__ void walk(
     for (size_type number = first_of(place.walk, batch); number < batch; number = next_of(number, batch)) {
         const Walk own = {number, hidden};
         const size_type o = own.start(P) + row;
-        weights.load(weight_hh, square, hidden, 1, hidden, place.first, place.lane);
+        weights.load(weight_hh + opaque(0), square, hidden, 1, hidden, place.first, place.lane);
         real bias[R], p[Q_EXTENT], now[P];
 #pragma unroll
         for (int g = 0; g < R; ++g)

@@ -18,14 +18,6 @@ __device__ __forceinline__ int exponent_of(real largest)
     return exponent < -most ? -most : exponent > most ? most : exponent;
 }
 
-// `value`, without the compiler knowing it: what is read from an address made of it is read there and not
-// ahead of a loop, where all of W_hh, or of the unit parameters, would be kept in registers and spilled.
-__device__ __forceinline__ int opaque(int value)
-{
-    asm volatile("" : "+r"(value));
-    return value;
-}
-
 // What a reduction is given and gives.
 struct Reduction {
     const real *gates, *state, *initial, *weight_hh, *unit, *gradient;

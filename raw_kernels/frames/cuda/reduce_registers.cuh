@@ -204,7 +204,7 @@ __device__ __forceinline__ void reduce_columns(
         if ((s - begin) % RENORMALISED == 0 && !entering) renormalise(columns, exponents);
     }
     rows.wait<0>();
-    const Work done(given, number);
+    const Work done(given, opaque(number));
     const int start = done.start;
     const size_type map = done.chunk * chunks.batch + done.sample;
     real* const offsets = given.offsets + map * size;

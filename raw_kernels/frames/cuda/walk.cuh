@@ -70,3 +70,11 @@ struct Walk {
 
     __device__ __forceinline__ size_type start(int rows) const { return sample * rows * hidden; }
 };
+
+// `value`, without the compiler knowing it: what is read from an address made of it is read there and not
+// ahead of a loop, where all of W_hh, or of the unit parameters, would be kept in registers and spilled.
+__device__ __forceinline__ int opaque(int value)
+{
+    asm volatile("" : "+r"(value));
+    return value;
+}
