@@ -83,11 +83,10 @@ class GRU(MatrixRecurrent):
     ----------
     input_size, hidden_size : int
         F input features and H units.
-    *arguments, **options
-        Further arguments of `MatrixRecurrent`.
 
     Notes
     -----
+    Further arguments are those of `MatrixRecurrent`.
     Parameters per inner layer and direction, with gates in the order r, z, n: weight_ih_l0 (3 H, F),
     weight_hh_l0 (3 H, H), bias_ih_l0 and bias_hh_l0 (3 H,). The Jacobian follows appendix E
     of Wang et al. 2020.

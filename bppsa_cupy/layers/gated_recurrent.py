@@ -279,11 +279,10 @@ class MinLSTM(GatedRecurrent):
     ----------
     input_size, hidden_size : int
         F input features and H units.
-    *arguments, **options
-        Further arguments of `GatedRecurrent`.
 
     Notes
     -----
+    Further arguments are those of `GatedRecurrent`.
     Parameters, with gates in the order f, i, h: weight_ih_l0 (3 H, F) and bias_ih_l0 (3 H,). In f
     and i, values of W x + b below -85 are replaced by -85.
 
