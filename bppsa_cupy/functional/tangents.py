@@ -9,13 +9,8 @@ import numpy as np
 
 from bppsa_cupy.errors import ArgumentError, ShapeError
 from bppsa_cupy.layers import Layer, MatrixRecurrent
-from bppsa_cupy.records.streaming import HostFlow, log_stretches
+from bppsa_cupy.records.streaming import HostFlow
 from bppsa_cupy.timescan import suffix
-
-#: What the derivatives of a cell read at one step: saved arrays, states after the step, states before it.
-Point = tuple[tuple[np.ndarray, ...], tuple[np.ndarray, ...], tuple[np.ndarray, ...]]
-#: Terms of a derivative: the kind and number of the vectors, and the factor of each unit.
-Terms = list[tuple[str, int, np.ndarray]]
 
 
 class CellFlow(HostFlow):
@@ -44,7 +39,9 @@ class CellFlow(HostFlow):
             if bias is None:
                 bias = np.zeros(self.form.gates * self.hidden)
             unit = tuple(np.array(parameters[name + of], np.float64) for name in layer.unit_parameters)
-            self._inner.append((weight, recurrent, bias, recurrent_bias, unit))
+            self._inner.append((weight, recurrent, bias[None], recurrent_bias, unit))
+        states = range(self.form.states)
+        self._seeds = [tuple(np.full((1, 1), float(place == row)) for place in states) for row in states]
         self._state = np.array(h0, np.float64)
         if self._state.ndim not in (1, 2) or self._state.shape[-1] != self.size:
             raise ShapeError(
@@ -53,97 +50,57 @@ class CellFlow(HostFlow):
             )
         self.batch = len(self._state) if self._state.ndim == 2 else None
 
-    def advance(self, inputs: Any, steps: int, every: int) -> np.ndarray:
-        points = []
-        for step in range(steps):
-            self._state, point = self._forward(None if inputs is None else inputs[step], self._state)
-            points.append(point)
-        derivatives = self._linearized(points)
-
-        def push(step: int) -> None:
-            self.tangent = self._multiply(derivatives, step, self.tangent)
-
-        return log_stretches(push, self.orthonormalize, steps, every)
+    def push(self, x: Any) -> None:
+        self._state, self.tangent = self._evaluate(x, self._state, self.tangent)
 
     def linearize(self, x: Any, points: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         self.batch = len(points)
         eye = np.broadcast_to(np.eye(self.size), (self.batch, self.size, self.size))
-        after, point = self._forward(x, points)
-        return after, self._multiply(self._linearized([point]), 0, eye).swapaxes(1, 2)
+        after, rows = self._evaluate(x, points, eye)
+        return after, rows.swapaxes(1, 2)
 
-    def _forward(self, x: Any, state: np.ndarray) -> tuple[np.ndarray, list[Point]]:
-        """The next state, and what its derivatives read; x is (F,) or (B, F), None for zeros."""
-        form, H, batch = self.form, self.hidden, state.size // self.size
+    def _evaluate(self, x: Any, state: np.ndarray, tangent: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """The next state and tangent vectors, of the same shapes; x is (F,) or (B, F), None for zeros."""
+        form, H = self.form, self.hidden
+        batch, count = state.size // self.size, tangent.shape[-2]
         states = state.reshape(batch, -1, form.states, H)
-        after, points = np.empty_like(states), []
+        tangents = tangent.reshape(batch, count, -1, form.states, H)
+        after, moved = np.empty_like(states), np.empty_like(tangents)
         below = None if x is None else self._input(x, batch)
+        entering: tuple[np.ndarray, ...] = ()
         for number, (weight, recurrent, bias, recurrent_bias, unit) in enumerate(self._inner):
-            projected = np.broadcast_to(bias, (batch, bias.size))
-            if below is not None:
-                projected = below @ weight.T + bias
+            projected = bias if below is None else below @ weight.T + bias
+            if number:
+                entering = _parts(moved[:, :, number - 1, 0] @ weight.T, H)
             through = _times(states[:, number, 0], recurrent)
             if recurrent_bias is not None:
                 through = through + recurrent_bias
-            before = tuple(states[:, number].swapaxes(0, 1))
-            new, saved = form.functions.forward(_parts(projected, H), _parts(through, H), before, unit)
+            moving = _parts(_times(tangents[:, :, number, 0], recurrent), H)
+            arguments = (
+                _parts(projected, H),
+                _parts(through, H),
+                tuple(states[:, number].swapaxes(0, 1)),
+                unit,
+            )
+            new, saved = form.functions.forward(*arguments)
             for row in range(form.states):
                 after[:, number, row] = new[row]
-            points.append((saved, new, before))
-            below = after[:, number, 0]
-        return after.reshape(state.shape), points
-
-    def _linearized(self, points: list[list[Point]]) -> list[list[Terms]]:
-        """The partial derivatives of some steps, per inner layer and state: factors (steps, B, 1, H)."""
-        form = self.form
-        layers: list[list[Terms]] = []
-        for (*_, unit), steps in zip(self._inner, zip(*points, strict=True), strict=True):
-            saved, new, before = (
-                tuple(map(np.concatenate, zip(*arrays, strict=True))) for arrays in zip(*steps, strict=True)
-            )
-            rows = []
-            for row in range(form.states):
-                seed = tuple(np.full((1, 1), float(place == row)) for place in range(form.states))
-                by_x, by_u, by_before, _ = form.functions.backward(seed, saved, new, before, unit)
+                by_x, by_u, by_before, _ = form.functions.backward(
+                    self._seeds[row], saved, new, *arguments[2:]
+                )
                 by_sums = dict(zip(form.separate, by_u, strict=True))
-                terms = {}
+                terms: list[tuple[np.ndarray, np.ndarray]] = []
                 if (0, row) in form.dense:
-                    for place, gate in enumerate(form.recurrent_gates):
-                        terms["recurrent", place] = by_sums.get(gate, by_x[gate])
+                    gates = (by_sums.get(gate, by_x[gate]) for gate in form.recurrent_gates)
+                    terms += zip(gates, moving, strict=True)
                 for former in range(form.states):
                     if (former, row) in form.diagonal:
-                        terms["state", former] = by_before[former]
-                if layers:
-                    terms |= {("below", gate): factor for gate, factor in enumerate(by_x)}
-                shape = len(points), -1, 1, self.hidden
-                rows.append([
-                    (*key, np.broadcast_to(factor, new[0].shape).reshape(shape))
-                    for key, factor in terms.items()
-                    if factor.any()
-                ])  # fmt: skip
-            layers.append(rows)
-        return layers
-
-    def _multiply(self, layers: list[list[Terms]], step: int, tangent: np.ndarray) -> np.ndarray:
-        """The Jacobian of a step times tangent vectors."""
-        H, count = self.hidden, tangent.shape[-2]
-        tangents = tangent.reshape(-1, count, len(layers), self.form.states, H)
-        moved = np.empty_like(tangents)
-        for number, rows in enumerate(layers):
-            weight, recurrent = self._inner[number][:2]
-            vectors = {"recurrent": _parts(_times(tangents[:, :, number, 0], recurrent), H)}
-            vectors["state"] = tuple(np.moveaxis(tangents[:, :, number], 2, 0))
-            if number:
-                vectors["below"] = _parts(moved[:, :, number - 1, 0] @ weight.T, H)
-            for row, terms in enumerate(rows):
-                target = moved[:, :, number, row]
-                if not terms:
-                    target[...] = 0
-                for place, (source, gate, factor) in enumerate(terms):
-                    if place:
-                        target += factor[step] * vectors[source][gate]
-                    else:
-                        np.multiply(factor[step], vectors[source][gate], out=target)
-        return moved.reshape(tangent.shape)
+                        terms.append((by_before[former], tangents[:, :, number, former]))
+                if entering:
+                    terms += zip(by_x, entering, strict=True)
+                _sum(terms, moved[:, :, number, row])
+            below = after[:, number, 0]
+        return after.reshape(state.shape), moved.reshape(tangent.shape)
 
     def _input(self, x: Any, batch: int) -> np.ndarray:
         given, features = np.asarray(x, np.float64), self.layer.input_size
@@ -164,3 +121,15 @@ def _times(vectors: np.ndarray, weight: np.ndarray) -> np.ndarray:
     return (np.ascontiguousarray(vectors).reshape(-1, vectors.shape[-1]) @ weight.T).reshape(
         *vectors.shape[:-1], -1
     )
+
+
+def _sum(terms: list[tuple[np.ndarray, np.ndarray]], out: np.ndarray) -> None:
+    """Write the sum of factor · vectors: a factor (B, H) per unit for vectors (B, count, H)."""
+    terms = [term for term in terms if term[0].any()]
+    if not terms:
+        out[...] = 0
+    for place, (factor, vectors) in enumerate(terms):
+        if place:
+            out += factor[:, None] * vectors
+        else:
+            np.multiply(factor[:, None], vectors, out=out)

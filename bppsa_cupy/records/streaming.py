@@ -71,12 +71,12 @@ class Flow(abc.ABC):
 
 
 def log_stretches(
-    push: Callable[[int], None], orthonormalize: Callable[[], np.ndarray], steps: int, every: int
+    push: Callable[[Any], None], orthonormalize: Callable[[], np.ndarray], inputs: Any, steps: int, every: int
 ) -> np.ndarray:
-    """Push tangent vectors through some steps, as `Flow.advance`; orthonormalize returns r_ii (B, count)."""
+    """`Flow.advance` by a function that pushes by one step and one that returns r_ii (B, count)."""
     diagonals = []
     for step in range(steps):
-        push(step)
+        push(None if inputs is None else inputs[step])
         if (step + 1) % every == 0 or step + 1 == steps:
             diagonals.append(orthonormalize())
     with np.errstate(divide="ignore"):
@@ -116,8 +116,15 @@ class HostFlow(Flow):
     def begin(self, tangent: np.ndarray) -> None:
         self.tangent = tangent
 
+    @abc.abstractmethod
+    def push(self, x: Any) -> None:
+        """Advance the state and the tangent vectors by one step."""
+
     def orthonormalize(self) -> np.ndarray:
         return orthonormalize_rows(self.tangent)
+
+    def advance(self, inputs: Any, steps: int, every: int) -> np.ndarray:
+        return log_stretches(self.push, self.orthonormalize, inputs, steps, every)
 
 
 class StepFlow(HostFlow):
@@ -144,13 +151,9 @@ class StepFlow(HostFlow):
             )
         return np.asarray(result[0], np.float64), result[1]
 
-    def advance(self, inputs: Any, steps: int, every: int) -> np.ndarray:
-        def push(step: int) -> None:
-            x = None if inputs is None else inputs[step]
-            self._state, jacobian = self.evaluate(x, self._state)
-            self.tangent = multiply(jacobian, self.tangent)
-
-        return log_stretches(push, self.orthonormalize, steps, every)
+    def push(self, x: Any) -> None:
+        self._state, jacobian = self.evaluate(x, self._state)
+        self.tangent = multiply(jacobian, self.tangent)
 
     def linearize(self, x: Any, points: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         eye = np.eye(self.size)

@@ -116,8 +116,7 @@ class TorchFlow(Flow):
 
     def advance(self, inputs: Any, steps: int, every: int) -> np.ndarray:
         with torch.no_grad():
-            push = lambda step: self.push(None if inputs is None else inputs[step])  # noqa: E731
-            return log_stretches(push, self.orthonormalize, steps, every)
+            return log_stretches(self.push, self.orthonormalize, inputs, steps, every)
 
 
 def lyapunov_exponents(
