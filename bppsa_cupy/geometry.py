@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
+from typing import ClassVar
 
 import numpy as np
 
@@ -133,15 +134,14 @@ class Pool2dGeometry:
     kernel_size: Pair
     stride: Pair
     padding: Pair = (0, 0)
-    dilation: Pair = (1, 1)
     ceil_mode: bool = False
+    dilation: ClassVar[Pair] = (1, 1)
 
     def __post_init__(self) -> None:
         if min(self.in_size) < 1 or min(self.out_size) < 1:
             raise ShapeError(
-                f"a pooling window of size {self.kernel_size} with dilation {self.dilation} does not fit an "
-                f"input of size {self.in_size} with padding {self.padding}: use a smaller window or larger "
-                "input"
+                f"a pooling window of size {self.kernel_size} does not fit an input of size {self.in_size} "
+                f"with padding {self.padding}: use a smaller window or larger input"
             )
 
     @cached_property
@@ -149,20 +149,18 @@ class Pool2dGeometry:
         """(rows, columns) of an output plane. With ceil_mode, windows that would start in the padding
         after the input are left out."""
         sizes = []
-        for size, kernel, stride, padding, dilation in zip(
-            self.in_size, self.kernel_size, self.stride, self.padding, self.dilation, strict=True
+        for size, kernel, stride, padding in zip(
+            self.in_size, self.kernel_size, self.stride, self.padding, strict=True
         ):
-            room = size + 2 * padding - dilation * (kernel - 1) - 1
+            room = size + 2 * padding - kernel
             count = (room + (stride - 1 if self.ceil_mode else 0)) // stride + 1
             if self.ceil_mode and (count - 1) * stride >= size + padding:
                 count -= 1
             sizes.append(count)
         return sizes[0], sizes[1]
 
-    def divisors(self, count_include_pad: bool, divisor_override: int | None) -> np.ndarray:
-        """(*out_size) what an average pooling divides each window of a plane by."""
-        if divisor_override is not None:
-            return np.full(self.out_size, float(divisor_override))
+    def divisors(self, count_include_pad: bool) -> np.ndarray:
+        """Return the divisor of each window of a plane in an average pooling, (*out_size)."""
         extents = []
         for axis in self.axes:
             start = np.arange(axis.outputs) * axis.stride - axis.padding
@@ -179,14 +177,7 @@ class Pool2dGeometry:
 
     def scalars(self) -> tuple[int, ...]:
         """The sizes as the pooling kernels take them after the number of planes."""
-        return (
-            *self.in_size,
-            *self.out_size,
-            *self.kernel_size,
-            *self.stride,
-            *self.padding,
-            *self.dilation,
-        )
+        return *self.in_size, *self.out_size, *self.kernel_size, *self.stride, *self.padding
 
 
 def _axes(geometry: Conv2dGeometry | Pool2dGeometry) -> tuple[Axis, Axis]:

@@ -48,10 +48,10 @@ def exact_max_pool2d(geometry: Pool2dGeometry, pool_indices: np.ndarray) -> tupl
     """
     takes = "a Pool2dGeometry, such as MaxPool2d(2).geometry(input_shape)"
     as_instance("exact_max_pool2d", "geometry", geometry, Pool2dGeometry, takes)
-    if geometry.stride != geometry.kernel_size or geometry.dilation != (1, 1):
+    if geometry.stride != geometry.kernel_size:
         raise ShapeError(
-            f"exact_max_pool2d got windows of size {geometry.kernel_size} with stride {geometry.stride} and "
-            f"dilation {geometry.dilation}: use a stride equal to the window size, and dilation 1"
+            f"exact_max_pool2d got windows of size {geometry.kernel_size} with stride {geometry.stride}: "
+            "use a stride equal to the window size"
         )
     shape = (geometry.channels, *geometry.out_size)
     pool_indices = as_integers("exact_max_pool2d", "pool_indices", pool_indices)

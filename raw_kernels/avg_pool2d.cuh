@@ -1,5 +1,5 @@
-// What one window of an average pooling divides by: `divisor_override` where it is not 0, else the
-// window's size: with `count_include_pad` within the padded input, else within the input.
+// The elements along one axis that the divisor of an average pooling's window counts: those within the
+// padded input with `count_include_pad`, else those within the input.
 
 __device__ inline size_type window_extent(
     size_type output, size_type stride, size_type padding, size_type kernel, size_type inputs,

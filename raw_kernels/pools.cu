@@ -13,8 +13,7 @@ extern "C" __global__ void max_pool2d_forward(
                                      // in its input plane
     size_type planes, size_type in_height, size_type in_width, size_type out_height,
     size_type out_width, size_type kernel_height, size_type kernel_width, size_type stride_y,
-    size_type stride_x, size_type padding_y, size_type padding_x, size_type dilation_y,
-    size_type dilation_x)
+    size_type stride_x, size_type padding_y, size_type padding_x)
 {
     GRID_STRIDE(item, planes * out_height * out_width) {
         const size_type column = item % out_width, row = item / out_width % out_height;
@@ -22,10 +21,10 @@ extern "C" __global__ void max_pool2d_forward(
         real best = real(-INFINITY);
         int position = -1;
         for (size_type i = 0; i < kernel_height; ++i) {
-            const size_type y = row * stride_y + i * dilation_y - padding_y;
+            const size_type y = row * stride_y + i - padding_y;
             if (y < 0 || y >= in_height) continue;
             for (size_type j = 0; j < kernel_width; ++j) {
-                const size_type x = column * stride_x + j * dilation_x - padding_x;
+                const size_type x = column * stride_x + j - padding_x;
                 if (x < 0 || x >= in_width) continue;
                 const real value = plane[y * in_width + x];
                 if (value > best || value != value || position < 0) {
@@ -49,18 +48,17 @@ extern "C" __global__ void max_pool2d_vjp(
     real* __restrict__ input_gradient,  // (planes, in_height, in_width) output only
     size_type planes, size_type in_height, size_type in_width, size_type out_height,
     size_type out_width, size_type kernel_height, size_type kernel_width, size_type stride_y,
-    size_type stride_x, size_type padding_y, size_type padding_x, size_type dilation_y,
-    size_type dilation_x)
+    size_type stride_x, size_type padding_y, size_type padding_x)
 {
     GRID_STRIDE(item, planes * in_height * in_width) {
         const size_type column = item % in_width, row = item / in_width % in_height;
         const size_type plane = item / (in_width * in_height) * (out_height * out_width);
         real sum = real(0);
         for (size_type i = kernel_height - 1; i >= 0; --i) {
-            const size_type down = row + padding_y - i * dilation_y, y = down / stride_y;
+            const size_type down = row + padding_y - i, y = down / stride_y;
             if (down < 0 || down % stride_y != 0 || y >= out_height) continue;
             for (size_type j = kernel_width - 1; j >= 0; --j) {
-                const size_type across = column + padding_x - j * dilation_x, x = across / stride_x;
+                const size_type across = column + padding_x - j, x = across / stride_x;
                 if (across < 0 || across % stride_x != 0 || x >= out_width) continue;
                 const size_type window = plane + y * out_width + x;
                 if (indices[window] == (int)(row * in_width + column)) sum += gradient[window];
@@ -99,24 +97,23 @@ extern "C" __global__ void avg_pool2d_forward(
     real* __restrict__ output,       // (planes, out_height, out_width) output only
     size_type planes, size_type in_height, size_type in_width, size_type out_height,
     size_type out_width, size_type kernel_height, size_type kernel_width, size_type stride_y,
-    size_type stride_x, size_type padding_y, size_type padding_x, size_type dilation_y,
-    size_type dilation_x, size_type count_include_pad, size_type divisor_override)
+    size_type stride_x, size_type padding_y, size_type padding_x, size_type count_include_pad)
 {
     GRID_STRIDE(item, planes * out_height * out_width) {
         const size_type column = item % out_width, row = item / out_width % out_height;
         const real* plane = input + item / (out_width * out_height) * in_height * in_width;
         real sum = real(0);
         for (size_type i = 0; i < kernel_height; ++i) {
-            const size_type y = row * stride_y + i * dilation_y - padding_y;
+            const size_type y = row * stride_y + i - padding_y;
             if (y < 0 || y >= in_height) continue;
             for (size_type j = 0; j < kernel_width; ++j) {
-                const size_type x = column * stride_x + j * dilation_x - padding_x;
+                const size_type x = column * stride_x + j - padding_x;
                 if (x >= 0 && x < in_width) sum += plane[y * in_width + x];
             }
         }
         const size_type down = window_extent(row, stride_y, padding_y, kernel_height, in_height, count_include_pad);
         const size_type across = window_extent(column, stride_x, padding_x, kernel_width, in_width, count_include_pad);
-        output[item] = sum / real(divisor_override ? divisor_override : down * across);
+        output[item] = sum / real(down * across);
     }
 }
 
@@ -131,23 +128,22 @@ extern "C" __global__ void avg_pool2d_vjp(
     real* __restrict__ input_gradient,  // (planes, in_height, in_width) output only
     size_type planes, size_type in_height, size_type in_width, size_type out_height,
     size_type out_width, size_type kernel_height, size_type kernel_width, size_type stride_y,
-    size_type stride_x, size_type padding_y, size_type padding_x, size_type dilation_y,
-    size_type dilation_x, size_type count_include_pad, size_type divisor_override)
+    size_type stride_x, size_type padding_y, size_type padding_x, size_type count_include_pad)
 {
     GRID_STRIDE(item, planes * in_height * in_width) {
         const size_type column = item % in_width, row = item / in_width % in_height;
         const real* plane = gradient + item / (in_width * in_height) * out_height * out_width;
         real sum = real(0);
         for (size_type i = kernel_height - 1; i >= 0; --i) {
-            const size_type below = row + padding_y - i * dilation_y, y = below / stride_y;
+            const size_type below = row + padding_y - i, y = below / stride_y;
             if (below < 0 || below % stride_y != 0 || y >= out_height) continue;
             const size_type down = window_extent(y, stride_y, padding_y, kernel_height, in_height, count_include_pad);
             for (size_type j = kernel_width - 1; j >= 0; --j) {
-                const size_type right = column + padding_x - j * dilation_x, x = right / stride_x;
+                const size_type right = column + padding_x - j, x = right / stride_x;
                 if (right < 0 || right % stride_x != 0 || x >= out_width) continue;
                 const size_type across =
                     window_extent(x, stride_x, padding_x, kernel_width, in_width, count_include_pad);
-                sum += plane[y * out_width + x] / real(divisor_override ? divisor_override : down * across);
+                sum += plane[y * out_width + x] / real(down * across);
             }
         }
         input_gradient[item] = sum;

@@ -54,7 +54,7 @@ def _by_squares(input, output, indices, planes, in_height, in_width, out_height,
 @compiled(parallel=True)
 def _by_taps(input, output, indices, planes, sizes):
     # Output rows are the inner loop: each tap is compared for a whole row at once.
-    window = Window(*sizes)
+    window = Window(*sizes, 1, 1)
     in_height, in_width, stride_x = window.in_height, window.in_width, window.stride_x
     out_height, out_width = window.out_height, window.out_width
     for plane in prange(planes):
@@ -64,11 +64,11 @@ def _by_taps(input, output, indices, planes, sizes):
                 output[target + k] = -np.inf
                 indices[target + k] = -1
             for i in range(window.kernel_height):
-                y = row * window.stride_y + i * window.dilation_y - window.padding_y
+                y = row * window.stride_y + i - window.padding_y
                 if y < 0 or y >= in_height:
                     continue
                 for j in range(window.kernel_width):
-                    offset = j * window.dilation_x - window.padding_x
+                    offset = j - window.padding_x
                     first, end = inside(in_width, out_width, offset, stride_x)
                     position = np.int32(y * in_width + first * stride_x + offset)
                     source = np.uint64(np.int64(plane) * in_height * in_width + position)
@@ -85,11 +85,11 @@ def _by_taps(input, output, indices, planes, sizes):
 @kernel(lambda s: one_thread_per(s["planes"] * s["out_height"] * s["out_width"]))
 def max_pool2d_forward(
     input, output, indices, planes, in_height, in_width, out_height, out_width, kernel_height, kernel_width,
-    stride_y, stride_x, padding_y, padding_x, dilation_y, dilation_x,
+    stride_y, stride_x, padding_y, padding_x,
 ):  # fmt: skip
-    taps = kernel_height, kernel_width, stride_y, stride_x, padding_y, padding_x, dilation_y, dilation_x
+    taps = kernel_height, kernel_width, stride_y, stride_x, padding_y, padding_x
     inside_alone = 2 * out_height <= in_height and 2 * out_width <= in_width
-    if taps == (2, 2, 2, 2, 0, 0, 1, 1) and inside_alone:
+    if taps == (2, 2, 2, 2, 0, 0) and inside_alone:
         _by_squares(input, output, indices, planes, in_height, in_width, out_height, out_width)
     else:
         sizes = in_height, in_width, out_height, out_width, *taps
@@ -103,7 +103,7 @@ def max_pool2d_forward(
 @compiled(parallel=True)
 def max_pool2d_vjp(
     gradient, indices, input_gradient, planes, in_height, in_width, out_height, out_width, kernel_height,
-    kernel_width, stride_y, stride_x, padding_y, padding_x, dilation_y, dilation_x,
+    kernel_width, stride_y, stride_x, padding_y, padding_x,
 ):  # fmt: skip
     in_plane, out_plane = np.uint64(in_height * in_width), np.uint64(out_height * out_width)
     for plane in prange(planes):
@@ -154,7 +154,7 @@ def window_extent(output, stride, padding, kernel, inputs, include_padding):
 @compiled(parallel=True)
 def avg_pool2d_forward(
     input, output, planes, in_height, in_width, out_height, out_width, kernel_height, kernel_width, stride_y,
-    stride_x, padding_y, padding_x, dilation_y, dilation_x, count_include_pad, divisor_override,
+    stride_x, padding_y, padding_x, count_include_pad,
 ):  # fmt: skip
     for plane in prange(planes):
         for row in range(out_height):
@@ -162,11 +162,11 @@ def avg_pool2d_forward(
             for k in range(np.uint64(out_width)):
                 output[target + k] = 0
             for i in range(kernel_height):
-                y = row * stride_y + i * dilation_y - padding_y
+                y = row * stride_y + i - padding_y
                 if y < 0 or y >= in_height:
                     continue
                 for j in range(kernel_width):
-                    offset = j * dilation_x - padding_x
+                    offset = j - padding_x
                     first, end = inside(in_width, out_width, offset, stride_x)
                     position = y * in_width + first * stride_x + offset
                     source = np.uint64(np.int64(plane) * in_height * in_width + position)
@@ -176,8 +176,7 @@ def avg_pool2d_forward(
             down = window_extent(row, stride_y, padding_y, kernel_height, in_height, count_include_pad)
             for column in range(out_width):
                 across = window_extent(column, stride_x, padding_x, kernel_width, in_width, count_include_pad)
-                divisor = divisor_override if divisor_override else down * across
-                output[target + np.uint64(column)] /= output.dtype.type(divisor)
+                output[target + np.uint64(column)] /= output.dtype.type(down * across)
 
 
 # ---- avg_pool2d_vjp ----
@@ -187,7 +186,7 @@ def avg_pool2d_forward(
 @compiled(parallel=True)
 def avg_pool2d_vjp(
     gradient, input_gradient, planes, in_height, in_width, out_height, out_width, kernel_height, kernel_width,
-    stride_y, stride_x, padding_y, padding_x, dilation_y, dilation_x, count_include_pad, divisor_override,
+    stride_y, stride_x, padding_y, padding_x, count_include_pad,
 ):  # fmt: skip
     for plane in prange(planes):
         base = np.uint64(plane) * np.uint64(in_height * in_width)
@@ -199,15 +198,14 @@ def avg_pool2d_vjp(
             down = window_extent(row, stride_y, padding_y, kernel_height, in_height, count_include_pad)
             for column in range(out_width):
                 across = window_extent(column, stride_x, padding_x, kernel_width, in_width, count_include_pad)
-                divisor = divisor_override if divisor_override else down * across
-                shares[column] = gradient[source + np.uint64(column)] / gradient.dtype.type(divisor)
+                shares[column] = gradient[source + np.uint64(column)] / gradient.dtype.type(down * across)
             for i in range(kernel_height):
-                y = row * stride_y + i * dilation_y - padding_y
+                y = row * stride_y + i - padding_y
                 if y < 0 or y >= in_height:
                     continue
                 # Right taps first, so that every input adds its windows in the order of the outputs.
                 for j in range(kernel_width - 1, -1, -1):
-                    offset = j * dilation_x - padding_x
+                    offset = j - padding_x
                     first, end = inside(in_width, out_width, offset, stride_x)
                     target = base + np.uint64(y * in_width + first * stride_x + offset)
                     lane, step = np.uint64(first), np.uint64(stride_x)

@@ -7,9 +7,9 @@ from typing import ClassVar
 
 import numpy as np
 
-from bppsa_cupy.arguments import as_flag, as_integer, as_pair
+from bppsa_cupy.arguments import as_flag, as_pair
 from bppsa_cupy.devices import Array
-from bppsa_cupy.errors import ArgumentError, ShapeError
+from bppsa_cupy.errors import ShapeError
 from bppsa_cupy.geometry import Pair, Pool2dGeometry
 from bppsa_cupy.jacobians.avg_pool2d import AvgPool2dJacobian
 from bppsa_cupy.jacobians.max_pool2d import MaxPool2dJacobian
@@ -26,21 +26,19 @@ from bppsa_cupy.raw_kernels.pools import (
 class Pool2d(Layer):
     """Base class of pooling layers with PyTorch's arguments."""
 
-    arguments: ClassVar[tuple[str, ...]] = ("kernel_size", "stride", "padding")
+    arguments: ClassVar[tuple[str, ...]] = ("kernel_size", "stride", "padding", "ceil_mode")
 
     def __init__(
         self,
         kernel_size: int | Pair,
         stride: int | Pair | None = None,
         padding: int | Pair = 0,
-        dilation: int | Pair = 1,
         ceil_mode: bool = False,
     ) -> None:
         self.name = name = f"{type(self).__name__}({kernel_size})"
         self.kernel_size = as_pair(name, "kernel_size", kernel_size, 1)
         self.stride = self.kernel_size if stride is None else as_pair(name, "stride", stride, 1)
         self.padding = as_pair(name, "padding", padding, 0)
-        self.dilation = as_pair(name, "dilation", dilation, 1)
         self.ceil_mode = as_flag(name, "ceil_mode", ceil_mode)
         if any(2 * p > k for p, k in zip(self.padding, self.kernel_size, strict=True)):
             raise ShapeError(
@@ -56,9 +54,8 @@ class Pool2d(Layer):
         check_images(self.name, input_shape)
         channels, height, width = input_shape
         return Pool2dGeometry(
-            channels, (height, width), self.kernel_size, self.stride, self.padding, self.dilation,
-            self.ceil_mode,
-        )  # fmt: skip
+            channels, (height, width), self.kernel_size, self.stride, self.padding, self.ceil_mode
+        )
 
     def scalars(self, images: Array, input_shape: Shape) -> tuple[int, ...]:
         """The number of planes of `images`, (B, channels, ...), and what else the layer's kernels take."""
@@ -79,8 +76,6 @@ class MaxPool2d(Pool2d):
         Distance between windows. By default `kernel_size`.
     padding : int or tuple of int, default: 0
         Rows and columns of padding on each side. A padded position is never the maximum.
-    dilation : int or tuple of int, default: 1
-        Distance between the elements of a window.
     ceil_mode : bool, default: False
         Whether to round output sizes up.
 
@@ -102,8 +97,6 @@ class MaxPool2d(Pool2d):
     >>> bp.MaxPool2d(2).output_shape((3, 8, 8))
     (3, 4, 4)
     """
-
-    arguments = (*Pool2d.arguments, "dilation", "ceil_mode")
 
     def jacobian(self, input_shape: Shape) -> MaxPool2dJacobian:
         return MaxPool2dJacobian(self.geometry(input_shape))
@@ -137,15 +130,13 @@ class AvgPool2d(Pool2d):
         Whether to round output sizes up.
     count_include_pad : bool, default: True
         Whether the divisor counts the padding.
-    divisor_override : int, optional
-        Divisor of every window's sum, instead of the window size.
 
     Raises
     ------
     ShapeError
         If a size is invalid, or an input does not fit.
     ArgumentError
-        If a flag is not a bool, or `divisor_override` is 0.
+        If a flag is not a bool.
 
     Examples
     --------
@@ -154,7 +145,7 @@ class AvgPool2d(Pool2d):
     [[[[3.0]]]]
     """
 
-    arguments = (*Pool2d.arguments, "ceil_mode", "count_include_pad", "divisor_override")
+    arguments = (*Pool2d.arguments, "count_include_pad")
 
     def __init__(
         self,
@@ -163,24 +154,16 @@ class AvgPool2d(Pool2d):
         padding: int | Pair = 0,
         ceil_mode: bool = False,
         count_include_pad: bool = True,
-        divisor_override: int | None = None,
     ) -> None:
-        super().__init__(kernel_size, stride, padding, 1, ceil_mode)
+        super().__init__(kernel_size, stride, padding, ceil_mode)
         self.count_include_pad = as_flag(self.name, "count_include_pad", count_include_pad)
-        self.divisor_override = divisor_override
-        if divisor_override is not None:
-            self.divisor_override = as_integer(self.name, "divisor_override", divisor_override)
-        if self.divisor_override == 0:
-            raise ArgumentError(
-                f"{self.name} got divisor_override=0: pass another number, or None for the window size"
-            )
 
     def jacobian(self, input_shape: Shape) -> AvgPool2dJacobian:
         geometry = self.geometry(input_shape)
-        return AvgPool2dJacobian(geometry, geometry.divisors(self.count_include_pad, self.divisor_override))
+        return AvgPool2dJacobian(geometry, geometry.divisors(self.count_include_pad))
 
     def scalars(self, images: Array, input_shape: Shape) -> tuple[int, ...]:
-        return *super().scalars(images, input_shape), self.count_include_pad, self.divisor_override or 0
+        return *super().scalars(images, input_shape), self.count_include_pad
 
     def forward(self, ctx: Context, x: Array) -> Array:
         y = ctx.buffer("output", (len(x), *self.output_shape(ctx.input_shape)))

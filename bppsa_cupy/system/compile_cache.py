@@ -160,7 +160,7 @@ def function_key(value: Any, within: tuple[Any, ...] = ()) -> Any:
 
 def _code_key(code: CodeType) -> Any:
     generated = code.co_filename if code.co_filename.startswith("<") else ""
-    constants = [_code_key(one) if isinstance(one, CodeType) else repr(one) for one in code.co_consts]
+    constants = [_code_key(c) if isinstance(c, CodeType) else repr(c) for c in code.co_consts]
     names = code.co_names, code.co_varnames, code.co_freevars, code.co_cellvars
     counts = code.co_argcount, code.co_posonlyargcount, code.co_kwonlyargcount, code.co_flags
     return generated, code.co_firstlineno, counts, code.co_code, constants, names

@@ -52,12 +52,15 @@ def compiled(
 ) -> Callable[[Callable[..., Any]], Any]:
     """Decorate a loop: nopython, no Python object, no fastmath, stored on disk (`CompileCache`).
 
-    rounds  of optimisation, each of which takes as long as the first: a second saves a tenth of the time of
-            sums that fill the registers
-
     Law: a compiled function calls only compiled functions of its package (bppsa_cupy.NAME) and of
     `bppsa_cupy.raw_kernels`. The folder's name holds the digest of their sources, so that an edit of a called
     function in another file counts. Where the folder cannot be made, functions are compiled in each process.
+
+    Parameters
+    ----------
+    rounds : int, default: 1
+        Rounds of optimisation. Each takes as long as the first. A second round saves a tenth of the time of
+        sums that fill the registers.
     """
 
     def decorate(function: Callable[..., Any]) -> Any:

@@ -60,16 +60,16 @@ class PartLibrary(JITCodeLibrary):
 
     def add_llvm_module(self, ll_module: Any) -> None:
         ll_module.data_layout = self._codegen._data_layout
-        for one in ll_module.functions:
-            if one.is_declaration:
+        for function in ll_module.functions:
+            if function.is_declaration:
                 continue
-            if one.name.startswith(SHARED):
-                one.linkage = "linkonce_odr"
-            if ALWAYS_INLINED in one.attributes:
-                self._prune(one)
+            if function.name.startswith(SHARED):
+                function.linkage = "linkonce_odr"
+            if ALWAYS_INLINED in function.attributes:
+                self._prune(function)
         self._final_module.link_in(ll_module)
 
-    def _prune(self, one: Any) -> None:
+    def _prune(self, function: Any) -> None:
         """Remove counts of references that go up and down again.
 
         After inlining into a loop with a condition between both, LLVM would no longer remove them: products
@@ -79,7 +79,7 @@ class PartLibrary(JITCodeLibrary):
         passes.add_sroa_pass()
         passes.add_simplify_cfg_pass()
         passes.add_refprune_pass()
-        passes.run(one, self._codegen._pass_builder())
+        passes.run(function, self._codegen._pass_builder())
 
     def _ensure_finalized(self) -> None:
         if not _depth:
@@ -98,20 +98,20 @@ class PartLibrary(JITCodeLibrary):
     def finalize(self) -> None:
         """Link all that is called, directly or by others, optimise it together, and emit machine code."""
         self._raise_if_finalized()
-        own = {
-            one.name
-            for one in self._final_module.functions
-            if not one.is_declaration and not one.name.startswith(SHARED)
+        names = {
+            function.name
+            for function in self._final_module.functions
+            if not function.is_declaration and not function.name.startswith(SHARED)
         }
         # Finalized libraries come last: LLVM takes the functions of theirs that are called by then.
         for library in sorted(self._below(), key=lambda library: library._finalized):
             self._reload_init.update(library._reload_init)
             text = library._get_module_for_linking() if library._finalized else library._final_module
             self._final_module.link_in(text, preserve=True)
-        for one in self._final_module.functions:
-            if not one.is_declaration:
+        for function in self._final_module.functions:
+            if not function.is_declaration:
                 # Internal functions are inlined where they have one caller.
-                one.linkage = "external" if one.name in own else "internal"
+                function.linkage = "external" if function.name in names else "internal"
         for _ in range(self.rounds):
             self._optimize_final_module()
         self._final_module.verify()
@@ -123,15 +123,15 @@ class PartLibrary(JITCodeLibrary):
 
     def _below(self) -> list[Any]:
         """The libraries that this one calls, each once."""
-        found: dict[int, Any] = {}
+        libraries: dict[int, Any] = {}
         waiting = list(self._linking_libraries)
         while waiting:
             library = waiting.pop()
-            if id(library) not in found and library is not self:
-                found[id(library)] = library
+            if id(library) not in libraries and library is not self:
+                libraries[id(library)] = library
                 if not library._finalized:
                     waiting += library._linking_libraries
-        return list(found.values())
+        return list(libraries.values())
 
 
 def _name(library: Any, fndesc: Any, env: Any) -> Any:
@@ -185,15 +185,15 @@ PYTHON, C = "Python", "C"
 def link(part: Any, caller: str, rounds: int) -> Any:
     """The program of a part: its caller's wrapper and all parts below it, linked, optimised and emitted."""
     context = part.target_context.subtarget(environment=part.environment, fndesc=part.fndesc)
-    given = part.fndesc, part.environment, part.call_helper
+    arguments = part.fndesc, part.environment, part.call_helper
     library = PartLibrary(context.codegen(), part.fndesc.qualname)
     library.enable_object_caching()
     library.rounds = rounds
     with parts(), context.push_code_library(library):
         if caller == PYTHON:
-            CPUContext.create_cpython_wrapper(context, library, *given, release_gil=True)
+            CPUContext.create_cpython_wrapper(context, library, *arguments, release_gil=True)
         else:
-            CPUContext.create_cfunc_wrapper(context, library, *given)
+            CPUContext.create_cfunc_wrapper(context, library, *arguments)
     library.add_linking_library(part.library)
     entry = CPUContext.get_executable(context, library, part.fndesc, part.environment)
     return part._replace(library=library, entry_point=entry, reload_init=list(library._reload_init))
@@ -243,8 +243,8 @@ class Function(CPUDispatcher):
     def _program(self, signature: Any, caller: str) -> Any:
         key = signature, caller
         if key not in self.programs:
-            found = self.store and self.store.load_overload(key, self.targetctx)
-            self.programs[key] = found or self._make_program(*key)
+            program = self.store and self.store.load_overload(key, self.targetctx)
+            self.programs[key] = program or self._make_program(*key)
         return self.programs[key]
 
     def _make_program(self, signature: Any, caller: str) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from functools import cache
 from pathlib import Path
 
@@ -12,14 +13,14 @@ from bppsa_cupy.errors import DeviceError
 LARGE = 1 << 26
 
 
-def check_host_memory(needed: int, what: str) -> None:
-    """Raise DeviceError if `what` takes more bytes than are free; small amounts are not compared.
+def check_host_memory(needed: int, owner: str) -> None:
+    """Raise DeviceError if `owner` needs more bytes than are free; small amounts are not compared.
 
     A host may hand out memory that it does not have, and end the process once it is used.
     """
     if needed > LARGE and needed > (free := free_host_memory()):
         raise DeviceError(
-            f"host: {what} needs {needed} bytes, but only {free} are free: use fewer entries, or a machine "
+            f"host: {owner} needs {needed} bytes, but only {free} are free: use fewer entries, or a machine "
             "with more memory"
         )
 
@@ -30,48 +31,28 @@ def free_host_memory(proc: str = "/proc", groups: str = "/sys/fs/cgroup") -> int
 
     The limits of control groups are read once per process.
     """
-    free = _available(proc)
+    available = re.search(rb"^MemAvailable: *(\d+)", _read(f"{proc}/meminfo"), re.MULTILINE)
+    free = int(available[1]) * 1024 if available else os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     for limit, group in _group_limits(proc, groups):
         left = limit - int(_read(f"{group}/memory.current") or limit)
         if left < free:
-            reclaimable = _number_after(_read(f"{group}/memory.stat"), b"inactive_file ")
-            free = min(free, left + (reclaimable or 0))
+            reclaimable = re.search(rb"^inactive_file (\d+)", _read(f"{group}/memory.stat"), re.MULTILINE)
+            free = min(free, left + (int(reclaimable[1]) if reclaimable else 0))
     return max(0, free)
-
-
-def _available(proc: str) -> int:
-    kibibytes = _number_after(_read(f"{proc}/meminfo"), b"MemAvailable:")
-    if kibibytes is not None:
-        return kibibytes * 1024
-    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")  # macOS
 
 
 @cache
 def _group_limits(proc: str, groups: str) -> list[tuple[int, Path]]:
-    """Limit and folder of each limited control group (version 2) of this process, from its innermost group to
-    the root."""
-    limits, root = [], Path(groups)
-    for line in _read(f"{proc}/self/cgroup").decode().splitlines():
-        _, controllers, path = line.split(":", 2)
-        # Inside a container the path may be the host's, and the mount the container's own group.
-        group = root / path.lstrip("/")
-        while not controllers and group != root.parent:
-            limit = _read(f"{group}/memory.max").strip()
-            if limit.isdigit():  # else no such group, or "max"
-                limits.append((int(limit), group))
-            group = group.parent
-    return limits
-
-
-def _number_after(content: bytes, name: bytes) -> int | None:
-    """The number after a name at the start of a line."""
-    start = 0 if content.startswith(name) else content.find(b"\n" + name) + 1
-    return int(content[start + len(name) :].split(None, 1)[0]) if start or content.startswith(name) else None
+    """Return limit and folder of each limited control group (version 2) of this process."""
+    path = re.search(rb"^0::/(.*)", _read(f"{proc}/self/cgroup"), re.MULTILINE)
+    # Inside a container the path may be the host's, and the mount the group of the container.
+    innermost = Path(groups, path[1].decode() if path else "")
+    limits = [(_read(f"{group}/memory.max").strip(), group) for group in (innermost, *innermost.parents)]
+    return [(int(limit), group) for limit, group in limits if limit.isdigit()]
 
 
 def _read(path: str) -> bytes:
     try:
-        with open(path, "rb") as file:
-            return file.read()
+        return Path(path).read_bytes()
     except OSError:
         return b""

@@ -8,8 +8,12 @@ from importlib import import_module
 def need(part: str, package: str, called: str, oldest: tuple[int, ...]) -> None:
     """Raise ImportError, naming the extra to install, unless a package is there and no older than `oldest`.
 
-    part     who takes it, `package` being the name of its extra too
-    called   what the package calls itself
+    Parameters
+    ----------
+    part : str
+        The part of bppsa_cupy that needs it; `package` is also the name of its extra.
+    called : str
+        The name of the package.
     """
     cure = f"in the checkout, pip install -e '.[{package}]'"
     wanted = f"{called} {'.'.join(map(str, oldest))} or later"

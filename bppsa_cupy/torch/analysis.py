@@ -407,7 +407,8 @@ def recurrent_counterpart(module: Any) -> Counterpart:
 def counterpart(module: Any) -> Counterpart | None:
     """That of another module; None where the engine has none of its kind, or none of its arguments."""
     make = MADE.get(kind_of(module))
-    if make is None:
+    spread = "Pool2d" in type(module).__name__ and getattr(module, "dilation", 1) not in (1, (1, 1))
+    if make is None or spread or getattr(module, "divisor_override", None) is not None:
         return None
     options = {
         name: getattr(module, name) for name in inspect.signature(make).parameters if hasattr(module, name)

@@ -122,7 +122,6 @@ REFUSED = {
         (lambda: bp.LinearCellLayer(bp.Cell.built_in("gru"), 3, 4), "linear"),
         (lambda: build_model("lenet5", 28), "input_shape", "int"),
         (lambda: records().where(steps=np.array(2.5)), "steps=array(2.5)", "steps 0 to 3"),
-        (lambda: bp.AvgPool2d(2, divisor_override=0), "divisor_override=0"),
         (lambda: functional(X.astype("d"), without="bias_hh_l0"), "['weight_ih_l0',", "'bias_hh_l0'"),
         (
             lambda: functional(X.astype("d"), np.zeros((2, 5, 4)), back={"method": "x"}),
