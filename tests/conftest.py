@@ -116,12 +116,12 @@ def pytorch() -> None:
 def librosa() -> ModuleType:
     """librosa without its universal functions, which it compiles for 17 s where it is imported first, and of
     which the features take none."""
-    found = pytest.importorskip("librosa", reason="features take librosa, of the extra audio")
+    module = pytest.importorskip("librosa", reason="features take librosa, of the extra audio")
     with pytest.MonkeyPatch.context() as patch:
         for name in ("guvectorize", "vectorize"):
             patch.setattr(f"numba.{name}", lambda *types, **options: lambda function: function)
         import_module("librosa.feature.spectral")  # and what it takes
-    return found
+    return module
 
 
 @pytest.fixture

@@ -68,15 +68,15 @@ def keys_of(cell):
 @settings(max_examples=10)
 @given(pairs())
 def test_pairs_that_differ_in_one_place_have_other_keys(pair):
-    one = pair[0].cell()
+    first = pair[0].cell()
     try:
         other = pair[1].cell()
     except CellError:  # a value that is read no more
         assume(False)
-    assume(not np.allclose(values_of(one), values_of(other), 0, 1e-12))
+    assume(not np.allclose(values_of(first), values_of(other), 0, 1e-12))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Dispatcher, "compile", None)  # nothing is compiled
-        assert not keys_of(one).items() & keys_of(other).items()
+        assert not keys_of(first).items() & keys_of(other).items()
 
 
 RUN = """

@@ -14,8 +14,8 @@ from bppsa_cupy.cells import Cell
 
 
 def leaky(**changes) -> Cell:
-    given = {"gates": ["h"], "states": ["h"], "step": lambda x, u, s, p: {"h": sympy.tanh(x.h + u.h)}}
-    return Cell(**{"name": "leaky", **given, **changes})
+    defaults = {"gates": ["h"], "states": ["h"], "step": lambda x, u, s, p: {"h": sympy.tanh(x.h + u.h)}}
+    return Cell(**{"name": "leaky", **defaults, **changes})
 
 
 def test_equal_cells_have_equal_digests_and_functions() -> None:

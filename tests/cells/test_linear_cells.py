@@ -30,23 +30,23 @@ def cell_of(step=gated, **options):
 def test_a_layer_and_its_module_walk_the_step() -> None:
     layer, rng = bp.CellLayer(cell_of(), 3, 4), np.random.default_rng(0)
     assert isinstance(layer, bp.LinearCellLayer) and "weight_hh_l0" not in layer.parameter_shapes()
-    own = {name: rng.standard_normal(shape) for name, shape in layer.parameter_shapes().items()}
+    parameters = {name: rng.standard_normal(shape) for name, shape in layer.parameter_shapes().items()}
     x, lengths = rng.standard_normal((3, 9, 3)), np.array([9, 1, 5])
-    y, saved = bp.functional.forward(layer, own, x, lengths=lengths)
-    leaves, given = {name: leaf(value) for name, value in own.items()}, leaf(x)
+    y, saved = bp.functional.forward(layer, parameters, x, lengths=lengths)
+    leaves, inputs = {name: leaf(value) for name, value in parameters.items()}, leaf(x)
     zeros = [torch.zeros(3, 4, dtype=torch.float64) for _ in range(2)]
-    wanted, ends = walk(cell_of(), leaves, "_l0", given, torch.tensor(lengths), zeros)
+    wanted, ends = walk(cell_of(), leaves, "_l0", inputs, torch.tensor(lengths), zeros)
     np.testing.assert_allclose(y, wanted.detach(), atol=1e-13)
     np.testing.assert_allclose(saved.states[0], ends[1].detach(), atol=1e-13)
     weights = rng.standard_normal(y.shape)
     (wanted * torch.tensor(weights)).sum().backward()
-    found = bp.functional.vjp(saved, weights)
-    np.testing.assert_allclose(found.input, given.grad, atol=1e-12)
+    gradients = bp.functional.vjp(saved, weights)
+    np.testing.assert_allclose(gradients.input, inputs.grad, atol=1e-12)
     for name, value in leaves.items():
-        np.testing.assert_allclose(found.parameters[name], value.grad, atol=1e-12, err_msg=name)
+        np.testing.assert_allclose(gradients.parameters[name], value.grad, atol=1e-12, err_msg=name)
     module = bt.LinearCellLayer(cell_of(), 3, 4, batch_first=True, dtype=torch.float64)
-    module.load_state_dict({name: torch.tensor(value) for name, value in own.items()})
-    alone, _ = bp.functional.forward(layer, own, x)
+    module.load_state_dict({name: torch.tensor(value) for name, value in parameters.items()})
+    alone, _ = bp.functional.forward(layer, parameters, x)
     np.testing.assert_allclose(module(torch.tensor(x))[0].detach(), alone, atol=1e-13)
 
 
@@ -69,10 +69,10 @@ STEPS = {
 }
 
 
-@pytest.mark.parametrize("what", STEPS)
-def test_steps_that_are_no_linear_ones_are_refused(what: str) -> None:
+@pytest.mark.parametrize("name", STEPS)
+def test_steps_that_are_no_linear_ones_are_refused(name: str) -> None:
     with pytest.raises(bp.CellError, match="cell 'gated'"):
-        cell_of(STEPS[what])
+        cell_of(STEPS[name])
 
 
 def test_gates_are_recurrent_by_name() -> None:

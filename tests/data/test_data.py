@@ -77,16 +77,16 @@ def test_an_idx_folder(tmp_path, packed, dot):
     np.testing.assert_array_equal(data.test.inputs[:, 0], test)
 
 
-@pytest.mark.parametrize("change, given, fix", [
+@pytest.mark.parametrize("change, value, fix", [
     (lambda b: b[:-1], "155 bytes", "156"), (lambda b: b + b"\0", "157 bytes", "156"),
     (lambda b: b[:10], "00000803", "train-images"),
     (lambda b: b"\0\0\x08\x01" + b[4:], "00000801", "train-images"),
 ])  # fmt: skip
-def test_wrong_idx_files_are_refused(tmp_path, change, given, fix):
+def test_wrong_idx_files_are_refused(tmp_path, change, value, fix):
     write_mnist(tmp_path, "train", 7, packed=False)
     file = tmp_path / "train-images-idx3-ubyte"
     file.write_bytes(change(file.read_bytes()))
-    assert_refused(lambda: load(tmp_path), DataError, given, fix)
+    assert_refused(lambda: load(tmp_path), DataError, value, fix)
 
 
 def test_missing_labels_are_refused(tmp_path):
@@ -131,10 +131,10 @@ WRONG_ARCHIVES = [
 ]
 
 
-@pytest.mark.parametrize("arrays, given, fix", WRONG_ARCHIVES)
-def test_wrong_archives_are_refused(tmp_path, arrays, given, fix):
+@pytest.mark.parametrize("arrays, value, fix", WRONG_ARCHIVES)
+def test_wrong_archives_are_refused(tmp_path, arrays, value, fix):
     np.savez(tmp_path / "a.npz", **arrays)
-    assert_refused(lambda: load(tmp_path / "a.npz"), DataError, given, fix)
+    assert_refused(lambda: load(tmp_path / "a.npz"), DataError, value, fix)
 
 
 # ---- digits, and no layout ----

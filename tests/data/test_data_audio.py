@@ -32,10 +32,10 @@ def test_the_sets_of_the_paper(librosa, tmp_path, name, shape):
     (tmp_path / "x.wav").write_bytes(wav(132300, rate=44100, channels=2))
     samples, rate = decode(tmp_path / "x.wav")
     mfcc = SETS[name]
-    found = normalize(extract(samples, rate, mfcc, "x.wav"))
-    assert found.shape == shape and found.dtype == np.float32
-    np.testing.assert_allclose(found.mean(axis=0, dtype=np.float64), 0, atol=1e-5)
-    np.testing.assert_allclose(found.std(axis=0, dtype=np.float64), 1, rtol=1e-5)
+    features = normalize(extract(samples, rate, mfcc, "x.wav"))
+    assert features.shape == shape and features.dtype == np.float32
+    np.testing.assert_allclose(features.mean(axis=0, dtype=np.float64), 0, atol=1e-5)
+    np.testing.assert_allclose(features.std(axis=0, dtype=np.float64), 1, rtol=1e-5)
     half = shape[1] // 2
     for channel in (0, 1):
         theirs = librosa.feature.mfcc(
@@ -43,16 +43,16 @@ def test_the_sets_of_the_paper(librosa, tmp_path, name, shape):
             hop_length=mfcc.hop_length,
         )[1:].T.astype(np.float64)  # fmt: skip
         theirs = (theirs - theirs.mean(0)) / theirs.std(0)
-        np.testing.assert_allclose(found[:, channel * half : (channel + 1) * half], theirs, atol=1e-4)
+        np.testing.assert_allclose(features[:, channel * half : (channel + 1) * half], theirs, atol=1e-4)
 
 
 def test_mono_gives_half_the_coefficients_and_the_mean_of_channels(tmp_path):
     (tmp_path / "x.wav").write_bytes(wav(channels=2))
     samples, rate = decode(tmp_path / "x.wav")
-    one = extract(samples, rate, Mfcc(5, 64, 32, n_mels=10, mono=True), "x.wav")
+    features = extract(samples, rate, Mfcc(5, 64, 32, n_mels=10, mono=True), "x.wav")
     mean = samples.mean(axis=1, keepdims=True)
-    np.testing.assert_allclose(one, extract(mean, rate, SMALL, "x.wav"), rtol=1e-5, atol=1e-3)
-    assert one.shape == (1 + 400 // 32, 4)
+    np.testing.assert_allclose(features, extract(mean, rate, SMALL, "x.wav"), rtol=1e-5, atol=1e-3)
+    assert features.shape == (1 + 400 // 32, 4)
 
 
 # ---- from files to a data set ----
@@ -74,13 +74,13 @@ def test_clips_of_several_lengths_are_padded(tmp_path):
     made = make_audio(tmp_path / "clips", tmp_path / "f.h5", SMALL, test_fraction=0.5)
     dataset = load(tmp_path / "f.h5")
     assert dataset.input_shape == (13, 4) and made.train.labels.tolist() == [0, 1]
-    found = []
+    lengths = []
     for split in (dataset.train, dataset.test):
-        found += split.lengths.tolist()
+        lengths += split.lengths.tolist()
         for inputs, length in zip(split.inputs, split.lengths, strict=True):
             np.testing.assert_allclose(inputs[:length].mean(axis=0), 0, atol=1e-5)
             assert not inputs[length:].any()
-    assert sorted(found) == sorted(1 + n // 32 for n in frames)
+    assert sorted(lengths) == sorted(1 + n // 32 for n in frames)
 
 
 @pytest.mark.parametrize("other, named, options", [
@@ -127,8 +127,8 @@ def test_classes_are_those_of_folders_or_names(tmp_path):
     folder = tree(tmp_path, dict.fromkeys(("b/1.wav", "a/2.WAV", "a/1.wav", "a/.hidden.wav", "README.txt")))
     assert labels_of(folder) == [("a/1.wav", "a"), ("a/2.WAV", "a"), ("b/1.wav", "b")]
     folder = tree(tmp_path / "names", dict.fromkeys(("x-yes-1.wav", "sub/y-no-2.wav")))
-    found = labels_of(folder, pattern=r".-(?P<label>\w+)-\d")
-    assert found == [("sub/y-no-2.wav", "no"), ("x-yes-1.wav", "yes")]
+    labels = labels_of(folder, pattern=r".-(?P<label>\w+)-\d")
+    assert labels == [("sub/y-no-2.wav", "no"), ("x-yes-1.wav", "yes")]
 
 
 BOTH = ("a/1.wav", "b/1.wav")

@@ -17,9 +17,9 @@ def split_of(samples, shape=(2, 5, 7), normalization=None):
 
 
 def by_sample(split, **options):
-    found = [batch for batch in batches(split, augment="crop-flip", **options)]
-    labels = np.concatenate([batch.labels for batch in found])
-    return np.concatenate([batch.inputs for batch in found])[np.argsort(labels)]
+    augmented = [batch for batch in batches(split, augment="crop-flip", **options)]
+    labels = np.concatenate([batch.labels for batch in augmented])
+    return np.concatenate([batch.inputs for batch in augmented])[np.argsort(labels)]
 
 
 @given(

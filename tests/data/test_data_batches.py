@@ -24,12 +24,12 @@ def order(split, batch_size, **options):
 @given(**SIZES, seed=st.integers(0, 2**32), epoch=st.integers(0, 1000), shuffle=st.booleans())
 def test_every_sample_comes_once(size, batch_size, seed, epoch, shuffle):
     split = split_of(size)
-    found = list(batches(split, batch_size, seed=seed, epoch=epoch, shuffle=shuffle))
-    lengths = [len(labels) for _, labels, _ in found]
-    assert len(found) == number_of_batches(split, batch_size)
+    result = list(batches(split, batch_size, seed=seed, epoch=epoch, shuffle=shuffle))
+    lengths = [len(labels) for _, labels, _ in result]
+    assert len(result) == number_of_batches(split, batch_size)
     assert all(length == batch_size for length in lengths[:-1])
-    assert sorted(np.concatenate([labels for _, labels, _ in found])) == list(range(size))
-    for inputs, labels, _ in found:
+    assert sorted(np.concatenate([labels for _, labels, _ in result])) == list(range(size))
+    for inputs, labels, _ in result:
         np.testing.assert_array_equal(inputs[:, 0], labels)
 
 
@@ -37,8 +37,8 @@ def test_every_sample_comes_once(size, batch_size, seed, epoch, shuffle):
 def test_an_epoch_resumes_at_any_step(size, batch_size, epoch, data):
     split = split_of(size)
     start = data.draw(st.integers(0, number_of_batches(split, batch_size)))
-    whole = order(split, batch_size, seed=5, epoch=epoch)
-    assert order(split, batch_size, seed=5, epoch=epoch, start=start) == whole[start:]
+    full = order(split, batch_size, seed=5, epoch=epoch)
+    assert order(split, batch_size, seed=5, epoch=epoch, start=start) == full[start:]
 
 
 def test_batches_do_not_share_memory_with_the_split():
@@ -53,14 +53,14 @@ def test_batches_do_not_share_memory_with_the_split():
 @pytest.mark.parametrize("shuffle", [False, True])
 def test_lengths_go_with_their_samples(shuffle):
     split = Split(np.zeros((7, 9, 2), np.float32), np.arange(7), None, lengths=np.arange(1, 8))
-    found = list(batches(split, 3, shuffle=shuffle))
-    assert len(found) == 3
-    for batch in found:
+    result = list(batches(split, 3, shuffle=shuffle))
+    assert len(result) == 3
+    for batch in result:
         np.testing.assert_array_equal(batch.lengths, batch.labels + 1)
         batch.lengths[:] = 0
     np.testing.assert_array_equal(split.lengths, np.arange(1, 8))
-    (whole,) = batches(split_of(4), 4)
-    assert whole.lengths is None
+    (plain,) = batches(split_of(4), 4)
+    assert plain.lengths is None
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
@@ -70,10 +70,10 @@ def test_normalised_inputs_have_zero_mean_and_unit_deviation(dtype, shape, axes,
     generator = np.random.default_rng(0)
     inputs = generator.integers(0, 256, (50, *shape)).astype(kind)
     split = Split(inputs, np.zeros(50, int), Normalization.measured(inputs))
-    whole = np.concatenate([x for x, _, _ in batches(split, 16, dtype=dtype)])
-    assert whole.dtype == dtype
-    np.testing.assert_allclose(whole.mean(axes, np.float64), 0, atol=1e-6)
-    np.testing.assert_allclose(whole.std(axes, np.float64), 1, rtol=1e-6)
+    values = np.concatenate([x for x, _, _ in batches(split, 16, dtype=dtype)])
+    assert values.dtype == dtype
+    np.testing.assert_allclose(values.mean(axes, np.float64), 0, atol=1e-6)
+    np.testing.assert_allclose(values.std(axes, np.float64), 1, rtol=1e-6)
 
 
 def test_a_constant_channel_keeps_its_scale():

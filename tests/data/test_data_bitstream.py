@@ -70,10 +70,10 @@ LENGTHS = np.array([5, 1, 3, 5, 2, 4])
 def test_a_file_comes_back_as_written(tmp_path, lengths, dtype, test):
     written = sequences_of(lengths, dtype=dtype, test=test)
     write_sequences(tmp_path / "s.h5", written, compress=dtype == np.uint8)
-    found = read_sequences(tmp_path / "s.h5")
-    assert (found.name, found.class_names, found.origin) == ("some", ("a", "b", "c"), {"seed": 7})
-    assert (found.test is None) == (not test)
-    for ours, theirs in ((found.train, written.train), (found.test, written.test)):
+    loaded = read_sequences(tmp_path / "s.h5")
+    assert (loaded.name, loaded.class_names, loaded.origin) == ("some", ("a", "b", "c"), {"seed": 7})
+    assert (loaded.test is None) == (not test)
+    for ours, theirs in ((loaded.train, written.train), (loaded.test, written.test)):
         if theirs is not None:
             assert ours.inputs.dtype == dtype
             np.testing.assert_array_equal(ours.inputs, theirs.inputs)

@@ -41,8 +41,8 @@ UNFIT = [
 
 
 @pytest.mark.filterwarnings("ignore:device 'auto' uses the host")
-@pytest.mark.parametrize("machine, given, fix", UNFIT)
-def test_a_machine_without_a_fit_gpu(machine, given, fix, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("machine, value, fix", UNFIT)
+def test_a_machine_without_a_fit_gpu(machine, value, fix, monkeypatch: pytest.MonkeyPatch) -> None:
     options = dict(machine or {})
     architecture = options.pop("architecture", None)
     cupy = install(monkeypatch, **options)
@@ -50,7 +50,7 @@ def test_a_machine_without_a_fit_gpu(machine, given, fix, monkeypatch: pytest.Mo
         monkeypatch.setitem(sys.modules, "cupy", None)
     if architecture:
         monkeypatch.setattr(cupy.cuda, "Device", lambda: SimpleNamespace(compute_capability=architecture))
-    assert_refused(lambda: get_device("cuda"), DeviceError, given, fix)
+    assert_refused(lambda: get_device("cuda"), DeviceError, value, fix)
     assert get_device("auto") is get_device("host")
 
 
@@ -72,9 +72,9 @@ def test_a_tensor_on_a_gpu_that_tracks_gradients(monkeypatch: pytest.MonkeyPatch
     tensor = torch.ones(3).as_subclass(OnGpu).requires_grad_()
     with pytest.raises(RuntimeError, match="requires grad"):
         hasattr(tensor, "__cuda_array_interface__")
-    for take in (devices.device_of, get_device("host").asarray):
+    for convert in (devices.device_of, get_device("host").asarray):
         with pytest.raises(ShapeError, match="tracks gradients"):
-            take(tensor)
+            convert(tensor)
 
 
 # ---- launches ----
@@ -100,10 +100,10 @@ def test_arguments_reach_the_kernel(name: str, stub: CudaDevice, rng: np.random.
     kernel, emulated, variant = KERNELS[name], make_device("emulated"), Variant()
     for case in list(CASES[name](rng))[:4]:
         expected = turned(kernel, arguments(kernel, variant, case, rng))
-        given = [stub.asarray(value) if isinstance(value, np.ndarray) else value for value in expected]
-        stub.launch(kernel, *given)
+        on_device = [stub.asarray(value) if isinstance(value, np.ndarray) else value for value in expected]
+        stub.launch(kernel, *on_device)
         emulated.launch(kernel, *expected)
-        for parameter, actual, wanted in zip(kernel.parameters, given, expected, strict=True):
+        for parameter, actual, wanted in zip(kernel.parameters, on_device, expected, strict=True):
             if parameter.is_array:
                 assert_close(stub.to_host(actual), wanted, what=parameter.name)
 

@@ -152,9 +152,9 @@ def test_an_open_launch_takes_its_arrays_at_each_call(device: Device, dtype: np.
     rotation = device.upload_index(np.array([2, 0, 1], np.int32))
     first = device.empty(3, dtype)
     launch = device.bind_open(GATHER, ("values", "source"), first, rotation, first, 3, 3)
-    kept = weakref.ref(first)
+    reference = weakref.ref(first)
     del first
-    assert kept() is None
+    assert reference() is None
     before = device.launched["gather_fill"]
     for values in ([1, 2, 3], [4, 5, 6]):
         out = device.empty((1, 3), dtype)

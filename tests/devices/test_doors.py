@@ -24,16 +24,16 @@ def test_modules_of_pytorch(place: str) -> None:
         lengths = torch.tensor([7, 2, 5, 1])
         pack = torch.nn.utils.rnn.pack_padded_sequence
         for packed in (False, True):
-            given = [pack(t, lengths, enforce_sorted=False) if packed else t for t in (x, there)]
-            expected = flat(theirs(given[0]))
+            inputs = [pack(t, lengths, enforce_sorted=False) if packed else t for t in (x, there)]
+            expected = flat(theirs(inputs[0]))
             wanted = gradients(theirs, expected, x)
             with stream:
-                found = flat(module(given[1]))
-                got = gradients(module, found, there)
+                outputs = flat(module(inputs[1]))
+                got = gradients(module, outputs, there)
             if place == "cuda":
                 torch.cuda.synchronize()
-            assert all(tensor.device.type == place for tensor in (*found, *got))
-            assert_same([t.cpu() for t in (*found, *got)], [*expected, *wanted])
+            assert all(tensor.device.type == place for tensor in (*outputs, *got))
+            assert_same([t.cpu() for t in (*outputs, *got)], [*expected, *wanted])
 
 
 @pytest.mark.parametrize("place", ON)
@@ -57,15 +57,15 @@ def test_functions_of_jax(place: str) -> None:
     by_x, by_state, *by_params = gradients(theirs, expected, *inputs)
     wanted = dict(zip(dict(theirs.named_parameters()), by_params, strict=True))
 
-    def loss(*given):
-        results = function(*given)
+    def loss(*arguments):
+        results = function(*arguments)
         return loss_of(results), results
 
     ours = jax.value_and_grad(loss, (0, 1, 2), has_aux=True)
     for call in (ours, jax.jit(ours)):
-        found = call(*jax.device_put((params, x, state), there))
-        assert all(leaf.devices() == {there} for leaf in jax.tree.leaves(found))
-        (_, results), (got, *others) = jax.device_get(found)
+        outputs = call(*jax.device_put((params, x, state), there))
+        assert all(leaf.devices() == {there} for leaf in jax.tree.leaves(outputs))
+        (_, results), (got, *others) = jax.device_get(outputs)
         pairs = [*zip((*results, *others), (*expected, by_x, by_state), strict=True)]
         pairs += [(got[name], wanted[name]) for name in wanted]
         assert_same(*map(list, zip(*((torch.from_numpy(np.array(a)), b) for a, b in pairs), strict=True)))

@@ -22,16 +22,16 @@ def cuda() -> CudaDevice:
     return get_device("cuda")
 
 
-def assert_replays_agree(device: CudaDevice, run: Callable[[], object], arrays: Sequence[Any]) -> None:
+def assert_replays_agree(device: CudaDevice, work: Callable[[], object], arrays: Sequence[Any]) -> None:
     """Run work plainly three times, and from the same values once plainly and twice as a graph."""
     before = [array.copy() for array in arrays]
     for _ in range(3):
-        run()
+        work()
     expected = [device.to_host(array) for array in arrays]
     for array, value in zip(arrays, before, strict=True):
         array[...] = value
-    run()
-    graph = device.capture(run)
+    work()
+    graph = device.capture(work)
     for _ in range(2):
         graph(device)
     for array, value in zip(arrays, expected, strict=True):
@@ -43,10 +43,10 @@ def test_kernels_ufuncs_products_and_branches(cuda: CudaDevice) -> None:
     vectors = [cuda.asarray(np.arange(-50.0, 50.0)) for _ in range(6)]
     a, b, c = (cuda.asarray(rng.standard_normal((256, 256)).astype("f4") / 16) for _ in range(3))
     pairs = ((0, 1), (0, 2), (1, 3), (2, 4), (4, 5))
-    sequence = cuda.sequence([cuda.bind(RELU, vectors[one], vectors[other], 100) for one, other in pairs])
+    sequence = cuda.sequence([cuda.bind(RELU, vectors[x], vectors[y], 100) for x, y in pairs])
     sequence()
 
-    def run() -> None:
+    def work() -> None:
         vectors[0][...] = vectors[0] + 1
         sequence()
         vectors[0][:1] = vectors[5].max()
@@ -54,7 +54,7 @@ def test_kernels_ufuncs_products_and_branches(cuda: CudaDevice) -> None:
         cuda.multiply(c, a, b)
         b[...] = b + cuda.xp.tanh(c)
 
-    assert_replays_agree(cuda, run, [*vectors, b, c])
+    assert_replays_agree(cuda, work, [*vectors, b, c])
 
 
 def test_products_of_two_graphs_at_once(cuda: CudaDevice) -> None:

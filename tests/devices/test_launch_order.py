@@ -27,10 +27,10 @@ def bound(kernel, *arrays):
 
 def launches_of(sequence, memory):
     """Launches that read and write these ranges of a memory."""
-    kernels = [None if one is None else CHECK if one[0] else FILL for one in sequence]
+    kernels = [None if launch is None else CHECK if launch[0] else FILL for launch in sequence]
     return [
-        (lambda: None) if one is None else bound(kernel, memory[one[1]], memory[one[2]])
-        for one, kernel in zip(sequence, kernels, strict=True)
+        (lambda: None) if launch is None else bound(kernel, memory[launch[1]], memory[launch[2]])
+        for launch, kernel in zip(sequence, kernels, strict=True)
     ]
 
 
@@ -41,12 +41,12 @@ ranges = st.tuples(st.integers(0, PLACES - 1), st.integers(1, 5)).map(
 launches = st.lists(st.none() | st.tuples(st.booleans(), ranges, ranges), max_size=12)
 
 
-def run(memory, one, number):
+def run_launch(memory, launch, number):
     """What a launch leaves depends on all that it reads, and on which it is."""
-    if one is None:
+    if launch is None:
         memory[...] = memory * 3 + number
         return
-    both, read, written = one
+    both, read, written = launch
     value = hash((number, *memory[read].tolist(), *(memory[written].tolist() if both else ())))
     memory[written] = np.arange(written.stop - written.start) + value
 
@@ -55,11 +55,11 @@ def run(memory, one, number):
 def test_any_order_that_heeds_them_ends_as_one_after_another(sequence, random):
     before = predecessors(launches_of(sequence, np.zeros(PLACES, np.int64)), address)
     expected, actual = np.arange(PLACES), np.arange(PLACES)
-    for number, one in enumerate(sequence):
-        run(expected, one, number)
+    for number, launch in enumerate(sequence):
+        run_launch(expected, launch, number)
     waiting = dict(enumerate(map(set, before)))
     while waiting:
         number = random.choice([k for k, waits in waiting.items() if not waits & waiting.keys()])
         del waiting[number]
-        run(actual, sequence[number], number)
+        run_launch(actual, sequence[number], number)
     np.testing.assert_array_equal(actual, expected)

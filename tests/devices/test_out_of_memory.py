@@ -132,12 +132,12 @@ def test_a_capture_that_fails_is_ended(stub: CudaDevice) -> None:
             raise CUDARuntimeError("cudaErrorMemoryAllocation: out of memory")
 
     captured: list[Stream] = []
-    run = stub.sequence([bound, bound, fails_if_full])
-    run()
+    sequence = stub.sequence([bound, bound, fails_if_full])
+    sequence()
     full = True
     with pytest.raises(DeviceError, match=NAMED):
-        run()
+        sequence()
     assert stub.launched["relu_fill"] == 2 and captured[-1].capture is None
     full = False
-    run()
+    sequence()
     assert stub.launched["relu_fill"] == 4

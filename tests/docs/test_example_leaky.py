@@ -13,10 +13,10 @@ EXAMPLES = Path(__file__).parents[2] / "docs" / "examples"
 def test_both_scripts_agree(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("MPLBACKEND", "agg")
-    own = runpy.run_path(str(EXAMPLES / "leaky_rnn.py"))
+    rnn = runpy.run_path(str(EXAMPLES / "leaky_rnn.py"))
     cell = runpy.run_path(str(EXAMPLES / "leaky_cell.py"))
     lines = capsys.readouterr().out.splitlines()
     assert [line.split()[1] for line in lines] == ["0", "100", "0", "100"]
     assert (tmp_path / "leaky_rnn.png").stat().st_size > 10_000
-    assert own["loss"] < 0.9 * own["x"][-40:-20].mean(0).square().mean()
-    np.testing.assert_allclose(cell["exponents"], own["exponents"], atol=1e-3)
+    assert rnn["loss"] < 0.9 * rnn["x"][-40:-20].mean(0).square().mean()
+    np.testing.assert_allclose(cell["exponents"], rnn["exponents"], atol=1e-3)

@@ -22,8 +22,8 @@ REFERENCE = [
 WITHOUT_A_PAGE = {"LAYERS", "Shape", "functional"}
 
 
-def found(name):
-    """What a name of the reference is."""
+def resolve(name):
+    """Import the object that a reference name stands for."""
     room, _, last = f"bppsa_cupy.{name}".rpartition(".")
     return getattr(import_module(room), last)
 
@@ -32,8 +32,8 @@ def test_the_reference_has_every_public_name_once():
     assert len(set(REFERENCE)) == len(REFERENCE)
     public = [getattr(bp, name) for name in bp.__all__ if name not in WITHOUT_A_PAGE]
     public += [getattr(room, name) for room in (functional, torch) for name in room.__all__]
-    documented = [found(name) for name in REFERENCE]
-    assert [one for one in public if one not in documented] == []
+    documented = [resolve(name) for name in REFERENCE]
+    assert [item for item in public if item not in documented] == []
 
 
 def test_modules_show_their_public_names_only():
@@ -45,7 +45,7 @@ def test_modules_show_their_public_names_only():
 @pytest.mark.parametrize("name", REFERENCE)
 def test_a_name_of_the_reference_has_an_example_and_is_no_module(name):
     """A function with the name of its module would be taken for the module."""
-    assert re.search(r"Examples\n +-{8}\n.*>>>", found(name).__doc__, re.DOTALL)
+    assert re.search(r"Examples\n +-{8}\n.*>>>", resolve(name).__doc__, re.DOTALL)
     assert not isinstance(sys.modules.get(f"bppsa_cupy.{name}"), ModuleType)
 
 

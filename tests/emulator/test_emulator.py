@@ -19,11 +19,11 @@ OUT, GIVEN = array_out("out", "real", "64"), array_inout("given", "real", "64")
 SHARED = "__shared__ real held[64]; const int t = threadIdx.x; held[t] = t; "
 
 
-def run(body: str, device: type[EmulatedDevice], **launch: int) -> np.ndarray:
+def run_body(body: str, device: type[EmulatedDevice], **launch: int) -> np.ndarray:
     """The 64 values of `out` that `body` writes."""
     make_device("emulated")  # skips where there is no g++
-    out, given = np.zeros(64, np.float32), np.arange(64, dtype=np.float32)
-    device().launch(text_kernel(body, OUT, GIVEN, **{"block": 64, **launch}), out, given)
+    out, data = np.zeros(64, np.float32), np.arange(64, dtype=np.float32)
+    device().launch(text_kernel(body, OUT, GIVEN, **{"block": 64, **launch}), out, data)
     return out
 
 
@@ -46,9 +46,9 @@ RACES = {
 @pytest.mark.parametrize("name", RACES)
 def test_a_race_is_an_error(name: str) -> None:
     body, ordered, unordered = RACES[name]
-    run(body.replace("ORDER", ordered), RaceDevice)
+    run_body(body.replace("ORDER", ordered), RaceDevice)
     with pytest.raises(EmulationError, match=r"a race on .* and nothing orders them"):
-        run(body.replace("ORDER", unordered), RaceDevice)
+        run_body(body.replace("ORDER", unordered), RaceDevice)
 
 
 @pytest.mark.long
@@ -76,8 +76,8 @@ arrays = array_in("values", "real", "32"), array_out("out", "real", "32")
 EmulatedDevice().launch(
     text_kernel("out[threadIdx.x] = values[threadIdx.x + 1];", *arrays), np.ones(32), np.ones(32))
 """
-    found = subprocess.run([sys.executable, "-c", fault], env=environment, capture_output=True, check=False)
-    assert b"heap-buffer-overflow" in found.stderr
+    process = subprocess.run([sys.executable, "-c", fault], env=environment, capture_output=True, check=False)
+    assert b"heap-buffer-overflow" in process.stderr
     kernels = str(TESTS / "raw_kernels" / "test_kernel_pairs.py")
     command = [sys.executable, "-m", "pytest", "-qs", "-k", "emulat", "-m", "not long", kernels]
     done = subprocess.run(command, env=environment, capture_output=True, encoding="utf-8", check=False)

@@ -55,10 +55,10 @@ def new_network(length: int) -> None:
     network("auto", bp.GRU(4, 3), bp.MinGRU(3, 4), bp.Linear(4, 2), shape=(None, 4))(length)
 
 
-def module(of: torch.nn.Module) -> Step:
+def module(layer: torch.nn.Module) -> Step:
     def step(length: int) -> None:
         x = torch.randn(2, length, 4, requires_grad=True)
-        y = of(x)
+        y = layer(x)
         y[0].sum().backward()
 
     return step
@@ -84,8 +84,8 @@ LONG = [f"functional {name}" for name in ("MinLSTM", "SRU", "DiagonalSSM")]
 
 
 def is_ours(thing: object) -> bool:
-    of = thing if isinstance(thing, types.FunctionType) else type(thing)
-    return str(of.__module__).startswith("bppsa_cupy.")
+    definition = thing if isinstance(thing, types.FunctionType) else type(thing)
+    return str(definition.__module__).startswith("bppsa_cupy.")
 
 
 @pytest.mark.parametrize("name", some(*(name for name in STEPS if name not in LONG), long=LONG))

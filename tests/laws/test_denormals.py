@@ -51,10 +51,10 @@ def test_vanishing_gradients_end_at_zero(name, hidden, batch):
     g = rng.standard_normal((batch, hidden)).astype(np.float32)
     net.forward(x)
     actual = net.backward(g, input_gradient=True)
-    given = torch.tensor(x.astype(np.float64), requires_grad=True)
-    output = reference_of(net).double()(given)[0][:, -1]
+    inputs = torch.tensor(x.astype(np.float64), requires_grad=True)
+    output = reference_of(net).double()(inputs)[0][:, -1]
     output.backward(torch.tensor(g.astype(np.float64)))
-    expected = given.grad.numpy()
+    expected = inputs.grad.numpy()
     tiny = np.finfo(np.float32).tiny
     least = np.abs(expected).min()
     assert least < tiny / 100  # they do vanish

@@ -51,13 +51,13 @@ FOLDERS = {"bppsa_cupy": "bppsa_cupy", "jacobians": "bppsa_cupy.jacobians",
 @cache
 def trees() -> dict[str, ast.Module]:
     """The syntax tree of every module, by name."""
-    found = {}
+    result = {}
     for folder, package in FOLDERS.items():
         for path in sorted((ROOT / folder).rglob("*.py")):
             parts = path.relative_to(ROOT / folder).with_suffix("").parts
             name = ".".join([package, *(part for part in parts if part != "__init__")])
-            found[name] = ast.parse(path.read_text(encoding="utf-8"))
-    return found
+            result[name] = ast.parse(path.read_text(encoding="utf-8"))
+    return result
 
 
 def imports_of(module: str) -> Iterator[str]:
@@ -76,16 +76,16 @@ def imports_of(module: str) -> Iterator[str]:
 @cache
 def bound_by(module: str) -> set[str]:
     """Names that the statements at the top of a module bind."""
-    found: set[str] = set()
+    names: set[str] = set()
     for node in trees()[module].body if module in trees() else ():
         if isinstance(node, ast.Import | ast.ImportFrom):
-            found |= {alias.asname or alias.name for alias in node.names}
+            names |= {alias.asname or alias.name for alias in node.names}
         elif isinstance(node, ast.FunctionDef | ast.ClassDef):
-            found.add(node.name)
+            names.add(node.name)
         elif isinstance(node, ast.Assign | ast.AnnAssign):
             targets = node.targets if isinstance(node, ast.Assign) else [node.target]
-            found |= {target.id for target in targets if isinstance(target, ast.Name)}
-    return found
+            names |= {target.id for target in targets if isinstance(target, ast.Name)}
+    return names
 
 
 def binds(module: str, name: str) -> bool:
@@ -109,7 +109,7 @@ def layer_of(module: str) -> int:
 
 
 def test_layers_import_from_earlier_ones() -> None:
-    pairs = [(module, other) for module, found in graph().items() for other in found]
+    pairs = [(module, other) for module, imported in graph().items() for other in imported]
     assert not [pair for pair in pairs if layer_of(pair[1]) > layer_of(pair[0])]
     others = ("bppsa_cupy.devices", "bppsa_cupy.layers", "bppsa_cupy.jacobians")
     assert not [
@@ -132,5 +132,5 @@ IMPORTERS = {
 
 @pytest.mark.parametrize("packages", IMPORTERS)
 def test_only_some_modules_import_optional_packages(packages: tuple[str, ...]) -> None:
-    found = [m for m in trees() if any(name.split(".")[0] in packages for name in imports_of(m))]
-    assert all(module.startswith(IMPORTERS[packages]) for module in found)
+    importers = [m for m in trees() if any(name.split(".")[0] in packages for name in imports_of(m))]
+    assert all(module.startswith(IMPORTERS[packages]) for module in importers)

@@ -55,10 +55,10 @@ CASES = {
 PAIRS = [(name, output) for name, case in CASES.items() for output in case.outputs]
 
 
-def results(case: Case, **given: Any) -> dict[str, np.ndarray]:
-    found = case.call(**given)
-    found = found if isinstance(found, tuple) else (found,)
-    return dict(zip(case.outputs, found, strict=True))
+def results(case: Case, **arguments: Any) -> dict[str, np.ndarray]:
+    values = case.call(**arguments)
+    values = values if isinstance(values, tuple) else (values,)
+    return dict(zip(case.outputs, values, strict=True))
 
 
 @pytest.mark.parametrize("name, output", PAIRS)
@@ -66,11 +66,11 @@ def test_an_array_of_its_own_is_filled(name: str, output: str) -> None:
     case = CASES[name]
     wanted = results(case, **case.arrays)
     room = np.full(wanted[output].size + 2, 7.0).astype(wanted[output].dtype)
-    own = room[1:-1].reshape(wanted[output].shape)
-    found = results(case, **case.arrays, **{output: own})
-    assert found[output] is own and room[0] == room[-1] == 7
+    out = room[1:-1].reshape(wanted[output].shape)
+    actual = results(case, **case.arrays, **{output: out})
+    assert actual[output] is out and room[0] == room[-1] == 7
     for key in wanted:
-        np.testing.assert_array_equal(found[key], wanted[key])
+        np.testing.assert_array_equal(actual[key], wanted[key])
 
 
 @pytest.mark.parametrize("name, output", PAIRS)
@@ -83,9 +83,9 @@ def test_an_array_that_overlaps_another_is_refused(name: str, output: str) -> No
             room = np.zeros(size + array.size + 1, np.result_type(array, dtype))
             taken = room[: array.size].reshape(array.shape)
             taken[...] = array
-            before, own = room.copy(), room[shift : shift + size].reshape(wanted[output].shape)
+            before, out = room.copy(), room[shift : shift + size].reshape(wanted[output].shape)
             with pytest.raises(bp.ShapeError, match="shares memory"):
-                case.call(**{**case.arrays, key: taken, output: own})
+                case.call(**{**case.arrays, key: taken, output: out})
             np.testing.assert_array_equal(room, before)
 
 

@@ -25,7 +25,7 @@ def count_calls(net, gradient):
         nonlocal calls, last
         if event == "call":
             calls += 1
-            if any(one in frame.f_code.co_filename for one in LAUNCHES):
+            if any(path in frame.f_code.co_filename for path in LAUNCHES):
                 last = calls
 
     sys.setprofile(count)
@@ -40,12 +40,12 @@ def count_calls(net, gradient):
 def test_calls_of_a_backward_pass(name):
     layers, shape, first, later = NETWORKS[name]
     x = np.ones((2, *shape), np.float32)
-    found = []
+    counts = []
     for _ in range(2):  # the first network loads its kernels
         net = bp.Sequential(layers, shape, seed=0, device="host")
         y = net.forward(x)
-        found = [count_calls(net, np.ones_like(y))]
+        counts = [count_calls(net, np.ones_like(y))]
         for _ in range(2):
             net.forward(x, into=net.last_pass)
-            found.append(count_calls(net, np.ones_like(y)))
-    assert found[0] <= first and found[-1] <= later, found
+            counts.append(count_calls(net, np.ones_like(y)))
+    assert counts[0] <= first and counts[-1] <= later, counts

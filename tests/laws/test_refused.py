@@ -53,8 +53,8 @@ def functional(x=X, gradient=None, layer=None, without=None, back=None, **option
     layer = layer or bp.GRU(3, 4)
     initial = layer.initialize(np.random.default_rng(0))
     parameters = {name: array.astype("float64") for name, array in initial.items() if name != without}
-    y, kept = forward(layer, parameters, x, **options)
-    return y if gradient is None else vjp(kept, gradient, **(back or {}))
+    y, saved = forward(layer, parameters, x, **options)
+    return y if gradient is None else vjp(saved, gradient, **(back or {}))
 
 
 def linear(**changed):

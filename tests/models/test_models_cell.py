@@ -48,6 +48,6 @@ def test_a_built_in_cell_is_its_layer(name: str) -> None:
 def test_a_cell_of_ones_own(folder: Path) -> None:
     by_file = build_model("cell", cell="cells.py:leaky", device="host")
     assert (by_file.input_shape, by_file.output_shape) == ((1000, 1), (10,))
-    given = by_file.layers[0].definition
-    assert build_model("cell", cell=given, device="host").describe() == by_file.describe()
-    assert given.name == "leaky"
+    definition = by_file.layers[0].definition
+    assert build_model("cell", cell=definition, device="host").describe() == by_file.describe()
+    assert definition.name == "leaky"

@@ -132,7 +132,7 @@ def start(
     return process
 
 
-def run(
+def run_command(
     command: Command, folder: Path, line: Sequence[str], before: Callable[[], None] = lambda: None
 ) -> str:
     """Run a command to its end; return "" or what is wrong."""
@@ -180,7 +180,7 @@ def run_undisturbed(command: Command, source: Path, folder: Path) -> Undisturbed
         for before in (keep_checkpoints, lambda: None):
             refresh(source, folder)
             began = time.monotonic()
-            fault = run(command, folder, command.line, before)
+            fault = run_command(command, folder, command.line, before)
             assert not fault, fault
             seconds = time.monotonic() - began
         checkpoints = [path.read_bytes() for path in Path(saved).iterdir()]
@@ -234,7 +234,7 @@ def check_stopped(
             if not is_complete(name, path.read_bytes(), normal):
                 return f"{name} is half written"
     resumable = command.resume and (folder / command.resume[-1]).exists()
-    fault = run(command, folder, (*command.line, *command.resume) if resumable else command.line)
+    fault = run_command(command, folder, (*command.line, *command.resume) if resumable else command.line)
     fault = fault or read_outputs(command, folder)
     if fault:
         return fault

@@ -27,7 +27,7 @@ OPTIONS = {
 QUICK = ("rnn", "product")
 
 
-def run(name: str, folder: Path, *options: str) -> list[dict[str, Any]]:
+def run_bench(name: str, folder: Path, *options: str) -> list[dict[str, Any]]:
     """The rows of a small run on the host."""
     file = folder / "rows.json"
     small = () if name == "warm" else ("--quick", "--threads", "1")
@@ -41,7 +41,7 @@ def run(name: str, folder: Path, *options: str) -> list[dict[str, Any]]:
 @pytest.mark.parametrize("name", some(*QUICK, long=[name for name in TABLE if name not in QUICK]))
 @pytest.mark.usefixtures("pytorch")
 def test_a_benchmark_runs(name: str, tmp_path: Path) -> None:
-    rows = run(name, tmp_path, *OPTIONS.get(name, ()))
+    rows = run_bench(name, tmp_path, *OPTIONS.get(name, ()))
     assert rows
     for row in rows:
         assert row.keys() - {"paper", "note"} == FIELDS
@@ -51,7 +51,7 @@ def test_a_benchmark_runs(name: str, tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("pytorch")
 def test_inference_without_a_rival_and_chosen_cases(tmp_path: Path) -> None:
-    rows = run("recurrent", tmp_path, "--inference", "--against", "none", "--like", "gru")
+    rows = run_bench("recurrent", tmp_path, "--inference", "--against", "none", "--like", "gru")
     assert [(row["case"], row["quantity"], row["theirs"]) for row in rows] == [
         ("gru H=20 B=1 T=12 inference", OVERALL, None)
     ]

@@ -25,7 +25,7 @@ def python(name: str, text: str, seconds: float = 60.0) -> Part:
 
 
 @pytest.fixture
-def told(capsys: pytest.CaptureFixture[str]) -> Callable[[], list[dict[str, Any]]]:
+def printed_lines(capsys: pytest.CaptureFixture[str]) -> Callable[[], list[dict[str, Any]]]:
     """The JSON lines that were printed so far."""
     return lambda: [json.loads(line) for line in capsys.readouterr().out.splitlines() if line[:1] == "{"]
 
@@ -53,7 +53,7 @@ def test_lines_exit_codes_and_limits(tmp_path: Path, monkeypatch: pytest.MonkeyP
         python("five", "", 30.0),
     ]
     outcomes = gpu.run_parts(parts, tmp_path, tmp_path / "out")
-    assert [one.outcome.partition(":")[0] for one in outcomes] == [
+    assert [entry.outcome.partition(":")[0] for entry in outcomes] == [
         "failed (3)", "left out", "passed", "over its time", "no time left",
     ]  # fmt: skip
     out = tmp_path / "out"
@@ -61,18 +61,18 @@ def test_lines_exit_codes_and_limits(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert list(map(json.loads, lines)) == [{"part": "one", "a": 1}, {"part": "four", "so": 1}]
     assert {"words", "{not"} < set((out / "log.txt").read_text(encoding="utf-8").splitlines())
     summary = json.loads((out / "summary.json").read_text(encoding="utf-8"))
-    assert [one["name"] for one in summary] == ["one", "two", "three", "four", "five"]
+    assert [entry["name"] for entry in summary] == ["one", "two", "three", "four", "five"]
 
 
 @pytest.mark.long
 @pytest.mark.usefixtures("pytorch")
 @pytest.mark.filterwarnings("ignore:CUDA is not available")
-def test_walks_and_steps_are_timed(told: Callable[[], list[dict[str, Any]]]) -> None:
+def test_walks_and_steps_are_timed(printed_lines: Callable[[], list[dict[str, Any]]]) -> None:
     assert walk_steps.main("--device host --cells rnn_tanh --hidden 3 --steps 6".split()) == 0
-    assert len(found := told()) == 2 * 3 and all(line["ns_per_step"] > 0 for line in found)
+    assert len(lines := printed_lines()) == 2 * 3 and all(line["ns_per_step"] > 0 for line in lines)
     late = list(walk_steps.time_walks(get_device("host"), ("gru",), (1,), (3,), steps=6, seconds=-1))
     assert [line["left_out"] for line in late] == ["-1 s are over"]
     assert step_profile.main(["--device", "host", "--like", "RNN T10", "--steps", "2"]) == 0
-    found = told()
-    assert [line["side"] for line in found] == ["plain"] * 2 + ["captured"] * 2
-    assert found[0]["calls"] > 10 and found[0]["functions"][0]["us"] > 0
+    lines = printed_lines()
+    assert [line["side"] for line in lines] == ["plain"] * 2 + ["captured"] * 2
+    assert lines[0]["calls"] > 10 and lines[0]["functions"][0]["us"] > 0

@@ -61,12 +61,12 @@ def test_a_figure_runs_and_agrees(name):
 def test_results_are_stored_and_continued():
     words = "pipeline --epochs 1 --output out --like".split()
     assert main([*words, "4 stages, lr 0.01"]) == 0
-    (run,) = made("pipeline-digits")["runs"]
-    assert (run["row"], run["steps"], run["ppv"], run["seed"]) == ("4 stages, lr 0.01", 45, [1], 0)
-    assert run["accuracy"] == run["curve"][-1][1] > 40 and run["curve"][-1][0] == 45
+    (first,) = made("pipeline-digits")["runs"]
+    assert (first["row"], first["steps"], first["ppv"], first["seed"]) == ("4 stages, lr 0.01", 45, [1], 0)
+    assert first["accuracy"] == first["curve"][-1][1] > 40 and first["curve"][-1][0] == 45
     assert main([*words, "4 stages, lr 0.01", "--seeds", "2"]) == 0
     again = made("pipeline-digits")["runs"]
-    assert again[0] == run and [one["seed"] for one in again] == [0, 1]
+    assert again[0] == first and [entry["seed"] for entry in again] == [0, 1]
 
 
 def test_a_run_that_diverges_is_told():

@@ -59,8 +59,8 @@ def test_resuming_uses_the_recipe_of_the_checkpoint(capsys):
     assert train("--epochs", 2, "--log", "whole.jsonl", *recipe) == 0
     assert train("--epochs", 2, "--iterations", 3, "--checkpoint", "c.h5", "--log", "log.jsonl", *recipe) == 0
     assert resume("--log", "log.jsonl") == 0
-    whole, rows = ([(row["loss"], row["lr"]) for row in rows_of(n)] for n in ("whole.jsonl", "log.jsonl"))
-    assert rows == whole and len(rows) == 10 and rows[0][1] < rows[2][1] > rows[9][1]
+    expected, rows = ([(row["loss"], row["lr"]) for row in rows_of(n)] for n in ("whole.jsonl", "log.jsonl"))
+    assert rows == expected and len(rows) == 10 and rows[0][1] < rows[2][1] > rows[9][1]
 
 
 @pytest.mark.parametrize("arguments", [
@@ -87,7 +87,7 @@ def test_a_checkpoint_alone_goes_on_and_is_written(folder, capsys, monkeypatch):
     loop = import_module("bppsa_cupy.training.loop")
     with monkeypatch.context() as patched:
         patched.setattr(
-            loop, "save_checkpoint", lambda *given: save_checkpoint(*given) or os.kill(os.getpid(), 2)
+            loop, "save_checkpoint", lambda *arguments: save_checkpoint(*arguments) or os.kill(os.getpid(), 2)
         )
         assert train(*asked, "--checkpoint", "c.h5") == 130
     Path("elsewhere").mkdir()
