@@ -52,8 +52,10 @@ def struct_text(
             f"    static const int {', '.join(f'{name} = {value}' for name, value in values.items())};"
         )
     for function, signature in functions:
-        arguments = [one for one in signature.arguments if one not in signature.results]
-        items = [f"const real* {one}" for one in arguments] + [f"real* {one}" for one in signature.results]
+        arguments = [name for name in signature.arguments if name not in signature.results]
+        items = [f"const real* {name}" for name in arguments] + [
+            f"real* {name}" for name in signature.results
+        ]
         name = signature.name + "_of" * any(signature.name in values for values in counts)
         head = f"    static __device__ __forceinline__ void {name}("
         body = [f"        {line}" for line in function_body(function, signature.results)]
@@ -157,8 +159,8 @@ class _Translator:
 
     def within(self, node: ast.expr, binding: int) -> str:
         """An expression, in brackets where it binds more loosely than its place."""
-        text, own = self.text(node)
-        return f"({text})" if own > binding else text
+        text, priority = self.text(node)
+        return f"({text})" if priority > binding else text
 
 
 def _without_minus(node: ast.expr) -> tuple[ast.expr, bool]:

@@ -130,13 +130,13 @@ def _by_channels(gradient, weight, input_gradient, batch, in_channels, out_chann
         for part in prange((channels + per_part - 1) // per_part):
             first = part * per_part
             count = min(per_part, channels - first)
-            own = np.empty((features, count * taps), weight.dtype)
+            reordered = np.empty((features, count * taps), weight.dtype)
             for feature in range(features):
                 source = np.uint64((group * features + feature) * depth + first * taps)
                 for k in range(np.uint64(count * taps)):
-                    own[feature, k] = weight[source + k]
+                    reordered[feature, k] = weight[source + k]
             patches = np.empty((count * taps, width), gradient.dtype)
-            np.dot(own.T, columns.reshape(features, width), patches)
+            np.dot(reordered.T, columns.reshape(features, width), patches)
             for sample in range(batch):
                 start = (sample * in_channels + group * channels + first) * in_plane
                 for i in range(np.uint64(start), np.uint64(start + count * in_plane)):
@@ -248,18 +248,18 @@ def _weight_gradient_by_products(
         for v in range(vectors):
             places[v] = v * positions * lanes
         for item in prange(here * in_channels):
-            own = packed[item * plane : (item + 1) * plane]
-            own[:] = 0
+            image = packed[item * plane : (item + 1) * plane]
+            image[:] = 0
             start = (first * in_channels + item) * in_plane
-            pack(input, own, start, in_height, in_width, columns, padding_y, padding_x)
+            pack(input, image, start, in_height, in_width, columns, padding_y, padding_x)
         for item in prange(groups * vectors * here):
             block, sample = item // here, item % here
-            own = grown[item * out_plane * lanes : (item + 1) * out_plane * lanes]
-            own[:] = 0
+            image = grown[item * out_plane * lanes : (item + 1) * out_plane * lanes]
+            image[:] = 0
             feature = block % vectors * lanes
             start = ((first + sample) * out_channels + block // vectors * features + feature) * out_plane
             some = min(lanes, features - feature)
-            interleave(gradient, own, start, out_plane, some, out_height, out_width, out_width, 0, 0, lanes)
+            interleave(gradient, image, start, out_plane, some, out_height, out_width, out_width, 0, 0, lanes)
         for task in prange(spans * parts):
             span, part = task // parts, task % parts
             group, v_cut, t_cut = part // t_cuts // v_cuts, part // t_cuts % v_cuts, part % t_cuts
@@ -269,12 +269,12 @@ def _weight_gradient_by_products(
             for k in range(origins.size):
                 channel, tap = (term + k) // taps, (term + k) % taps
                 origins[k] = (group * channels + channel) * plane + tap_place(tap, columns, window)
-            own = sums[task * slab : (task + 1) * slab]
+            task_sums = sums[task * slab : (task + 1) * slab]
             if first == 0:
-                own[:] = 0
+                task_sums[:] = 0
             add_products(
                 packed, origins, steps, grown[group * vectors * positions * lanes :], places[v_first:v_end],
-                shifts, positions * span // spans, positions * (span + 1) // spans, own,
+                shifts, positions * span // spans, positions * (span + 1) // spans, task_sums,
             )  # fmt: skip
     for part in prange(parts):
         group, v_cut, t_cut = part // t_cuts // v_cuts, part // t_cuts % v_cuts, part % t_cuts
@@ -282,13 +282,13 @@ def _weight_gradient_by_products(
         row = vectors * (v_cut + 1) // v_cuts * lanes - feature
         term = tiles * t_cut // t_cuts * ROWS
         count = min(depth, tiles * (t_cut + 1) // t_cuts * ROWS) - term
-        own = sums[part * slab : part * slab + count * row]
+        part_sums = sums[part * slab : part * slab + count * row]
         for span in range(1, spans):
             start = np.uint64((span * parts + part) * slab)
-            for k in range(np.uint64(own.size)):
-                own[k] += sums[start + k]
+            for k in range(np.uint64(part_sums.size)):
+                part_sums[k] += sums[start + k]
         lanes_as_rows(
-            own, row, min(row, features - feature), count, weight_gradient,
+            part_sums, row, min(row, features - feature), count, weight_gradient,
             (group * features + feature) * depth + term, depth,
         )  # fmt: skip
     for channel in prange(bias_gradient.size):

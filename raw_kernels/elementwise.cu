@@ -204,7 +204,7 @@ extern "C" __global__ void softplus_forward(
 extern "C" __global__ void dropout_forward(
     const real* __restrict__ input,      // (size)
     real* __restrict__ output,           // (size) output only, scale times the input where it is kept, else 0
-    unsigned char* __restrict__ kept,    // (size) output only, 1 or 0
+    unsigned char* __restrict__ mask,    // (size) output only, 1 or 0
     const long long* __restrict__ draw,  // (1): the number of the training pass
     size_type size,
     size_type first,  // the number of the first of these elements in the whole batch
@@ -218,7 +218,7 @@ extern "C" __global__ void dropout_forward(
             const size_type item = 4 * group + k - before;
             if (item < 0 || item >= size) continue;
             const bool keep = (size_type)numbers[k] >= threshold;
-            kept[item] = keep;
+            mask[item] = keep;
             output[item] = keep ? scale * input[item] : real(0);
         }
     }
@@ -229,11 +229,11 @@ extern "C" __global__ void dropout_forward(
 // Values of dropout's transposed Jacobian, a whole diagonal: `scale` where the element was kept, else 0.
 // Transposes from the layers' layout to batch innermost.
 extern "C" __global__ void dropout_fill(
-    const unsigned char* __restrict__ kept,  // (batch, features): 1 or 0
+    const unsigned char* __restrict__ mask,  // (batch, features): 1 or 0
     real* __restrict__ values,               // (features, batch) output only
     size_type features, size_type batch, real scale)
 {
     GRID_STRIDE(item, features * batch) {
-        values[item] = kept[item % batch * features + item / batch] ? scale : real(0);
+        values[item] = mask[item % batch * features + item / batch] ? scale : real(0);
     }
 }

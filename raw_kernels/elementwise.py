@@ -41,13 +41,13 @@ def activation(definition):
         for i in range(start, end):
             output[i], slope[i] = element(input[i], *arguments)
 
-    run = spans_of(span)
+    run_spans = spans_of(span)
 
     @kernel(lambda s: one_thread_per(s["size"]))
     @compiled()
     @named_as(definition)
     def forward(input, output, slope, size, *arguments):
-        run(size, size, (input, output, slope, *arguments))
+        run_spans(size, size, (input, output, slope, *arguments))
 
     return forward
 
@@ -172,7 +172,7 @@ def philox(group, first, second, key):
 
 @spans_of
 @part()
-def _dropout(start, end, input, output, kept, first, key, layer, draw, threshold, scale):
+def _dropout(start, end, input, output, mask, first, key, layer, draw, threshold, scale):
     """The groups of four elements from `start` to `end`."""
     size, zero, before = np.uint64(input.size), input.dtype.type(0), np.uint64(first % 4)
     for group in range(start, end):
@@ -181,15 +181,15 @@ def _dropout(start, end, input, output, kept, first, key, layer, draw, threshold
             item = np.uint64(4) * group + k - before  # wraps round before the first element
             if item < size:
                 keep = numbers[k] >= threshold
-                kept[item] = keep
+                mask[item] = keep
                 output[item] = scale * input[item] if keep else zero
 
 
 @kernel(lambda s: one_thread_per((s["first"] % 4 + s["size"] + 3) // 4))
 @compiled()
-def dropout_forward(input, output, kept, draw, size, first, key, layer, threshold, scale):
+def dropout_forward(input, output, mask, draw, size, first, key, layer, threshold, scale):
     groups, limit = (first % 4 + size + 3) // 4, np.uint64(threshold)
-    _dropout(size, groups, (input, output, kept, first, key, layer, np.uint64(draw[0]), limit, scale))
+    _dropout(size, groups, (input, output, mask, first, key, layer, np.uint64(draw[0]), limit, scale))
 
 
 # ---- values of transposed Jacobians that are whole diagonals ----
@@ -209,11 +209,11 @@ def _diagonal_filling(slope):
                     for feature in range(left, right):
                         values[feature * samples + sample] = slope(source[sample * stride + feature], scale)
 
-    run = spans_of(fill_tiles)
+    run_tiles = spans_of(fill_tiles)
 
     @part()
     def fill(source, values, features, batch, scale):
-        run(features * batch, features, (source, values, features, batch, scale))
+        run_tiles(features * batch, features, (source, values, features, batch, scale))
 
     return fill
 
@@ -242,8 +242,8 @@ def slope_fill(slope, _):
 
 
 @part(inline="always")
-def _dropout_slope(kept, scale):
-    return scale if kept else type(scale)(0)
+def _dropout_slope(mask, scale):
+    return scale if mask else type(scale)(0)
 
 
 _dropout_diagonal = _diagonal_filling(_dropout_slope)
@@ -251,5 +251,5 @@ _dropout_diagonal = _diagonal_filling(_dropout_slope)
 
 @kernel(lambda s: one_thread_per(s["features"] * s["batch"]))
 @compiled()
-def dropout_fill(kept, values, features, batch, scale):
-    _dropout_diagonal(kept, values, features, batch, scale)
+def dropout_fill(mask, values, features, batch, scale):
+    _dropout_diagonal(mask, values, features, batch, scale)

@@ -100,10 +100,10 @@ def read_parameters(name: str, text: str) -> tuple[Parameter, ...]:
         for declared in filter(None, map(str.strip, code.split(","))):
             array = ARRAY.fullmatch(declared)
             kind, _, scalar = declared.rpartition(" ")
-            types, found = (ARRAYS_OF_C, array[2]) if array else (SCALARS_OF_C, kind)
-            assert found in types, f"{name}.cu: no parameter is declared as {declared!r}"
+            types, c_type = (ARRAYS_OF_C, array[2]) if array else (SCALARS_OF_C, kind)
+            assert c_type in types, f"{name}.cu: no parameter is declared as {declared!r}"
             role = "scalar" if not array else "in" if array[1] else ""
-            parameters.append(Parameter(array[3] if array else scalar, types[found], role))
+            parameters.append(Parameter(array[3] if array else scalar, types[c_type], role))
         comments[parameters[-1].name] = f"{comments.get(parameters[-1].name, '')} {comment.strip()}".strip()
     return tuple(p if p.role == "scalar" else _sized(name, p, comments.get(p.name, "")) for p in parameters)
 
@@ -200,7 +200,7 @@ VARIANTS = tuple(Variant(real, index) for real in REALS for index in INDICES)
 
 
 #: Bytes of shared memory that a block can have on every GPU we compile for.
-LEAST_SHARED_BYTES = min(one.shared_bytes for one in ARCHITECTURES.values())
+LEAST_SHARED_BYTES = min(architecture.shared_bytes for architecture in ARCHITECTURES.values())
 
 Layouts = Callable[[str, int], tuple[Layout, ...]]
 
@@ -268,7 +268,9 @@ class Kernel:
 def layout_for(layouts: tuple[Layout, ...], hidden: int) -> Layout:
     """The first layout that holds `hidden` units. A walk for which there is none has a launch on the host
     alone, whose twins need no layout."""
-    return next((one for one in layouts if not one.width or hidden <= one.width), IN_SHARED_MEMORY)
+    return next(
+        (layout for layout in layouts if not layout.width or hidden <= layout.width), IN_SHARED_MEMORY
+    )
 
 
 def kernel(launch: Launch) -> Callable[[Callable[..., None]], Kernel]:

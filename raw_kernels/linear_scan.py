@@ -88,15 +88,15 @@ def walk_of(walk_row, walk_group, walk_four):
     `walk_row` (left, right, *given) of any number."""
 
     @part()
-    def walk(left, right, *given):
+    def walk(left, right, *arguments):
         if right - left == 4 * GROUP:
-            walk_four(left, *given)
+            walk_four(left, *arguments)
         elif right - left > GROUP:
-            walk_row(left, right, *given)
+            walk_row(left, right, *arguments)
         elif right - left == GROUP:
-            walk_group(left, None, *given)
+            walk_group(left, None, *arguments)
         else:
-            walk_group(left, right - left, *given)
+            walk_group(left, right - left, *arguments)
 
     return walk
 
@@ -212,24 +212,24 @@ def _forward_walk_row(
     reset_apart, behind, streamed,
 ):  # fmt: skip
     """So many steps of some columns."""
-    is_marked, whole = resets.size > 0, left + (right - left) // GROUP * GROUP
-    rest = right - whole
+    is_marked, full = resets.size > 0, left + (right - left) // GROUP * GROUP
+    rest = right - full
     factors_ahead, ahead = ahead_of(a, carried.size, factors_apart), ahead_of(b, carried.size, apart)
     for _ in range(steps):
         reset = is_marked and resets[mark] != 0
         _forward_ask(left, right, a, factors + factors_ahead, b, h, place + ahead, streamed)
-        for j in range(left, whole, GROUP):
+        for j in range(left, full, GROUP):
             lanes = load_lanes(carried, j, None)
             lanes = _forward_group(
                 j, None, lanes, paired, a, factors, b, h, place, sign, behind, reset, streamed
             )
             put_lanes(carried, j, None, lanes, False)
         if rest:
-            lanes = load_lanes(carried, whole, rest)
+            lanes = load_lanes(carried, full, rest)
             lanes = _forward_group(
-                whole, rest, lanes, paired, a, factors, b, h, place, sign, behind, reset, streamed
+                full, rest, lanes, paired, a, factors, b, h, place, sign, behind, reset, streamed
             )
-            put_lanes(carried, whole, rest, lanes, False)
+            put_lanes(carried, full, rest, lanes, False)
         factors, place, mark = factors + factors_apart, place + apart, mark + reset_apart
 
 
@@ -287,14 +287,14 @@ def linear_scan_forward(
     walks, sign = chunks * batch, a.dtype.type(-1 if conjugate else 1)
     cuts, together = shares_of(walks, width, h.size)
     streamed = is_streamed(h, np.uint64(width), LEAST_STREAMED)
-    given = (
+    arguments = (
         cuts, a, b, start, lengths, resets, h, batch, steps, width, a_samples, a_steps, reset_samples, chunk,
         sign, descending, behind, streamed,
     )  # fmt: skip
     if paired:
-        _forward_task(walks * cuts, together, (True, *given))
+        _forward_task(walks * cuts, together, (True, *arguments))
     else:
-        _forward_task(walks * cuts, together, (None, *given))
+        _forward_task(walks * cuts, together, (None, *arguments))
 
 
 # ---- linear_scan_backward ----
@@ -356,8 +356,8 @@ def _backward_walk_row(
     summed, carried, sign, resets, mark, reset_apart, each, streamed,
 ):  # fmt: skip
     """So many steps of some columns."""
-    is_marked, whole = resets.size > 0, left + (right - left) // GROUP * GROUP
-    rest = right - whole
+    is_marked, full = resets.size > 0, left + (right - left) // GROUP * GROUP
+    rest = right - full
     factors_ahead, ahead = ahead_of(a, carried.size, factors_apart), ahead_of(gradient, carried.size, apart)
     for _ in range(steps):
         reset = is_marked and resets[mark] != 0
@@ -365,7 +365,7 @@ def _backward_walk_row(
             left, right, a, factors + factors_ahead, prior, former + ahead, gradient, place + ahead, by_b,
             by_a, each, streamed,
         )  # fmt: skip
-        for j in range(left, whole, GROUP):
+        for j in range(left, full, GROUP):
             lanes = _backward_group(
                 j, None, load_lanes(carried, j, None), paired, a, factors, prior, former, gradient, place,
                 by_b, by_a, summed, sign, reset, each, streamed,
@@ -373,10 +373,10 @@ def _backward_walk_row(
             put_lanes(carried, j, None, lanes, False)
         if rest:
             lanes = _backward_group(
-                whole, rest, load_lanes(carried, whole, rest), paired, a, factors, prior, former, gradient,
+                full, rest, load_lanes(carried, full, rest), paired, a, factors, prior, former, gradient,
                 place, by_b, by_a, summed, sign, reset, each, streamed,
             )  # fmt: skip
-            put_lanes(carried, whole, rest, lanes, False)
+            put_lanes(carried, full, rest, lanes, False)
         factors, former, place = factors + factors_apart, former + apart, place + apart
         mark += reset_apart
 
@@ -473,25 +473,25 @@ def linear_scan_backward(
     cuts, together = shares_of(walks, width, by_b.size)
     streamed = is_streamed(by_b, np.uint64(width), LEAST_STREAMED)
     streamed = streamed and (not each or is_streamed(by_a, np.uint64(width), LEAST_STREAMED))
-    given = (
+    arguments = (
         cuts, a, h, initial, gradient, start, lengths, resets, by_b, by_a, by_initial, batch, steps, width,
         a_samples, a_steps, reset_samples, chunk, chunks, sign, descending, each, streamed,
     )  # fmt: skip
     if paired:
-        _backward_task(walks * cuts, together, (True, *given))
+        _backward_task(walks * cuts, together, (True, *arguments))
     else:
-        _backward_task(walks * cuts, together, (None, *given))
+        _backward_task(walks * cuts, together, (None, *arguments))
 
 
 # ---- linear_scan_reduce ----
 
 
 @part(forceinline=True)
-def _reduce_group(j, count, whole, carried, paired, a, factors, b, place, sign, behind, reset):
+def _reduce_group(j, count, total, carried, paired, a, factors, b, place, sign, behind, reset):
     """A step of a group of lanes: the product, and what goes on of the end."""
     factor, term = load_lanes(a, factors + j, count), load_lanes(b, place + j, count)
     _, onward = step_of(paired, factor, sign, carried, term, behind, reset)
-    return (number(factor, 0.0) if reset else times(paired, factor, sign, whole)), onward
+    return (number(factor, 0.0) if reset else times(paired, factor, sign, total)), onward
 
 
 @part(forceinline=True)
@@ -509,16 +509,16 @@ def _reduce_walk_group(
 ):  # fmt: skip
     """So many steps of one group of lanes, `apart` from one another."""
     is_marked = resets.size > 0
-    whole, carried = load_lanes(product, at + left, count), load_lanes(end, at + left, count)
+    total, carried = load_lanes(product, at + left, count), load_lanes(end, at + left, count)
     factors_ahead, ahead = ahead_of(a, width, factors_apart), ahead_of(b, width, apart)
     for _ in range(steps):
         reset = is_marked and resets[mark] != 0
         _reduce_ask(left, left + GROUP, a, factors + factors_ahead, b, place + ahead)
-        whole, carried = _reduce_group(
-            left, count, whole, carried, paired, a, factors, b, place, sign, behind, reset
+        total, carried = _reduce_group(
+            left, count, total, carried, paired, a, factors, b, place, sign, behind, reset
         )
         factors, place, mark = factors + factors_apart, place + apart, mark + reset_apart
-    put_lanes(product, at + left, count, whole, False)
+    put_lanes(product, at + left, count, total, False)
     put_lanes(end, at + left, count, carried, False)
 
 
@@ -535,19 +535,19 @@ def _reduce_walk_row(
         reset = is_marked and resets[mark] != 0
         _reduce_ask(left, right, a, factors + factors_ahead, b, place + ahead)
         for j in range(left, right - rest, GROUP):
-            whole, carried = load_lanes(product, at + j, None), load_lanes(end, at + j, None)
-            whole, carried = _reduce_group(
-                j, None, whole, carried, paired, a, factors, b, place, sign, behind, reset
+            total, carried = load_lanes(product, at + j, None), load_lanes(end, at + j, None)
+            total, carried = _reduce_group(
+                j, None, total, carried, paired, a, factors, b, place, sign, behind, reset
             )
-            put_lanes(product, at + j, None, whole, False)
+            put_lanes(product, at + j, None, total, False)
             put_lanes(end, at + j, None, carried, False)
         if rest:
             j = right - rest
-            whole, carried = load_lanes(product, at + j, rest), load_lanes(end, at + j, rest)
-            whole, carried = _reduce_group(
-                j, rest, whole, carried, paired, a, factors, b, place, sign, behind, reset
+            total, carried = load_lanes(product, at + j, rest), load_lanes(end, at + j, rest)
+            total, carried = _reduce_group(
+                j, rest, total, carried, paired, a, factors, b, place, sign, behind, reset
             )
-            put_lanes(product, at + j, rest, whole, False)
+            put_lanes(product, at + j, rest, total, False)
             put_lanes(end, at + j, rest, carried, False)
         factors, place, mark = factors + factors_apart, place + apart, mark + reset_apart
 
@@ -614,14 +614,14 @@ def linear_scan_reduce(
 ):  # fmt: skip
     walks, sign = chunks * batch, a.dtype.type(-1 if conjugate else 1)
     cuts, together = shares_of(walks, width, b.size)
-    given = (
+    arguments = (
         cuts, a, b, lengths, resets, product, end, batch, steps, width, a_samples, a_steps, reset_samples,
         chunk, 2 if paired else 1, sign, descending, behind,
     )  # fmt: skip
     if paired:
-        _reduce_task(walks * cuts, together, (True, *given))
+        _reduce_task(walks * cuts, together, (True, *arguments))
     else:
-        _reduce_task(walks * cuts, together, (None, *given))
+        _reduce_task(walks * cuts, together, (None, *arguments))
 
 
 # ---- linear_scan_carry ----

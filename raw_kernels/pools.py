@@ -17,16 +17,16 @@ from bppsa_cupy.system.compiled import compiled
 def _compare(input, output, indices, source, target, length, position, step):
     # Unconditional stores: the loop runs in SIMD lanes, where branches would be mispredicted.
     for k in range(length):
-        value, best, kept = input[source + k * step], output[target + k], indices[target + k]
-        wins = (value > best) | (value != value) | (kept < 0)
+        value, best, index = input[source + k * step], output[target + k], indices[target + k]
+        wins = (value > best) | (value != value) | (index < 0)
         output[target + k] = value if wins else best
-        indices[target + k] = position + np.int32(k * step) if wins else kept
+        indices[target + k] = position + np.int32(k * step) if wins else index
 
 
 @compiled(inline="always")
-def _larger(value, place, best, kept):
+def _larger(value, place, best, index):
     wins = (value > best) | (value != value)
-    return (value if wins else best), (np.int32(place) if wins else kept)
+    return (value if wins else best), (np.int32(place) if wins else index)
 
 
 @compiled(parallel=True)
@@ -40,15 +40,15 @@ def _by_squares(input, output, indices, planes, in_height, in_width, out_height,
             for k in range(np.uint64(out_width)):
                 place = first + np.uint64(2) * k
                 at = start + place
-                best, kept = input[at], np.int32(place)
-                best, kept = _larger(input[at + np.uint64(1)], place + np.uint64(1), best, kept)
-                best, kept = _larger(input[at + width], place + width, best, kept)
-                best, kept = _larger(
-                    input[at + width + np.uint64(1)], place + width + np.uint64(1), best, kept
+                best, index = input[at], np.int32(place)
+                best, index = _larger(input[at + np.uint64(1)], place + np.uint64(1), best, index)
+                best, index = _larger(input[at + width], place + width, best, index)
+                best, index = _larger(
+                    input[at + width + np.uint64(1)], place + width + np.uint64(1), best, index
                 )
                 to = target + row * np.uint64(out_width) + k
                 output[to] = best
-                indices[to] = kept
+                indices[to] = index
 
 
 @compiled(parallel=True)

@@ -23,9 +23,9 @@ from bppsa_cupy.system.compiled import compiled, part
 @part(forceinline=True)
 def _add_pair(data, batched, entry, x, indices, width, sample, left, right):
     """Add an entry's products for the group from `sample` on and the next one."""
-    place, own = np.uint64(indices[entry]) * width + sample, entry * width + sample
+    place, vector = np.uint64(indices[entry]) * width + sample, entry * width + sample
     factor = read(data, entry, batched, width, sample, GROUP)
-    other = load(data, own + GROUP) if batched else factor
+    other = load(data, vector + GROUP) if batched else factor
     return multiply_add(factor, load(x, place), left), multiply_add(other, load(x, place + GROUP), right)
 
 

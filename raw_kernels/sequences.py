@@ -110,18 +110,18 @@ def _project_by_samples(task, tasks, values, packed, bias, out, steps, rows, inp
     former = flush_denormals()
     B, L, none = np.uint64(batch), np.uint64(LANES), np.uint64(0)
     count = B % L
-    whole = B - count
+    full = B - count
     few, made = np.empty(inputs * LANES, values.dtype), np.empty(outputs * LANES, values.dtype)
     for t in range(np.uint64(start), np.uint64(end)):
         source, target = t * np.uint64(rows) * B, t * np.uint64(outputs) * B
-        for first in range(none, whole, L):
+        for first in range(none, full, L):
             multiply(packed, bias, outputs, inputs, values, source + first, B, out, target + first, B)
         if count:
             for i in range(np.uint64(inputs)):
-                store(few, i * L, load_some(values, source + whole + i * B, count))
+                store(few, i * L, load_some(values, source + full + i * B, count))
             multiply(packed, bias, outputs, inputs, few, none, L, made, none, L)
             for i in range(np.uint64(outputs)):
-                store_some(out, target + whole + i * B, count, load(made, i * L))
+                store_some(out, target + full + i * B, count, load(made, i * L))
     restore_denormals(former)
 
 
@@ -342,7 +342,7 @@ def sequence_gradients(
     pieces = (count + staged - 1) // staged
     partial[:] = 0
     for part in range(parts):
-        own = partial[part * rows * columns : (part + 1) * rows * columns].reshape(rows, columns)
+        sums = partial[part * rows * columns : (part + 1) * rows * columns].reshape(rows, columns)
         for q in range(pieces * part // parts * staged, min(count, pieces * (part + 1) // parts * staged)):
             t, b = q // batch, q % batch
             is_first = t == (steps - 1 if reverse else 0)
@@ -351,10 +351,10 @@ def sequence_gradients(
             for i in range(delta_rows):
                 value = delta[(t * delta_rows + i) * batch + b]
                 for k in range(hidden):
-                    own[i, k] += value * before[place + k * batch + b]
+                    sums[i, k] += value * before[place + k * batch + b]
                 for k in range(inputs):
-                    own[i, hidden + k] += value * values[(t * value_rows + k) * batch + b]
-                own[i, hidden + inputs] += value
+                    sums[i, hidden + k] += value * values[(t * value_rows + k) * batch + b]
+                sums[i, hidden + inputs] += value
 
 
 # ---- sequence_gradient_sums ----

@@ -94,7 +94,7 @@ def sparse_convolve(
                 unit, cut = task // (bands * cuts), task % cuts
                 top = height * (task // cuts % bands) // bands
                 bottom = height * (task // cuts % bands + 1) // bands
-                own = packed[unit * unit_size : (unit + 1) * unit_size]
+                image = packed[unit * unit_size : (unit + 1) * unit_size]
                 source = sample + (first + unit) * wide
                 samples = min(wide, batch - source)
                 vectors = (((bottom - top - 1) * pitch + width) * wide + lanes - 1) // lanes
@@ -104,7 +104,9 @@ def sparse_convolve(
                     channel, phase = row // phases, row % phases
                     phase_y, phase_x = phase // phases_x, phase % phases_x
                     start, count = np.int64(indptr[row]), np.int64(indptr[row + 1] - indptr[row])
-                    sum_taps(own, top * pitch * wide, offsets[start:], factors[start:], count, vectors, sums)
+                    sum_taps(
+                        image, top * pitch * wide, offsets[start:], factors[start:], count, vectors, sums
+                    )
                     rows = min(bottom, (out_height - phase_y + phases_y - 1) // phases_y) - top
                     columns = (out_width - phase_x + phases_x - 1) // phases_x
                     target = (source * out_channels + channel) * out_height + top * phases_y + phase_y
@@ -180,8 +182,8 @@ def sparse_weight_gradient(
                             gradient, (source * out_channels + row) * out_plane, out_channels * out_plane,
                             min(wide, batch - source), out_height, out_width, factors, 0, outputs,
                         )  # fmt: skip
-                        own = packed[unit * unit_size : (unit + 1) * unit_size]
-                        add_dot_products(own, 0, offsets[start:], count, factors, vectors, sums)
+                        image = packed[unit * unit_size : (unit + 1) * unit_size]
+                        add_dot_products(image, 0, offsets[start:], count, factors, vectors, sums)
                     for k in range(count):
                         weight_gradient[start + k] += lane_sum(sums, np.uint64(k * lanes))
         sample += units * wide

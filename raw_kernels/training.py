@@ -67,16 +67,17 @@ def step_count(blocked, steps):
 
 @spans_of
 @compiled()
-def _sgd_step_span(start, end, first_step, gradient, parameter, velocity, own, moving):
+def _sgd_step_span(start, end, first_step, gradient, parameter, velocity, settings, moving):
     real = parameter.dtype.type
-    decay, keep, take, rate = real(own[3]), real(own[1]), real(1 - own[2]), real(own[0] * own[5])
-    moves, nesterov = moving and own[1] != 0, own[4] != 0
+    rate, keep = real(settings[0] * settings[5]), real(settings[1])
+    share, decay = real(1 - settings[2]), real(settings[3])
+    moves, nesterov = moving and settings[1] != 0, settings[4] != 0
     for item in range(start, end):
         step = gradient[item] + decay * parameter[item]
         if moves:
-            kept = step if first_step else keep * velocity[item] + take * step
-            velocity[item] = kept
-            step = step + keep * kept if nesterov else kept
+            moved = step if first_step else keep * velocity[item] + share * step
+            velocity[item] = moved
+            step = step + keep * moved if nesterov else moved
         parameter[item] -= rate * step
 
 
@@ -93,15 +94,15 @@ def sgd_step(blocked, steps, gradient, parameter, velocity, settings, count, mov
 
 @spans_of
 @compiled()
-def _adam_step_span(start, end, t, gradient, parameter, first, second, own, decoupled):
+def _adam_step_span(start, end, t, gradient, parameter, first, second, settings, decoupled):
     real = parameter.dtype.type
-    rate, correction1, correction2 = own[0] * own[5], 1 - own[1] ** t, 1 - own[2] ** t
-    keep, decay = real(1 - rate * own[4] if decoupled else 1.0), real(0.0 if decoupled else own[4])
-    take1, keep2, take2 = real(1 - own[1]), real(own[2]), real(1 - own[2])
+    rate, correction1, correction2 = settings[0] * settings[5], 1 - settings[1] ** t, 1 - settings[2] ** t
+    keep, decay = real(1 - rate * settings[4] if decoupled else 1.0), real(0.0 if decoupled else settings[4])
+    take1, keep2, take2 = real(1 - settings[1]), real(settings[2]), real(1 - settings[2])
     # The running mean starts from its nearer end, as torch.lerp does: else rounding keeps an old, large mean.
     from_gradient = take1 >= real(0.5)
     share = take1 - real(1) if from_gradient else take1
-    step, scale, tiny = real(rate / correction1), real(np.sqrt(correction2)), real(own[3])
+    step, scale, tiny = real(rate / correction1), real(np.sqrt(correction2)), real(settings[3])
     for item in range(start, end):
         p = keep * parameter[item]
         g = gradient[item] + decay * p

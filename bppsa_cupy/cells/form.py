@@ -280,7 +280,7 @@ def _texts(derived: Derivation) -> list[str]:
     traced, stored, varying = derived.traced, tuple(derived.kept), _varying(derived)
     states, gates = len(derived.after), len(traced.u)
     forward = {"x": traced.x, "u": traced.u, "before": traced.before, "p": traced.p}
-    back = {"kept": stored, "after": derived.after, "before": traced.before, "p": traced.p}
+    back = {"saved": stored, "after": derived.after, "before": traced.before, "p": traced.p}
     a, x, w = _symbols("a", len(varying)), _symbols("x", states), _symbols("w", gates)
 
     def coefficient(table: Table, row: int, column: int) -> Expression:
@@ -310,7 +310,7 @@ def _texts(derived: Derivation) -> list[str]:
         for former in range(states)
     ]
     results = derived.by_x, derived.by_u, derived.by_before, derived.by_p
-    definitions, like = derived.definitions, "kept[0]" if stored else "after[0]"
+    definitions, like = derived.definitions, "saved[0]" if stored else "after[0]"
     return [
         function_text(
             "forward", forward, (derived.after, tuple(derived.kept)), definitions | derived.kept, "x[0]"

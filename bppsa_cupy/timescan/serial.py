@@ -93,7 +93,7 @@ def backward_by_steps(
     kernel, steps, cell = kernels_of(size.cell)["backward_step"], size.steps, size.cell
     by_unit = device.empty((size.hidden, cell.sums * size.hidden), dtype)
     none = device.arrange(device.zeros((cell.deltas * size.hidden, batch), dtype))
-    unused = [device.empty_walk((rows * size.hidden, batch), dtype) for rows in (cell.deltas, cell.kept)]
+    unused = [device.empty_walk((rows * size.hidden, batch), dtype) for rows in (cell.deltas, cell.saved)]
     carried = [device.empty_walk((cell.states * size.hidden, batch), dtype) for _ in range(2)]
 
     def first() -> None:

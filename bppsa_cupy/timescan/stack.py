@@ -95,7 +95,7 @@ def kept_shapes(sizes: StackSize) -> dict[str, tuple[int, ...]]:
     """The buffers that a forward pass fills and the way back reads, by name: states and gates of each inner
     layer and direction. With input, lengths, first states and parameters they are all it needs."""
     size, cell = sizes.walk, sizes.walk.cell
-    rows = {"state": cell.states * size.hidden, "gates": cell.kept * size.hidden}
+    rows = {"state": cell.states * size.hidden, "gates": cell.saved * size.hidden}
     return {
         name + suffix(layer, direction): (size.steps, count, size.batch)
         for layer in range(sizes.layers)

@@ -58,7 +58,7 @@ class StackSize:
     def step_bytes(self) -> int:
         """Bytes of a step's input, projections, states and kept rows, of all samples."""
         cell, walk = self.walk.cell, self.walk
-        rows = cell.gates + self.layers * (cell.states + cell.kept)
+        rows = cell.gates + self.layers * (cell.states + cell.saved)
         return (self.inputs + rows * walk.hidden) * walk.batch * walk.itemsize
 
     def inputs_of(self, layer: int) -> int:

@@ -55,7 +55,7 @@ def scratch_walk(device: Device, size: WalkSize) -> Walk:
         size, False, drawn(cell.sums * H, H), drawn(cell.sums * H), drawn(cell.parameters * H),
         device.asarray(np.full(B, T, np.int64)),
         zeros(cell.states * H, B), device.arrange(drawn(T, cell.gates * H, B)),
-        zeros(T, cell.states * H, B), zeros(T, cell.kept * H, B), zeros(cell.states * H, B),
+        zeros(T, cell.states * H, B), zeros(T, cell.saved * H, B), zeros(cell.states * H, B),
     )  # fmt: skip
 
 

@@ -16,9 +16,9 @@ def forward(x, u, before, p):
 
 
 @register_jitable
-def backward(g, kept, after, before, p):
+def backward(g, saved, after, before, p):
     one = number(g[0], 1.0)
-    r, z, n, u_n = kept
+    r, z, n, u_n = saved
     t0 = g[0] * (one - z)
     t1 = t0 * multiply_add(-n, n, one)
     t2 = t1 * r
@@ -26,9 +26,9 @@ def backward(g, kept, after, before, p):
 
 
 @register_jitable
-def coefficients(kept, after, before, p):
-    one = number(kept[0], 1.0)
-    r, z, n, u_n = kept
+def coefficients(saved, after, before, p):
+    one = number(saved[0], 1.0)
+    r, z, n, u_n = saved
     t0 = one - z
     t1 = t0 * r * multiply_add(-n, n, one)
     return (t1 * u_n * (one - r), t0 * z * (before[0] - n), t1, z)
@@ -50,7 +50,7 @@ def carry(a, x):
 
 
 FORM = CellForm(
-    name="gru", gates=3, states=1, kept=4, parameters=0, separate=(2,), after=(), before=(0,),
+    name="gru", gates=3, states=1, saved=4, parameters=0, separate=(2,), after=(), before=(0,),
     coefficients=4, dense=((0, 0),), diagonal=((0, 0),), columns=4, tile_columns=8,
     functions=Functions(forward, backward, coefficients, enter, entry, carry),
 )  # fmt: skip

@@ -19,10 +19,10 @@ def forward(x, u, before, p):
 
 
 @register_jitable
-def backward(g, kept, after, before, p):
+def backward(g, saved, after, before, p):
     one = number(g[0], 1.0)
     zero = number(g[0], 0.0)
-    i, f, g_, o = kept
+    i, f, g_, o = saved
     t0 = g[0] * o
     t1 = tanh(after[1])
     by_c = multiply_add(t0, multiply_add(-t1, t1, one), g[1])
@@ -42,9 +42,9 @@ def backward(g, kept, after, before, p):
 
 
 @register_jitable
-def coefficients(kept, after, before, p):
-    one = number(kept[0], 1.0)
-    i, f, g_, o = kept
+def coefficients(saved, after, before, p):
+    one = number(saved[0], 1.0)
+    i, f, g_, o = saved
     t0 = tanh(after[1])
     return (
         o * multiply_add(-t0, t0, one),
@@ -73,7 +73,7 @@ def carry(a, x):
 
 
 FORM = CellForm(
-    name="lstm", gates=4, states=2, kept=4, parameters=0, separate=(), after=(1,), before=(1,),
+    name="lstm", gates=4, states=2, saved=4, parameters=0, separate=(), after=(1,), before=(1,),
     coefficients=6, dense=((0, 0), (0, 1)), diagonal=((1, 0), (1, 1)), columns=2, tile_columns=4,
     functions=Functions(forward, backward, coefficients, enter, entry, carry),
 )  # fmt: skip

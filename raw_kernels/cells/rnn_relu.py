@@ -14,13 +14,13 @@ def forward(x, u, before, p):
 
 
 @register_jitable
-def backward(g, kept, after, before, p):
+def backward(g, saved, after, before, p):
     zero = number(g[0], 0.0)
     return (select(zero < after[0], g[0], zero),), (), (zero,), ()
 
 
 @register_jitable
-def coefficients(kept, after, before, p):
+def coefficients(saved, after, before, p):
     one = number(after[0], 1.0)
     zero = number(after[0], 0.0)
     return (select(zero < after[0], one, zero),)
@@ -43,7 +43,7 @@ def carry(a, x):
 
 
 FORM = CellForm(
-    name="rnn_relu", gates=1, states=1, kept=0, parameters=0, separate=(), after=(0,), before=(),
+    name="rnn_relu", gates=1, states=1, saved=0, parameters=0, separate=(), after=(0,), before=(),
     coefficients=1, dense=((0, 0),), diagonal=(), columns=4, tile_columns=8,
     functions=Functions(forward, backward, coefficients, enter, entry, carry),
 )  # fmt: skip

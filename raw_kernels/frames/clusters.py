@@ -48,11 +48,13 @@ def layouts_of_clusters(
     """The layouts for so many units, by clusters of `cluster_blocks` at most, whose blocks take
     `shared_bytes` at most."""
     width = -(-hidden // WIDTH_STEP) * WIDTH_STEP
-    found = (
+    candidates = (
         _layout(sums, width, cluster, lanes, samples, itemsize)
         for cluster in CLUSTERS if cluster <= cluster_blocks for lanes in LANES for samples in SAMPLES
     )  # fmt: skip
-    return tuple(one for one in found if one and block_bytes(one, sums, itemsize) <= shared_bytes)
+    return tuple(
+        layout for layout in candidates if layout and block_bytes(layout, sums, itemsize) <= shared_bytes
+    )
 
 
 def layout_of_clusters(
@@ -72,14 +74,14 @@ def _layout(sums: Sums, width: int, cluster: int, lanes: int, samples: int, item
     """The layout for `width` units with the fewest units a place that the block's threads allow; None where a
     thread would keep too many sums, or a block would not have whole packs of units."""
     in_warp, of_block, pack = WARP // lanes, -(-width // cluster), PACK_BYTES // itemsize
-    own = -(-of_block // (THREADS // lanes))
-    units = -(-of_block // (own * in_warp)) * in_warp
-    while own * units % pack:
+    least = -(-of_block // (THREADS // lanes))
+    units = -(-of_block // (least * in_warp)) * in_warp
+    while least * units % pack:
         units += in_warp
     layout = Layout(width, units, lanes, samples, 0, cluster)
     of_thread = held(layout, sums, itemsize)
-    pairs = of_thread.own * samples
-    if units * lanes > THREADS or of_thread.own != own or pairs > lanes or of_thread.sums > MOST_SUMS:
+    pairs = of_thread.units * samples
+    if units * lanes > THREADS or of_thread.units != least or pairs > lanes or of_thread.sums > MOST_SUMS:
         return None
     return layout._replace(beyond=of_thread.packs - resident_packs(layout, sums, itemsize))
 
@@ -87,7 +89,7 @@ def _layout(sums: Sums, width: int, cluster: int, lanes: int, samples: int, item
 def vector_bytes(layout: Layout, sums: Sums, itemsize: int) -> int:
     """Bytes of the vectors that a cluster's blocks exchange in a step; each block keeps all of them."""
     multiplied = packs_of(layout, itemsize) * layout.lanes * PACK_BYTES
-    of_blocks = held(layout, sums, itemsize).own * layout.units * layout.cluster * itemsize
+    of_blocks = held(layout, sums, itemsize).units * layout.units * layout.cluster * itemsize
     return layout.walks * sums.inputs * max(multiplied, of_blocks)
 
 

@@ -11,9 +11,9 @@ from bppsa_cupy.raw_kernels.cell_struct import Signature, struct_text
 
 #: Arguments and results of a cell's functions, in the order of `struct Cell`.
 SIGNATURES = (
-    Signature("forward", ("x", "u", "before", "p"), ("after", "kept")),
-    Signature("backward", ("g", "kept", "after", "before", "p"), ("by_x", "by_u", "by_before", "by_p")),
-    Signature("coefficients", ("kept", "after", "before", "p"), ("a",)),
+    Signature("forward", ("x", "u", "before", "p"), ("after", "saved")),
+    Signature("backward", ("g", "saved", "after", "before", "p"), ("by_x", "by_u", "by_before", "by_p")),
+    Signature("coefficients", ("saved", "after", "before", "p"), ("a",)),
     Signature("enter", ("a", "x"), ("x",)),
     Signature("entry", ("a", "w"), ("p",)),
     Signature("carry", ("a", "x"), ("d",)),
@@ -24,11 +24,11 @@ SIGNATURES = (
 class Functions:
     """A cell's functions, on tuples of lanes or of numbers, of one unit.
 
-    forward       (x, u, before, p) -> (after, kept): projected inputs and recurrent sums by gate, former
-                  states, unit parameters; new states and what is kept for the way back
-    backward      (g, kept, after, before, p) -> (by_x, by_u, by_before, by_p): from the gradients by the new
+    forward       (x, u, before, p) -> (after, saved): projected inputs and recurrent sums by gate, former
+                  states, unit parameters; new states and what is saved for the backward pass
+    backward      (g, saved, after, before, p) -> (by_x, by_u, by_before, by_p): from the gradients by the new
                   states; by_u of the separate gates alone, by_before without what goes through W_hh
-    coefficients  (kept, after, before, p) -> a, the numbers of a step's Jacobian
+    coefficients  (saved, after, before, p) -> a, the numbers of a step's Jacobian
     enter         (a, x) -> x, the gradients by the new states as W_hh's product takes them
     entry         (a, w) -> p, what one x of each state adds to a row of W_hh's product; w are the gates'
                   weights
@@ -50,7 +50,7 @@ class CellForm:
     name          a C and Python identifier
     gates         rows of W_ih, W_hh and of the projected input
     states        parts of the state: h, which is put out and which W_hh multiplies, then any others
-    kept          rows that the forward pass keeps for the way back
+    saved         rows that the forward pass saves for the backward pass
     parameters    learnt numbers a unit, beside the weights
     separate      gates whose recurrent sum has another gradient than their projected input
     after, before  states after and before a step that the way back reads
@@ -64,7 +64,7 @@ class CellForm:
     name: str
     gates: int
     states: int
-    kept: int
+    saved: int
     parameters: int
     separate: tuple[int, ...]
     after: tuple[int, ...]
@@ -81,14 +81,16 @@ class CellForm:
     def cuda(self) -> str:
         """The text of `struct Cell` in CUDA C++."""
         counts = {
-            "gates": self.gates, "states": self.states, "kept": self.kept, "parameters": self.parameters,
+            "gates": self.gates, "states": self.states, "saved": self.saved, "parameters": self.parameters,
             "separate": len(self.separate), "coefficients": self.coefficients,
         }  # fmt: skip
         bits = {
             "reads_after": self.after_bits, "reads_before": self.before_bits,
             "separate_gates": self.separate_bits, "direct": bits_of({former for former, _ in self.diagonal}),
         }  # fmt: skip
-        return struct_text((counts, bits), [(getattr(self.functions, one.name), one) for one in SIGNATURES])
+        return struct_text(
+            (counts, bits), [(getattr(self.functions, signature.name), signature) for signature in SIGNATURES]
+        )
 
     @cached_property
     def recurrent_gates(self) -> tuple[int, ...]:

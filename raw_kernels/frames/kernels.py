@@ -82,7 +82,7 @@ def filled(text: str, form: CellForm, others: Mapping[str, str]) -> str:
         "GATES": str(form.gates),
         "RECURRENT": str(form.sums),
         "STATES": str(form.states),
-        "KEPT": str(form.kept),
+        "SAVED": str(form.saved),
         "PARAMETERS": str(form.parameters),
         "DELTAS": str(form.deltas),
         "ENTRIES": form.entries,
@@ -128,7 +128,7 @@ def forward_products(form: CellForm) -> Products:
 
 def backward_products(form: CellForm) -> Products:
     """Of the way back: a unit's sum over the gradients by all sums."""
-    return Products(384, 1, form.sums, form.kept + form.states + 1)
+    return Products(384, 1, form.sums, form.saved + form.states + 1)
 
 
 def walks(
@@ -140,8 +140,8 @@ def walks(
     @functools.cache
     def layouts(real: str, shared_bytes: int) -> tuple[Layout, ...]:
         itemsize = np.dtype(real).itemsize
-        found = tuple(_in_registers(form, products.most, itemsize))
-        return (*found, *layouts_of_places(products.sums, found[-1].width, itemsize, shared_bytes))
+        narrow = tuple(_in_registers(form, products.most, itemsize))
+        return (*narrow, *layouts_of_places(products.sums, narrow[-1].width, itemsize, shared_bytes))
 
     def launch(s: Mapping[str, Any]) -> LaunchShape:
         hidden, itemsize, batch, pieces = s["hidden"], s["itemsize"], s["batch"], chunks(s)

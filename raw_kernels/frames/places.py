@@ -38,13 +38,13 @@ class Sums(NamedTuple):
 class Held(NamedTuple):
     """What a thread of a layout has.
 
-    own      units of its place, of each of which it adds up the sums of layout.walks samples
+    units    of its place, of each of which it adds up the sums of layout.walks samples
     packs    of weights, layout.beyond of them in shared memory
     vectors  packs of what these are multiplied with, from shared memory
     sums     that it adds up
     """
 
-    own: int
+    units: int
     packs: int
     vectors: int
     sums: int
@@ -57,12 +57,12 @@ def is_wide(layout: Layout) -> bool:
 
 def held(layout: Layout, sums: Sums, itemsize: int) -> Held:
     """What a thread of a layout has."""
-    own, packs = -(-layout.width // (layout.units * layout.cluster)), packs_of(layout, itemsize)
+    units, packs = -(-layout.width // (layout.units * layout.cluster)), packs_of(layout, itemsize)
     return Held(
-        own,
-        own * sums.outputs * sums.inputs * packs,
+        units,
+        units * sums.outputs * sums.inputs * packs,
         sums.inputs * packs * layout.walks,
-        own * layout.walks * sums.outputs,
+        units * layout.walks * sums.outputs,
     )
 
 
@@ -74,10 +74,12 @@ def packs_of(layout: Layout, itemsize: int) -> int:
 def layouts_of_places(sums: Sums, least: int, itemsize: int, shared_bytes: int) -> Iterator[Layout]:
     """The layouts of more than `least` units, of ascending width, whose blocks take `shared_bytes` at most:
     those of WIDTHS, then the widest."""
-    found = {width: _layout(sums, width, itemsize, shared_bytes) for width in range(least + 1, MORE_THREADS)}
-    fitting = [width for width, layout in found.items() if layout is not None]
+    layouts = {
+        width: _layout(sums, width, itemsize, shared_bytes) for width in range(least + 1, MORE_THREADS)
+    }
+    fitting = [width for width, layout in layouts.items() if layout is not None]
     for width in fitting:
-        layout = found[width]
+        layout = layouts[width]
         if layout is not None and (width in WIDTHS or width == fitting[-1]):
             yield layout
 
@@ -86,10 +88,10 @@ def _layout(sums: Sums, width: int, itemsize: int, shared_bytes: int) -> Layout 
     """The layout of so many units, whose places take as few each as a block has threads for, in whole warps;
     None where it does not fit."""
     in_warp, most = WARP // LANES, (THREADS if width <= THREADS else MORE_THREADS) // LANES
-    own = -(-width // most)
-    layout = Layout(width, -(-width // (own * in_warp)) * in_warp, LANES, 1)
+    least = -(-width // most)
+    layout = Layout(width, -(-width // (least * in_warp)) * in_warp, LANES, 1)
     of_thread = held(layout, sums, itemsize)
-    if not 1 < of_thread.own <= LANES or of_thread.sums > MOST_SUMS:
+    if not 1 < of_thread.units <= LANES or of_thread.sums > MOST_SUMS:
         return None
     layout = layout._replace(beyond=of_thread.packs - resident_packs(layout, sums, itemsize))
     return layout if block_bytes(layout, sums, itemsize) <= shared_bytes else None

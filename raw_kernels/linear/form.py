@@ -51,7 +51,7 @@ class LinearForm:
     @cached_property
     def cuda(self) -> str:
         """The text of `struct Cell` in CUDA C++."""
-        functions = [(getattr(self.functions, one.name), one) for one in SIGNATURES]
+        functions = [(getattr(self.functions, signature.name), signature) for signature in SIGNATURES]
         counts = {"gates": self.gates, "parameters": self.parameters}
         return struct_text((counts,), [pair for pair in functions if pair[0] is not None])
 

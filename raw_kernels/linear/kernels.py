@@ -26,18 +26,18 @@ def _rows_of(group, gates):
     @part()
     def span(start, end, hidden, *arguments):
         H = np.uint64(hidden)
-        whole, rest = H // np.uint64(LANES) * np.uint64(LANES), H % np.uint64(LANES)
+        full, rest = H // np.uint64(LANES) * np.uint64(LANES), H % np.uint64(LANES)
         for row in range(start, end):
-            for k in range(np.uint64(0), whole, np.uint64(LANES)):
+            for k in range(np.uint64(0), full, np.uint64(LANES)):
                 group(row, k, None, H, *arguments)
             if rest:
-                group(row, whole, rest, H, *arguments)
+                group(row, full, rest, H, *arguments)
 
-    run = spans_of(span)
+    run_spans = spans_of(span)
 
     @part()
     def all_rows(rows, hidden, arguments):
-        run(WORK * gates * rows * hidden, rows, (hidden, *arguments))
+        run_spans(WORK * gates * rows * hidden, rows, (hidden, *arguments))
 
     return all_rows
 
@@ -53,11 +53,11 @@ def make_terms(form):
         store_rows(a, row * H + k, H, factor, count)
         store_rows(b, row * H + k, H, term, count)
 
-    run = _rows_of(group, gates)
+    run_rows = _rows_of(group, gates)
 
     @compiled()
     def terms(projected, unit, a, b, rows, hidden):
-        run(rows, hidden, (projected, unit, a, b))
+        run_rows(rows, hidden, (projected, unit, a, b))
 
     return terms
 
@@ -72,11 +72,11 @@ def make_output(form):
         c, p = load_rows(state, row * H + k, H, 1, ALL, count), load_rows(unit, k, H, numbers, ALL, count)
         store_rows(y, row * H + k, H, function(x, c, p), count)
 
-    run = _rows_of(group, gates)
+    run_rows = _rows_of(group, gates)
 
     @compiled()
     def output(projected, unit, state, y, rows, hidden):
-        run(rows, hidden, (projected, unit, state, y))
+        run_rows(rows, hidden, (projected, unit, state, y))
 
     return output
 
@@ -92,11 +92,11 @@ def make_by_state(form):
         g = load_rows(gradient, row * H + k, H, 1, ALL, count)
         store_rows(by, row * H + k, H, function(g, x, c, p), count)
 
-    run = _rows_of(group, gates)
+    run_rows = _rows_of(group, gates)
 
     @compiled()
     def by_state(projected, unit, state, gradient, by, rows, hidden):
-        run(rows, hidden, (projected, unit, state, gradient, by))
+        run_rows(rows, hidden, (projected, unit, state, gradient, by))
 
     return by_state
 
@@ -117,15 +117,15 @@ def make_by_inputs(form):
         )
         g = (by_factor, by_term, *load_rows(by_y, place, H, has_output, ALL, count))
         by_x, by_p = function(g, x, c, p)
-        own = row * np.uint64(gates + numbers) * H + k
-        store_rows(by, own, H, by_x, count)
-        store_rows(by, own + np.uint64(gates) * H, H, by_p, count)
+        origin = row * np.uint64(gates + numbers) * H + k
+        store_rows(by, origin, H, by_x, count)
+        store_rows(by, origin + np.uint64(gates) * H, H, by_p, count)
 
-    run = _rows_of(group, gates)
+    run_rows = _rows_of(group, gates)
 
     @compiled()
     def by_inputs(projected, unit, state, by_a, by_b, by_y, by, rows, hidden):
-        run(rows, hidden, (projected, unit, state, by_a, by_b, by_y, by))
+        run_rows(rows, hidden, (projected, unit, state, by_a, by_b, by_y, by))
 
     return by_inputs
 

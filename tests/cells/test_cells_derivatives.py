@@ -26,7 +26,7 @@ def assert_is_step(cell: Cell, points: Points) -> None:
     leaves = [[leaf(value) for value in kind] for kind in points]
     expected = step_of(cell)(*spaces(cell, *leaves))
     after, kept = functions.forward(*points)
-    assert (len(after), len(kept)) == (form.states, form.kept)
+    assert (len(after), len(kept)) == (form.states, form.saved)
     a = functions.coefficients(kept, after, points.before, points.p)
     assert len(a) == form.coefficients
     w = probe_points(form, points.x[0].size, seed=7).x

@@ -105,7 +105,7 @@ def dropout(rng: np.random.Generator) -> Iterator[Case]:
     for (features, batch), threshold in itertools.product(PAIRS, (0, 2**31, 2**32, first)):
         size = features * batch
         yield case(
-            {"kept": rng.integers(0, 2, size), "draw": np.array([draw])}, features=features, batch=batch,
+            {"mask": rng.integers(0, 2, size), "draw": np.array([draw])}, features=features, batch=batch,
             size=size, key=key, layer=layer, threshold=threshold, scale=2.0, first=batch - 1,
         )  # fmt: skip
 

@@ -161,7 +161,7 @@ def reductions(rng: np.random.Generator, form: CellForm) -> Iterator[Case]:
                 "lengths": rng.integers(least, steps + 1, batch),
                 "weight_hh": rng.standard_normal((form.sums, hidden, hidden)) / hidden**0.5,
                 "state": np.tanh(rng.standard_normal((steps, states, hidden, batch))),
-                "gates": rng.random((steps, form.kept, hidden, batch)),
+                "gates": rng.random((steps, form.saved, hidden, batch)),
             }
             yield case(
                 arrays, steps=steps, hidden=hidden, batch=batch, chunk=chunk, first=first, per_step=per_step,

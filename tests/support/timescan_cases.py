@@ -69,7 +69,7 @@ def make_walk(
         initial=array(cell.states * hidden, batch, scale=0.5),
         projected=array(steps, cell.gates * hidden, batch, scale=size),
         state=empty(cell.states),
-        gates=empty(cell.kept),
+        gates=empty(cell.saved),
         final=device.empty_walk((cell.states * hidden, batch), dtype),
     )
     if forward:
@@ -100,7 +100,7 @@ def random_walk(
         initial=of_walk(cell.states),
         projected=of_walk(cell.gates, steps),
         state=of_walk(cell.states, steps),
-        gates=of_walk(cell.kept, steps),
+        gates=of_walk(cell.saved, steps),
         final=of_walk(cell.states),
     )
 

@@ -96,7 +96,7 @@ def _bind_passes(device: Device, size: WalkSize) -> dict[str, Launch]:
         initial=rows_of(cell.states),
         projected=rows_of(cell.gates, T),
         state=rows_of(cell.states, T),
-        gates=rows_of(cell.kept, T),
+        gates=rows_of(cell.saved, T),
         final=rows_of(cell.states),
     )
     outs = rows_of(cell.states), T, rows_of(cell.deltas, T), rows_of(cell.states)

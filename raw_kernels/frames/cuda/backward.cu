@@ -20,7 +20,7 @@
 
 extern "C" __global__ void IN_CLUSTERS __launch_bounds__(BLOCK, 1) CELL_backward(
     const real* __restrict__ state,         // (steps, batch | STATES, hidden): of CELL_forward
-    const real* __restrict__ gates,         // (steps, batch | KEPT, hidden): of CELL_forward
+    const real* __restrict__ gates,         // (steps, batch | SAVED, hidden): of CELL_forward
     const real* __restrict__ initial,       // (batch | STATES, hidden): before step 0
     const real* __restrict__ weight_hh,     // (RECURRENT * hidden, hidden)
     const real* __restrict__ unit,          // (PARAMETERS * hidden): of each unit

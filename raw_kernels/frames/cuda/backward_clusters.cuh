@@ -51,10 +51,10 @@ __device__ __forceinline__ void walk_back(
     wait_for_cluster();
 #pragma unroll 1
     for (int s = 0, turn = 0; s < count; ++s, turn ^= 1) {
-        real kept[K_EXTENT], before[P], after[P], by_x[G], by_u[U_EXTENT], by_before[P], by_p[Q_EXTENT], later[P];
+        real saved[K_EXTENT], before[P], after[P], by_x[G], by_u[U_EXTENT], by_before[P], by_p[Q_EXTENT], later[P];
         stage.template wait<AHEAD - 1>();
 #pragma unroll
-        for (int k = 0; k < K; ++k) kept[k] = stage.read(turn, k);
+        for (int k = 0; k < K; ++k) saved[k] = stage.read(turn, k);
 #pragma unroll
         for (int i = 0; i < P; ++i) {
             const bool reads_before = Cell::reads_before >> i & 1, reads_after = Cell::reads_after >> i & 1;
@@ -66,7 +66,7 @@ __device__ __forceinline__ void walk_back(
         }
         if (per_step) g[0] += stage.read(turn, K + P);
         stage.refill(turn, count - s, fetch);
-        Cell::backward(g, kept, after, before, p, by_x, by_u, by_before, by_p);
+        Cell::backward(g, saved, after, before, p, by_x, by_u, by_before, by_p);
         const size_type step = moving.end - 1 - s;
         const bool moves = step >= span.begin && step < span.end;
 #pragma unroll

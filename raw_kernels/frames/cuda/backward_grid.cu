@@ -13,7 +13,7 @@ const int UNITS = TILE_UNITS, THREAD_UNITS = TILE_THREAD_UNITS, SAMPLES = TILE_S
 
 extern "C" __global__ void __launch_bounds__(BLOCK, 1) CELL_backward_grid(
     const real* __restrict__ state,         // (steps, batch | STATES, hidden): of CELL_forward
-    const real* __restrict__ gates,         // (steps, batch | KEPT, hidden): of CELL_forward
+    const real* __restrict__ gates,         // (steps, batch | SAVED, hidden): of CELL_forward
     const real* __restrict__ initial,       // (batch | STATES, hidden): before step 0
     const real* __restrict__ weight_hh,     // (RECURRENT * hidden, hidden)
     const real* __restrict__ unit,          // (PARAMETERS * hidden): of each unit
@@ -41,7 +41,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK, 1) CELL_backward_grid(
         const real* const before = step > 0 ? state + (reverse ? t + 1 : t - 1) * P * plane : initial;
         for (size_type begin = 0; begin < batch; begin += BLOCK_SAMPLES) {
             const int samples = int(min(size_type(BLOCK_SAMPLES), batch - begin));
-            real g[PAIRS][P], kept[PAIRS][K_EXTENT], earlier[PAIRS][P] = {}, after[PAIRS][P] = {}, p[PAIRS][Q_EXTENT];
+            real g[PAIRS][P], saved[PAIRS][K_EXTENT], earlier[PAIRS][P] = {}, after[PAIRS][P] = {}, p[PAIRS][Q_EXTENT];
             real by_output[PAIRS] = {};
             bool moves[PAIRS];
             // What a step reads of its own is on its way while the products are added up.
@@ -62,7 +62,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK, 1) CELL_backward_grid(
                 }
 #pragma unroll
                 for (int k = 0; k < K; ++k)
-                    kept[n][k] = gates[t * K * plane + (sample * K + k) * hidden + j];
+                    saved[n][k] = gates[t * K * plane + (sample * K + k) * hidden + j];
                 if (per_step) by_output[n] = gradient[t * plane + sample * hidden + j];
                 load_unit(unit + j, width, p[n]);
             }
@@ -83,7 +83,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK, 1) CELL_backward_grid(
                 real by_x[G] = {}, by_u[U_EXTENT] = {}, by_p[Q_EXTENT] = {};
                 if (moves[n]) {
                     g[n][0] += by_output[n];
-                    Cell::backward(g[n], kept[n], after[n], earlier[n], p[n], by_x, by_u, by_before, by_p);
+                    Cell::backward(g[n], saved[n], after[n], earlier[n], p[n], by_x, by_u, by_before, by_p);
                 }
                 if (s) {
 #pragma unroll

@@ -46,10 +46,10 @@ __device__ __forceinline__ void walk_steps(
             now[i] = Cell::reads_before & Cell::reads_after & 1 << i && count ? rows.state[i * hidden] : real(0);
         const bool has_first = span.begin == 0;
         const auto fetch = [&](int a, bool last) { rows.fetch(stage, a, has_first && last, PER_STEP && per_step); };
-        real kept[K_EXTENT], read[P], step_gradient = 0;
+        real saved[K_EXTENT], read[P], step_gradient = 0;
         const auto take = [&](int a) {
 #pragma unroll
-            for (int k = 0; k < K; ++k) kept[k] = stage.read(a, k);
+            for (int k = 0; k < K; ++k) saved[k] = stage.read(a, k);
 #pragma unroll
             for (int i = 0; i < P; ++i)
                 if ((Cell::reads_before | Cell::reads_after) >> i & 1) read[i] = stage.read(a, K + i);
@@ -75,7 +75,7 @@ __device__ __forceinline__ void walk_steps(
                 now[i] = before[i];
             }
             if (PER_STEP) g[0] += step_gradient;
-            Cell::backward(g, kept, after, before, p, by_x, by_u, by_before, by_p);
+            Cell::backward(g, saved, after, before, p, by_x, by_u, by_before, by_p);
             real* const by_sums = held + turn * R * HELD;
             for_each_sum(by_x, by_u, [&](int sum, real by_sum) {
                 if (place.owns) by_sums[sum * HELD + row] = by_sum;

@@ -16,7 +16,7 @@ const int UNITS = WARP_UNITS, ROWS_OF_UNIT = 1, SAMPLES = WARP_SAMPLES, GROUPS =
 
 extern "C" __global__ void __launch_bounds__(BLOCK, 1) CELL_backward_step(
     const real* __restrict__ state,         // (batch | STATES, hidden): after the step
-    const real* __restrict__ gates,         // (batch | KEPT, hidden): of CELL_forward_step
+    const real* __restrict__ gates,         // (batch | SAVED, hidden): of CELL_forward_step
     const real* __restrict__ before,        // (batch | STATES, hidden): before the step
     const real* __restrict__ weight,        // (hidden, RECURRENT * hidden): W_hh transposed
     const real* __restrict__ unit,          // (PARAMETERS * hidden): of each unit
@@ -36,7 +36,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK, 1) CELL_backward_step(
         const Part part(number, int(hidden), batch);
         const Own own(part);
         const size_type o = own.element(part, P);
-        real kept[K_EXTENT], after[P], earlier[P], g[P], p[Q_EXTENT], by_output = real(0);
+        real saved[K_EXTENT], after[P], earlier[P], g[P], p[Q_EXTENT], by_output = real(0);
         real by_x[G] = {}, by_u[U_EXTENT] = {}, by_before[P], by_p[Q_EXTENT] = {};
         bool moves = false;
         if (own.takes) {
@@ -48,7 +48,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK, 1) CELL_backward_step(
                 after[i] = Cell::reads_after >> i & 1 ? state[i * hidden + o] : real(0);
             }
 #pragma unroll
-            for (int k = 0; k < K; ++k) kept[k] = gates[own.element(part, K) + k * hidden];
+            for (int k = 0; k < K; ++k) saved[k] = gates[own.element(part, K) + k * hidden];
             if (per_step) by_output = gradient[own.element(part, 1)];
             load_unit(unit + part.unit + own.unit, int(hidden), p);
         }
@@ -62,7 +62,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK, 1) CELL_backward_step(
         for (int i = 0; i < P; ++i) by_before[i] = g[i];
         if (moves) {
             g[0] += by_output;
-            Cell::backward(g, kept, after, earlier, p, by_x, by_u, by_before, by_p);
+            Cell::backward(g, saved, after, earlier, p, by_x, by_u, by_before, by_p);
         }
 #pragma unroll
         for (int i = 0; i < P; ++i) entering[i * hidden + o] = by_before[i];

@@ -46,7 +46,7 @@ struct Entry {
 
 extern "C" __global__ void CELL_fill(
     const real* __restrict__ state,         // (steps, batch | STATES, hidden): of CELL_forward
-    const real* __restrict__ gates,         // (steps, batch | KEPT, hidden): of CELL_forward
+    const real* __restrict__ gates,         // (steps, batch | SAVED, hidden): of CELL_forward
     const real* __restrict__ initial,       // (batch | STATES, hidden): before step 0
     const real* __restrict__ weight_hh,     // (RECURRENT * hidden, hidden)
     const real* __restrict__ unit,          // (PARAMETERS * hidden): of each unit
@@ -66,15 +66,15 @@ extern "C" __global__ void CELL_fill(
         const size_type o = walk.start(P) + entry.column;
         const bool start = t == (reverse ? steps - 1 : 0);
         const real* const earlier = start ? initial : state + (reverse ? t + 1 : t - 1) * P * plane;
-        real kept[K_EXTENT], after[P], before[P], p[Q_EXTENT], a[A_EXTENT], x[P], d[P], w[R_EXTENT], by[P] = {};
-        for (int k = 0; k < K; ++k) kept[k] = gates[t * K * plane + walk.start(K) + k * hidden + entry.column];
+        real saved[K_EXTENT], after[P], before[P], p[Q_EXTENT], a[A_EXTENT], x[P], d[P], w[R_EXTENT], by[P] = {};
+        for (int k = 0; k < K; ++k) saved[k] = gates[t * K * plane + walk.start(K) + k * hidden + entry.column];
         for (int i = 0; i < P; ++i) {
             after[i] = Cell::reads_after >> i & 1 ? state[t * P * plane + i * hidden + o] : real(0);
             before[i] = Cell::reads_before >> i & 1 ? earlier[i * hidden + o] : real(0);
             x[i] = i == entry.later ? real(1) : real(0);
         }
         load_unit(unit + entry.column, int(hidden), p);
-        Cell::coefficients_of(kept, after, before, p, a);
+        Cell::coefficients_of(saved, after, before, p, a);
         Cell::enter(a, x);
         Cell::carry(a, x, d);
         for (int g = 0; g < R; ++g) w[g] = weight_hh[(g * hidden + entry.column) * hidden + entry.row];

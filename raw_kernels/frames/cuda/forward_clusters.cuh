@@ -47,7 +47,7 @@ __device__ __forceinline__ void walk(
     wait_for_cluster();
 #pragma unroll 1
     for (int s = 0, turn = 0; s < longest; ++s, turn ^= 1) {
-        real x[G], sums[SHARES][R] = {}, u[R], after[P], kept[K_EXTENT];
+        real x[G], sums[SHARES][R] = {}, u[R], after[P], saved[K_EXTENT];
         weights.multiply(held + turn * SAMPLES * VECTOR, 0, VECTOR, place.lane, sums);
         share_out(sums, place.lane, 0xffffffffu);
         stage.template wait<AHEAD - 1>();
@@ -56,17 +56,17 @@ __device__ __forceinline__ void walk(
         stage.refill(turn, longest - s, fetch);
 #pragma unroll
         for (int g = 0; g < R; ++g) u[g] = sums[0][g] + bias[g];
-        Cell::forward(x, u, now, p, after, kept);
+        Cell::forward(x, u, now, p, after, saved);
         const bool moves = (reverse ? longest - 1 - s : s) < length;
 #pragma unroll
         for (int i = 0; i < P; ++i) now[i] = moves ? after[i] : now[i];
 #pragma unroll
-        for (int k = 0; k < K; ++k) kept[k] = moves ? kept[k] : real(0);
+        for (int k = 0; k < K; ++k) saved[k] = moves ? saved[k] : real(0);
         const int first = (1 - turn) * SAMPLES;
         if (place.owns) held[(first + place.sample) * VECTOR + place.unit] = now[0];
         hand_on<SAMPLES>(shared, first);
         arrive_at_cluster();
-        rows.put(now, kept);
+        rows.put(now, saved);
         wait_for_cluster();
     }
     if (!reverse) rows.pad(now, steps - longest);

@@ -18,7 +18,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK, 1) CELL_forward_grid(
     const real* __restrict__ initial,       // (batch | STATES, hidden): before step 0
     const long long* __restrict__ lengths,  // (batch)
     real* __restrict__ state,               // (steps, batch | STATES, hidden) output only, by time
-    real* __restrict__ gates,               // (steps, batch | KEPT, hidden) output only, by time
+    real* __restrict__ gates,               // (steps, batch | SAVED, hidden) output only, by time
     real* __restrict__ final,               // (batch | STATES, hidden) output only, after the last step
     long long* __restrict__ arrived,        // (1) input and output: 0
     size_type steps, size_type hidden, size_type batch, int reverse)
@@ -57,13 +57,13 @@ extern "C" __global__ void __launch_bounds__(BLOCK, 1) CELL_forward_grid(
                 const Pair pair(n, units, samples);
                 if (!pair.is_there) continue;
                 const size_type sample = begin + pair.sample, j = block + pair.unit;
-                real after[P], kept[K_EXTENT] = {};
+                real after[P], saved[K_EXTENT] = {};
 #pragma unroll
                 for (int i = 0; i < P; ++i) after[i] = now[n][i];
                 if (moves[n]) {
 #pragma unroll
                     for (int g = 0; g < R; ++g) u[n][g] += memory.sum(g, pair.sample, pair.unit);
-                    Cell::forward(x[n], u[n], now[n], p[n], after, kept);
+                    Cell::forward(x[n], u[n], now[n], p[n], after, saved);
                 }
 #pragma unroll
                 for (int i = 0; i < P; ++i) {
@@ -71,7 +71,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK, 1) CELL_forward_grid(
                     if (s == steps - 1) final[(sample * P + i) * hidden + j] = after[i];
                 }
 #pragma unroll
-                for (int k = 0; k < K; ++k) gates[t * K * plane + (sample * K + k) * hidden + j] = kept[k];
+                for (int k = 0; k < K; ++k) gates[t * K * plane + (sample * K + k) * hidden + j] = saved[k];
             }
         }
         if (s + 1 < steps) barrier.wait();

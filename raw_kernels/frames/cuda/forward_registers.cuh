@@ -40,7 +40,7 @@ __device__ __forceinline__ void walk(
         stage.fill(length, fetch);
         stage.wait<AHEAD - 1>();
         for_each_step<AHEAD>(length, [&](int a, int turn, int left) {
-            real x[G], sums[SHARES][R] = {}, u[R], after[P], kept[K_EXTENT];
+            real x[G], sums[SHARES][R] = {}, u[R], after[P], saved[K_EXTENT];
             const auto take = [&] {
 #pragma unroll
                 for (int g = 0; g < G; ++g) x[g] = stage.read(a, g);
@@ -58,11 +58,11 @@ __device__ __forceinline__ void walk(
             if (AHEAD > 1) stage.wait<AHEAD - 1>();
 #pragma unroll
             for (int g = 0; g < R; ++g) u[g] = OWN == 1 ? sums[0][g] : sums[0][g] + bias[g];
-            Cell::forward(x, u, now, p, after, kept);
+            Cell::forward(x, u, now, p, after, saved);
 #pragma unroll
             for (int i = 0; i < P; ++i) now[i] = after[i];
             if (place.owns) held[(1 - turn) * HELD + row] = now[0];
-            rows.put(now, kept);
+            rows.put(now, saved);
             place.wait();
         });
         if (!reverse) rows.pad(now, steps - length);

@@ -1,5 +1,5 @@
 // One step forward of all walks of a layer of recurrent cells: u = W_hh h + b_hh, and the cell's step from x =
-// projected and u to the new states. Where time >= lengths[b], sample b's states stay, and what is kept is 0. Blocks
+// projected and u to the new states. Where time >= lengths[b], sample b's states stay, and what is saved is 0. Blocks
 // share out the units: a step waits for all of the one before, so each is a launch.
 
 #include "prelude.cuh"
@@ -24,7 +24,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK, BLOCKS_AT_ONCE) CELL_forward
     const real* __restrict__ before,        // (batch | STATES, hidden): before the step
     const long long* __restrict__ lengths,  // (batch)
     real* __restrict__ state,               // (batch | STATES, hidden) output only, after it
-    real* __restrict__ gates,               // (batch | KEPT, hidden) output only
+    real* __restrict__ gates,               // (batch | SAVED, hidden) output only
     size_type time, size_type hidden, size_type batch)
 {
     __shared__ Shared shared;
@@ -32,7 +32,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK, BLOCKS_AT_ONCE) CELL_forward
         const Part part(number, int(hidden), batch);
         const Own own(part);
         const size_type o = own.element(part, P), row = part.unit + own.unit;
-        real x[G], u[R], p[Q_EXTENT], earlier[P], after[P], kept[K_EXTENT] = {};
+        real x[G], u[R], p[Q_EXTENT], earlier[P], after[P], saved[K_EXTENT] = {};
         bool moves = false;
         if (own.takes) {
 #pragma unroll
@@ -52,11 +52,11 @@ extern "C" __global__ void __launch_bounds__(BLOCK, BLOCKS_AT_ONCE) CELL_forward
         if (moves) {
 #pragma unroll
             for (int g = 0; g < R; ++g) u[g] += own.sum(shared, g);
-            Cell::forward(x, u, earlier, p, after, kept);
+            Cell::forward(x, u, earlier, p, after, saved);
         }
 #pragma unroll
         for (int i = 0; i < P; ++i) state[i * hidden + o] = after[i];
 #pragma unroll
-        for (int k = 0; k < K; ++k) gates[own.element(part, K) + k * hidden] = kept[k];
+        for (int k = 0; k < K; ++k) gates[own.element(part, K) + k * hidden] = saved[k];
     }
 }

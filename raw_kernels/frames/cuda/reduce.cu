@@ -19,7 +19,7 @@ const int IN_REGISTERS = COLUMNS, IN_TILE = TILE_COLUMNS;
 #endif
 
 extern "C" __global__ void __launch_bounds__(BLOCK, 1) CELL_reduce(
-    const real* __restrict__ gates,         // (steps, batch | KEPT, hidden): of CELL_forward
+    const real* __restrict__ gates,         // (steps, batch | SAVED, hidden): of CELL_forward
     const real* __restrict__ state,         // (steps, batch | STATES, hidden): of CELL_forward
     const real* __restrict__ initial,       // (batch | STATES, hidden): before step 0
     const real* __restrict__ weight_hh,     // (RECURRENT * hidden, hidden)

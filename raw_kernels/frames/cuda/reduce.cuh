@@ -33,7 +33,7 @@ struct Reduction {
     }
 };
 
-// Rows that a step reads of a unit: what was kept, states after, states before; whether the cell reads one, and
+// Rows that a step reads of a unit: what was saved, states after, states before; whether the cell reads one, and
 // how many of those that come before it.
 const int ROWS = K + 2 * P;
 

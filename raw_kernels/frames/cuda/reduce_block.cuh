@@ -47,14 +47,14 @@ __device__ __forceinline__ void reduce(const Reduction& given, real* shared)
                 for (int i = 0; i < P; ++i) columns[i * hidden * width + place] = x[i];
             }
             __syncthreads();
-            real after[TILE_ROWS][C], kept[TILE_ROWS][C][P];
+            real after[TILE_ROWS][C], carried[TILE_ROWS][C][P];
 #pragma unroll
             for (int r = 0; r < TILE_ROWS; ++r)
 #pragma unroll
                 for (int c = 0; c < C; ++c) {
                     after[r][c] = real(0);
 #pragma unroll
-                    for (int i = 0; i < P; ++i) kept[r][c][i] = real(0);
+                    for (int i = 0; i < P; ++i) carried[r][c][i] = real(0);
                 }
             const real* tile = columns + threadIdx.y * C;
 #pragma unroll AT_ONCE
@@ -82,7 +82,7 @@ __device__ __forceinline__ void reduce(const Reduction& given, real* shared)
                     for (int c = 0; c < C; ++c) {
 #pragma unroll
                         for (int i = 0; i < P; ++i) after[r][c] += p[i] * x[c][i];
-                        if (row == k) Cell::carry(a + k * Cell::coefficients, x[c], kept[r][c]);
+                        if (row == k) Cell::carry(a + k * Cell::coefficients, x[c], carried[r][c]);
                     }
                 }
             }
@@ -94,9 +94,9 @@ __device__ __forceinline__ void reduce(const Reduction& given, real* shared)
 #pragma unroll
                 for (int c = 0; c < C; ++c) {
                     const int place = row * width + threadIdx.y * C + c;
-                    columns[place] = after[r][c] + kept[r][c][0];
+                    columns[place] = after[r][c] + carried[r][c][0];
 #pragma unroll
-                    for (int i = 1; i < P; ++i) columns[i * hidden * width + place] = kept[r][c][i];
+                    for (int i = 1; i < P; ++i) columns[i * hidden * width + place] = carried[r][c][i];
                 }
             }
             __syncthreads();

@@ -17,13 +17,13 @@ struct ForwardRows {
         projected += G * way;
     }
 
-    __device__ __forceinline__ void put(const real* now, const real* kept)
+    __device__ __forceinline__ void put(const real* now, const real* saved)
     {
         if (writes) {
 #pragma unroll
             for (int i = 0; i < P; ++i) state[i * width] = now[i];
 #pragma unroll
-            for (int k = 0; k < K; ++k) gates[k * width] = kept[k];
+            for (int k = 0; k < K; ++k) gates[k * width] = saved[k];
         }
         state += P * way;
         gates += K * way;
@@ -39,7 +39,7 @@ struct ForwardRows {
     }
 };
 
-// Of a walk back, what it reads: what was kept; each state, before the step where the cell reads it before and after; the
+// Of a walk back, what it reads: what was saved; each state, before the step where the cell reads it before and after; the
 // gradient by its output. `initial` are the states before the first step.
 struct BackwardRows {
     static constexpr int ROWS = K + P + 1;

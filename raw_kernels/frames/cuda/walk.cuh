@@ -2,9 +2,9 @@
 
 #include "packs.cuh"
 
-// The cell's gates, states, kept rows, unit parameters, separate gates, and rows of its delta; extents of
+// The cell's gates, states, saved rows, unit parameters, separate gates, and rows of its delta; extents of
 // arrays of as many, which C++ does not let be 0.
-const int G = Cell::gates, P = Cell::states, K = Cell::kept, Q = Cell::parameters, U = Cell::separate;
+const int G = Cell::gates, P = Cell::states, K = Cell::saved, Q = Cell::parameters, U = Cell::separate;
 const int D = G + U + Q, K_EXTENT = K ? K : 1, Q_EXTENT = Q ? Q : 1, U_EXTENT = U ? U : 1;
 // Gates with rows in W_hh: how many, and the gate of each. Coefficients of a step's Jacobian.
 const int R = RECURRENT, R_EXTENT = R ? R : 1, A_EXTENT = Cell::coefficients ? Cell::coefficients : 1;

@@ -45,7 +45,7 @@ from bppsa_cupy.system.threads import get_threads
 
 def make_backward_lanes(form, full):
     """The steps of a walk of blocks of samples, which are `full` or one that is not."""
-    gates, states, kept, numbers, deltas = form.gates, form.states, form.kept, form.parameters, form.deltas
+    gates, states, saved, numbers, deltas = form.gates, form.states, form.saved, form.parameters, form.deltas
     cell, direct, summed = form.functions.backward, form.carries, gates + len(form.separate)
     separate, reads_after, reads_before = form.separate_bits, form.after_bits, form.before_bits
     sums_of_step, recurrent = form.sums, form.recurrent_bits
@@ -59,7 +59,7 @@ def make_backward_lanes(form, full):
         makes of the round before, then the cell; round `length` has the former alone."""
         count, none = None if full else np.uint64(samples), np.zeros(hidden, state.dtype)
         H, B, L = np.uint64(hidden), np.uint64(batch), np.uint64(LANES)
-        plane, block, whole = H * B, H * L, np.uint64(states * hidden) * L
+        plane, block, stride = H * B, H * L, np.uint64(states * hidden) * L
         apart, many, zero = np.uint64(sums_of_step) * block, np.uint64(blocks_of(samples)), np.uint64(0)
         some, least = np.uint64(end - begin) * L, earliest(ends)
         for back in range(start, stop):
@@ -74,7 +74,7 @@ def make_backward_lanes(form, full):
                     np.uint64((back - 1) & 1) * many * apart, L, apart, sums, zero, L, some, moved,
                 )  # fmt: skip
                 for number in range(moved):
-                    i, u = number * whole + np.uint64(begin) * L, number * some
+                    i, u = number * stride + np.uint64(begin) * L, number * some
                     for _ in range(begin, end):
                         handed, made = load(carried, i), load(sums, u)
                         carry = handed + made if direct else made
@@ -98,15 +98,15 @@ def make_backward_lanes(form, full):
                 source = np.uint64(first) + number * L + np.uint64(begin) * B
                 o, y = np.uint64(t) * plane + source, np.uint64(t * states) * plane + source
                 e = shift + source
-                v, d = np.uint64(t * kept) * plane + source, np.uint64(t * deltas) * plane + source
-                i = number * whole + np.uint64(begin) * L
+                v, d = np.uint64(t * saved) * plane + source, np.uint64(t * deltas) * plane + source
+                i = number * stride + np.uint64(begin) * L
                 w = now + number * apart + np.uint64(begin) * L
                 for j in range(np.uint64(begin), np.uint64(end)):
                     carry = load_rows(carried, i, block, states, ALL, None)
                     g = add_to_first(carry, load_lanes(gradient, o, count)) if per_step else carry
                     by_x, by_u, handed, by_number = cell(
                         g,
-                        load_rows(values, v, plane, kept, ALL, count),
+                        load_rows(values, v, plane, saved, ALL, count),
                         load_rows(state, y, plane, states, reads_after, count),
                         load_rows(former, e, plane, states, reads_before, count),
                         spread_rows(unit, j, H, numbers),
@@ -136,7 +136,7 @@ def pack_lanes_part(gates, weight_hh, hidden, part, parts, packed):
 
 def make_backward_rows(form):
     """The steps of a walk of a few samples."""
-    gates, states, kept, numbers, deltas = form.gates, form.states, form.kept, form.parameters, form.deltas
+    gates, states, saved, numbers, deltas = form.gates, form.states, form.saved, form.parameters, form.deltas
     cell, direct, summed = form.functions.backward, form.carries, gates + len(form.separate)
     separate, reads_after, reads_before = form.separate_bits, form.after_bits, form.before_bits
     sums_of_step, recurrent = form.sums, form.recurrent_bits
@@ -149,13 +149,13 @@ def make_backward_rows(form):
         """Rounds `start` to `stop` - 1 of the walk back over `length` steps from `last`: in each, what W_hh
         makes of the round before, then the cell; round `length` has the former alone."""
         plane, source = hidden * batch, first + begin * batch
-        own, width, whole = end - begin, whole_vectors(end - begin), whole_vectors(hidden)
-        L, row, spacing = np.uint64(LANES), np.uint64(width), np.uint64(whole)
+        units, width, padded = end - begin, whole_vectors(end - begin), whole_vectors(hidden)
+        L, row, spacing = np.uint64(LANES), np.uint64(width), np.uint64(padded)
         sample, apart, none = np.uint64(states) * spacing, np.uint64(sums_of_step) * spacing, np.uint64(0)
-        # `taken` has every sample's sums, then every sample's rows: what was kept, states after and before,
+        # `taken` has every sample's sums, then every sample's rows: what was saved, states after and before,
         # the gradient and deltas.
-        rows = (kept + 2 * states + 1 + deltas) * width
-        keeps, after, before = count * width, (count + kept) * width, (count + kept + states) * width
+        rows = (saved + 2 * states + 1 + deltas) * width
+        keeps, after, before = count * width, (count + saved) * width, (count + saved + states) * width
         by_output, made = before + states * width, before + (states + 1) * width
         for back in range(start, stop):
             s = last - back
@@ -164,30 +164,30 @@ def make_backward_rows(form):
             if s > 0:
                 former, shift = state, (t + 1 if reverse else t - 1) * states * plane
             if back < length:
-                for part in range(kept):
-                    will_read(values, (t * kept + part) * plane + source, own, batch)
+                for part in range(saved):
+                    will_read(values, (t * saved + part) * plane + source, units, batch)
                 for part in range(states):
                     if reads_after >> part & 1:
-                        will_read(state, (t * states + part) * plane + source, own, batch)
+                        will_read(state, (t * states + part) * plane + source, units, batch)
                     if reads_before >> part & 1:
-                        will_read(former, part * plane + source + shift, own, batch)
+                        will_read(former, part * plane + source + shift, units, batch)
                 if per_step:
-                    will_read(gradient, t * plane + source, own, batch)
+                    will_read(gradient, t * plane + source, units, batch)
                 for part in range(deltas):
-                    will_write(delta, (t * deltas + part) * plane + source, own, batch)
+                    will_write(delta, (t * deltas + part) * plane + source, units, batch)
                 # Other threads have read what was where this one writes.
                 now = np.uint64(back & 1) * np.uint64(count) * apart
                 for c in range(count):
                     for gate in range(sums_of_step):
-                        place = np.int64(now) + (c * sums_of_step + gate) * whole
-                        will_write(through, place + begin, own, 1)
+                        place = np.int64(now) + (c * sums_of_step + gate) * padded
+                        will_write(through, place + begin, units, 1)
             if back > 0:
                 later = t - 1 if reverse else t + 1
                 now = np.uint64((back - 1) & 1) * np.uint64(count) * apart
                 for c in range(count):
                     clear_vectors(taken, np.uint64(c) * row, width)
                     for gate in range(sums_of_step):
-                        place = np.int64(now) + (c * sums_of_step + gate) * whole
+                        place = np.int64(now) + (c * sums_of_step + gate) * padded
                         will_read(through, place, hidden, 1)
                 multiply_rows(
                     packed, width // LANES, sums_of_step, hidden, through, now, spacing, apart, taken, none,
@@ -204,31 +204,31 @@ def make_backward_rows(form):
             if back == length:
                 break
             now = np.uint64(back & 1) * np.uint64(count) * apart
-            for part in range(kept):
-                place = (t * kept + part) * plane + source
-                gather(values, place, batch, count, own, taken, keeps + part * width, rows)
+            for part in range(saved):
+                place = (t * saved + part) * plane + source
+                gather(values, place, batch, count, units, taken, keeps + part * width, rows)
             for part in range(states):
                 place = part * plane + source
                 if reads_after >> part & 1:
                     later = place + t * states * plane
-                    gather(state, later, batch, count, own, taken, after + part * width, rows)
+                    gather(state, later, batch, count, units, taken, after + part * width, rows)
                 if reads_before >> part & 1:
-                    gather(former, place + shift, batch, count, own, taken, before + part * width, rows)
+                    gather(former, place + shift, batch, count, units, taken, before + part * width, rows)
             if per_step:
-                gather(gradient, t * plane + source, batch, count, own, taken, by_output, rows)
+                gather(gradient, t * plane + source, batch, count, units, taken, by_output, rows)
             for c in range(count):
                 i = np.uint64(c) * sample + np.uint64(begin)
                 w = now + np.uint64(c) * apart + np.uint64(begin)
-                inside, of = t < ends[c], np.uint64(c * rows)
+                inside, offset = t < ends[c], np.uint64(c * rows)
                 for j in range(none, row, L):
-                    m, n = np.uint64(made) + of + j, of + j
+                    m, n = np.uint64(made) + offset + j, offset + j
                     if inside:
                         g = load_rows(carried, i + j, spacing, states, ALL, None)
                         if per_step:
                             g = add_to_first(g, load(taken, np.uint64(by_output) + n))
                         by_x, by_u, by_before, by_number = cell(
                             g,
-                            load_rows(taken, np.uint64(keeps) + n, row, kept, ALL, None),
+                            load_rows(taken, np.uint64(keeps) + n, row, saved, ALL, None),
                             load_rows(taken, np.uint64(after) + n, row, states, reads_after, None),
                             load_rows(taken, np.uint64(before) + n, row, states, reads_before, None),
                             load_rows(unit, np.uint64(begin) + j, spacing, numbers, ALL, None),
@@ -245,7 +245,7 @@ def make_backward_rows(form):
                         store_rows(taken, m, row, load_rows(taken, j, row, deltas, 0, None), None)
             for part in range(deltas):
                 target = (t * deltas + part) * plane + source
-                scatter(taken, made + part * width, rows, count, own, delta, target, batch)
+                scatter(taken, made + part * width, rows, count, units, delta, target, batch)
 
     return steps_of
 
@@ -260,8 +260,8 @@ def pack_rows_part(gates, weight_hh, hidden, part, parts, packed):
 def make_backward(form):
     """Whole blocks of samples go with samples as lanes; what remains goes likewise, or with units as lanes.
     Walks go side by side, or the threads share out each step of one."""
-    # Rows that a unit takes with units as lanes: what was kept, states after and before, a gradient, deltas.
-    counts = form.sums, form.states, form.parameters, form.kept + 2 * form.states + 1 + form.deltas
+    # Rows that a unit takes with units as lanes: what was saved, states after and before, a gradient, deltas.
+    counts = form.sums, form.states, form.parameters, form.saved + 2 * form.states + 1 + form.deltas
     steps_of = make_backward_lanes(form, True), make_backward_lanes(form, False), make_backward_rows(form)
     ways = Ways(steps_of, before=6, behind=4, integers=13)
 
@@ -332,8 +332,8 @@ def _give_entering(rows, states, carried, entering, chunks, firsts, samples, hid
 
 @compiled()
 def _rounds_of(
-    item, address, packed, own, ends, carried, through, room, firsts, state, gates, initial, gradient, delta,
-    steps, hidden, batch, chunk, per_step, reverse, samples, parts, grain, start, stride,
+    item, address, packed, numbers, ends, carried, through, room, firsts, state, gates, initial, gradient,
+    delta, steps, hidden, batch, chunk, per_step, reverse, samples, parts, grain, start, stride,
 ):  # fmt: skip
     """Rounds `start` to `start` + `stride` - 1, or to the walk's last, of one part of a walk."""
     walk, part = item // parts, item % parts
@@ -345,7 +345,7 @@ def _rounds_of(
     call_at(
         address,
         (
-            state, gates, initial, packed[part], own, gradient, ends[walk], delta,
+            state, gates, initial, packed[part], numbers, gradient, ends[walk], delta,
             carried[walk], through[walk], room[item], steps, hidden, batch, np.int64(per_step),
             np.int64(reverse), last, length, firsts[walk], samples, begin, end,
             start, min(start + stride, length + 1),
@@ -356,7 +356,7 @@ def _rounds_of(
 
 @compiled()
 def _rounds_together(
-    gate_rows, weight_hh, address, packed, own, ends, carried, through, room, firsts, state, gates,
+    gate_rows, weight_hh, address, packed, numbers, ends, carried, through, room, firsts, state, gates,
     initial, gradient, delta, steps, hidden, batch, chunk, per_step, reverse, samples, parts, grain,
     rounds, barrier, part,
 ):  # fmt: skip
@@ -371,8 +371,8 @@ def _rounds_together(
     for start in range(rounds):
         for walk in range(firsts.size):
             _rounds_of(
-                walk * parts + part, address, packed, own, ends, carried, through, room, firsts, state, gates,
-                initial, gradient, delta, steps, hidden, batch, chunk, per_step, reverse, samples,
+                walk * parts + part, address, packed, numbers, ends, carried, through, room, firsts, state,
+                gates, initial, gradient, delta, steps, hidden, batch, chunk, per_step, reverse, samples,
                 parts, grain, start, 1,
             )  # fmt: skip
         wait(barrier, parts, start + 1)
@@ -405,7 +405,7 @@ def _backward(
     carried = _carried_of(rows, states, boundary, chunks, firsts, samples, hidden, batch)
     through = _through_of(rows, gate_rows, state, firsts, samples, hidden)
     ends = ends_of_walks(rows, lengths, firsts, samples, steps)
-    own = unit_rows(rows, unit, numbers, hidden)
+    unit_numbers = unit_rows(rows, unit, numbers, hidden)
     rounds = min(chunk, steps) + 1
     stride, done = rounds if parts == 1 else 1, False
     if team is None:
@@ -414,8 +414,8 @@ def _backward(
         done = _team(
             parts,
             (
-                gate_rows, weight_hh, address, packed, own, ends, carried, through, room, firsts, state,
-                gates, initial, gradient, delta, steps, hidden, batch, chunk, per_step, reverse,
+                gate_rows, weight_hh, address, packed, unit_numbers, ends, carried, through, room, firsts,
+                state, gates, initial, gradient, delta, steps, hidden, batch, chunk, per_step, reverse,
                 samples, parts, grain, rounds,
             ),
         )  # fmt: skip
@@ -424,8 +424,8 @@ def _backward(
             _all_rounds(
                 items, side_by_side,
                 (
-                    address, packed, own, ends, carried, through, room, firsts, state, gates, initial,
-                    gradient, delta, steps, hidden, batch, chunk, per_step, reverse, samples, parts,
+                    address, packed, unit_numbers, ends, carried, through, room, firsts, state, gates,
+                    initial, gradient, delta, steps, hidden, batch, chunk, per_step, reverse, samples, parts,
                     grain, start, stride,
                 ),
             )  # fmt: skip

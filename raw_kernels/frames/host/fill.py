@@ -12,7 +12,7 @@ from bppsa_cupy.system.compiled import compiled
 def make_fill(form):
     """Entries by the state before: of each former state's rows every block that it reaches, dense or
     diagonal."""
-    gate_rows, states, kept, numbers = form.sums, form.states, form.kept, form.parameters
+    gate_rows, states, saved, numbers = form.sums, form.states, form.saved, form.parameters
     coefficients, enter = form.functions.coefficients, form.functions.enter
     entry, carry = form.functions.entry, form.functions.carry
     reads_after, reads_before = form.after_bits, form.before_bits
@@ -41,7 +41,7 @@ def make_fill(form):
                 for k in range(np.uint64(hidden)):
                     o = k * B + np.uint64(b)
                     a = coefficients(
-                        load_rows(gates, np.uint64(t * kept) * plane + o, plane, kept, ALL, count),
+                        load_rows(gates, np.uint64(t * saved) * plane + o, plane, saved, ALL, count),
                         load_rows(
                             state, np.uint64(t * states) * plane + o, plane, states, reads_after, count
                         ),
@@ -54,20 +54,20 @@ def make_fill(form):
                         x = enter(a, spread_rows(eye, np.uint64(i * states), np.uint64(1), states))
                         length, offset = row_of(former_states, dense, hidden, j, block)
                         start = rows_before(former_states, dense, hidden, j)
-                        own = select(inside, carry(a, x)[j], one if i == j else zero)
+                        value_of = select(inside, carry(a, x)[j], one if i == j else zero)
                         if dense[block]:
                             weights = k * H
                             for r in range(np.uint64(hidden)):
                                 made = entry(a, spread_rows(weight_hh, weights + r, H * H, gate_rows))
                                 value = select(inside, dot(made, x), zero)
                                 if r == k:
-                                    value = value + own
+                                    value = value + value_of
                                 place = t * entries + start + np.int64(r) * length + offset
                                 target = np.uint64((place + np.int64(k)) * batch + b)
                                 store_some(values, target, count, value)
                         else:
                             place = t * entries + start + np.int64(k) * length + offset
-                            store_some(values, np.uint64(place * batch + b), count, own)
+                            store_some(values, np.uint64(place * batch + b), count, value_of)
 
     return fill
 

@@ -40,7 +40,7 @@ from bppsa_cupy.system.threads import get_threads
 
 def make_forward_lanes(form, full):
     """The steps of a walk of blocks of samples, which are `full` or one that is not."""
-    gates, states, kept, numbers = form.gates, form.states, form.kept, form.parameters
+    gates, states, saved, numbers = form.gates, form.states, form.saved, form.parameters
     sums_of_step = form.sums
     cell = form.functions.forward
 
@@ -70,19 +70,19 @@ def make_forward_lanes(form, full):
             )  # fmt: skip
             for number in range(some, many):
                 source = np.uint64(first) + number * L + np.uint64(begin) * B
-                y, v = np.uint64(t * states) * plane + source, np.uint64(t * kept) * plane + source
+                y, v = np.uint64(t * states) * plane + source, np.uint64(t * saved) * plane + source
                 i = now + number * apart + np.uint64(begin) * L
                 n = later + number * apart + np.uint64(begin) * L
                 for _ in range(begin, end):
                     before = load_rows(held, i, block, states, ALL, None)
                     store_rows(held, n, block, before, None)
                     store_rows(state, y, plane, before, count)
-                    store_rows(values, v, plane, load_rows(values, v, plane, kept, 0, count), count)
+                    store_rows(values, v, plane, load_rows(values, v, plane, saved, 0, count), count)
                     y, v, i, n = y + B, v + B, i + L, n + L
             for number in range(some):
                 source = np.uint64(first) + number * L + np.uint64(begin) * B
                 x = np.uint64(t * gates) * plane + source
-                y, v = np.uint64(t * states) * plane + source, np.uint64(t * kept) * plane + source
+                y, v = np.uint64(t * states) * plane + source, np.uint64(t * saved) * plane + source
                 i, u = now + number * apart + np.uint64(begin) * L, number * width
                 n = later + number * apart + np.uint64(begin) * L
                 for j in range(np.uint64(begin), np.uint64(end)):
@@ -118,7 +118,7 @@ def pack_lanes_part(gates, weight_hh, bias_hh, hidden, part, parts, packed, bias
 
 def make_forward_rows(form):
     """The steps of a walk of a few samples."""
-    gates, states, kept, numbers = form.gates, form.states, form.kept, form.parameters
+    gates, states, saved, numbers = form.gates, form.states, form.saved, form.parameters
     sums_of_step = form.sums
     cell = form.functions.forward
 
@@ -128,12 +128,12 @@ def make_forward_rows(form):
         first, count, begin, end, start, stop,
     ):  # fmt: skip
         plane, source = hidden * batch, first + begin * batch
-        length, width, whole = end - begin, whole_vectors(end - begin), whole_vectors(hidden)
-        L, row, spacing = np.uint64(LANES), np.uint64(width), np.uint64(whole)
-        own, sample = gates * width, np.uint64(states * whole)
+        length, width, padded = end - begin, whole_vectors(end - begin), whole_vectors(hidden)
+        L, row, spacing = np.uint64(LANES), np.uint64(width), np.uint64(padded)
+        inputs, sample = gates * width, np.uint64(states * padded)
         summed = sums_of_step * width
-        # `taken`: inputs of every sample, then sums, then what is kept.
-        sums, keeps = count * own, count * (own + summed)
+        # `taken`: inputs of every sample, then sums, then what is saved.
+        sums, keeps = count * inputs, count * (inputs + summed)
         for s in range(start, stop):
             t = steps - 1 - s if reverse else s
             now = np.uint64(s & 1) * np.uint64(count) * sample
@@ -141,34 +141,34 @@ def make_forward_rows(form):
             some = going(ends, t, 1)
             for c in range(count):
                 # Other threads wrote what is read here, and have read what was where this one writes.
-                will_read(held, np.int64(now) + c * states * whole, hidden, 1)
-                will_write(held, np.int64(later) + c * states * whole + begin, length, 1)
+                will_read(held, np.int64(now) + c * states * padded, hidden, 1)
+                will_write(held, np.int64(later) + c * states * padded + begin, length, 1)
                 copy_vectors(bias, np.uint64(0), taken, np.uint64(sums + c * summed), summed)
             for gate in range(gates):
                 will_read(projected, (t * gates + gate) * plane + source, length, batch)
             for number in range(states):
                 will_write(state, (t * states + number) * plane + source, length, batch)
-            for number in range(kept):
-                will_write(values, (t * kept + number) * plane + source, length, batch)
+            for number in range(saved):
+                will_write(values, (t * saved + number) * plane + source, length, batch)
             multiply_rows(
                 packed, summed // LANES, 1, hidden, held, now, np.uint64(0), sample, taken, np.uint64(sums),
                 np.uint64(summed), some, s & 1 == 1,
             )  # fmt: skip
             for gate in range(gates):
                 place = (t * gates + gate) * plane + source
-                gather(projected, place, batch, count, length, taken, gate * width, own)
+                gather(projected, place, batch, count, length, taken, gate * width, inputs)
             for c in range(count):
                 x, u, v = (
-                    np.uint64(c * own),
+                    np.uint64(c * inputs),
                     np.uint64(sums + c * summed),
-                    np.uint64(keeps + c * kept * width),
+                    np.uint64(keeps + c * saved * width),
                 )
                 place = np.uint64(c) * sample + np.uint64(begin)
                 inside = t < ends[c]
                 for j in range(np.uint64(0), row, L):
                     after, keep = (
                         load_rows(held, now + place + j, spacing, states, ALL, None),
-                        load_rows(taken, x, row, kept, 0, None),
+                        load_rows(taken, x, row, saved, 0, None),
                     )
                     if inside:
                         after, keep = cell(
@@ -180,11 +180,14 @@ def make_forward_rows(form):
                     store_rows(held, later + place + j, spacing, after, None)
                     store_rows(taken, v + j, row, keep, None)
             for number in range(states):
-                target, of = (t * states + number) * plane + source, np.int64(later) + number * whole + begin
-                scatter(held, of, states * whole, count, length, state, target, batch)
-            for number in range(kept):
-                target = (t * kept + number) * plane + source
-                scatter(taken, keeps + number * width, kept * width, count, length, values, target, batch)
+                target, origin = (
+                    (t * states + number) * plane + source,
+                    np.int64(later) + number * padded + begin,
+                )
+                scatter(held, origin, states * padded, count, length, state, target, batch)
+            for number in range(saved):
+                target = (t * saved + number) * plane + source
+                scatter(taken, keeps + number * width, saved * width, count, length, values, target, batch)
 
     return steps_of
 
@@ -204,7 +207,7 @@ def pack_rows_part(gates, weight_hh, bias_hh, hidden, part, parts, packed, bias)
 def make_forward(form):
     """Whole blocks of samples go with samples as lanes; what remains goes likewise, or with units as lanes.
     Walks go side by side, or the threads share out each step of one."""
-    counts = form.sums, form.states, form.gates + form.sums + form.kept, form.parameters
+    counts = form.sums, form.states, form.gates + form.sums + form.saved, form.parameters
     steps_of = make_forward_lanes(form, True), make_forward_lanes(form, False), make_forward_rows(form)
     ways = Ways(steps_of, before=4, behind=4, integers=10)
 
@@ -258,7 +261,7 @@ def _give_final(rows, states, held, final, steps, firsts, samples, hidden, batch
 
 @compiled()
 def _steps_of(
-    item, address, packed, bias, own, ends, held, room, firsts, projected, state, gates, steps, hidden,
+    item, address, packed, bias, numbers, ends, held, room, firsts, projected, state, gates, steps, hidden,
     batch, reverse, samples, parts, grain, start, stride,
 ):  # fmt: skip
     """Steps `start` to `start` + `stride` - 1 of one part of a walk."""
@@ -267,7 +270,7 @@ def _steps_of(
     call_at(
         address,
         (
-            projected, packed[part], bias[part], own, ends[walk], state, gates, held[walk],
+            projected, packed[part], bias[part], numbers, ends[walk], state, gates, held[walk],
             room[item], steps, hidden, batch, np.int64(reverse), firsts[walk], samples, begin, end, start,
             start + stride,
         ),
@@ -276,7 +279,7 @@ def _steps_of(
 
 @compiled()
 def _steps_together(
-    gate_rows, weight_hh, bias_hh, address, packed, bias, own, ends, held, room, firsts, projected,
+    gate_rows, weight_hh, bias_hh, address, packed, bias, numbers, ends, held, room, firsts, projected,
     state, gates, steps, hidden, batch, reverse, samples, parts, grain, barrier, part,
 ):  # fmt: skip
     """One thread's part of the weights' packing, and of every step of all walks if all threads of the team
@@ -290,8 +293,8 @@ def _steps_together(
     for step in range(steps):
         for walk in range(firsts.size):
             _steps_of(
-                walk * parts + part, address, packed, bias, own, ends, held, room, firsts, projected, state,
-                gates, steps, hidden, batch, reverse, samples, parts, grain, step, 1,
+                walk * parts + part, address, packed, bias, numbers, ends, held, room, firsts, projected,
+                state, gates, steps, hidden, batch, reverse, samples, parts, grain, step, 1,
             )  # fmt: skip
         wait(barrier, parts, step + 1)
 
@@ -321,7 +324,7 @@ def _forward(
     room = _room_of(rows, gate_rows, taken_rows, state, items, width, samples)
     held = _held_of(rows, states, initial, firsts, samples, hidden, batch)
     ends = ends_of_walks(rows, lengths, firsts, samples, steps)
-    own = unit_rows(rows, unit, numbers, hidden)
+    unit_numbers = unit_rows(rows, unit, numbers, hidden)
     stride, done = max(1, steps) if parts == 1 else 1, False
     if team is None:
         _pack_part(rows, gate_rows, weight_hh, bias_hh, hidden, 0, parts, packed, bias)
@@ -329,7 +332,7 @@ def _forward(
         done = _team(
             parts,
             (
-                gate_rows, weight_hh, bias_hh, address, packed, bias, own, ends, held, room, firsts,
+                gate_rows, weight_hh, bias_hh, address, packed, bias, unit_numbers, ends, held, room, firsts,
                 projected, state, gates, steps, hidden, batch, reverse, samples, parts, grain,
             ),
         )  # fmt: skip
@@ -338,8 +341,8 @@ def _forward(
             _all_steps(
                 items, side_by_side,
                 (
-                    address, packed, bias, own, ends, held, room, firsts, projected, state, gates, steps,
-                    hidden, batch, reverse, samples, parts, grain, start, stride,
+                    address, packed, bias, unit_numbers, ends, held, room, firsts, projected, state, gates,
+                    steps, hidden, batch, reverse, samples, parts, grain, start, stride,
                 ),
             )  # fmt: skip
     _give_final(rows, states, held, final, steps, firsts, samples, hidden, batch)

@@ -34,7 +34,7 @@ from bppsa_cupy.system.compiled import compiled
 
 def make_reduce(form):
     """The products of all chunks and groups of samples, one a group's maps."""
-    gate_rows, states, kept, numbers = form.sums, form.states, form.kept, form.parameters
+    gate_rows, states, saved, numbers = form.sums, form.states, form.saved, form.parameters
     coefficients, enter = form.functions.coefficients, form.functions.enter
     entry, carry = form.functions.entry, form.functions.carry
     reads_after, reads_before = form.after_bits, form.before_bits
@@ -43,7 +43,7 @@ def make_reduce(form):
     formers, laters = np.ascontiguousarray(pairs[:, 0]), np.ascontiguousarray(pairs[:, 1])
 
     @compiled()
-    def one(
+    def reduce_item(
         gates, state, initial, packed, unit, gradient, lengths, maps, exponents, offsets, steps, hidden,
         batch, chunk, first, per_step, reverse, item,
     ):  # fmt: skip
@@ -76,11 +76,11 @@ def make_reduce(form):
                 for k in range(H):
                     o = k * np.uint64(batch) + np.uint64(b)
                     if per_step:
-                        own = np.uint64(size) * pitch + k * L
-                        given = load_some(gradient, np.uint64(t) * row + o, count)
-                        store(columns, own, load(columns, own) + select(inside, given, zero))
+                        target = np.uint64(size) * pitch + k * L
+                        entering = load_some(gradient, np.uint64(t) * row + o, count)
+                        store(columns, target, load(columns, target) + select(inside, entering, zero))
                     a = coefficients(
-                        load_rows(gates, np.uint64(t * kept) * row + o, row, kept, ALL, count),
+                        load_rows(gates, np.uint64(t * saved) * row + o, row, saved, ALL, count),
                         load_rows(state, np.uint64(t * states) * row + o, row, states, reads_after, count),
                         load_rows(former, source + o, row, states, reads_before, count),
                         spread_rows(unit, k, H, numbers),
@@ -136,7 +136,7 @@ def make_reduce(form):
     ):  # fmt: skip
         packed = pack(weight_hh, 0, 1, hidden, hidden, gate_rows * hidden)
         for item in prange(((steps + chunk - 1) // chunk - first) * groups_of(batch)):
-            one(
+            reduce_item(
                 gates, state, initial, packed, unit, gradient, lengths, maps, exponents, offsets, steps,
                 hidden, batch, chunk, first, per_step, reverse, np.int64(item),
             )  # fmt: skip

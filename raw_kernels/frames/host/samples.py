@@ -46,9 +46,9 @@ def take_states(rows, source, place, states, hidden, batch, samples, held):
         count = samples - (blocks - 1) * LANES
         copy_to_lanes(source, place, plane, states, batch, hidden, blocks, count, held)
         return
-    whole = whole_vectors(hidden)
+    padded = whole_vectors(hidden)
     for part in range(states):
-        gather(source, place + part * plane, batch, samples, hidden, held, part * whole, states * whole)
+        gather(source, place + part * plane, batch, samples, hidden, held, part * padded, states * padded)
 
 
 @compiled()
@@ -60,9 +60,9 @@ def give_states(rows, held, target, place, states, hidden, batch, samples):
         count = samples - (blocks - 1) * LANES
         copy_from_lanes(held, target, place, plane, states, batch, hidden, blocks, count)
         return
-    whole = whole_vectors(hidden)
+    padded = whole_vectors(hidden)
     for part in range(states):
-        scatter(held, part * whole, states * whole, samples, hidden, target, place + part * plane, batch)
+        scatter(held, part * padded, states * padded, samples, hidden, target, place + part * plane, batch)
 
 
 @compiled()
@@ -101,8 +101,8 @@ def going(ends, t, width):
 def unit_rows(rows, unit, numbers, hidden):
     """Unit parameters (numbers, hidden), each row in whole vectors where units are the lanes."""
     width = hidden if rows is None else whole_vectors(hidden)
-    own = np.zeros(numbers * width, unit.dtype)
+    padded = np.zeros(numbers * width, unit.dtype)
     for row in range(numbers):
         for i in range(hidden):
-            own[row * width + i] = unit[row * hidden + i]
-    return own
+            padded[row * width + i] = unit[row * hidden + i]
+    return padded

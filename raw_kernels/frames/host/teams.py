@@ -34,15 +34,15 @@ FAR_WEIGHTS = 1 << 20
 @compiled()
 def share(units, parts, part, grain):
     """The units [begin, end) of one part, in multiples of `grain`."""
-    whole = (units + grain - 1) // grain
-    return min(units, whole * part // parts * grain), min(units, whole * (part + 1) // parts * grain)
+    grains = (units + grain - 1) // grain
+    return min(units, grains * part // parts * grain), min(units, grains * (part + 1) // parts * grain)
 
 
 @compiled()
 def largest_share(units, parts, grain):
     """The most units that a part has."""
-    whole = (units + grain - 1) // grain
-    return min(units, (whole + parts - 1) // parts * grain)
+    grains = (units + grain - 1) // grain
+    return min(units, (grains + parts - 1) // parts * grain)
 
 
 def step_of_rows(gates, hidden, samples):
@@ -106,7 +106,7 @@ def shares(threads, gates, steps, hidden, batch, chunks, weight_bytes, handed):
     """The shares of every kind of walk that there is, in `chunks` of so many steps. A step hands on `handed`
     numbers a unit and sample."""
     sizes = threads, gates, steps, hidden, batch, chunks, weight_bytes, handed
-    return [one for one in (_of_blocks(*sizes), _of_rest(*sizes)) if one.firsts.size]
+    return [share for share in (_of_blocks(*sizes), _of_rest(*sizes)) if share.firsts.size]
 
 
 def _of_blocks(threads, gates, steps, hidden, batch, chunks, weight_bytes, handed):

@@ -163,14 +163,14 @@ def convolve(x, weight, steps, row, bias, y, batch, in_channels, out_channels, g
             for item in prange(here * in_channels):
                 unit, channel = item // in_channels, item % in_channels
                 sample = (first + unit) * vector
-                own = packed[item * plane : (item + 1) * plane]
-                own[:] = 0
+                image = packed[item * plane : (item + 1) * plane]
+                image[:] = 0
                 start = (sample * in_channels + channel) * in_height * in_width
                 if way == BY_ROWS:
-                    pack(x, own, start, in_height, in_width, columns, top, left)
+                    pack(x, image, start, in_height, in_width, columns, top, left)
                 else:
                     interleave(
-                        x, own, start, in_channels * in_height * in_width, min(lanes, batch - sample),
+                        x, image, start, in_channels * in_height * in_width, min(lanes, batch - sample),
                         in_height, in_width, columns, top, left, lanes,
                     )  # fmt: skip
             packed[here * size :] = 0

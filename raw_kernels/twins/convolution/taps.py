@@ -54,7 +54,7 @@ class Cells(NamedTuple):
 class _Runs(Vectors):
     """Runs of vectors at places of arrays, in LLVM's language."""
 
-    def of(self, start, vector):
+    def place_of(self, start, vector):
         """Where vector number `vector` of a run lies that begins at the pointer `start`."""
         return self.at(start, WORD(vector * self.lanes))
 
@@ -92,17 +92,17 @@ def _sum_taps(typingctx, width, packed, place, offsets, values, count, sums, tar
 
             def window(k):
                 start = _window(builder, source, offset, k)
-                return [runs.load(runs.of(start, v)) for v in range(vectors)]
+                return [runs.load(runs.place_of(start, v)) for v in range(vectors)]
 
             sums = runs.add_products(WORD(0), count, [runs.zeros()] * vectors, factor, window)
             for v, total in enumerate(sums):
-                runs.store(total, runs.of(out, v))
+                runs.store(total, runs.place_of(out, v))
 
         runs.by_width(width, emit)
         return context.get_dummy_value()
 
-    whole = types.uint64
-    return types.void(whole, packed, whole, offsets, values, whole, sums, whole), codegen
+    index = types.uint64
+    return types.void(index, packed, index, offsets, values, index, sums, index), codegen
 
 
 @intrinsic
@@ -116,16 +116,16 @@ def _add_dot_products(typingctx, width, packed, place, offsets, count, gradient,
         source, gradient = builder.gep(source, [place]), builder.gep(gradient, [start])
 
         def emit(vectors):
-            factors = [runs.load(runs.of(gradient, v)) for v in range(vectors)]
+            factors = [runs.load(runs.place_of(gradient, v)) for v in range(vectors)]
 
             def body(k):
                 window = _window(builder, source, offset, k)
-                own = runs.at(out, builder.mul(k, WORD(runs.lanes)))
-                totals = [runs.load(own), runs.zeros()]
+                place_of_sum = runs.at(out, builder.mul(k, WORD(runs.lanes)))
+                totals = [runs.load(place_of_sum), runs.zeros()]
                 for v, factor in enumerate(factors):
-                    vector = runs.load(runs.of(window, v))
+                    vector = runs.load(runs.place_of(window, v))
                     totals[v % 2] = call_named(builder, "llvm.fmuladd", factor, vector, totals[v % 2])
-                runs.store(builder.fadd(*totals), own)
+                runs.store(builder.fadd(*totals), place_of_sum)
                 return []
 
             loop(builder, WORD(0), count, [], body)
@@ -133,8 +133,8 @@ def _add_dot_products(typingctx, width, packed, place, offsets, count, gradient,
         runs.by_width(width, emit)
         return context.get_dummy_value()
 
-    whole = types.uint64
-    return types.void(whole, packed, whole, offsets, whole, gradient, whole, sums), codegen
+    index = types.uint64
+    return types.void(index, packed, index, offsets, index, gradient, index, sums), codegen
 
 
 @intrinsic
@@ -196,9 +196,9 @@ def reach(steps, stride):
 def axis_of_cells(inputs, outputs, stride, low, high):
     """Cells that lie from one row, or plane, to the next, and how many of them are zeros that are reached
     into."""
-    own = (inputs + stride - 1) // stride
-    gap = max(0, max(-low, outputs + high - own))
-    return max(own + gap, outputs), gap
+    windows = (inputs + stride - 1) // stride
+    gap = max(0, max(-low, outputs + high - windows))
+    return max(windows + gap, outputs), gap
 
 
 @compiled()
@@ -244,13 +244,13 @@ def pack_cells(x, first, apart, samples, height, width, packed, start, cells):
         turned, unused = aligned(positions * lanes, x), np.zeros(lanes, x.dtype)
         for sample in range(0, wide, lanes):
             source = np.uint64(first + sample * apart)
-            whole = np.uint64(positions // lanes * lanes)
-            for c in range(np.uint64(0), whole, L):
+            full = np.uint64(positions // lanes * lanes)
+            for c in range(np.uint64(0), full, L):
                 put_square(x, source + c, np.uint64(apart), L, turned, c * L, L, unused, np.uint64(0))
-            if whole < np.uint64(positions):
+            if full < np.uint64(positions):
                 put_lines(
-                    x, source + whole, np.uint64(apart), L, np.uint64(positions) - whole, turned,
-                    whole * L, L, unused, np.uint64(0),
+                    x, source + full, np.uint64(apart), L, np.uint64(positions) - full, turned,
+                    full * L, L, unused, np.uint64(0),
                 )  # fmt: skip
             for y in range(height):
                 target, taken = np.uint64((start + y * pitch) * wide + sample), np.uint64(y * width * lanes)
@@ -298,31 +298,31 @@ def unpack_cells(sums, rows, columns, cells, shift, y, first, apart, samples, ro
                     y[target + k * np.uint64(column)] = sums[source + k * np.uint64(wide)] + shift
     else:
         lanes, positions = lanes_of(y.itemsize), rows * columns
-        own = aligned(positions * wide, y)
+        scratch = aligned(positions * wide, y)
         for i in range(rows):
             source, target = np.uint64(i * pitch * wide), np.uint64(i * columns * wide)
             for k in range(np.uint64(columns * wide)):
-                own[target + k] = sums[source + k] + shift
+                scratch[target + k] = sums[source + k] + shift
         for sample in range(0, samples, lanes):
             for c in range(0, positions, lanes):
                 take_square(
-                    own, np.uint64(c * wide + sample), np.uint64(wide), np.uint64(min(lanes, positions - c)),
-                    np.uint64(min(lanes, samples - sample)), y, np.uint64(first + sample * apart + c),
-                    np.uint64(apart),
+                    scratch, np.uint64(c * wide + sample), np.uint64(wide),
+                    np.uint64(min(lanes, positions - c)), np.uint64(min(lanes, samples - sample)), y,
+                    np.uint64(first + sample * apart + c), np.uint64(apart),
                 )  # fmt: skip
 
 
 @compiled()
-def pack_channel(x, source, channel, channels, batch, height, width, own, cells):
+def pack_channel(x, source, channel, channels, batch, height, width, target, cells):
     """Copy one channel of the samples from `source` on into a unit's cells, of which those around it, and
     around all channels, become zeros."""
     wide, before, size = cells.wide, cells.before, cells.stride_y * cells.stride_x * cells.plane
     start, end = before + channel * size, before + channels * size
     if channel == 0:
-        own[: before * wide] = 0
-        own[end * wide :] = 0
-    own[start * wide : (start + size) * wide] = 0
+        target[: before * wide] = 0
+        target[end * wide :] = 0
+    target[start * wide : (start + size) * wide] = 0
     pack_cells(
         x, (source * channels + channel) * height * width, channels * height * width,
-        min(wide, batch - source), height, width, own, start, cells,
+        min(wide, batch - source), height, width, target, start, cells,
     )  # fmt: skip

@@ -219,11 +219,11 @@ def winograd(x, weight, bias, y, batch, in_channels, out_channels, groups, sizes
         steps[c] = c * channel_step
     tiles_y, tiles_x = (out_height + 1) // 2, (out_width + 1) // 2
     rest = batch % WIDE
-    whole = batch // WIDE + (rest >= LEAST_SAMPLES)
+    full = batch // WIDE + (rest >= LEAST_SAMPLES)
     first_sample = 0
     for kind in range(2):
         by_samples = kind == 0
-        units = whole if by_samples else np.int64(0 < rest < LEAST_SAMPLES)
+        units = full if by_samples else np.int64(0 < rest < LEAST_SAMPLES)
         wide = WIDE if by_samples else rest
         downs, rights = np.empty(4, np.uint64), np.empty(4, np.uint64)
         if by_samples:
@@ -262,17 +262,19 @@ def winograd(x, weight, bias, y, batch, in_channels, out_channels, groups, sizes
             for item in prange(here * in_channels):
                 unit, channel = item // in_channels, item % in_channels
                 sample = first_sample + (first + unit) * wide
-                own = packed[item * size : (item + 1) * size]
+                image = packed[item * size : (item + 1) * size]
                 source = (sample * in_channels + channel) * in_height * in_width
                 spacing, some = in_channels * in_height * in_width, min(wide, batch - sample)
                 if by_samples:
-                    own[:] = 0
+                    image[:] = 0
                     pack_cells(
-                        x, source, spacing, some, in_height, in_width, own, top * pitch + left,
+                        x, source, spacing, some, in_height, in_width, image, top * pitch + left,
                         Cells(wide, pitch, 0, 0, 1, 1),
                     )  # fmt: skip
                 else:
-                    _pack_phases(x, source, spacing, some, in_height, in_width, own, plane, pitch, top, left)
+                    _pack_phases(
+                        x, source, spacing, some, in_height, in_width, image, plane, pitch, top, left
+                    )
             packed[here * in_channels * size :] = 0
             for task in prange(here * groups * blocks):
                 unit, group, cut = task // (groups * blocks), task // blocks % groups, task % blocks
@@ -308,20 +310,20 @@ def winograd(x, weight, bias, y, batch, in_channels, out_channels, groups, sizes
             for item in prange(here * out_channels):
                 unit, channel = item // out_channels, item % out_channels
                 sample = first_sample + (first + unit) * wide
-                own = results[item * out_size : (item + 1) * out_size]
+                result = results[item * out_size : (item + 1) * out_size]
                 target = (sample * out_channels + channel) * out_height * out_width
                 spacing, some = out_channels * out_height * out_width, min(wide, batch - sample)
                 shift = bias[channel] if bias.size else y.dtype.type(0)
                 cells = Cells(wide, out_pitch, 0, 0, 1, 1)
                 if by_samples:
                     unpack_cells(
-                        own, out_height, out_width, cells, shift, y, target, spacing, some, out_width, 1
+                        result, out_height, out_width, cells, shift, y, target, spacing, some, out_width, 1
                     )
                 else:
                     for phase in range(4):
                         i, j = phase // 2, phase % 2
                         unpack_cells(
-                            own[phase * vectors * LANES :], (out_height - i + 1) // 2,
+                            result[phase * vectors * LANES :], (out_height - i + 1) // 2,
                             (out_width - j + 1) // 2, cells, shift, y, target + i * out_width + j, spacing,
                             some, 2 * out_width, 2,
                         )  # fmt: skip
@@ -347,15 +349,15 @@ def _gradient_rows(gradient, start, channel_size, features, width, columns, rows
     spacing, end = np.uint64(channel_size), np.uint64(width)
     for f in range(np.uint64(0), np.uint64(features), wide):
         here, source = min(wide, np.uint64(features) - f), np.uint64(start) + f * spacing
-        whole = end - end % wide
-        for column in range(np.uint64(0), whole, wide):
+        full = end - end % wide
+        for column in range(np.uint64(0), full, wide):
             put_square(
                 gradient, source + column, spacing, here, rows, column * np.uint64(LANES) + f,
                 np.uint64(LANES), unused, np.uint64(0),
             )  # fmt: skip
-        if whole < end:
+        if full < end:
             put_lines(
-                gradient, source + whole, spacing, here, end - whole, rows, whole * np.uint64(LANES) + f,
+                gradient, source + full, spacing, here, end - full, rows, full * np.uint64(LANES) + f,
                 np.uint64(LANES), unused, np.uint64(0),
             )  # fmt: skip
 
@@ -407,26 +409,26 @@ def _kernel_gradient(sums, spans, span_size, start, apart, out, target):
             total = total + load(sums, place + span * np.uint64(span_size))
         store(m, k * np.uint64(LANES), total)
     columns = np.empty(12 * LANES, out.dtype)
-    one = np.uint64(LANES)
+    lanes = np.uint64(LANES)
     for column in range(np.uint64(4)):
-        first = column * one
+        first = column * lanes
         g0, g1, g2 = _gathered(
-            load(m, first), load(m, first + np.uint64(4) * one), load(m, first + np.uint64(8) * one),
-            load(m, first + np.uint64(12) * one),
+            load(m, first), load(m, first + np.uint64(4) * lanes), load(m, first + np.uint64(8) * lanes),
+            load(m, first + np.uint64(12) * lanes),
         )  # fmt: skip
         store(columns, first, g0)
-        store(columns, first + np.uint64(4) * one, g1)
-        store(columns, first + np.uint64(8) * one, g2)
+        store(columns, first + np.uint64(4) * lanes, g1)
+        store(columns, first + np.uint64(8) * lanes, g2)
     for row in range(np.uint64(3)):
-        first = row * np.uint64(4) * one
+        first = row * np.uint64(4) * lanes
         g0, g1, g2 = _gathered(
-            load(columns, first), load(columns, first + one), load(columns, first + np.uint64(2) * one),
-            load(columns, first + np.uint64(3) * one),
+            load(columns, first), load(columns, first + lanes), load(columns, first + np.uint64(2) * lanes),
+            load(columns, first + np.uint64(3) * lanes),
         )  # fmt: skip
-        place = np.uint64(target) + row * np.uint64(3) * one
+        place = np.uint64(target) + row * np.uint64(3) * lanes
         store(out, place, g0)
-        store(out, place + one, g1)
-        store(out, place + np.uint64(2) * one, g2)
+        store(out, place + lanes, g1)
+        store(out, place + np.uint64(2) * lanes, g2)
 
 
 @compiled(parallel=True)
@@ -473,11 +475,11 @@ def winograd_weight_gradient(
         for item in prange(here * in_channels):
             unit, channel = item // in_channels, item % in_channels
             sample = (first + unit) * WIDE
-            own = packed[item * plane : (item + 1) * plane]
-            own[:] = 0
+            image = packed[item * plane : (item + 1) * plane]
+            image[:] = 0
             pack_cells(
                 x, (sample * in_channels + channel) * in_plane, in_channels * in_plane,
-                min(WIDE, batch - sample), in_height, in_width, own, top * pitch + left,
+                min(WIDE, batch - sample), in_height, in_width, image, top * pitch + left,
                 Cells(WIDE, pitch, 0, 0, 1, 1),
             )  # fmt: skip
         packed[here * in_channels * plane :] = 0
@@ -499,9 +501,9 @@ def winograd_weight_gradient(
                 across[v] = v * lanes // LANES * LANES * length + v * lanes % LANES
             for c in range(channels):
                 origins[c] = c * length
-            own = sums[task * slab : (task + 1) * slab]
+            task_sums = sums[task * slab : (task + 1) * slab]
             if first == 0:
-                own[:] = 0
+                task_sums[:] = 0
             for block in range(here * blocks * span // spans, here * blocks * (span + 1) // spans):
                 unit, row, cut = block // blocks, block % blocks // cuts, block % cuts
                 x_first, x_end = tiles_x * cut // cuts, tiles_x * (cut + 1) // cuts
@@ -538,7 +540,7 @@ def winograd_weight_gradient(
                     add_products(
                         seen[k * channels * length :], origins, steps,
                         met[k * vectors * LANES * length :], across, shifts, 0, count * LANES,
-                        own[k * high * vectors * LANES : (k + 1) * high * vectors * LANES],
+                        task_sums[k * high * vectors * LANES : (k + 1) * high * vectors * LANES],
                     )  # fmt: skip
     for item in prange(parts * (own_features // LANES)):
         part, vector = item // (own_features // LANES), item % (own_features // LANES)
@@ -546,14 +548,14 @@ def winograd_weight_gradient(
         some = min(own_features, features - f_first)
         vectors, feature = (some + LANES - 1) // LANES, f_first + vector * LANES
         if vector < vectors:
-            found = aligned(channels * 9 * LANES, x)
+            kernels = aligned(channels * 9 * LANES, x)
             for c in range(channels):
                 _kernel_gradient(
                     sums, spans, parts * slab, part * slab + (c * vectors + vector) * LANES,
-                    high * vectors * LANES, found, c * 9 * LANES,
+                    high * vectors * LANES, kernels, c * 9 * LANES,
                 )  # fmt: skip
             lanes_as_rows(
-                found, LANES, min(LANES, features - feature), channels * 9, weight_gradient,
+                kernels, LANES, min(LANES, features - feature), channels * 9, weight_gradient,
                 (group * features + feature) * channels * 9, channels * 9,
             )  # fmt: skip
     for channel in prange(bias_gradient.size):

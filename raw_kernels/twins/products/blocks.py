@@ -68,10 +68,10 @@ def _sum_of_block(sizes, steps, c_transposed):
             first, last, *arrays, c_place, stride = arguments
             starts = [data_of(context, builder, *pair) for pair in zip(kinds[2:7], arrays, strict=True)]
             element = context.get_value_type(kinds[4].dtype)
-            whole = VECTOR_BYTES // (4 if kinds[4].dtype == types.float32 else 8)
+            lanes = VECTOR_BYTES // (4 if kinds[4].dtype == types.float32 else 8)
             pieces = [
-                (column, Vectors(builder, element, min(whole, columns - column)))
-                for column in range(0, columns, whole)
+                (column, Vectors(builder, element, min(lanes, columns - column)))
+                for column in range(0, columns, lanes)
             ]
 
             def start_of(positions, term, size):

@@ -124,6 +124,6 @@ def gradient_by_rows(delta, values, initial, weights, biases, products, shifted,
         add_products(seen, origins, offsets, packed, places, shifts, 0, count * batch, sums)
         t += count
     lanes_as_rows(sums, width, rows, columns, weights, np.uint64(target * columns), columns)
-    own = sums[columns * width :] if copied else totals
+    bias_sums = sums[columns * width :] if copied else totals
     for r in range(rows):
-        biases[target + r] = own[r]
+        biases[target + r] = bias_sums[r]

@@ -48,8 +48,8 @@ def _product_tile(rows):
                 lanes.store(total, lanes.at(to, builder.add(target, builder.mul(WORD(r), spacing))))
             return context.get_dummy_value()
 
-        whole = types.uint64
-        return types.void(packed, whole, bias, whole, whole, values, whole, whole, out, whole, whole), codegen
+        index = types.uint64
+        return types.void(packed, index, bias, index, index, values, index, index, out, index, index), codegen
 
     return tile
 
@@ -134,7 +134,7 @@ def _outer_tile(down, across):
             rights = places(arguments[6], arguments[7], arguments[9], across)
             tops = places(target, width, arguments[4], down)
             beside = places(WORD(0), WORD(LANES), arguments[9], across)
-            kept = [lanes.at(to, builder.add(top, column)) for top in tops for column in beside]
+            targets = [lanes.at(to, builder.add(top, column)) for top in tops for column in beside]
 
             def loaded(data, firsts, behind):
                 return [lanes.load(lanes.at(data, builder.add(first, behind))) for first in firsts]
@@ -149,14 +149,14 @@ def _outer_tile(down, across):
                     lambda block: loaded(ons, rights, builder.add(along, builder.mul(block, right_apart))),
                 )
 
-            totals = loop(builder, WORD(0), steps, [lanes.load(place) for place in kept], of_step)
-            for total, place in zip(totals, kept, strict=True):
+            totals = loop(builder, WORD(0), steps, [lanes.load(place) for place in targets], of_step)
+            for total, place in zip(totals, targets, strict=True):
                 lanes.store(total, place)
             return context.get_dummy_value()
 
-        whole = types.uint64
-        side = (whole, whole, whole, whole)
-        return types.void(left, *side, right, *side, whole, whole, whole, sums, whole, whole), codegen
+        index = types.uint64
+        side = (index, index, index, index)
+        return types.void(left, *side, right, *side, index, index, index, sums, index, index), codegen
 
     return tile
 

@@ -47,9 +47,9 @@ def pack_parts(matrix, first, row_stride, column_stride, parts, apart, begin, en
         tile = ROWS if row + ROWS <= rows else 2 if row + 2 <= rows else 1
         there = 0
         while there < tile:
-            part, own = (row + there) // height, (row + there) % height
-            count = min(tile - there, height - own)
-            source = first + part * apart + (begin + own) * row_stride
+            part, within = (row + there) // height, (row + there) % height
+            count = min(tile - there, height - within)
+            source = first + part * apart + (begin + within) * row_stride
             _place(
                 matrix, source, row_stride, column_stride, count, columns, packed, row * columns + there, tile
             )

@@ -71,11 +71,11 @@ def project_by_terms(values, weight, bias, out, rows, inputs, outputs, batch, st
             add_products(
                 weight, origins[top : top + here], steps, packed, places[:vectors], shifts, 0, inputs, sums
             )
-            own = bias[top : top + here]
+            shift = bias[top : top + here]
             target, b, n = t * out_step + np.uint64(top) * B, first % B, none
             while n < count:
                 length = min(np.uint64(lanes), B - b, count - n)
-                _copy_lines(sums, n, width, out, target + b, B, here, length, own)
+                _copy_lines(sums, n, width, out, target + b, B, here, length, shift)
                 n, b = n + length, b + length
                 if b == B:
                     target, b = target + out_step, none

@@ -32,7 +32,7 @@ def _tile(vectors, samples):
             def places(start, apart):
                 return [builder.add(start, builder.mul(apart, WORD(s))) for s in range(samples)]
 
-            own = [builder.gep(source, [at]) for at in places(place, apart)]
+            pointers = [builder.gep(source, [at]) for at in places(place, apart)]
             targets = [
                 lanes.at(to, builder.add(at, WORD(v * LANES)))
                 for at in places(target, spacing)
@@ -40,7 +40,7 @@ def _tile(vectors, samples):
             ]
 
             def left(k):
-                return [lanes.all(builder.load(builder.gep(values, [k]))) for values in own]
+                return [lanes.all(builder.load(builder.gep(values, [k]))) for values in pointers]
 
             def right(k):
                 start = builder.add(first, builder.mul(k, pitch))
@@ -53,8 +53,8 @@ def _tile(vectors, samples):
                 lanes.store(total, pointer)
             return context.get_dummy_value()
 
-        whole = types.uint64
-        return types.void(packed, whole, whole, whole, values, whole, whole, out, whole, whole), codegen
+        index = types.uint64
+        return types.void(packed, index, index, index, values, index, index, out, index, index), codegen
 
     return tile
 

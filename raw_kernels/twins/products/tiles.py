@@ -37,12 +37,12 @@ def _tile(across):
         def entry(array, index):
             return builder.load(builder.gep(array, [index]))
 
-        own = [builder.gep(a, [entry(rows, WORD(r))]) for r in range(ROWS)]
+        pointers = [builder.gep(a, [entry(rows, WORD(r))]) for r in range(ROWS)]
         beside = [builder.gep(x, [entry(places, WORD(v))]) for v in range(across)]
 
         def left(k):
             step = entry(steps, k)
-            for row in own:
+            for row in pointers:
                 yield vectors.all(entry(row, step))
 
         def right(k):
@@ -110,11 +110,11 @@ def add_products(a, origins, steps, x, places, shifts, start, end, sums):
         for tile in range(tiles):
             # Tiles of nearly equal width: a narrow one has too few sums to hide their latency.
             v = vectors * tile // tiles
-            width, own = vectors * (tile + 1) // tiles - v, places[v:]
+            width, tile_places = vectors * (tile + 1) // tiles - v, places[v:]
             for above in range(0, count, ROWS):
                 for r in range(ROWS):
                     rows[r] = origins[min(above + r, count - 1)]
                 _add_tile(
-                    width, a, rows, steps, x, own, shifts, left, right, sums,
+                    width, a, rows, steps, x, tile_places, shifts, left, right, sums,
                     np.uint64((above * vectors + v) * lanes), np.uint64(vectors * lanes),
                 )  # fmt: skip

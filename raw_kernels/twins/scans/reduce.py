@@ -38,20 +38,20 @@ def identity(like, size, width):
 def renormalise(columns, powers, size, ends, step):
     """Take the power of two out of each of the first `size` columns, in the lanes that end after `step`."""
     most, L, S = 126 if columns.itemsize == 4 else 1022, np.uint64(LANES), np.uint64(size)
-    found = np.empty(LANES, columns.dtype)
+    scales = np.empty(LANES, columns.dtype)
     for c in range(S):
         largest = spread(columns.dtype.type(0))
         for i in range(S):
             value = magnitude(load(columns, (c * S + i) * L))
             largest = select(largest < value, value, largest)
-        store(found, np.uint64(0), largest)
+        store(scales, np.uint64(0), largest)
         for lane in range(LANES):
             exponent = 0
-            if step < ends[lane] and found[lane] > 0 and np.isfinite(found[lane]):
-                exponent = min(max(math.frexp(found[lane])[1], -most), most)
+            if step < ends[lane] and scales[lane] > 0 and np.isfinite(scales[lane]):
+                exponent = min(max(math.frexp(scales[lane])[1], -most), most)
             powers[np.int64(c) * LANES + lane] += exponent
-            found[lane] = math.ldexp(1.0, -exponent)
-        factor = load(found, np.uint64(0))
+            scales[lane] = math.ldexp(1.0, -exponent)
+        factor = load(scales, np.uint64(0))
         for i in range(S):
             place = (c * S + i) * L
             store(columns, place, load(columns, place) * factor)

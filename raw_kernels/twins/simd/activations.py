@@ -32,11 +32,11 @@ def _emit_power(builder, n):
     is_single = isinstance(n.type.element, ir.FloatType)
     integers = ir.VectorType(ir.IntType(32 if is_single else 64), LANES)
     if is_single:
-        whole, bias, place = builder.fptosi(n, integers), 127, 23
+        exponent, bias, place = builder.fptosi(n, integers), 127, 23
     else:  # AVX2 does not convert to 64-bit integers
         sums = builder.fadd(n, ir.Constant(n.type, [float(ROUNDING_64)] * LANES))
-        whole, bias, place = builder.bitcast(sums, integers), 1023, 52
-    biased = builder.add(whole, ir.Constant(integers, [bias] * LANES))
+        exponent, bias, place = builder.bitcast(sums, integers), 1023, 52
+    biased = builder.add(exponent, ir.Constant(integers, [bias] * LANES))
     return builder.bitcast(builder.shl(biased, ir.Constant(integers, [place] * LANES)), n.type)
 
 
@@ -53,8 +53,8 @@ def _scaled_at_once(typingctx, p, n):
         function = ir.FunctionType(kind, [kind, kind, kind, mask, word])
         name = f"llvm.x86.avx512.mask.scalef.ps.{32 * LANES}"
         every, as_set = mask((1 << LANES) - 1), word(4)
-        given = [*arguments, ir.Constant(kind, ir.Undefined), every, as_set]
-        return builder.call(cgutils.get_or_insert_function(builder.module, function, name), given)
+        operands = [*arguments, ir.Constant(kind, ir.Undefined), every, as_set]
+        return builder.call(cgutils.get_or_insert_function(builder.module, function, name), operands)
 
     return p(p, n), codegen
 

@@ -21,8 +21,8 @@ def address_of(function, signature):
 def call_at(typingctx, address, arguments):
     """Call what `address_of` gave with a tuple of arguments."""
 
-    def codegen(context, builder, signature, given):
-        address, packed = given
+    def codegen(context, builder, signature, arguments):
+        address, packed = arguments
         values = [builder.extract_value(packed, number) for number in range(len(signature.args[1]))]
         kind = ir.FunctionType(context.get_value_type(types.none), [value.type for value in values])
         builder.call(builder.inttoptr(address, kind.as_pointer()), values)

@@ -31,7 +31,7 @@ def flush_denormals(typingctx):
     It holds for loops in between that read and write arrays; arithmetic on numbers at hand may be moved out.
     """
 
-    def codegen(context, builder, signature, given):
+    def codegen(context, builder, signature, arguments):
         if not IS_X86:
             return WORD(0)
         place = cgutils.alloca_once(builder, WORD)
@@ -48,10 +48,10 @@ def flush_denormals(typingctx):
 def restore_denormals(typingctx, former):
     """Have the calling thread take denormal numbers as it did before `flush_denormals`."""
 
-    def codegen(context, builder, signature, given):
+    def codegen(context, builder, signature, arguments):
         if IS_X86:
             place = cgutils.alloca_once(builder, WORD)
-            builder.store(given[0], place)
+            builder.store(arguments[0], place)
             _call(builder, "ldmxcsr", place)
         return context.get_dummy_value()
 

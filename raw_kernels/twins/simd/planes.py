@@ -21,16 +21,16 @@ def total(lanes, partial):
 def channel_sum(x, batch, channels, positions, channel):
     """Σ x over the channel."""
     step, length = np.uint64(LANES), np.uint64(positions)
-    whole = length - length % step
+    full = length - length % step
     partial, result = np.empty(LANES, x.dtype), 0.0
     for sample in range(batch):
         start = np.uint64((sample * channels + channel) * positions)
-        if whole:
+        if full:
             lanes = spread(x.dtype.type(0))
-            for k in range(np.uint64(0), whole, step):
+            for k in range(np.uint64(0), full, step):
                 lanes = lanes + load(x, start + k)
             result += total(lanes, partial)
-        for k in range(whole, length):
+        for k in range(full, length):
             result += x[start + k]
     return result
 
@@ -39,17 +39,17 @@ def channel_sum(x, batch, channels, positions, channel):
 def channel_squares(x, center, batch, channels, positions, channel):
     """Σ (x - center)² over the channel; `center` is of x's dtype."""
     step, length = np.uint64(LANES), np.uint64(positions)
-    whole = length - length % step
+    full = length - length % step
     partial, result = np.empty(LANES, x.dtype), 0.0
     for sample in range(batch):
         start = np.uint64((sample * channels + channel) * positions)
-        if whole:
+        if full:
             lanes = spread(x.dtype.type(0))
-            for k in range(np.uint64(0), whole, step):
+            for k in range(np.uint64(0), full, step):
                 deviation = load(x, start + k) - center
                 lanes = lanes + deviation * deviation
             result += total(lanes, partial)
-        for k in range(whole, length):
+        for k in range(full, length):
             rest = x[start + k] - center
             result += rest * rest
     return result
@@ -59,20 +59,20 @@ def channel_squares(x, center, batch, channels, positions, channel):
 def channel_products(x, y, center, batch, channels, positions, channel):
     """(Σ y, Σ y (x - center)) over the channel; `center` is of x's dtype."""
     step, length = np.uint64(LANES), np.uint64(positions)
-    whole = length - length % step
+    full = length - length % step
     partial, plain, weighted = np.empty(LANES, x.dtype), 0.0, 0.0
     for sample in range(batch):
         start = np.uint64((sample * channels + channel) * positions)
-        if whole:
+        if full:
             sums = spread(x.dtype.type(0))
             products = spread(x.dtype.type(0))
-            for k in range(np.uint64(0), whole, step):
+            for k in range(np.uint64(0), full, step):
                 value = load(y, start + k)
                 sums = sums + value
                 products = products + value * (load(x, start + k) - center)
             plain += total(sums, partial)
             weighted += total(products, partial)
-        for k in range(whole, length):
+        for k in range(full, length):
             plain += y[start + k]
             weighted += y[start + k] * (x[start + k] - center)
     return plain, weighted

@@ -20,9 +20,9 @@ class _Lines(Vectors):
 
     def gather(self, pointer, apart, count):
         """The first `count` of elements `apart` from one another, zeros after them."""
-        builder, whole = self.builder, ir.VectorType(WORD, self.lanes)
+        builder, indices = self.builder, ir.VectorType(WORD, self.lanes)
         bytes_apart = self.all(builder.mul(apart, WORD(self.size)))
-        steps = builder.mul(bytes_apart, ir.Constant(whole, list(range(self.lanes))))
+        steps = builder.mul(bytes_apart, ir.Constant(indices, list(range(self.lanes))))
         places = builder.add(self.all(builder.ptrtoint(pointer, WORD)), steps)
         pointers = builder.inttoptr(places, ir.VectorType(pointer.type, self.lanes))
         align, mask = ir.IntType(32)(self.size), self.first(count)
@@ -50,9 +50,9 @@ class _Lines(Vectors):
         while len(lines) > 1:
             pairs = zip(lines[::2], lines[1::2], strict=True)
             lines = [shuffled(self.builder, a, b, range(2 * a.type.count)) for a, b in pairs]
-        (whole,) = lines
+        (line,) = lines
         places = range(count * self.lanes)
-        return [shuffled(self.builder, whole, whole, places[first::count]) for first in range(count)]
+        return [shuffled(self.builder, line, line, places[first::count]) for first in range(count)]
 
     def sum(self, lines):
         """The sum of a power of two of vectors, in pairs."""
@@ -63,10 +63,10 @@ class _Lines(Vectors):
     def lines(self, array_type, array, place, apart, count, loaded=None):
         """As many vectors as lanes, `apart` from one another, their first `loaded` lanes or all; from `count`
         on the last one again."""
-        builder, whole = self.builder, WORD
-        last, lines = builder.sub(count, whole(1)), []
+        builder, index = self.builder, WORD
+        last, lines = builder.sub(count, index(1)), []
         for line in range(self.lanes):
-            number = builder.select(builder.icmp_unsigned("<", whole(line), count), whole(line), last)
+            number = builder.select(builder.icmp_unsigned("<", index(line), count), index(line), last)
             here = builder.add(place, builder.mul(number, apart))
             lines.append(self.load(self.pointer(array_type, array, here), loaded))
         return lines
@@ -92,13 +92,13 @@ def copy_line(typingctx, source, place, count, target, start, stored, shift):
 
 
 @intrinsic
-def put_lines(typingctx, source, place, apart, rows, count, target, start, spacing, sums, own):
+def put_lines(typingctx, source, place, apart, rows, count, target, start, spacing, sums, first_sum):
     """target[start + b spacing + lane] = source[place + b + lane apart] for b < count, zero from lane `rows`
-    on; the sums over b are added to sums[own + lane]."""
+    on; the sums over b are added to sums[first_sum + lane]."""
 
     def codegen(context, builder, signature, arguments):
         vectors = _Lines(context, builder, source)
-        place, apart, rows, count, _, start, spacing, _, own = arguments[1:]
+        place, apart, rows, count, _, start, spacing, _, first_sum = arguments[1:]
 
         def body(b, total):
             here = vectors.pointer(source, arguments[0], builder.add(place, b))
@@ -107,7 +107,7 @@ def put_lines(typingctx, source, place, apart, rows, count, target, start, spaci
             vectors.store(line, vectors.pointer(target, arguments[5], there))
             return [builder.fadd(total, line)]
 
-        totals = vectors.pointer(sums, arguments[8], own)
+        totals = vectors.pointer(sums, arguments[8], first_sum)
         (total,) = loop(builder, WORD(0), count, [vectors.load(totals)], body)
         vectors.store(total, totals)
         return context.get_dummy_value()
@@ -120,15 +120,15 @@ def _putting(samples):
     """`put_lines` for so many b, a power of two, which are all there are, in rows for all lanes."""
 
     @intrinsic
-    def put(typingctx, source, place, target, start, spacing, sums, own):
+    def put(typingctx, source, place, target, start, spacing, sums, first_sum):
         def codegen(context, builder, signature, arguments):
             vectors = _Lines(context, builder, source)
-            array, place, _, start, spacing, _, own = arguments
+            array, place, _, start, spacing, _, first_sum = arguments
             lines = [
                 vectors.load(vectors.pointer(source, array, builder.add(place, WORD(first))))
                 for first in range(0, samples * vectors.lanes, vectors.lanes)
             ]
-            totals = vectors.pointer(sums, arguments[5], own)
+            totals = vectors.pointer(sums, arguments[5], first_sum)
             total = vectors.load(totals)
             for b, line in enumerate(vectors.part(lines)):
                 there = builder.add(start, builder.mul(WORD(b), spacing))
@@ -146,17 +146,17 @@ put_two, put_four, put_eight = _putting(2), _putting(4), _putting(8)
 
 
 @intrinsic
-def put_square(typingctx, source, place, apart, rows, target, start, spacing, sums, own):
+def put_square(typingctx, source, place, apart, rows, target, start, spacing, sums, first_sum):
     """`put_lines` for as many b as a vector has lanes; in lanes from `rows` on the last row is repeated."""
 
     def codegen(context, builder, signature, arguments):
         vectors = _Lines(context, builder, source)
-        place, apart, rows, _, start, spacing, _, own = arguments[1:]
+        place, apart, rows, _, start, spacing, _, first_sum = arguments[1:]
         lines = vectors.transpose(vectors.lines(source, arguments[0], place, apart, rows))
         for b, line in enumerate(lines):
             there = builder.add(start, builder.mul(WORD(b), spacing))
             vectors.store(line, vectors.pointer(target, arguments[4], there))
-        totals = vectors.pointer(sums, arguments[7], own)
+        totals = vectors.pointer(sums, arguments[7], first_sum)
         vectors.store(builder.fadd(vectors.load(totals), vectors.sum(lines)), totals)
         return context.get_dummy_value()
 

@@ -19,14 +19,14 @@ def _parting(samples):
             vectors, pointer = lanes_at(context, builder, source, array, place, samples * LANES)
             together = vectors.load(pointer)
             for s in range(samples):
-                own = shuffled(builder, together, together, range(s, samples * LANES, samples))
+                line = shuffled(builder, together, together, range(s, samples * LANES, samples))
                 at = builder.add(first, builder.mul(apart, WORD(s)))
                 vectors, pointer = lanes_at(context, builder, target, to, at)
-                vectors.store(own, pointer)
+                vectors.store(line, pointer)
             return context.get_dummy_value()
 
-        whole = types.uint64
-        return types.void(source, whole, target, whole, whole), codegen
+        index = types.uint64
+        return types.void(source, index, target, index, index), codegen
 
     return part
 
@@ -51,8 +51,8 @@ def _joining(samples):
             vectors.store(shuffled(builder, *lines, places), pointer)
             return context.get_dummy_value()
 
-        whole = types.uint64
-        return types.void(source, whole, whole, target, whole), codegen
+        index = types.uint64
+        return types.void(source, index, index, target, index), codegen
 
     return join
 
@@ -105,10 +105,10 @@ def scatter(source, first, apart, samples, count, target, place, batch):
         else:
             _join_eight(source, start + i, width, target, into + i * step)
     for s in range(np.uint64(samples)):
-        of = start + s * width
+        origin = start + s * width
         if batch == 1:
             for i in range(np.uint64(count)):
-                target[into + i] = source[of + i]
+                target[into + i] = source[origin + i]
         else:
             for i in range(np.uint64(done), np.uint64(count)):
-                target[into + s + i * step] = source[of + i]
+                target[into + s + i * step] = source[origin + i]

@@ -44,8 +44,8 @@ def _place(context, builder, kind, array, index):
 def add_one(typingctx, numbers, index):
     """numbers[index] += 1, in one with all that this thread wrote before; the number that it was."""
 
-    def codegen(context, builder, signature, given):
-        place = _place(context, builder, signature.args[0], *given)
+    def codegen(context, builder, signature, arguments):
+        place = _place(context, builder, signature.args[0], *arguments)
         return builder.atomic_rmw("add", place, WORD(1), "seq_cst")
 
     return types.int64(numbers, types.int64), codegen
@@ -55,8 +55,8 @@ def add_one(typingctx, numbers, index):
 def number_at(typingctx, numbers, index):
     """numbers[index], and with it all that was written before it was set."""
 
-    def codegen(context, builder, signature, given):
-        place = _place(context, builder, signature.args[0], *given)
+    def codegen(context, builder, signature, arguments):
+        place = _place(context, builder, signature.args[0], *arguments)
         return builder.load_atomic(place, "seq_cst", 8)
 
     return types.int64(numbers, types.int64), codegen
@@ -66,8 +66,8 @@ def number_at(typingctx, numbers, index):
 def set_if_zero(typingctx, numbers, index, value):
     """Set numbers[index] to `value` where it is 0; no other thread's setting comes in between."""
 
-    def codegen(context, builder, signature, given):
-        array, index, value = given
+    def codegen(context, builder, signature, arguments):
+        array, index, value = arguments
         place = _place(context, builder, signature.args[0], array, index)
         builder.cmpxchg(place, WORD(0), value, "seq_cst")
         return context.get_dummy_value()
@@ -84,7 +84,7 @@ def _call(builder, name, result, *values):
 def relax(typingctx):
     """Tell the processor that this thread waits in a loop."""
 
-    def codegen(context, builder, signature, given):
+    def codegen(context, builder, signature, arguments):
         if IS_X86:
             _call(builder, "llvm.x86.sse2.pause", ir.VoidType())
         return context.get_dummy_value()
@@ -96,7 +96,7 @@ def relax(typingctx):
 def give_way(typingctx):
     """Let another thread that wants this core have it."""
 
-    def codegen(context, builder, signature, given):
+    def codegen(context, builder, signature, arguments):
         if os.name == "posix":
             _call(builder, "sched_yield", ir.IntType(32))
         return context.get_dummy_value()
@@ -108,7 +108,7 @@ def give_way(typingctx):
 def sleep(typingctx):
     """Leave this core idle for a moment, so that a thread which waits for another core can have it."""
 
-    def codegen(context, builder, signature, given):
+    def codegen(context, builder, signature, arguments):
         if os.name == "posix":
             _call(builder, "usleep", ir.IntType(32), ir.IntType(32)(ASLEEP))
         return context.get_dummy_value()
@@ -120,7 +120,7 @@ def sleep(typingctx):
 def core_of_thread(typingctx):
     """The core that this thread runs on, -1 where it is not known."""
 
-    def codegen(context, builder, signature, given):
+    def codegen(context, builder, signature, arguments):
         return _call(builder, "sched_getcpu", ir.IntType(32)) if IS_LINUX else ir.IntType(32)(-1)
 
     return types.int32(), codegen
@@ -130,10 +130,10 @@ def _of_cores(name):
     """A function of the C library on this thread's set of cores, an array; 0 where it did what it does."""
 
     def compile(typingctx, cores):
-        def codegen(context, builder, signature, given):
+        def codegen(context, builder, signature, arguments):
             if not IS_LINUX:
                 return ir.IntType(32)(-1)
-            data = data_of(context, builder, signature.args[0], given[0])
+            data = data_of(context, builder, signature.args[0], arguments[0])
             number = ir.IntType(32)
             return _call(builder, name, number, number(0), WORD(8 * CORE_WORDS), data)
 

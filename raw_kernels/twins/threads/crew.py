@@ -55,7 +55,7 @@ def join(crew, member):
 
 
 @compiled()
-def take(crew, member, tasks):
+def next_task(crew, member, tasks):
     """A task that nobody has taken: of the member's own run, then of the next ones'; -1 if there is none."""
     members = members_of(crew)
     common = members * APART
@@ -64,9 +64,9 @@ def take(crew, member, tasks):
         crew[common + GIVEN] += 1
         give_way()
     for further in range(members):
-        run = (member + further) % members
-        first, end = tasks * run // members, tasks * (run + 1) // members
-        task = first + add_one(crew, run * APART + TAKEN)
+        owner = (member + further) % members
+        first, end = tasks * owner // members, tasks * (owner + 1) // members
+        task = first + add_one(crew, owner * APART + TAKEN)
         if task < end:
             return task
     return -1
@@ -82,10 +82,10 @@ def tasks_of(act):
         crew = new_crew(tasks)
         for member in prange(members_of(crew)):
             join(crew, np.int64(member))
-            task = take(crew, np.int64(member), tasks)
+            task = next_task(crew, np.int64(member), tasks)
             while task >= 0:
                 act(task, *arguments)
-                task = take(crew, np.int64(member), tasks)
+                task = next_task(crew, np.int64(member), tasks)
 
     @part()
     def one_by_one(tasks, arguments):
@@ -93,7 +93,7 @@ def tasks_of(act):
             act(task, *arguments)
 
     @part()
-    def run(tasks, together, arguments):
+    def run_tasks(tasks, together, arguments):
         if together is None:
             one_by_one(tasks, arguments)
         elif together:
@@ -101,4 +101,4 @@ def tasks_of(act):
         else:
             one_by_one(tasks, arguments)
 
-    return run
+    return run_tasks

@@ -27,17 +27,17 @@ def spans_of(act):
     with that."""
 
     @part()
-    def one(span, spans, length, *arguments):
+    def act_on_span(span, spans, length, *arguments):
         act(span_start(span, spans, length), span_start(span + 1, spans, length), *arguments)
 
-    all_spans = tasks_of(one)
+    all_spans = tasks_of(act_on_span)
 
     @part()
-    def run(elements, length, arguments):
+    def run_spans(elements, length, arguments):
         spans = span_count(elements)
         all_spans(spans, spans > 1, (spans, length, *arguments))
 
-    return run
+    return run_spans
 
 
 @compiled()
