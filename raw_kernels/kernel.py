@@ -224,6 +224,7 @@ class Kernel:
     layouts     (dtype of `real`, bytes of shared memory a block can have) -> layouts of ascending width: a
                 launch takes the first that holds its `hidden`
     cooperative  whether all blocks of a launch wait for one another, so that all must run at once
+    reals       the dtypes of `real` that it is compiled for
 
     Law: for equal arguments the twin and the CUDA text leave equal values in every `out` and
     `inout` array, up to the rounding of a different order of summation.
@@ -236,6 +237,7 @@ class Kernel:
     text: str = field(repr=False)
     layouts: Layouts = no_layouts
     cooperative: bool = False
+    reals: tuple[str, ...] = REALS
 
     def source(self, variant: Variant) -> str:
         """The CUDA C++ text of one variant, headers inlined (a compile cache must see their edits)."""
@@ -255,7 +257,7 @@ class Kernel:
         return tuple(
             replace(v, layout=layout)
             for v in VARIANTS
-            if self.uses_index or v.index == "uint32"
+            if v.real in self.reals and (self.uses_index or v.index == "uint32")
             for layout in self.layouts(v.real, shared_bytes) or (IN_SHARED_MEMORY,)
         )
 

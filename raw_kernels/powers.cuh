@@ -20,3 +20,12 @@ __device__ __forceinline__ real scaled(real value, int exponent)
     const real factor = power_of_two(third, real(0));
     return value * factor * factor * power_of_two(kept - 2 * third, real(0));
 }
+
+// The power of two that brings `largest` into [1/2, 1); 0 for zero and for what is not finite.
+__device__ __forceinline__ int exponent_of(real largest)
+{
+    int exponent = 0;
+    if (largest > real(0) && largest < real(INFINITY)) frexp(largest, &exponent);
+    const int most = sizeof(real) == 4 ? 126 : 1022;
+    return exponent < -most ? -most : exponent > most ? most : exponent;
+}

@@ -9,15 +9,6 @@
 
 const int RENORMALISED = 8;
 
-// The power of two that brings `largest` into [1/2, 1); 0 for zero and for what is not finite.
-__device__ __forceinline__ int exponent_of(real largest)
-{
-    int exponent = 0;
-    if (largest > real(0) && largest < real(INFINITY)) frexp(largest, &exponent);
-    const int most = sizeof(real) == 4 ? 126 : 1022;
-    return exponent < -most ? -most : exponent > most ? most : exponent;
-}
-
 // What a reduction is given and gives.
 struct Reduction {
     const real *gates, *state, *initial, *weight_hh, *unit, *gradient;
