@@ -14,9 +14,6 @@ from bppsa_cupy.raw_kernels.kernel import (
     split_family,
 )
 
-#: Units that its three tiles hold.
-MOST_UNITS = 24
-
 _NAME = "rnn_tanh_tf32_reduce"
 _TEXT = split_family(read_source("reduce_tf32.cu"))[_NAME]
 

@@ -16,6 +16,7 @@ import numpy as np
 
 from bppsa_cupy.devices import Array, Device, Launch, rules
 from bppsa_cupy.raw_kernels import KERNELS
+from bppsa_cupy.raw_kernels.cells import FORMS
 from bppsa_cupy.raw_kernels.frames.twins import kernels_of
 from bppsa_cupy.timescan import serial
 from bppsa_cupy.timescan.walk import Walk
@@ -37,6 +38,7 @@ def bind_reduce(
     maps: Array,
     exponents: Array,
     offsets: Array,
+    tensor_units: int = rules.TENSOR_UNITS,
 ) -> Launch:
     """A call that fills the maps of chunks from `first` on.
 
@@ -45,11 +47,16 @@ def bind_reduce(
                elements
     exponents  out, (chunks - first, B, S) int32, those powers
     offsets    out, (chunks - first, P H, B), what each chunk makes of its own gradients; (0,) without any
+    tensor_units  float32 units, at most 24, up to which a GPU multiplies an RNN's Jacobians on tensor cores
     """
+    size = walk.size
+    by_tensors = device.shared_bytes is not None and size.itemsize == 4 and size.hidden <= tensor_units
+    kernel = kernels_of(size.cell)["reduce"]
+    if by_tensors and size.cell is FORMS["rnn_tanh"]:
+        kernel = KERNELS["rnn_tanh_tf32_reduce"]
     return device.bind(
-        kernels_of(walk.size.cell)["reduce"], walk.gates, walk.state, walk.initial, *walk.weights,
-        walk.or_none(gradient), walk.lengths, maps, exponents, offsets, *walk.size.scalars, chunk, first,
-        gradient is not None, walk.reverse,
+        kernel, walk.gates, walk.state, walk.initial, *walk.weights, walk.or_none(gradient), walk.lengths,
+        maps, exponents, offsets, *size.scalars, chunk, first, gradient is not None, walk.reverse,
     )  # fmt: skip
 
 

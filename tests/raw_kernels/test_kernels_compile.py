@@ -34,11 +34,8 @@ extern "C" __global__ void __launch_bounds__(1024, 2) spilling(float* values, in
 
 #: Bytes that a kernel spills on one target alone: of walks of 128 units by whole blocks what they take after
 #: the last step; of a GRU's back of 64 units what two lanes a unit have no room for.
-#: The GRU's reduction of 20 units reads ahead: without that it spills 36 bytes on sm_80, and none with half
-#: the columns per thread.
 SPILLED = {
     ("lstm_forward", "sm_120"): 16, ("lstm_backward", "sm_120"): 40, ("gru_backward", "sm_120"): 64,
-    ("gru_reduce", "sm_80"): 304, ("gru_reduce", "sm_86"): 320,
 }  # fmt: skip
 
 

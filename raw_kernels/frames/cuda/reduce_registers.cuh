@@ -11,13 +11,19 @@ const int BLOCK = WALKS;
 const bool STAGED = COPIES && ROWS_READ == 1;
 typedef Stage<STAGED ? ROWS_READ : 1, STAGED ? WIDTH : 1> Rows;
 
-// Columns a thread holds: as many as the compiler keeps in registers.
-const bool HALVED = sizeof(real) == 8 || (P > 1 && Q) || (!COPIES && G > 1);
-const int COLUMNS = IN_REGISTERS > 1 && HALVED ? IN_REGISTERS / 2 : IN_REGISTERS;
-
 // Whether a unit's rows are read while the one before it is multiplied, as far as the compiler keeps them in
 // registers beside the columns.
 const bool READS_AHEAD = COPIES && G > 2;
+
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 900
+const bool SPILLS = READS_AHEAD || (!COPIES && G > 1);
+#else
+const bool SPILLS = false;
+#endif
+
+// Columns a thread holds: as many as the compiler keeps in registers.
+const bool HALVED = sizeof(real) == 8 || (P > 1 && Q) || SPILLS;
+const int COLUMNS = IN_REGISTERS > 1 && HALVED ? IN_REGISTERS / 2 : IN_REGISTERS;
 
 // Copies W_hh to shared memory as (gates, WIDTH, WIDTH), zeros around it.
 __device__ __forceinline__ void pad_weights(const real* __restrict__ weight_hh, int hidden, real* padded)
