@@ -47,9 +47,12 @@ PYTHON, CUDA = sys.executable, "/usr/local/cuda/bin"
 #: Kernels that Nsight Compute looks at, and its sections. Locked clocks would be those of all later parts.
 PROFILED = "rnn_tanh_(forward|backward|reduce)|cross_entropy|sparse_(convolve|weight_gradient)"
 SECTIONS = ("SpeedOfLight", "LaunchStats", "Occupancy", "WarpStateStats", "MemoryWorkloadAnalysis")
+#: The tests of kernels, and those that racecheck runs: shared memory, asynchronous copies, barriers.
+PAIRS, VALUES = "tests/raw_kernels/test_kernel_pairs.py", "test_the_text_computes_what_the_twin_does"
+RACED = ("gru_backward", "chunk_scan", "sparse_convolve")
 PYTEST = (
-    "-m", "gpu", "-v", "-W", "default", "-p", "no:cacheprovider", "-p", "missing_packages",
-    "--continue-on-collection-errors",
+    PYTHON, "-m", "pytest", "-m", "gpu", "-v", "-W", "default", "-p", "no:cacheprovider",
+    "-p", "missing_packages", "--continue-on-collection-errors",
 )  # fmt: skip
 #: Folders of tests that have some for a GPU, by value.
 TESTED = (
@@ -91,11 +94,12 @@ def make_parts() -> list[Part]:
         "ncu", "--clock-control", "none", "--kernel-name", f"regex:^({PROFILED})$", "--launch-count", "40",
         *sections, *profile, "--once",
     )  # fmt: skip
-    captures = (PYTHON, "-m", "pytest", *PYTEST, "tests/devices/test_graphs_on_gpu.py")
-    memcheck = ("compute-sanitizer", "--tool", "memcheck", "--error-exitcode", "9", *captures)
+    captures = (*PYTEST, "tests/devices/test_graphs_on_gpu.py")
+    sanitizer = ("compute-sanitizer", "--error-exitcode", "9", "--tool")
     workers = ("-n", "16", "--dist", "worksteal") if importlib.util.find_spec("xdist") else ()
-    pytest = (PYTHON, "-m", "pytest", *PYTEST, *workers)
-    pairs = (*pytest, "-k", "float32", "tests/raw_kernels/test_kernel_pairs.py")
+    pytest = (*PYTEST, *workers)
+    pairs = (*pytest, "-k", "float32", PAIRS)
+    raced = (*PYTEST, *(f"{PAIRS}::{VALUES}[cuda-{name}-float32-uint32]" for name in RACED))
     tests = (*pytest, *(f"tests/{folder}" for folder in TESTED))
     return [
         Part("machine", 10, ("nvidia-smi",)),
@@ -106,10 +110,11 @@ def make_parts() -> list[Part]:
         steps("images", 80),
         Part("kernels", 50, pairs, (*pairs, "--collect-only", "-q")),
         Part("ncu", 30, ncu),
-        Part("memcheck", 25, memcheck),
+        Part("memcheck", 25, (*sanitizer, "memcheck", *captures)),
+        Part("racecheck", 20, (*sanitizer, "racecheck", *raced), (*raced, "--collect-only", "-q")),
         Part("profile", 20, profile, (*profile, *on_host)),
-        steps("grid", 80),
-        bench("spgemm", 50, "--against", "cupyx", "--repeats", "3", rehearsed=("--against", "none")),
+        steps("grid", 70),
+        bench("spgemm", 45, "--against", "cupyx", "--repeats", "3", rehearsed=("--against", "none")),
         bench(
             "train", 30, "--model", "lenet5", "--batch-size", "256", "--methods", "bp", "linear", "blelloch",
             "--repeats", "5",
@@ -183,10 +188,10 @@ def run_parts(parts: Sequence[Part], tree: Path, out: Path, dry_run: bool = Fals
         if dry_run:
             command, limit = part.rehearsal or (), REHEARSAL
         outcome = Outcome(part.name, "", 0.0)
-        program = program_of(command[0]) if command else None
+        program = command and (shutil.which(command[0]) or shutil.which(command[0], path=CUDA))
         if not command:
             outcome.outcome = "left out: it needs a GPU"
-        elif program is None:
+        elif not program:
             outcome.outcome = f"left out: {command[0]} is neither on the path nor in {CUDA}"
         elif limit <= GRACE:
             outcome.outcome = "no time left"
@@ -199,11 +204,6 @@ def run_parts(parts: Sequence[Part], tree: Path, out: Path, dry_run: bool = Fals
         text = json.dumps([asdict(outcome) for outcome in outcomes], indent=1)
         (out / "summary.json").write_text(text + "\n", encoding="utf-8")
     return outcomes
-
-
-def program_of(name: str) -> str | None:
-    """The path of a program, on the path or of the CUDA toolkit; None where it is missing."""
-    return shutil.which(name) or shutil.which(name, path=CUDA)
 
 
 def run_part(

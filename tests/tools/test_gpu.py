@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import sys
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -69,7 +70,10 @@ def test_lines_exit_codes_and_limits(tmp_path: Path, monkeypatch: pytest.MonkeyP
 @pytest.mark.filterwarnings("ignore:CUDA is not available")
 def test_walks_and_steps_are_timed(printed_lines: Callable[[], list[dict[str, Any]]]) -> None:
     assert walk_steps.main("--device host --cells rnn_tanh --hidden 3 --steps 6".split()) == 0
-    assert len(lines := printed_lines()) == 2 * 3 and all(line["ns_per_step"] > 0 for line in lines)
+    lines = printed_lines()
+    assert all(line["ns_per_step"] > 0 for line in lines)
+    assert Counter(line["direction"] for line in lines) == {"reduce": 6, "forward": 3, "backward": 3}
+    assert all(line["inexact"] < 1e-5 for line in lines if line["direction"] == "reduce")
     late = list(walk_steps.time_walks(get_device("host"), ("gru",), (1,), (3,), steps=6, seconds=-1))
     assert [line["left_out"] for line in late] == ["-1 s are over"]
     assert step_profile.main(["--device", "host", "--like", "RNN T10", "--steps", "2"]) == 0

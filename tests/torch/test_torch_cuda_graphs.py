@@ -36,3 +36,30 @@ def test_a_module_goes_into_a_graph(module: str, steps: int) -> None:
         graph.replay()
         for ours, theirs in zip(captured, expected, strict=True):
             torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-5)
+
+
+class Model(torch.nn.Module):
+    """A recurrent layer between layers that PyTorch compiles."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.rnn, self.last = torch.nn.Linear(3, 5), bt.RNN(5, 20), torch.nn.Linear(20, 2)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.last(self.rnn(self.first(x).relu())[0])
+
+
+@pytest.mark.gpu
+def test_a_module_goes_between_graphs_of_a_compiled_model() -> None:
+    pytest.importorskip("triton")
+    torch.manual_seed(0)
+    model = Model().cuda()
+    compiled = torch.compile(model, mode="reduce-overhead")
+    for _ in range(5):
+        x, results = torch.randn(30, 4, 3, device="cuda"), []
+        for net in (compiled, model):
+            y = net(x)
+            gradients = torch.autograd.grad(y.square().sum(), list(model.parameters()))
+            results.append([tensor.detach().clone() for tensor in (y, *gradients)])
+        for ours, theirs in zip(*results, strict=True):
+            torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-5)

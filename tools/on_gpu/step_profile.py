@@ -1,5 +1,5 @@
-"""Where a training step spends its time, one JSON object per line: Python functions by cProfile, and GPU
-kernels by the profiler of PyTorch.
+"""Where a training step spends its time, one JSON object per line: Python functions by cProfile, GPU kernels
+by the profiler of PyTorch, and the nodes of its CUDA graph.
 
 With --once it only runs three plain steps, for a profiler outside.
 """
@@ -7,20 +7,24 @@ With --once it only runs three plain steps, for a profiler outside.
 from __future__ import annotations
 
 import cProfile
+import ctypes
 import pstats
 import sys
 import time
 from collections import Counter
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from bppsa_cupy.tools import cli
 from bppsa_cupy.tools.benchmarks.harness import OVERALL, Step
 from bppsa_cupy.tools.benchmarks.steps import captured_step, networks, plain_step
-from bppsa_cupy.tools.on_gpu.lines import tell
+from bppsa_cupy.tools.on_gpu.walk_steps import tell
 
 #: Python functions and kernels that are named.
 NAMED = 25
+#: Types of a graph's nodes, as the driver numbers them.
+NODES = {0: "kernel", 1: "memcpy", 2: "memset", 4: "graph", 5: "empty", 10: "alloc", 11: "free"}
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -39,19 +43,41 @@ def main(argv: Sequence[str] | None = None) -> int:
         for name, build in {"plain": plain_step, "captured": captured_step}.items():
             line = {"case": case, "side": name}
             try:
-                step = build(make, arguments.device)
-                run_step = step.parts[OVERALL]
+                step, nodes = build(make, arguments.device), Counter[str]()
+                if name == "captured" and arguments.device == "cuda":
+                    count_nodes(step.device.xp.cuda, nodes)
                 for _ in range(3):
-                    run_step()
+                    step.parts[OVERALL]()
                 step.device.synchronize()
                 if arguments.once:
                     break
+                if nodes:
+                    tell(**line, nodes=nodes)
                 for profile in (profile_python, profile_kernels):
                     tell(**line, **profile(step, arguments.steps))
             except Exception as error:  # the other sides still count
                 failed = True
                 tell(**line, error=f"{type(error).__name__}: {error}")
     return int(failed)
+
+
+def count_nodes(cuda: Any, counts: Counter[str]) -> None:
+    """Count the nodes of later captures by type, before CuPy destroys the graph."""
+    driver, end = ctypes.CDLL("libcuda.so.1"), cuda.Stream.end_capture
+    info, list_nodes = driver.cuStreamGetCaptureInfo_v2, driver.cuGraphGetNodes
+
+    def end_capture(stream: Any) -> Any:
+        kind, graph, size = ctypes.c_int(), ctypes.c_void_p(), ctypes.c_size_t()
+        info(ctypes.c_void_p(stream.ptr), ctypes.byref(kind), None, ctypes.byref(graph), None, None)
+        list_nodes(graph, None, ctypes.byref(size))
+        nodes = (ctypes.c_void_p * size.value)()
+        list_nodes(graph, nodes, ctypes.byref(size))
+        for node in nodes:
+            driver.cuGraphNodeGetType(ctypes.c_void_p(node), ctypes.byref(kind))
+            counts[NODES.get(kind.value, str(kind.value))] += 1
+        return end(stream)
+
+    cuda.Stream.end_capture = end_capture
 
 
 def profile_python(step: Step, steps: int) -> dict[str, Any]:
@@ -70,11 +96,7 @@ def profile_python(step: Step, steps: int) -> dict[str, Any]:
     step.device.synchronize()
     stats = pstats.Stats(profile)
     functions = [
-        {
-            "function": f"{file.rpartition('/')[2]}:{line} {name}",
-            "calls": count / steps,
-            "us": 1e6 * seconds / steps,
-        }
+        {"function": f"{Path(file).name}:{line} {name}", "calls": count / steps, "us": 1e6 * seconds / steps}
         for (file, line, name), (_, count, seconds, _, _) in stats.stats.items()  # type: ignore[attr-defined]
     ]
     functions.sort(key=lambda function: -function["us"])
@@ -101,11 +123,8 @@ def profile_kernels(step: Step, steps: int) -> dict[str, Any]:
         {"kernel": name[:80], "count": counts[name] / steps, "us": us / steps}
         for name, us in seconds.most_common(NAMED)
     ]
-    return {
-        "gpu_us": sum(seconds.values()) / steps,
-        "count": sum(counts.values()) / steps,
-        "kernels": kernels,
-    }
+    totals = {"gpu_us": sum(seconds.values()) / steps, "count": sum(counts.values()) / steps}
+    return {**totals, "kernels": kernels}
 
 
 if __name__ == "__main__":

@@ -1,27 +1,35 @@
-"""Nanoseconds per step of each walk over time, forward and backward, by cell, batch size and hidden size.
+"""Nanoseconds per step of each walk over time, forward and backward, and of the products of an RNN's chunks.
 
 Each line is a JSON object.
 """
 
 from __future__ import annotations
 
+import json
 import sys
 import time
 from collections.abc import Iterator, Sequence
+from itertools import chain
 from typing import Any
 
 import numpy as np
 
-from bppsa_cupy.devices import Array, Device, Launch, get_device
+from bppsa_cupy.devices import Device, Launch, get_device
 from bppsa_cupy.raw_kernels.cells import FORMS
-from bppsa_cupy.timescan import Walk, WalkSize, serial
+from bppsa_cupy.timescan import WalkSize, serial
+from bppsa_cupy.timescan.chunked import bind_reduce
+from bppsa_cupy.timescan.ways import scratch_backward, scratch_walk
 from bppsa_cupy.tools import cli
-from bppsa_cupy.tools.on_gpu.lines import tell
 
 CELLS = ("rnn_tanh", "gru", "lstm")
 BATCHES, HIDDEN, STEPS = (1, 16, 64), (20, 64, 128, 256, 512), 256
 #: Timed runs of a walk, after one that loads its kernel and one that warms it up.
 RUNS = 5
+
+
+def tell(**line: Any) -> None:
+    """Print one JSON object on a line, now: what was found stays when the process is killed."""
+    print(json.dumps(line), flush=True)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -33,8 +41,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--steps", type=cli.positive, default=STEPS, help="Walk over this number of steps.")
     arguments = parser.parse_args(argv)
     failed = False
-    device, cells = get_device(arguments.device), arguments.cells
-    for line in time_walks(device, cells, hidden=arguments.hidden, steps=arguments.steps):
+    device, steps = get_device(arguments.device), arguments.steps
+    walks = time_walks(device, arguments.cells, hidden=arguments.hidden, steps=steps)
+    for line in chain(time_reductions(device, 30 * steps), walks):
         failed = failed or "error" in line
         tell(**line)
     return int(failed)
@@ -46,7 +55,7 @@ def time_walks(
     batches: Sequence[int] = BATCHES,
     hidden: Sequence[int] = HIDDEN,
     steps: int = STEPS,
-    seconds: float = 25.0,
+    seconds: float = 22.0,
 ) -> Iterator[dict[str, Any]]:
     """Time the serial walks in the way that a layer takes, on one head and float32.
 
@@ -73,36 +82,39 @@ def time_walks(
                     yield {**case, "error": f"{type(error).__name__}: {error}"}
 
 
+def time_reductions(device: Device, steps: int, chunks: int = 200) -> Iterator[dict[str, Any]]:
+    """Time the products of an RNN's chunks in float64, in float32 and on tensor cores.
+
+    Yields
+    ------
+    dict
+        The batch size, bytes per number, whether tensor cores multiply, nanoseconds per step (median and
+        least), and the largest error of a chunk's product relative to the norm of the float64 product.
+    """
+    for batch in (1, 16):
+        exact = None
+        for itemsize, units in ((8, 0), (4, 0), (4, 24)):
+            size, chunk = WalkSize(FORMS["rnn_tanh"], steps, batch, 20, itemsize), -(-steps // chunks)
+            walk = scratch_walk(device, size)
+            serial.forward(device, walk)()
+            maps = device.empty((size.chunks(chunk), batch, 20, 20), walk.state.dtype)
+            exponents, offsets = device.empty(maps.shape[:3], np.int32), device.empty(0, maps.dtype)
+            launch = bind_reduce(device, walk, None, chunk, 0, maps, exponents, offsets, units)
+            times = _time_launch(device, launch, steps)
+            products = np.ldexp(device.to_host(maps).astype("f8"), device.to_host(exponents)[..., None])
+            exact = products if exact is None else exact
+            errors = np.linalg.norm(products - exact, axis=(2, 3)) / np.linalg.norm(exact, axis=(2, 3))
+            case = {"cell": "rnn_tanh", "direction": "reduce", "batch": batch, "hidden": 20, "steps": steps}
+            kind = {"itemsize": itemsize, "tensor_cores": units > 0, "inexact": float(errors.max())}
+            yield {**case, **kind, **times}
+
+
 def _bind_passes(device: Device, size: WalkSize) -> dict[str, Launch]:
-    cell, rng = size.cell, np.random.default_rng(0)
-
-    def weights(rows: int, *columns: int) -> Array:
-        drawn = rng.standard_normal((1, rows, *columns)) * size.hidden**-0.5
-        return device.asarray(drawn.astype(np.float32))
-
-    def rows_of(count: int, *lead: int) -> Array:
-        array = device.empty_walk((*lead, count * size.hidden, size.batch), np.float32)
-        array[...] = device.asarray(rng.standard_normal(array.shape[-2:]).astype(np.float32))
-        return array
-
-    T = size.steps
-    walk = Walk(
-        size=size,
-        reverse=False,
-        weight_hh=weights(cell.sums * size.hidden, size.hidden),
-        bias_hh=weights(cell.sums * size.hidden),
-        unit=weights(cell.parameters * size.hidden),
-        lengths=device.asarray(np.full(size.batch, T, np.int64)),
-        initial=rows_of(cell.states),
-        projected=rows_of(cell.gates, T),
-        state=rows_of(cell.states, T),
-        gates=rows_of(cell.saved, T),
-        final=rows_of(cell.states),
-    )
-    outs = rows_of(cell.states), T, rows_of(cell.deltas, T), rows_of(cell.states)
+    walk = scratch_walk(device, size)
+    _, last, delta, entering = scratch_backward(device, walk)
     return {
         "forward": serial.forward(device, walk),
-        "backward": serial.backward(device, walk, None, *outs),
+        "backward": serial.backward(device, walk, None, last, size.steps, delta, entering),
     }
 
 
