@@ -72,7 +72,7 @@ def assert_same(found, expected):
 def test_cases_over_mpi(tmp_path, monkeypatch):
     """Both starts of a rank's own, and PyTorch's DistributedDataParallel on equal parts."""
     monkeypatch.setenv("MEETING", str(tmp_path / "meeting"))
-    told = mpi.run(2, "batch_ranks.py", limit=600).stdout.split()
+    told = mpi.run_ranks(2, "batch_ranks.py", limit=600).stdout.split()
     text = (mpi.FOLDER / "batch_ranks.py").read_text(encoding="utf-8")
     assert told == re.findall(r"^def (case_\w+)", text, re.MULTILINE)
 
@@ -89,7 +89,7 @@ def test_the_command_over_ranks_leaves_the_checkpoint_of_one_process(tmp_path, c
     command = [f"{model}:net", *"--data digits --batch-size 96 --iterations 3 --micro-batch 40".split()]
     assert cli_train.main([*command, "--checkpoint", str(tmp_path / "one.h5")]) == 0
     program = ["-m", "bppsa_cupy.tools.train", *command, "--ranks", "batch"]
-    ended = mpi.run(2, *program, "--checkpoint", tmp_path / "two.h5")
+    ended = mpi.run_ranks(2, *program, "--checkpoint", tmp_path / "two.h5")
     assert ended.stdout.startswith("2 parts of a batch, by micro-batches of 40 samples\n")
     ours, theirs = load_checkpoint(tmp_path / "two.h5"), load_checkpoint(tmp_path / "one.h5")
     assert ours.random_state == theirs.random_state

@@ -27,7 +27,7 @@ SOON = 60
 @pytest.mark.parametrize("transport", some([], long=[["host"], ["nccl"]]), ids=str)
 def test_cases(transport: list[str], size: int) -> None:
     """Arrays of the host, and of a stand-in for CuPy by either transport."""
-    assert mpi.run(size, "group_cases.py", *transport).stdout.split() == CASES
+    assert mpi.run_ranks(size, "group_cases.py", *transport).stdout.split() == CASES
 
 
 @pytest.mark.parametrize(

@@ -29,4 +29,4 @@ LONG = [(program.__name__, size, cases_of(program)) for program, sizes in SIZES.
 @pytest.mark.parametrize("program, size, cases", some_rows(("ranks_cases", 2, QUICK), long=LONG))
 def test_cases(program: str, size: int, cases: list[str]) -> None:
     named = cases if cases is QUICK else ()
-    assert mpi.run(size, f"{program}.py", *named, limit=300).stdout.split() == cases
+    assert mpi.run_ranks(size, f"{program}.py", *named, limit=300).stdout.split() == cases

@@ -119,7 +119,7 @@ def test_the_program_of_the_page_on_ranks(tmp_path):
     ((_, code, shown),) = BLOCK.findall(RANKS.read_text(encoding="utf-8"))
     program = tmp_path / "program.py"
     program.write_text(code, encoding="utf-8")
-    printed = "\n".join(sorted(mpi.run(2, program).stdout.splitlines()))
+    printed = "\n".join(sorted(mpi.run_ranks(2, program).stdout.splitlines()))
     assert not differs(shown, printed), printed
 
 

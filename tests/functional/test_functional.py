@@ -65,16 +65,16 @@ def test_arrays_may_be_overwritten_after_the_forward_pass(name: str, rng: np.ran
     for lengths in (None, np.array([2, 4, 5])) if beside else (None,):
         if beside:
             beside["lengths"] = lengths
-        given, own = copy.deepcopy((x, beside))
-        y, saved = forward(layer, parameters, given, buffers=copy.deepcopy(buffers), **own)
+        inputs, options = copy.deepcopy((x, beside))
+        y, saved = forward(layer, parameters, inputs, buffers=copy.deepcopy(buffers), **options)
         g = rng.standard_normal(y.shape)
         expected = copy.deepcopy(vjp(saved, g))
-        for array in (given, y, saved.states, own.get("states"), own.get("lengths")):
+        for array in (inputs, y, saved.states, options.get("states"), options.get("lengths")):
             for part in array if isinstance(array, tuple) else (array,):
                 if part is not None:
                     part[...] = 1 if part.dtype.kind == "i" else np.nan
-        found = vjp(saved, g)
-        for mine, wanted in zip(flat(found), flat(expected), strict=True):
+        actual = vjp(saved, g)
+        for mine, wanted in zip(flat(actual), flat(expected), strict=True):
             np.testing.assert_array_equal(mine, wanted)
 
 
@@ -104,17 +104,17 @@ def test_sequences_have_states_lengths_and_either_layout(
     y, saved = forward(layer, parameters, x, lengths=lengths, states=states, device=device)
     gradients = vjp(saved, g, state_gradients=by_states)
 
-    given = [torch.tensor(array, requires_grad=True) for array in (x, *states)]
+    inputs = [torch.tensor(array, requires_grad=True) for array in (x, *states)]
     utils = torch.nn.utils.rnn
-    pack = utils.pack_padded_sequence(given[0], lengths, batch_first, enforce_sorted=False)
-    out, after = module(pack, (given[1], given[2]))
+    pack = utils.pack_padded_sequence(inputs[0], lengths, batch_first, enforce_sorted=False)
+    out, after = module(pack, (inputs[1], inputs[2]))
     expected, _ = utils.pad_packed_sequence(out, batch_first, total_length=7)
     torch.autograd.backward([expected, *after], [torch.tensor(a) for a in (g, *by_states)])
     host = device.to_host
     assert_close(host(y), expected.detach(), 64)
     for ours, theirs in zip(saved.states, after, strict=True):
         assert_close(host(ours), theirs.detach(), 64)
-    for ours, theirs in zip((gradients.input, *gradients.states), given, strict=True):
+    for ours, theirs in zip((gradients.input, *gradients.states), inputs, strict=True):
         assert_close(host(ours), theirs.grad, 64)
     for name, parameter in module.named_parameters():
         assert_close(host(gradients.parameters[name]), parameter.grad, 64, what=name)
@@ -141,12 +141,12 @@ def test_passes_live_side_by_side_and_go_back_more_than_once(rng: np.random.Gene
 def test_parts_of_the_gradients_may_be_left_out(rng: np.random.Generator) -> None:
     layer, parameters, x, g = sequences(True, rng)
     _, saved = forward(layer, parameters, x)
-    whole = vjp(saved, g)
+    full = vjp(saved, g)
     frozen = vjp(saved, g, parameter_gradients=False)
-    assert not frozen.parameters and np.array_equal(frozen.input, whole.input)
+    assert not frozen.parameters and np.array_equal(frozen.input, full.input)
     first = vjp(saved, g, input_gradient=False)
-    assert first.input is None and np.array_equal(first.states, whole.states)
-    assert all(np.array_equal(first.parameters[n], a) for n, a in whole.parameters.items())
+    assert first.input is None and np.array_equal(first.states, full.states)
+    assert all(np.array_equal(first.parameters[n], a) for n, a in full.parameters.items())
 
 
 def test_parameters_are_used_where_they_lie(rng: np.random.Generator) -> None:

@@ -21,27 +21,27 @@ def test_gradients_are_those_of_the_pass(
     layer, ragged: bool, device: Device, rng: np.random.Generator
 ) -> None:
     batch, steps = 4, 7
-    own = {name: device.asarray(value) for name, value in layer.initialize(rng).items()}
+    parameters = {name: device.asarray(value) for name, value in layer.initialize(rng).items()}
     shape = (batch, steps, 3) if layer.batch_first else (steps, batch, 3)
     x = device.asarray(rng.standard_normal(shape))
     lengths = [7, 1, 4, 2] if ragged else None
     rows = (layer.num_layers * layer.directions, batch, layer.hidden_size)
     states = tuple(rng.standard_normal(rows) for _ in range(layer.cell.states))
-    y, saved = forward(layer, own, x, lengths=lengths, states=states, device=device)
-    kept = {name: device.zeros(shape, np.float64) for name, shape in layer.kept_shapes(batch, steps).items()}
-    keep(saved, kept)
+    y, saved = forward(layer, parameters, x, lengths=lengths, states=states, device=device)
+    storage = {k: device.zeros(s, np.float64) for k, s in layer.kept_shapes(batch, steps).items()}
+    keep(saved, storage)
     g, by_states = rng.standard_normal(y.shape), tuple(rng.standard_normal(rows) for _ in states)
     expected = vjp(saved, g, state_gradients=by_states)
-    forward(layer, own, -x, device=device)
+    forward(layer, parameters, -x, device=device)
     del saved
 
-    again = begin(layer, device, x, "here", lambda: (own, {}), lengths, states, True)
-    resume(again, x, lengths, states, kept)
-    found = vjp(again, g, state_gradients=by_states)
+    again = begin(layer, device, x, "here", lambda: (parameters, {}), lengths, states, True)
+    resume(again, x, lengths, states, storage)
+    actual = vjp(again, g, state_gradients=by_states)
     host = device.to_host
-    assert np.array_equal(host(found.input), host(expected.input))
+    assert np.array_equal(host(actual.input), host(expected.input))
     for name, gradient in expected.parameters.items():
-        assert np.array_equal(host(found.parameters[name]), host(gradient)), name
-    states = [one if isinstance(one, tuple) else (one,) for one in (found.states, expected.states)]
+        assert np.array_equal(host(actual.parameters[name]), host(gradient)), name
+    states = [state if isinstance(state, tuple) else (state,) for state in (actual.states, expected.states)]
     for ours, theirs in zip(*states, strict=True):
         assert np.array_equal(host(ours), host(theirs))

@@ -20,11 +20,11 @@ def case(request: pytest.FixtureRequest) -> LayerCase:
 
 def transposed_jacobians(module, x):
     """(B, d_in, d_out) by torch.autograd, one sample at a time."""
-    found = []
+    results = []
     for sample in torch.from_numpy(x.astype(np.float64)):
-        jacobian = torch.autograd.functional.jacobian(lambda one: module(one[None])[0], sample)
-        found.append(jacobian.reshape(-1, sample.numel()).T.numpy())
-    return np.stack(found)
+        jacobian = torch.autograd.functional.jacobian(lambda inputs: module(inputs[None])[0], sample)
+        results.append(jacobian.reshape(-1, sample.numel()).T.numpy())
+    return np.stack(results)
 
 
 def filled(jacobian, device, ctx, batch):

@@ -49,8 +49,8 @@ def test_records_are_the_derivatives_of_states(name: str) -> None:
 
     def last(states):
         net.forward(x, states=states if P > 1 else states[0], lengths=np.array([5, 3]))
-        found = net.last_pass.states[0]
-        return np.concatenate([part[0] for part in (found if P > 1 else (found,))], axis=1)
+        final = net.last_pass.states[0]
+        return np.concatenate([part[0] for part in (final if P > 1 else (final,))], axis=1)
 
     last(first)
     records = list(net.transposed_jacobians())
@@ -76,11 +76,11 @@ def test_records_are_the_derivatives_of_states(name: str) -> None:
 def test_kernels_of_every_function_give_what_the_host_gives(emulated) -> None:
     layer, rng = bp.CellLayer(every_function_cell(), 3, 5, forward_method="serial"), np.random.default_rng(1)
     x, gradient = rng.standard_normal((2, 7, 3)), rng.standard_normal((2, 7, 5))
-    found = []
+    results = []
     for device in (emulated, "host"):
         net = bp.Sequential([layer], (7, 3), dtype="float64", device=device, seed=0)
         y = net.forward(x, lengths=[7, 4]).copy()
         by_input = net.backward(gradient, "bp", input_gradient=True)
-        found.append([y, by_input, *net.gradients.values()])
-    for ours, theirs in zip(*found, strict=True):
+        results.append([y, by_input, *net.gradients.values()])
+    for ours, theirs in zip(*results, strict=True):
         np.testing.assert_allclose(ours, theirs, rtol=1e-11, atol=1e-12)

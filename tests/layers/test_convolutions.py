@@ -72,18 +72,18 @@ def draw(net, batch, rng):
     return [rng.standard_normal(shape).astype(net.dtype) for shape in shapes]
 
 
-def compare(net, x, gradient, found, **options):
+def compare(net, x, gradient, actual, **options):
     """Also where a mask keeps some weights: PyTorch's is multiplied by it."""
     layer, state = net.layers[0], net.state_dict()
-    given = x, *(array.astype(np.float64) for array in state.values())
-    inputs = [torch.tensor(one.astype(np.float64), requires_grad=True) for one in given]
-    kept = torch.tensor(np.ones(layer.weight_shape) if layer.mask is None else layer.mask)
+    arrays = x, *(array.astype(np.float64) for array in state.values())
+    inputs = [torch.tensor(array.astype(np.float64), requires_grad=True) for array in arrays]
+    mask = torch.tensor(np.ones(layer.weight_shape) if layer.mask is None else layer.mask)
     bias = inputs[2:] if layer.bias else [None]
-    theirs = torch.nn.functional.conv2d(inputs[0], inputs[1] * kept, *bias, **options)
+    theirs = torch.nn.functional.conv2d(inputs[0], inputs[1] * mask, *bias, **options)
     theirs.backward(torch.tensor(gradient.astype(np.float64)))
     positions, terms = gradient[:, 0].size, layer.weight_shape[0] * np.prod(layer.weight_shape[1:])
     for number, (ours, wanted) in enumerate(
-        zip(found, [theirs.detach(), *(i.grad for i in inputs)], strict=True)
+        zip(actual, [theirs.detach(), *(i.grad for i in inputs)], strict=True)
     ):
         assert_close(ours, wanted.numpy(), positions if number > 1 else terms, what=str(number))
 
@@ -113,14 +113,14 @@ ALONE = [
 def test_a_sample_has_the_same_bits_alone_and_among_others_on_any_threads(layer, shape, dtype, rng):
     net = network(layer, shape, dtype)
     x, gradient = draw(net, 37, rng)
-    whole = passes(net, x, gradient)
+    full = passes(net, x, gradient)
     with threads(1):
-        for one, other in zip(passes(net, x, gradient), whole, strict=True):
-            np.testing.assert_array_equal(one, other)
+        for actual, expected in zip(passes(net, x, gradient), full, strict=True):
+            np.testing.assert_array_equal(actual, expected)
     for some_ in (slice(0, 1), slice(36, 37), slice(3, 12), slice(0, 16)):
         y, by_input, *_ = passes(net, x[some_].copy(), gradient[some_].copy())
-        np.testing.assert_array_equal(y, whole[0][some_])
-        np.testing.assert_array_equal(by_input, whole[1][some_])
+        np.testing.assert_array_equal(y, full[0][some_])
+        np.testing.assert_array_equal(by_input, full[1][some_])
 
 
 # ---- lists of kept weights ----
@@ -185,12 +185,12 @@ def test_a_masked_weight_is_absent_for_nan_and_infinity(share, bad, rng):
     x, gradient = rng.standard_normal((5, 6, 5, 5)), rng.standard_normal((5, 7))
     good = passes(net, x, gradient)
     x[1, 2, 3, 3], gradient[2, 3] = bad, bad
-    found = passes(net, x, gradient)
-    for wanted, other in zip(good[:-1], found[:-1], strict=True):
+    result = passes(net, x, gradient)
+    for wanted, other in zip(good[:-1], result[:-1], strict=True):
         assert_close(other, wanted, 600)
     if share > 0.1:  # samples that go by the list after all do not change others' bits
-        np.testing.assert_array_equal(found[0][[0, 2, 3, 4]], good[0][[0, 2, 3, 4]])
-        np.testing.assert_array_equal(found[1][[0, 1, 3, 4]], good[1][[0, 1, 3, 4]])
+        np.testing.assert_array_equal(result[0][[0, 2, 3, 4]], good[0][[0, 2, 3, 4]])
+        np.testing.assert_array_equal(result[1][[0, 1, 3, 4]], good[1][[0, 1, 3, 4]])
 
 
 # ---- unfolded patches ----
@@ -216,7 +216,7 @@ def test_unfolded_patches_agree_with_pytorch(case, masked, stub: CudaDevice, mon
         layer = layer.with_masks({"weight": rng.random(layer.weight_shape) < 0.7})
     net = network(layer, (before, 9, 8), "float32", stub)
     x, gradient = draw(net, batch, rng)
-    found = passes(net, x, gradient)
+    result = passes(net, x, gradient)
     assert stub.launched["conv2d_fold"] == -(-batch // 2) and not stub.launched["conv2d_vjp"]
     options = dict(zip(("stride", "padding", "dilation", "groups"), rest, strict=False))
-    compare(net, x, gradient, found, **options)
+    compare(net, x, gradient, result, **options)

@@ -9,7 +9,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from linear_layer_reference import run
+from linear_layer_reference import run_layer
 from marks import some
 
 import bppsa_cupy as bp
@@ -75,25 +75,25 @@ def test_passes_are_those_of_the_formulas(name: str, data: st.DataObject) -> Non
     y, saved = bp.functional.forward(layer, parameters, x, lengths=lengths, states=first)
     leaves = {name: torch.tensor(value, requires_grad=True) for name, value in parameters.items()}
     theirs = torch.tensor(np.nan_to_num(x), requires_grad=True), torch.tensor(first, requires_grad=True)
-    wanted, after = run(layer, leaves, theirs[0], ends, theirs[1])
+    wanted, after = run_layer(layer, leaves, theirs[0], ends, theirs[1])
     np.testing.assert_allclose(y, wanted.detach(), atol=1e-12, rtol=1e-11)
     np.testing.assert_allclose(saved.states, after.detach(), atol=1e-12, rtol=1e-11)
 
     by_y, by_after = rng.standard_normal(y.shape), drawn_states(rng, layer, batch)
     ((wanted * torch.tensor(by_y)).sum() + (after * torch.tensor(by_after).conj()).sum().real).backward()
-    found = bp.functional.vjp(
+    grads = bp.functional.vjp(
         saved, by_y, state_gradients=by_after, method=data.draw(st.sampled_from(["auto", "bp", "blelloch"]))
     )
     for name, leaf in leaves.items():
-        np.testing.assert_allclose(found.parameters[name], leaf.grad, atol=1e-10, rtol=1e-10, err_msg=name)
-    np.testing.assert_allclose(found.input, theirs[0].grad, atol=1e-11, rtol=1e-10)
-    np.testing.assert_allclose(found.states, theirs[1].grad, atol=1e-11, rtol=1e-10)
+        np.testing.assert_allclose(grads.parameters[name], leaf.grad, atol=1e-10, rtol=1e-10, err_msg=name)
+    np.testing.assert_allclose(grads.input, theirs[0].grad, atol=1e-11, rtol=1e-10)
+    np.testing.assert_allclose(grads.states, theirs[1].grad, atol=1e-11, rtol=1e-10)
 
 
 @pytest.mark.parametrize("name", some(*QUICK, long=[name for name in LAYERS if name not in QUICK]))
 def test_ways_give_the_same_up_to_rounding_and_are_told(name: str) -> None:
     kind, options = LAYERS[name]
-    found = {}
+    results = {}
     for method in ("serial", "chunked"):
         layer = small(kind, forward_method=method, **options)
         parameters = drawn(np.random.default_rng(1), layer)
@@ -102,8 +102,8 @@ def test_ways_give_the_same_up_to_rounding_and_are_told(name: str) -> None:
         gradients = bp.functional.vjp(saved, np.ones_like(y), method={"serial": "bp"}.get(method, "hybrid"))
         assert saved.forward_ways[0].startswith(f"l0: {method}")
         assert saved.backward_ways[0].startswith(f"l0: {method}")
-        found[method] = [y, gradients.input, *gradients.parameters.values()]
-    for serial, chunked in zip(*found.values(), strict=True):
+        results[method] = [y, gradients.input, *gradients.parameters.values()]
+    for serial, chunked in zip(*results.values(), strict=True):
         np.testing.assert_allclose(chunked, serial, atol=1e-12, rtol=1e-11)
 
 
@@ -113,8 +113,8 @@ def test_gates_far_below_zero_give_numbers() -> None:
     weight = np.array([[-1e3], [-1e3], [1.0]])
     y, saved = bp.functional.forward(layer, {"weight_ih_l0": weight}, np.ones((1, 4, 1)))
     np.testing.assert_allclose(y.ravel(), 1 - 0.5 ** np.arange(1, 5), rtol=1e-6)
-    found = bp.functional.vjp(saved, np.ones_like(y))
-    assert np.isfinite(found.input).all() and np.isfinite(found.parameters["weight_ih_l0"]).all()
+    gradients = bp.functional.vjp(saved, np.ones_like(y))
+    assert np.isfinite(gradients.input).all() and np.isfinite(gradients.parameters["weight_ih_l0"]).all()
 
 
 @pytest.mark.long
@@ -122,16 +122,14 @@ def test_gates_far_below_zero_give_numbers() -> None:
 def test_a_rglru_whose_factor_is_near_1_loses_no_places(device: Device, gate: float) -> None:
     """1 - a² in float32 keeps the precision of log a: Griffin's formula in float64 is the reference."""
     layer, rng = bp.RGLRU(8), np.random.default_rng(0)
-    own = {name: value.astype(np.float32) for name, value in layer.initialize(rng).items()}
-    own["weight_ih_l0"] *= 0.1
-    own["bias_ih_l0"][:8] = gate
+    parameters = {name: value.astype(np.float32) for name, value in layer.initialize(rng).items()}
+    parameters["weight_ih_l0"] *= 0.1
+    parameters["bias_ih_l0"][:8] = gate
     x, weights = rng.standard_normal((2, 3, 5, 8)).astype(np.float32)
-    given = {
-        name: torch.tensor(value, dtype=torch.float64, requires_grad=True) for name, value in own.items()
-    }
+    tensors = {k: torch.tensor(v, dtype=torch.float64, requires_grad=True) for k, v in parameters.items()}
     inputs = torch.tensor(x, dtype=torch.float64)
-    rows = inputs @ given["weight_ih_l0"].T + given["bias_ih_l0"]
-    log_a = -8 * torch.sigmoid(rows[..., :8]) * torch.nn.functional.softplus(given["a_param_l0"])
+    rows = inputs @ tensors["weight_ih_l0"].T + tensors["bias_ih_l0"]
+    log_a = -8 * torch.sigmoid(rows[..., :8]) * torch.nn.functional.softplus(tensors["a_param_l0"])
     b = torch.sqrt(-torch.expm1(2 * log_a)) * torch.sigmoid(rows[..., 8:]) * inputs
     state, expected = torch.zeros(3, 8, dtype=torch.float64), []
     for t in range(5):
@@ -139,12 +137,12 @@ def test_a_rglru_whose_factor_is_near_1_loses_no_places(device: Device, gate: fl
         expected.append(state)
     wanted = torch.stack(expected, 1)
     wanted.backward(torch.tensor(weights, dtype=torch.float64))
-    found, saved = bp.functional.forward(layer, own, x, device=device)
+    actual, saved = bp.functional.forward(layer, parameters, x, device=device)
     by = bp.functional.vjp(saved, weights).parameters
     np.testing.assert_allclose(
-        found, wanted.detach(), rtol=2e-6, atol=3e-7 * float(wanted.detach().abs().max())
+        actual, wanted.detach(), rtol=2e-6, atol=3e-7 * float(wanted.detach().abs().max())
     )
-    for name, tensor in given.items():
+    for name, tensor in tensors.items():
         scale = float(tensor.grad.abs().max())
         np.testing.assert_allclose(by[name], tensor.grad, rtol=1e-5, atol=2e-6 * scale, err_msg=name)
 
@@ -176,13 +174,13 @@ def test_records_of_complex_units_are_blocks_of_their_factor(kind: Any) -> None:
     layer = kind(3, 4)
     net = bp.Sequential([layer], input_shape=(5, 3), dtype="float64", device="host")
     net.forward(np.ones((2, 5, 3)), lengths=np.array([5, 2]))
-    own = {name: net.parameters[f"0.{name}_l0"] for name in layer.own_parameters}
-    made = layer.discretised(np, own)
+    parameters = {name: net.parameters[f"0.{name}_l0"] for name in layer.own_parameters}
+    made = layer.discretised(np, parameters)
     records = list(net.transposed_jacobians())
     block = records[1].to_scipy(0).toarray()
     for unit, value in enumerate(made.factor):
-        own = slice(2 * unit, 2 * unit + 2)
-        np.testing.assert_allclose(block[own, own].T, [[value.real, -value.imag], [value.imag, value.real]])
+        pair = slice(2 * unit, 2 * unit + 2)
+        np.testing.assert_allclose(block[pair, pair].T, [[value.real, -value.imag], [value.imag, value.real]])
     np.testing.assert_array_equal(records[3].to_scipy(1).toarray(), np.eye(8))
     exponents = np.sort(bp.lyapunov_exponents(records[:2], count=8)[0])
     np.testing.assert_allclose(exponents, np.sort(np.repeat(np.log(np.abs(made.factor)), 2)), rtol=1e-9)

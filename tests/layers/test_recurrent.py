@@ -58,17 +58,17 @@ def test_every_method_gives_the_same(name, device, rng):
     steps, ways = 23, [("serial", "bp"), ("serial", "blelloch")]
     if device.name == "host":
         steps, ways = 61, [*ways, ("newton", "hybrid")]
-    x, gradient, found = rng.standard_normal((3, steps, 3)), rng.standard_normal((3, 24)), []
+    x, gradient, results = rng.standard_normal((3, steps, 3)), rng.standard_normal((3, 24)), []
     for forward, backward in ways:
         layer = LAYERS[name](3, 12, bidirectional=True, outputs="last", forward_method=forward)
         net = single(layer, steps, device=device, seed=3)
         y = net.device.to_host(net.forward(x, lengths=np.array([steps, 5, 17]))).copy()
         by_input = net.backward(gradient, backward, input_gradient=True)
-        found.append({"y": y, "x": net.device.to_host(by_input).copy(), **net.gradients.to_host()})
+        results.append({"y": y, "x": net.device.to_host(by_input).copy(), **net.gradients.to_host()})
         assert forward == "serial" or all(": converged" in way for way in net.last_pass.forward_ways)
         assert backward == "bp" or all("chunked" in way for way in net.last_backward.backward_ways)
-    for other in found[1:]:
-        for key, value in found[0].items():
+    for other in results[1:]:
+        for key, value in results[0].items():
             assert_close(other[key], value, steps * 12, what=key)
 
 
@@ -140,11 +140,11 @@ def test_sizes(name, hidden, batch, dtype, ragged):
 def test_a_state_on_its_own_is_that_of_the_only_recurrent_layer(rng):
     x = rng.standard_normal((2, 5, 3))
     for layer, count in ((bp.GRU(3, 4), 1), (bp.LSTM(3, 4), 2)):
-        one, states = single(layer), tuple(rng.standard_normal((count, 1, 2, 4)))
+        net, states = single(layer), tuple(rng.standard_normal((count, 1, 2, 4)))
         state = states if count > 1 else states[0]
-        expected = np.array(one.forward(x, states={0: state}))
-        np.testing.assert_array_equal(one.forward(x, states=state), expected)
-        one.backward(np.ones_like(expected), state_gradients=state)
+        expected = np.array(net.forward(x, states={0: state}))
+        np.testing.assert_array_equal(net.forward(x, states=state), expected)
+        net.backward(np.ones_like(expected), state_gradients=state)
     two = bp.Sequential([bp.GRU(3, 4), bp.Tanh(), bp.GRU(4, 4)], (5, 3), device="host")
     with pytest.raises(bp.ArgumentError, match=r"2 recurrent .* \{0: ..., 2: ...\}"):
         two.forward(x.astype("float32"), states=np.zeros((1, 2, 4), "float32"))

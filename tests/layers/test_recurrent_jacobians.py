@@ -30,8 +30,8 @@ def test_against_finite_differences(name, device):
     """Also after a sample's end, where a step is the identity."""
     net = network(name, device=device)
     layer, lengths, epsilon = net.layers[0], np.array([3, 5]), 1e-6
-    given = draw(layer, 2, 5, False, np.random.default_rng(0))
-    net.forward(given.x, lengths, states={0: given.initial})
+    inputs = draw(layer, 2, 5, False, np.random.default_rng(0))
+    net.forward(inputs.x, lengths, states={0: inputs.initial})
     records = net.transposed_jacobians()
     assert [record.step for record in records] == list(range(5))
     assert records[0].pattern.nnz == (2 * 4**2 + 2 * 4 if name == "LSTM" else 4**2)
@@ -41,12 +41,12 @@ def test_against_finite_differences(name, device):
 
     def step(t, before):
         parts = tuple(np.ascontiguousarray(part.T)[None] for part in np.split(before, layer.cell.states))
-        host.forward(given.x[:, t : t + 1], states={0: parts})
+        host.forward(inputs.x[:, t : t + 1], states={0: parts})
         after = host.last_pass.states[0]
         states = after if isinstance(after, tuple) else (after,)
         return np.where(t < lengths, np.concatenate([part[0].T for part in states]), before)
 
-    before = np.concatenate([part[0].T for part in given.initial])
+    before = np.concatenate([part[0].T for part in inputs.initial])
     for t, record in enumerate(records):
         for row in range(len(before)):
             up, down = before.copy(), before.copy()
@@ -66,9 +66,9 @@ def test_the_scan_gives_the_fused_gradients(name, method, direction, outputs):
     steps, batch = 9, 3
     net = network(name, steps, bidirectional=True, outputs=outputs)
     layer = net.layers[0]
-    given = draw(layer, batch, steps, True, np.random.default_rng(1))
+    inputs = draw(layer, batch, steps, True, np.random.default_rng(1))
     place = 0 if direction == "forward" else 1
-    expected = ours(net, given).by_initial
+    expected = ours(net, inputs).by_initial
     records = [record for record in net.transposed_jacobians() if record.direction == direction]
     times = range(steps) if direction == "forward" else range(steps - 1, -1, -1)
     # The gradients by each state from outside, in the order of the walk; c has none but the last.
@@ -76,10 +76,10 @@ def test_the_scan_gives_the_fused_gradients(name, method, direction, outputs):
     columns = slice(4 * place, 4 * place + 4)
     for step, t in enumerate(times):
         if outputs == "all":
-            by_state[step, :4] = (given.by_output[:, t, columns] * (t < given.lengths)[:, None]).T
+            by_state[step, :4] = (inputs.by_output[:, t, columns] * (t < inputs.lengths)[:, None]).T
     if outputs == "last":
-        by_state[-1, :4] = given.by_output[:, columns].T
-    by_state[-1] += np.concatenate([part[place].T for part in given.by_final])
+        by_state[-1, :4] = inputs.by_output[:, columns].T
+    by_state[-1] += np.concatenate([part[place].T for part in inputs.by_final])
     jacobians = [records[t] for t in reversed(times)]
     injections = [*reversed(by_state[:-1]), None]
     result = bp.scan(by_state[-1], jacobians, method, injections=injections, device="host")[-1]

@@ -27,7 +27,7 @@ def marks_and_parts():
     marks = np.zeros((3, STEPS), bool)
     marks[0, [2, 3, 9]] = marks[2, [0, 10]] = True
     cuts = [[0, 2, 3, 9, STEPS], [0, STEPS], [0, 10, STEPS]]
-    parts = [(b, slice(i, j)) for b, own in enumerate(cuts) for i, j in pairwise(own)]
+    parts = [(b, slice(i, j)) for b, bounds in enumerate(cuts) for i, j in pairwise(bounds)]
     return marks, parts
 
 
@@ -49,10 +49,10 @@ def test_parts_are_sequences(name, method, device, rng):
     weights = net.gradients.to_host()
     y = net.forward(x, resets=marks)
     by_input = net.backward(gradient, method, input_gradient=True)
-    for key, found in (("y", y), ("x", by_input)):
+    for key, actual in (("y", y), ("x", by_input)):
         for row, (sample, steps) in enumerate(parts):
-            whole = net.device.to_host(expected[key])
-            assert_close(net.device.to_host(found)[sample, steps], whole[row, : lengths[row]], 99, what=key)
+            wanted = net.device.to_host(expected[key])[row, : lengths[row]]
+            assert_close(net.device.to_host(actual)[sample, steps], wanted, 99, what=key)
     for key, value in net.gradients.to_host().items():
         assert_close(value, weights[key], 99, what=key)
 
@@ -65,16 +65,16 @@ def test_jacobians_and_exponents_see_resets(name, rng):
     net.forward(x, resets=marks)
     records = net.transposed_jacobians()
     for direction in ("forward", "backward"):
-        found = records.where(inner=0, direction=direction).dense()  # (T, B, S, S)
+        jacobians = records.where(inner=0, direction=direction).dense()  # (T, B, S, S)
         for sample, steps in parts:
             net.forward(x[None, sample, steps])
-            own = net.transposed_jacobians().where(inner=0, direction=direction).dense()
-            expected = own[:, 0].copy()
+            part = net.transposed_jacobians().where(inner=0, direction=direction).dense()
+            expected = part[:, 0].copy()
             if direction == "forward" and marks[sample, steps.start]:
                 expected[0] = 0
             if direction == "backward" and steps.stop < STEPS:
                 expected[-1] = 0
-            assert_close(found[steps, sample], expected, 99)
+            assert_close(jacobians[steps, sample], expected, 99)
     exponents = bp.lyapunov_exponents(records.where(inner=0, direction="forward"))
     assert np.isneginf(exponents[[0, 2]]).all()
     assert np.isfinite(exponents[1]).all()
@@ -98,8 +98,8 @@ def test_jax_and_functions_agree_with_a_network(name, batch_first, rng):
         y = jnp.tanh(function(params, x, resets=turned(marks))[0])
         return (y * turned(gradient)).sum(), y
 
-    (_, found), back = jax.jit(jax.value_and_grad(loss, (0, 1), has_aux=True))(params, turned(x))
-    assert_close(np.asarray(found), np.asarray(turned(y)), 99)
+    (_, actual), back = jax.jit(jax.value_and_grad(loss, (0, 1), has_aux=True))(params, turned(x))
+    assert_close(np.asarray(actual), np.asarray(turned(y)), 99)
     assert_close(np.asarray(back[1]), np.asarray(turned(by_input)), 99)
     for key, value in back[0].items():
         assert_close(np.asarray(value), net.gradients.to_host()[f"0.{key}"], 99, what=key)

@@ -99,7 +99,7 @@ def test_records_lie_inside_with_their_paths(rng):
     assert all(record.gradient_norm is not None for record in records)
     first, *body, shortcut, relu, last = (record.to_scipy(1).toarray() for record in records)
     through = body[0] @ body[1] @ body[2] @ body[3] + shortcut
-    whole, step = first @ through @ relu @ last, 1e-6
+    product, step = first @ through @ relu @ last, 1e-6
     differences = []
     for index in np.ndindex(1, 5, 4):
         ends = []
@@ -108,7 +108,7 @@ def test_records_lie_inside_with_their_paths(rng):
             moved[(0, *index)] += sign * step
             ends.append(net.forward(moved)[0].copy())
         differences.append((ends[0] - ends[1]) / (2 * step))
-    np.testing.assert_allclose(whole, differences, atol=1e-8)
+    np.testing.assert_allclose(product, differences, atol=1e-8)
     net.train().forward(x)
     assert "1.body.1 BatchNorm2d" not in [record.label for record in net.transposed_jacobians()]
 
@@ -123,8 +123,8 @@ def test_dropouts_inside_draw_numbers_of_their_own():
         outer, block_ctx.inner["body"][0], inner["body"][0], inner["shortcut"][0],
         block_ctx.inner["shortcut"][0], last,
     ]  # fmt: skip
-    kept = {ctx.saved["kept"].tobytes() for ctx in contexts}
-    assert len(kept) == 6
+    masks = {ctx.saved["kept"].tobytes() for ctx in contexts}
+    assert len(masks) == 6
 
 
 def test_an_error_inside_of_a_pass_names_the_place():
@@ -149,7 +149,7 @@ def test_recurrent_layers_inside_are_pytorchs_by_every_method(method, device, rn
         [nn.Linear(3, 3), nn.LSTM(3, 3, batch_first=True), nn.GRU(3, 3, batch_first=True), nn.Linear(3, 2)]
     ).double()
     names = dict(zip(theirs.state_dict(), net.state_dict(), strict=True))
-    theirs.load_state_dict({name: torch.tensor(net.state_dict()[own]) for name, own in names.items()})
+    theirs.load_state_dict({name: torch.tensor(net.state_dict()[key]) for name, key in names.items()})
     x, lengths = rng.standard_normal((4, 7, 3)), np.array([7, 3, 1, 5])
     given_x = torch.tensor(x, requires_grad=True)
     inner = linear(given_x)

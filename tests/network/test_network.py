@@ -26,11 +26,11 @@ def test_parameters_are_named_as_pytorchs():
 
 
 def test_the_seed_decides_the_parameters():
-    one, same, other = small(1), small(1), small(2)
-    assert all(np.array_equal(one.parameters[name], same.parameters[name]) for name in one.parameters)
-    assert not np.array_equal(one.parameters["0.weight"], other.parameters["0.weight"])
+    first, same, other = small(1), small(1), small(2)
+    assert all(np.array_equal(first.parameters[name], same.parameters[name]) for name in first.parameters)
+    assert not np.array_equal(first.parameters["0.weight"], other.parameters["0.weight"])
     as_float32 = small(1, "float32")
-    assert np.array_equal(as_float32.parameters["0.weight"], one.parameters["0.weight"].astype("float32"))
+    assert np.array_equal(as_float32.parameters["0.weight"], first.parameters["0.weight"].astype("float32"))
 
 
 def test_several_passes_may_be_alive(rng):
@@ -41,9 +41,9 @@ def test_several_passes_may_be_alive(rng):
     gradient = rng.standard_normal(y.shape)
     net.backward(gradient, method="bp")
     expected = net.gradients.to_host()
-    kept = y.copy()
+    saved = y.copy()
     net.forward(other)
-    assert net.last_pass is not first and np.array_equal(y, kept)
+    assert net.last_pass is not first and np.array_equal(y, saved)
     net.backward(gradient, method="bp", of=first)
     assert all(np.array_equal(net.gradients[name], expected[name]) for name in expected)
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from network_cases import run, small
+from network_cases import run_network, small
 from refusals import assert_refused
 
 import bppsa_cupy as bp
@@ -16,7 +16,7 @@ def state(**arrays):
 
 
 def back(gradient, **options):
-    run().backward(gradient, **options)
+    run_network().backward(gradient, **options)
 
 
 def regrow(gradients, fraction=0.3):
@@ -61,9 +61,9 @@ REFUSED = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("call, error, given, fix", REFUSED)
-def test_refused_arguments(call, error, given, fix):
-    assert_refused(call, error, given, fix)
+@pytest.mark.parametrize("call, error, value, fix", REFUSED)
+def test_refused_arguments(call, error, value, fix):
+    assert_refused(call, error, value, fix)
 
 
 @pytest.mark.parametrize("arrays", [{"3.bias": np.zeros(9)}, {"0.bias": np.ones(2, complex)}])

@@ -30,9 +30,9 @@ def reference(weights, fraction):
     """The kept ones by a sort of Python's, which is stable: of equal magnitudes the first ones go."""
     flat = weights.ravel()
     order = sorted(range(flat.size), key=lambda place: abs(float(np.float32(flat[place]))))
-    kept = np.ones(flat.size, bool)
-    kept[order[: round(fraction * flat.size)]] = False
-    return kept.reshape(weights.shape)
+    mask = np.ones(flat.size, bool)
+    mask[order[: round(fraction * flat.size)]] = False
+    return mask.reshape(weights.shape)
 
 
 @given(st.floats(0, 1), st.integers(0, 5))
@@ -41,9 +41,9 @@ def test_a_layer_loses_its_smallest_weights(fraction, seed):
     before = net.state_dict()
     masks = bp.prune(net, fraction)
     for name in ("0.weight", "3.weight", "6.weight"):
-        kept = reference(before[name], fraction)
-        np.testing.assert_array_equal(masks.get(name, np.ones_like(kept)), kept)
-        np.testing.assert_array_equal(net.parameters[name], before[name] * kept)
+        mask = reference(before[name], fraction)
+        np.testing.assert_array_equal(masks.get(name, np.ones_like(mask)), mask)
+        np.testing.assert_array_equal(net.parameters[name], before[name] * mask)
     for name in ("0.bias", "6.bias"):
         np.testing.assert_array_equal(net.parameters[name], before[name])
 

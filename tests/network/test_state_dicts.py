@@ -22,10 +22,10 @@ def assert_loaded(net, arrays):
 
 
 def test_the_state_of_a_bare_module():
-    given = torch.nn.LSTM(3, 4, 2).state_dict()
+    state = torch.nn.LSTM(3, 4, 2).state_dict()
     net = lstm()
-    net.load_state_dict(given, by_order=True)
-    assert_loaded(net, given)
+    net.load_state_dict(state, by_order=True)
+    assert_loaded(net, state)
 
 
 @pytest.mark.parametrize(
@@ -40,7 +40,7 @@ def test_the_state_of_a_bare_module():
 def test_other_names_are_refused_and_nothing_is_set(rename):
     net = classifier()
     before = net.state_dict()
-    given = {rename(name): array * 0 for name, array in before.items()}
+    state = {rename(name): array * 0 for name, array in before.items()}
     with pytest.raises(bp.CheckpointError, match=r"missing: .*by_order=True"):
-        net.load_state_dict(given)
+        net.load_state_dict(state)
     assert_loaded(net, before)

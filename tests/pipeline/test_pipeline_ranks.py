@@ -10,4 +10,4 @@ CASES = [name for name in vars(pipeline_cases) if name.startswith("case_")]
 
 @pytest.mark.parametrize("size, cases", some_rows((2, CASES), long=[(3, CASES), (5, CASES)]))
 def test_cases(size: int, cases: list[str]) -> None:
-    assert mpi.run(size, "pipeline_cases.py", *cases, limit=300).stdout.split() == cases
+    assert mpi.run_ranks(size, "pipeline_cases.py", *cases, limit=300).stdout.split() == cases

@@ -16,8 +16,8 @@ QUICK = "neurogym"
 
 @pytest.mark.parametrize(
     "program",
-    [pytest.param(one, id=one.name, marks=[] if one.name.startswith(QUICK) else pytest.mark.long)
-     for one in PROGRAMS],
+    [pytest.param(p, id=p.name, marks=[] if p.name.startswith(QUICK) else pytest.mark.long)
+     for p in PROGRAMS],
 )  # fmt: skip
 def test_a_converted_program_trains_as_before(program: Program) -> None:
     trained = {}
@@ -33,7 +33,7 @@ def test_a_converted_program_trains_as_before(program: Program) -> None:
     assert losses[-1] < losses[0] or program.name.startswith("CTRNN with noise")
     if program.replace is None:
         assert list(converted.state_dict()) == list(model.state_dict())
-    before = sorted(model.parameters(), key=lambda one: one.double().norm().item())
-    after = sorted(converted.parameters(), key=lambda one: one.double().norm().item())
-    for one, other in zip(before, after, strict=True):
-        torch.testing.assert_close(other, one, rtol=1e-3, atol=2e-5)
+    before = sorted(model.parameters(), key=lambda p: p.double().norm().item())
+    after = sorted(converted.parameters(), key=lambda p: p.double().norm().item())
+    for expected, actual in zip(before, after, strict=True):
+        torch.testing.assert_close(actual, expected, rtol=1e-3, atol=2e-5)

@@ -148,8 +148,8 @@ def test_values_and_injections_come_as_lists_and_by_dlpack():
 @pytest.mark.parametrize("make", [scipy.sparse.csr_array, scipy.sparse.csc_array, scipy.sparse.coo_array])
 def test_unsorted_matrices_with_duplicates_are_taken_and_stay_as_they_are(make):
     """Of CSR unsorted, with one position twice; and of other formats, which are brought to CSR."""
-    given = scipy.sparse.csr_array((np.array([1.0, 2, 3, 4]), np.array([2, 0, 2, 1]), [0, 3, 4]), (2, 3))
-    matrix = make(given)
+    unsorted = scipy.sparse.csr_array((np.array([1.0, 2, 3, 4]), np.array([2, 0, 2, 1]), [0, 3, 4]), (2, 3))
+    matrix = make(unsorted)
     before = matrix.data.copy(), matrix.nnz
     _, result = bp.scan(np.array([1.0, 10, 100]), [matrix], device="host")
     np.testing.assert_array_equal(result, [402, 40])
@@ -158,10 +158,10 @@ def test_unsorted_matrices_with_duplicates_are_taken_and_stay_as_they_are(make):
 
 
 def test_a_plan_of_another_chain_is_refused(rng):
-    one, other = Pattern.dense(3, 3), Pattern.diagonal(3)
-    plan = plan_scan(make_chain([(one, True)]))
+    dense, diagonal = Pattern.dense(3, 3), Pattern.diagonal(3)
+    plan = plan_scan(make_chain([(dense, True)]))
     with pytest.raises(bp.PlanMismatchError, match="the plan was made for another chain"):
-        bp.scan(np.zeros(3), [(other, np.ones(3))], plan=plan)
+        bp.scan(np.zeros(3), [(diagonal, np.ones(3))], plan=plan)
 
 
 @pytest.mark.parametrize("batch", [16, 64])

@@ -50,8 +50,8 @@ CAPACITY, OWNERS = 4, (0, 1, 1, 1, 2, 2)
 def network_scan(group, name="blelloch", device=None, **options):
     plan = plan_of(small_network(), batch_size=CAPACITY)
     schedule = with_input_gradient(plan.schedule(0, name))
-    given = (device or CountingDevice(), np.dtype(np.float64), plan.chains[0], schedule, CAPACITY)
-    return RankScan(group, OWNERS, *given, **options) if group else NumericScan(*given, **options)
+    arguments = (device or CountingDevice(), np.dtype(np.float64), plan.chains[0], schedule, CAPACITY)
+    return RankScan(group, OWNERS, *arguments, **options) if group else NumericScan(*arguments, **options)
 
 
 @pytest.mark.parametrize("name", ["linear", "blelloch"])

@@ -36,16 +36,16 @@ def made(sizes, dtype="float64"):
 
 def case_the_bits_are_those_of_one_process(group: Group) -> None:
     for dtype, micro in (("float32", 3), ("float64", 5)):
-        whole, net = bp.accumulate(network(dtype), micro), bp.distribute(
+        reference, net = bp.accumulate(network(dtype), micro), bp.distribute(
             network(dtype), group, over="batch", micro_batch=micro
         )  # fmt: skip
-        found = [
+        results = [
             steps(each, bp.Adam(each.parameters, lr=0.01), made((12, 12, 7, 1), dtype))
-            for each in (net, whole)
+            for each in (net, reference)
         ]
-        for name, array in found[0].items():
-            np.testing.assert_array_equal(array, found[1][name], err_msg=name)
-        assert net.parameters.flat is not whole.parameters.flat
+        for name, array in results[0].items():
+            np.testing.assert_array_equal(array, results[1][name], err_msg=name)
+        assert net.parameters.flat is not reference.parameters.flat
 
 
 def case_equal_parts_are_those_of_ddp(group: Group) -> None:
@@ -67,14 +67,14 @@ def case_equal_parts_are_those_of_ddp(group: Group) -> None:
     theirs = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
     batches = made((12, 12, 12))
     for x, labels in batches:
-        own = net.own_samples(12)
+        k = net.own_samples(12)
         theirs.zero_grad()
-        torch.nn.functional.cross_entropy(model(torch.tensor(x[own])), torch.tensor(labels[own])).backward()
+        torch.nn.functional.cross_entropy(model(torch.tensor(x[k])), torch.tensor(labels[k])).backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         theirs.step()
-    found = steps(net, bp.SGD(net.parameters, lr=0.1, momentum=0.9), batches)
+    state = steps(net, bp.SGD(net.parameters, lr=0.1, momentum=0.9), batches)
     for name, tensor in module.state_dict().items():
-        np.testing.assert_allclose(found[name], tensor.numpy(), rtol=1e-10, atol=1e-10, err_msg=name)
+        np.testing.assert_allclose(state[name], tensor.numpy(), rtol=1e-10, atol=1e-10, err_msg=name)
     torch.distributed.destroy_process_group()
 
 

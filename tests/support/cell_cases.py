@@ -143,10 +143,10 @@ def drawn_steps(draw: st.DrawFn) -> TextStep:
         texts.append(text)
         pool.append(text)
     # Every gate and parameter is read.
-    whole = " + ".join(
+    total = " + ".join(
         [texts[-1], *(f"{part} * {draw(st.sampled_from(leaves))}" for part in values + parameters)]
     )
-    return TextStep((whole, *texts[:-1]))
+    return TextStep((total, *texts[:-1]))
 
 
 #: How a new part is made of an older one, a gate and another part.

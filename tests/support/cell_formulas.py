@@ -35,4 +35,4 @@ def spaces(cell: bp.Cell, *values: Sequence[Any]) -> list[SimpleNamespace]:
     """The arguments x, u, s and p of a cell's step."""
     names = cell.gates, cell.recurrent, cell.states, cell.parameters
     pairs = zip(names, values, strict=True)
-    return [SimpleNamespace(**dict(zip(of, given, strict=True))) for of, given in pairs]
+    return [SimpleNamespace(**dict(zip(keys, arrays, strict=True))) for keys, arrays in pairs]

@@ -80,7 +80,7 @@ class Function:
 
     @cached_property
     def kernel(self) -> Library:
-        Memory.take(OF_CODE)
+        Memory.allocate(OF_CODE)
         text = compile_text(self._code, self.name, read_parameters(self.name, self._code))
         library = Library(self.name, text, Gpu.architecture)
         library.ptr = id(self)
@@ -113,9 +113,9 @@ class Function:
             raise CUDADriverError("CUDA_ERROR_INVALID_CLUSTER_SIZE: invalid cluster size")
         stream, library = Stream.current[-1], self.kernel
         if stream.capture is not None:
-            stream.add(lambda: library.run(packed, shape))
+            stream.add(lambda: library.run_grid(packed, shape))
         else:
-            library.run(packed, shape)
+            library.run_grid(packed, shape)
 
 
 def func_set_attribute(function: int, attribute: int, value: int) -> None:
@@ -153,7 +153,7 @@ class Gpu:
 
 def attributes_of(architecture: Architecture) -> dict[str, int]:
     """What CuPy's Device says of a GPU of this architecture, under the runtime's names."""
-    found = {
+    attributes = {
         "MultiProcessorCount": 132,
         "CooperativeLaunch": 1,
         "L2CacheSize": 50 << 20,
@@ -167,8 +167,8 @@ def attributes_of(architecture: Architecture) -> dict[str, int]:
         "WarpSize": WARP,
     }
     for name, extents in (("MaxGridDim", GRID), ("MaxBlockDim", BLOCK)):
-        found |= {name + axis: extent for axis, extent in zip("XYZ", extents, strict=True)}
-    return found
+        attributes |= {name + axis: extent for axis, extent in zip("XYZ", extents, strict=True)}
+    return attributes
 
 
 class CompileException(Exception):
@@ -232,7 +232,7 @@ def make_cupy(
         needed = int(np.prod(shape)) * np.dtype(dtype).itemsize
         if needed > free:
             raise OutOfMemoryError(needed)
-        Memory.take(needed)
+        Memory.allocate(needed)
         return Memory.keep(np.empty(shape, dtype).view(ndarray))
 
     def asarray(value: Any, dtype: Any = None) -> ndarray:
@@ -240,7 +240,7 @@ def make_cupy(
             return value.astype(dtype, copy=False) if dtype is not None else value
         Stream.current[-1].refuse_in_capture("a copy from pageable memory")
         made = np.array(value, dtype=dtype).view(ndarray)
-        Memory.take(made.nbytes)
+        Memory.allocate(made.nbytes)
         return made
 
     def ascontiguousarray(value: ndarray) -> ndarray:
@@ -255,7 +255,7 @@ def make_cupy(
             if any(type(value) is np.ndarray for value in arguments):
                 raise TypeError(f"{name} got a host array")
             if name == "matmul" or not (isinstance(function, np.ufunc) or name == "may_share_memory"):
-                Memory.take(OF_BLAS)
+                Memory.allocate(OF_BLAS)
             if isinstance(function, np.ufunc):
                 return on_device(function(*arguments, **options))
             return made_by(lambda: function(*arguments, **options), arguments)
@@ -265,7 +265,7 @@ def make_cupy(
     def norm(value: ndarray) -> ndarray:
         if type(value) is np.ndarray:
             raise TypeError("norm got a host array")
-        Memory.take(value.itemsize)
+        Memory.allocate(value.itemsize)
         return made_by(lambda: np.linalg.norm(value.view(np.ndarray)), (value,))
 
     def deprecated(ptr: int) -> Stream:
@@ -289,16 +289,16 @@ def make_cupy(
                 return by_column.T if turned else by_column
 
             item = np.dtype(dtype).itemsize
-            one, scale = (np.ctypeslib.as_array((ctypes.c_char * item).from_address(a)).view(dtype)[0].copy()
+            alpha, beta = (np.ctypeslib.as_array((ctypes.c_char * item).from_address(a)).view(dtype)[0].copy()
                           for a in (factor, before))  # fmt: skip
-            Memory.take(OF_BLAS)
+            Memory.allocate(OF_BLAS)
 
             def work() -> None:
                 result = matrix(out, (rows, columns), 0, apart)
                 product = matrix(left, (rows, inner), left_turned, left_apart) @ matrix(
                     right, (inner, columns), right_turned, right_apart
                 )
-                result[...] = one * product + (scale * result if scale else 0)
+                result[...] = alpha * product + (beta * result if beta else 0)
 
             stream = Stream.current[-1]
             stream.add(work) if stream.capture is not None else work()
@@ -306,12 +306,12 @@ def make_cupy(
 
         return call
 
-    def gemm_ex(*given: int) -> int:
+    def gemm_ex(*arguments: int) -> int:
         """cublasGemmEx of float32 matrices by TF32."""
-        types, (compute, algorithm) = [given[k] for k in (8, 11, 15)], given[17:]
+        types, (compute, algorithm) = [arguments[k] for k in (8, 11, 15)], arguments[17:]
         assert types == [0, 0, 0] and (compute, algorithm) == (77, -1)
         Memory.tf32_products += 1
-        return gemm("float32")(*(one for k, one in enumerate(given[:17]) if k not in (8, 11, 15)))
+        return gemm("float32")(*(a for k, a in enumerate(arguments[:17]) if k not in (8, 11, 15)))
 
     cupy.linalg = SimpleNamespace(norm=norm)
     cupy.ndarray, cupy.empty, cupy.asarray, cupy.array = ndarray, empty, asarray, asarray
@@ -347,7 +347,7 @@ def make_cupy(
             ),
         ),
         get_cublas_handle=lambda: None,
-        alloc=lambda size: (Memory.take(size), SimpleNamespace(ptr=8))[1],
+        alloc=lambda size: (Memory.allocate(size), SimpleNamespace(ptr=8))[1],
         using_allocator=using_allocator,
         get_current_stream=lambda: Stream.current[-1],
         get_elapsed_time=lambda start, end: float(end.time - start.time),

@@ -29,15 +29,15 @@ class ndarray(np.ndarray):
             return on_device(Memory.keep(made[0]))
         result = getattr(ufunc, method)(*bare, **options)
         if "out" not in options:
-            Memory.take(result.nbytes)
+            Memory.allocate(result.nbytes)
         return on_device(result)
 
     def __setitem__(self, key: Any, value: Any) -> None:
-        stream, own = Stream.current[-1], self.view(np.ndarray)
+        stream, array = Stream.current[-1], self.view(np.ndarray)
         if stream.capture is None:
-            own[key] = value
+            array[key] = value
         else:
-            stream.add(lambda: own.__setitem__(key, value))
+            stream.add(lambda: array.__setitem__(key, value))
 
     def __getitem__(self, key: Any) -> Any:
         return made_by(lambda: self.view(np.ndarray)[key], (self,))
@@ -53,7 +53,7 @@ class ndarray(np.ndarray):
 
     def get(self, out: np.ndarray | None = None, blocking: bool = True) -> np.ndarray:
         if not self.flags.c_contiguous:
-            Memory.take(self.nbytes)
+            Memory.allocate(self.nbytes)
         host = np.array(self.view(np.ndarray)) if out is None else out
         if blocking:
             Stream.current[-1].refuse_in_capture("a copy to the host that is waited for")
@@ -92,7 +92,7 @@ def made_by(make: Callable[[], Any], arrays: Sequence[Any]) -> Any:
         return made
     array = np.asarray(made)
     if array.size and not any(isinstance(a, np.ndarray) and np.may_share_memory(array, a) for a in arrays):
-        Memory.take(array.nbytes)
+        Memory.allocate(array.nbytes)
         Memory.keep(array)
         if Stream.current[-1].capture is not None:
             Stream.current[-1].add(lambda: array.__setitem__(..., make()))
@@ -104,7 +104,7 @@ class PinnedMemory(bytearray):
 
     def __init__(self, size: int) -> None:
         Stream.current[-1].refuse_in_capture("pinned memory, in the mode of another library")
-        Memory.take(OF_RUNTIME)
+        Memory.allocate(OF_RUNTIME)
         super().__init__(size)
 
 

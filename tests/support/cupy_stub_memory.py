@@ -66,15 +66,15 @@ class Memory:
     #: The pools that blocks `using_allocator` have entered.
     pools: list[Any] = []  # noqa: RUF012
     #: Refuses memory of the default pool in a capture, whose graph would outlive it.
-    refuse_in_capture: Callable[[str], None] = staticmethod(lambda what: None)
+    refuse_in_capture: Callable[[str], None] = staticmethod(lambda call: None)
 
     @classmethod
-    def take(cls, what: int | str) -> None:
-        """Take the bytes of an array, or memory for one of OTHERS."""
-        if isinstance(what, int) and not cls.pools:
+    def allocate(cls, request: int | str) -> None:
+        """Count the bytes of an array, or the memory of an entry of OTHERS."""
+        if isinstance(request, int) and not cls.pools:
             cls.refuse_in_capture("memory of the default pool")
         if cls.most is not None and cls.taken >= cls.most:
-            raise OutOfMemoryError(what) if isinstance(what, int) else OTHERS[what]
+            raise OutOfMemoryError(request) if isinstance(request, int) else OTHERS[request]
         cls.taken += 1
 
     @classmethod

@@ -40,7 +40,7 @@ class Stream(Capturing):
 
     def __init__(self, non_blocking: bool = False) -> None:
         super().__init__()
-        Memory.take(OF_RUNTIME)
+        Memory.allocate(OF_RUNTIME)
         self.synchronized = 0
         #: Asynchronous work in its order, each with a method `poll`: goes on, and tells whether it is done.
         self.work: deque[Any] = deque()
@@ -71,7 +71,7 @@ class Stream(Capturing):
             raise CUDARuntimeError("cudaErrorStreamCaptureUnjoined") from error
         if broken:
             raise CUDARuntimeError("cudaErrorStreamCaptureInvalidated")
-        Memory.take(OF_RUNTIME)
+        Memory.allocate(OF_RUNTIME)
         return Graph(made)
 
     def synchronize(self) -> None:
@@ -80,11 +80,11 @@ class Stream(Capturing):
         while self.work:
             Stream.go_on()
 
-    def refuse_in_capture(self, what: str) -> None:
-        """Raise, and break the capture, as CUDA does where no graph can hold `what`."""
+    def refuse_in_capture(self, call: str) -> None:
+        """Raise, and break the capture, as CUDA does where no graph can hold `call`."""
         if self.capture is not None:
             self.capture.broken = True
-            raise CUDARuntimeError(f"cudaErrorStreamCaptureUnsupported: {what}")
+            raise CUDARuntimeError(f"cudaErrorStreamCaptureUnsupported: {call}")
 
     def wait_event(self, event: Event) -> None:
         """Work on the current stream runs when it is launched, so the wait is over before it goes on."""
@@ -106,7 +106,7 @@ class Stream(Capturing):
                 stream.done += 1
 
 
-Memory.refuse_in_capture = lambda what: Stream.current[-1].refuse_in_capture(what) if Stream.current else None
+Memory.refuse_in_capture = lambda call: Stream.current[-1].refuse_in_capture(call) if Stream.current else None
 
 
 class ExternalStream(Stream):
@@ -133,7 +133,7 @@ class Event:
     recorded = 0
 
     def __init__(self, disable_timing: bool = False) -> None:
-        Memory.take(OF_RUNTIME)
+        Memory.allocate(OF_RUNTIME)
         self.time = 0
 
     def record(self, stream: Stream | None = None) -> None:

@@ -33,8 +33,8 @@ FORMULAS = formulas(jax.nn.sigmoid, jnp.tanh, jax.nn.relu)
 def step_of(name: str, x: Any, u: Any, *values: Any) -> tuple[Any, ...]:
     """New states from the gates' x and u (G, B, H), the states (B, H) and the unit parameters (H,)."""
     cell = bp.Cell.built_in(name)
-    states, own = values[: len(cell.states)], values[len(cell.states) :]
-    return tuple(FORMULAS[name](*spaces(cell, x, u, states, own)))
+    states, parameters = values[: len(cell.states)], values[len(cell.states) :]
+    return tuple(FORMULAS[name](*spaces(cell, x, u, states, parameters)))
 
 
 def function_of(name: str, *arguments: Any, **options: Any) -> Any:
@@ -63,10 +63,10 @@ def by_scan(
     for inner in range(layer.num_layers):
         outputs = []
         for direction in range(layer.directions):
-            of = f"_l{inner}" + ("_reverse" if direction else "")
-            own = tuple(params[parameter + of] for parameter in layer.unit_parameters)
+            end = f"_l{inner}" + ("_reverse" if direction else "")
+            units = tuple(params[parameter + end] for parameter in layer.unit_parameters)
             initial = tuple(part[row] for part in state)
-            final, out = one_direction(name, layer, params, of, own, values, initial, live, bool(direction))
+            final, out = one_direction(name, layer, params, end, units, values, initial, live, direction > 0)
             finals.append(final)
             outputs.append(out)
             row += 1
@@ -80,17 +80,17 @@ def by_scan(
 
 
 def one_direction(
-    name: str, layer: bp.Recurrent, params: Any, of: str, own: Any, values: Any, initial: Any, live: Any,
+    name: str, layer: bp.Recurrent, params: Any, end: str, units: Any, values: Any, initial: Any, live: Any,
     reverse: bool,
 ) -> Any:  # fmt: skip
     H, G = layer.hidden_size, layer.cell.gates
-    projected = values @ params["weight_ih" + of].T + params.get("bias_ih" + of, 0.0)
+    projected = values @ params["weight_ih" + end].T + params.get("bias_ih" + end, 0.0)
 
-    def step(states: Any, given: Any) -> Any:
-        row, is_live = given
-        u = (states[0] @ params["weight_hh" + of].T).reshape(-1, G, H).swapaxes(0, 1)
-        u = u + jnp.asarray(params.get("bias_hh" + of, jnp.zeros(G * H))).reshape(G, 1, H)
-        new = step_of(name, row.reshape(-1, G, H).swapaxes(0, 1), u, *states, *own)
+    def step(states: Any, inputs: Any) -> Any:
+        row, is_live = inputs
+        u = (states[0] @ params["weight_hh" + end].T).reshape(-1, G, H).swapaxes(0, 1)
+        u = u + jnp.asarray(params.get("bias_hh" + end, jnp.zeros(G * H))).reshape(G, 1, H)
+        new = step_of(name, row.reshape(-1, G, H).swapaxes(0, 1), u, *states, *units)
         after = tuple(jnp.where(is_live, n, s) for n, s in zip(new, states, strict=True))
         return after, jnp.where(is_live, after[0], 0.0)
 
@@ -114,9 +114,9 @@ def loss_of(results: Any) -> Any:
     return sum((part * jnp.cos(part + i)).sum() for i, part in enumerate(jax.tree.leaves(results)))
 
 
-def assert_same(found: Any, expected: Any, tolerance: float = 1e-10) -> None:
+def assert_same(actual: Any, expected: Any, tolerance: float = 1e-10) -> None:
     """Trees of equal shapes and dtypes, leaves within the tolerance, relative to the largest."""
-    assert jax.tree.structure(found) == jax.tree.structure(expected)
-    for a, b in zip(*(map(np.asarray, jax.tree.leaves(tree)) for tree in (found, expected)), strict=True):
+    assert jax.tree.structure(actual) == jax.tree.structure(expected)
+    for a, b in zip(*(map(np.asarray, jax.tree.leaves(tree)) for tree in (actual, expected)), strict=True):
         assert a.shape == b.shape and a.dtype == b.dtype
         assert abs(a - b).max() <= tolerance * max(1.0, abs(b).max())

@@ -49,21 +49,21 @@ def case(arrays: dict[str, np.ndarray] | None = None, **scalars: float) -> Case:
     return Case(scalars, arrays or {})
 
 
-def arguments(kernel: Kernel, variant: Variant, one: Case, rng: np.random.Generator) -> list[Any]:
+def arguments(kernel: Kernel, variant: Variant, example: Case, rng: np.random.Generator) -> list[Any]:
     """NumPy arguments of one launch; outputs hold 7, to show that equal launches leave equal values."""
     taken: list[Any] = []
     for parameter in kernel.parameters:
         if not parameter.is_array:
-            taken.append(one.scalars[parameter.name])
+            taken.append(example.scalars[parameter.name])
             continue
         dtype = {"real": variant.real, "index": variant.index}.get(
             parameter.type, ARRAY_TYPES[parameter.type]
         )
-        size = eval(parameter.size, {"min": min, "max": max}, one.scalars)
+        size = eval(parameter.size, {"min": min, "max": max}, example.scalars)
         if parameter.role == "out":
             value = np.full(size, 7)
-        elif parameter.name in one.arrays:
-            value = one.arrays[parameter.name]
+        elif parameter.name in example.arrays:
+            value = example.arrays[parameter.name]
         else:
             assert parameter.type == "real", f"{kernel.name}: the cases give no {parameter.name}"
             value = rng.standard_normal(size)

@@ -77,14 +77,14 @@ def products_of_blocks(rng: np.random.Generator) -> Iterator[Case]:
     for rows, inner, columns in ((3, 2, 5), (6, 1, 2)):
         for size, density in ((1, 1.0), (6, 0.4), (0, 0.0)):
             a, b = random_pattern(rng, size, size, density), random_pattern(rng, size, size, density)
-            for transposed, one in itertools.product((0, 1), product_of(a, b)):
-                sizes = {f"{name}_blocks": one.scalars[f"{name}_nnz"] for name in "abc"}
+            for transposed, example in itertools.product((0, 1), product_of(a, b)):
+                sizes = {f"{name}_blocks": example.scalars[f"{name}_nnz"] for name in "abc"}
                 places = {
                     "c_start": np.arange(sizes["c_blocks"]) * rows * columns,
                     "c_stride": np.full(sizes["c_blocks"], rows if transposed else columns),
                 }
                 yield case(
-                    one.arrays | places, **one.scalars | sizes | {"rows": rows, "inner": inner}
+                    example.arrays | places, **example.scalars | sizes | {"rows": rows, "inner": inner}
                     | {"columns": columns, "a_transposed": transposed, "c_transposed": transposed},
                 )  # fmt: skip
 

@@ -237,9 +237,9 @@ def scans(rng: np.random.Generator) -> Iterator[Case]:
         chunks = max(1, -(-steps // chunk))
         for paired, descending, behind in itertools.product((0, 1), repeat=3):
             reset_samples = (0, 1, batch)[(number + behind) % 3] if steps else 0
-            whole = number % 2 or not steps
+            full = number % 2 or not steps
             arrays = {
-                "lengths": rng.integers(steps if whole else 1, steps + 1, batch),
+                "lengths": rng.integers(steps if full else 1, steps + 1, batch),
                 "resets": rng.random((reset_samples, steps)) < 0.2,
                 "wanted": np.full(behind, descending),
             }

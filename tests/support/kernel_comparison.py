@@ -16,11 +16,11 @@ from bppsa_cupy.raw_kernels.frames.places import is_wide
 from bppsa_cupy.raw_kernels.kernel import Kernel, LaunchShape, Variant
 
 
-def by_twin(kernel: Kernel, variant: Variant, given: list[Any]) -> list[Any]:
+def by_twin(kernel: Kernel, variant: Variant, arguments: list[Any]) -> list[Any]:
     """The arguments after a launch of the twin on copies of them."""
     # The width of an index changes no value; one variant of the twin less to compile.
     of_twin = variant if variant.real == "float64" else Variant(variant.real)
-    taken = [_cast_index(value, of_twin) for value in given]
+    taken = [_cast_index(value, of_twin) for value in arguments]
     get_device("host").launch(kernel, *taken)
     return taken
 
@@ -32,36 +32,36 @@ def _cast_index(value: Any, variant: Variant) -> Any:
     return value.astype(variant.index if value.dtype.kind == "u" and value.itemsize >= 4 else value.dtype)
 
 
-def by_text(kernel: Kernel, device: Device, given: list[Any], turn: int) -> list[Any]:
+def by_text(kernel: Kernel, device: Device, arguments: list[Any], turn: int) -> list[Any]:
     """The arguments after a launch of the text on a device; every other turn by few blocks, whose loops have
     then more than one round."""
     if turn % 2:
         kernel = _by_few(kernel)
-    return launch_text(kernel, device, given)
+    return launch_text(kernel, device, arguments)
 
 
-def launch_text(kernel: Kernel, device: Device, given: Sequence[Any]) -> list[Any]:
+def launch_text(kernel: Kernel, device: Device, inputs: Sequence[Any]) -> list[Any]:
     """The arguments after a launch on a device; arrays of walks are as on the host before and after."""
     placed = [
-        device.asarray(value) if isinstance(value, np.ndarray) else value for value in turned(kernel, given)
+        device.asarray(value) if isinstance(value, np.ndarray) else value for value in turned(kernel, inputs)
     ]
     device.launch(kernel, *placed)
-    found = [
+    results = [
         device.to_host(value) if isinstance(before, np.ndarray) else value
-        for value, before in zip(placed, given, strict=True)
+        for value, before in zip(placed, inputs, strict=True)
     ]
-    left = turned(kernel, found, to_host=True)
+    left = turned(kernel, results, to_host=True)
     return [
         value.reshape(before.shape) if isinstance(before, np.ndarray) else value
-        for value, before in zip(left, given, strict=True)
+        for value, before in zip(left, inputs, strict=True)
     ]
 
 
-def turned(kernel: Kernel, given: Sequence[Any], to_host: bool = False) -> list[Any]:
+def turned(kernel: Kernel, arguments: Sequence[Any], to_host: bool = False) -> list[Any]:
     """Arguments, flat, whose arrays of walks have units innermost in place of samples, or the other way."""
-    scalars = {p.name: v for p, v in zip(kernel.parameters, given, strict=True) if not p.is_array}
+    scalars = {p.name: v for p, v in zip(kernel.parameters, arguments, strict=True) if not p.is_array}
     result = []
-    for parameter, value in zip(kernel.parameters, given, strict=True):
+    for parameter, value in zip(kernel.parameters, arguments, strict=True):
         if parameter.is_array:
             value = value.reshape(-1)
         if parameter.rows and value.size:
@@ -86,21 +86,21 @@ def _by_few(kernel: Kernel) -> Kernel:
     return replace(kernel, launch=launch)
 
 
-def assert_same(kernel: Kernel, found: list[Any], expected: list[Any], what: object) -> None:
-    """Every array that the text left is the twin's, up to rounding; `what` is named where one is not."""
+def assert_same(kernel: Kernel, results: list[Any], expected: list[Any], label: object) -> None:
+    """Every array that the text left is the twin's, up to rounding; `label` is named where one is not."""
     names = [parameter.name for parameter in kernel.parameters]
-    overlook_powers_of_zeros(*(dict(zip(names, values, strict=True)) for values in (found, expected)))
-    for parameter, actual, wanted in zip(kernel.parameters, found, expected, strict=True):
+    overlook_powers_of_zeros(*(dict(zip(names, values, strict=True)) for values in (results, expected)))
+    for parameter, actual, wanted in zip(kernel.parameters, results, expected, strict=True):
         if parameter.is_array:
-            assert_close(actual, wanted, length=256, what=f"{parameter.name} with {what}")
+            assert_close(actual, wanted, length=256, what=f"{parameter.name} with {label}")
 
 
-def overlook_powers_of_zeros(found: Mapping[str, Any], expected: Mapping[str, Any]) -> None:
+def overlook_powers_of_zeros(results: Mapping[str, Any], expected: Mapping[str, Any]) -> None:
     """Set the power of two of each column of zeros, which says nothing, to what is expected of it; of a
     kernel's arrays by name."""
     if not {"exponents", "maps"} <= expected.keys():
         return
-    powers, wanted = found["exponents"], expected["exponents"]
+    powers, wanted = results["exponents"], expected["exponents"]
     for column, values in enumerate(np.array_split(expected["maps"], max(1, powers.size))):
         if powers.size and not values.any():
             powers[column] = wanted[column]

@@ -28,7 +28,7 @@ def refusal(
     asked_for     that a block can have: SHARED_BYTES, or what the kernel was allowed by its attribute
     cluster       blocks of a cluster
     """
-    name, given = architecture.name, min(asked_for, architecture.shared_bytes)
+    name, limit = architecture.name, min(asked_for, architecture.shared_bytes)
     error = "CUDA_ERROR_INVALID_VALUE"
     if not _within(grid, GRID):
         return f"a grid of {tuple(grid)} blocks is launched, {name} takes {GRID} ({error})"
@@ -40,8 +40,8 @@ def refusal(
             f"clusters of {cluster} blocks are launched in a grid of {tuple(grid)}, {name} has clusters of "
             f"up to {architecture.cluster_blocks}, which share out a grid (CUDA_ERROR_INVALID_CLUSTER_SIZE)"
         )
-    if shared_bytes > given:
-        return f"a block takes {shared_bytes} bytes of shared memory, it gets {given} ({error})"
+    if shared_bytes > limit:
+        return f"a block takes {shared_bytes} bytes of shared memory, it gets {limit} ({error})"
     return None
 
 

@@ -58,8 +58,8 @@ class _BoundedRoot(torch.autograd.Function):
         return gradient / (4 * ctx.saved_tensors[0]).clamp(min=1e-6).sqrt()
 
 
-def _rglru(layer: Any, gates: Any, h: Any, x: Any, own: Any) -> Any:
-    log_a = -8 * torch.sigmoid(gates[0]) * torch.nn.functional.softplus(own["a_param_l0"])
+def _rglru(layer: Any, gates: Any, h: Any, x: Any, parameters: Any) -> Any:
+    log_a = -8 * torch.sigmoid(gates[0]) * torch.nn.functional.softplus(parameters["a_param_l0"])
     new = log_a.exp() * h + _BoundedRoot.apply(1 - (2 * log_a).exp()) * torch.sigmoid(gates[1]) * x
     return new, new
 
@@ -69,21 +69,21 @@ STEPS: dict[str, Any] = {"MinGRU": _mingru, "MinLSTM": _minlstm, "SRU": _sru, "Q
 
 def _state_space(layer: Any, parameters: Mapping[str, torch.Tensor], u: Any, state: Any) -> Any:
     """A step of LRU or DiagonalSSM."""
-    own = {key.removesuffix("_l0"): value for key, value in parameters.items()}
-    inward, outward = own["B_re"] + 1j * own["B_im"], own["C_re"] + 1j * own["C_im"]
+    weights = {key.removesuffix("_l0"): value for key, value in parameters.items()}
+    inward, outward = weights["B_re"] + 1j * weights["B_im"], weights["C_re"] + 1j * weights["C_im"]
     if type(layer).__name__ == "LRU":
-        factor = torch.exp(-torch.exp(own["nu_log"]) + 1j * torch.exp(own["theta_log"]))
-        gain, scale = torch.exp(own["gamma_log"]), 1
+        factor = torch.exp(-torch.exp(weights["nu_log"]) + 1j * torch.exp(weights["theta_log"]))
+        gain, scale = torch.exp(weights["gamma_log"]), 1
     else:
-        continuous = own["Lambda_re"] + 1j * own["Lambda_im"]
-        factor = torch.exp(continuous * torch.exp(own["log_step"]))
+        continuous = weights["Lambda_re"] + 1j * weights["Lambda_im"]
+        factor = torch.exp(continuous * torch.exp(weights["log_step"]))
         gain, scale = (factor - 1) / continuous, 2
     new = factor * state + gain * (u.to(inward.dtype) @ inward.T)
-    skip = own["D"]
+    skip = weights["D"]
     return new, scale * (new @ outward.T).real + (u * skip if skip.ndim == 1 else u @ skip.T)
 
 
-def run(
+def run_layer(
     layer: LinearRecurrent,
     parameters: Mapping[str, torch.Tensor],
     x: torch.Tensor,
@@ -112,7 +112,7 @@ def _gates(layer: GatedRecurrent, parameters: Mapping[str, torch.Tensor], x: Any
     weight = parameters["weight_ih_l0"]
     bias = torch.zeros(len(weight), dtype=weight.dtype)
     if layer.bias:
-        own = parameters["bias_ih_l0"]
+        values = parameters["bias_ih_l0"]
         start = layer.hidden_size if isinstance(layer, SRU) else 0  # of SRU f and r alone have one
-        bias = torch.cat([bias[:start], own, bias[start + len(own) :]])
+        bias = torch.cat([bias[:start], values, bias[start + len(values) :]])
     return list((x @ weight.T + bias).split(layer.hidden_size, 1))

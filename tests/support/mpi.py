@@ -69,7 +69,7 @@ def finish(process: subprocess.Popen[str], *, limit: float = 120, since: float |
     return Ended(process.returncode, stdout, stderr, time.monotonic() - since)
 
 
-def run(size: int, *arguments: object, limit: float = 120) -> Ended:
+def run_ranks(size: int, *arguments: object, limit: float = 120) -> Ended:
     """Start `size` ranks and wait for their end, which is to be a good one."""
     ended = finish(start(size, *arguments), limit=limit)
     assert ended.returncode == 0, f"exit code {ended.returncode}\n{ended.stdout}{ended.stderr}"

@@ -10,7 +10,7 @@ def small(seed=0, dtype="float64", **options):
     return bp.Sequential(layers, (1, 4, 4), seed=seed, dtype=dtype, device="host", **options)
 
 
-def run():
+def run_network():
     net = small()
     net.forward(np.zeros((2, 1, 4, 4)))
     return net

@@ -36,7 +36,7 @@ class Compiled(NamedTuple):
     @property
     def registers(self) -> int:
         """The most registers a thread of any entry point."""
-        return max((int(found) for found in re.findall(r"Used (\d+) registers", self.report)), default=0)
+        return max((int(count) for count in re.findall(r"Used (\d+) registers", self.report)), default=0)
 
     @property
     def spill_bytes(self) -> int:
@@ -105,13 +105,13 @@ def compile_text(text: str, target: str) -> Compiled:
     """
     options = [*OPTIONS, f"--gpu-architecture={target}", "--ptxas-options=-v"]
     content = repr((version(), options, text)).encode()
-    kept = kept_in() / "nvrtc" / f"{hashlib.sha256(content).hexdigest()}.z"
-    if kept.exists():
-        report, _, code = zlib.decompress(kept.read_bytes()).partition(b"\0")
+    path = kept_in() / "nvrtc" / f"{hashlib.sha256(content).hexdigest()}.z"
+    if path.exists():
+        report, _, code = zlib.decompress(path.read_bytes()).partition(b"\0")
         return Compiled(code, report.decode())
     made = _compile(text, target, options)
-    kept.parent.mkdir(parents=True, exist_ok=True)
-    with whole_file(kept) as temporary:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with whole_file(path) as temporary:
         temporary.write_bytes(zlib.compress(made.report.encode() + b"\0" + made.code, 1))
     return made
 
@@ -178,4 +178,4 @@ def measure_kernel(kernel: Kernel, targets: Iterable[str]) -> list[Usage]:
         for v in kernel.variants(ARCHITECTURES[target].shared_bytes)
     ]
     with ThreadPoolExecutor(os.cpu_count()) as pool:
-        return list(pool.map(lambda one: measure(*one), work))
+        return list(pool.map(lambda arguments: measure(*arguments), work))

@@ -51,4 +51,4 @@ def train(weights, batches, ppv, schedule, lr, momentum, velocity=None):
             )
             velocities[layer].append(moved)
             versions[layer].append(tuple(w - lr * v for w, v in zip(present, moved, strict=True)))
-    return [own[-1] for own in versions], [own[-1] for own in velocities], losses
+    return [history[-1] for history in versions], [history[-1] for history in velocities], losses

@@ -84,7 +84,7 @@ def plan_of(*chains, batch_size=4, itemsize=4, workers=1, memory_limit=None, **o
     return build_plan(chains, network, budget, **options)
 
 
-def assert_equal_plans(one, two):
+def assert_equal_plans(first, second):
     for name in (
         "network",
         "fingerprint",
@@ -95,9 +95,9 @@ def assert_equal_plans(one, two):
         "schedules",
         "partition",
     ):
-        assert getattr(one, name) == getattr(two, name)
-    assert len(one.chains) == len(two.chains)
-    for a, b in zip(one.chains, two.chains, strict=True):
+        assert getattr(first, name) == getattr(second, name)
+    assert len(first.chains) == len(second.chains)
+    for a, b in zip(first.chains, second.chains, strict=True):
         assert a.chain == b.chain
         assert a.schedules == b.schedules
         assert set(a.products) == set(b.products)

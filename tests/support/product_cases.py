@@ -17,11 +17,11 @@ STRUCTURES = {
 
 def factors_of(rng, structures, size):
     """Patterns of these structures whose sizes fit."""
-    found, rows = [], int(rng.integers(size + 1))
+    factors, rows = [], int(rng.integers(size + 1))
     for name in structures:
-        found.append(STRUCTURES[name](rng, rows, int(rng.integers(size + 1))))
-        rows = found[-1].shape[1]
-    return found
+        factors.append(STRUCTURES[name](rng, rows, int(rng.integers(size + 1))))
+        rows = factors[-1].shape[1]
+    return factors
 
 
 def values_of(rng, patterns, batch, dtype=np.float64):

@@ -36,14 +36,14 @@ def steps_of(folder: Path) -> int:
 
 def ranks_of(launcher: int) -> list[int]:
     """The process ids of the ranks that a launcher has started."""
-    found = [launcher]
-    for process in found:
+    processes = [launcher]
+    for process in processes:
         try:
             children = Path(f"/proc/{process}/task/{process}/children").read_text(encoding="utf-8")
         except OSError:  # it has ended
             continue
-        found += map(int, children.split())
-    return list(filter(is_rank, found))
+        processes += map(int, children.split())
+    return list(filter(is_rank, processes))
 
 
 def is_rank(process: int) -> bool:
@@ -70,8 +70,8 @@ def kill_and_resume(folder: Path, seed: int, expected: list[float], ranks: int =
     while any(map(is_rank, victims)):
         assert time.monotonic() < end, "ranks run on after the kill"
         time.sleep(0.01)
-    kept = folder / "net.h5"
-    again = ["--resume", str(kept)] if kept.exists() else []
+    checkpoint = folder / "net.h5"
+    again = ["--resume", str(checkpoint)] if checkpoint.exists() else []
     resumed = mpi.finish(train(folder, draw.choice([1, 2, 3]), *again))
     assert resumed.returncode == 0, resumed.stderr
     assert losses(folder) == expected

@@ -20,31 +20,31 @@ from bppsa_cupy.training.settings import Settings
 
 def check_network(group: Group, make, x, methods, partition=None, plan_options=None, **options) -> None:
     """Outputs, gradients and input gradient of a network over ranks, by every method."""
-    whole, net = make(), bp.distribute(make(), group, partition)
+    reference, net = make(), bp.distribute(make(), group, partition)
     if any(method not in ("bp", "auto") for method in methods):
         plan = net.plan(batch_size=len(x), **(plan_options or {}))
         net.use(plan)
-        whole.use(whole.plan(batch_size=len(x), partition=net.partition, **(plan_options or {})))
+        reference.use(reference.plan(batch_size=len(x), partition=net.partition, **(plan_options or {})))
     rng = np.random.default_rng(7)
     for method in methods:
         for input_gradient in (False, True):
-            expected, got = whole.forward(x, **options), net.forward(x, **options)
+            expected, got = reference.forward(x, **options), net.forward(x, **options)
             np.testing.assert_array_equal(got, expected, strict=True)
             gradient = rng.standard_normal(expected.shape).astype(expected.dtype)
-            theirs = whole.backward(gradient, method, input_gradient)
+            theirs = reference.backward(gradient, method, input_gradient)
             ours = net.backward(gradient, method, input_gradient)
             if method == "auto":
-                theirs = whole.backward(gradient, net.last_backward.method, input_gradient)
+                theirs = reference.backward(gradient, net.last_backward.method, input_gradient)
                 plan = net.plan_in_use
                 paths = plan.critical_paths(len(x)) if plan is not None else {"bp": 0}
                 assert net.last_backward.method == min(paths, key=paths.get)
             for name, array in net.gradients.items():
-                np.testing.assert_array_equal(array, whole.gradients[name], err_msg=f"{method} {name}")
+                np.testing.assert_array_equal(array, reference.gradients[name], err_msg=f"{method} {name}")
             if input_gradient:
                 np.testing.assert_array_equal(ours, theirs, strict=True)
             else:
                 assert ours is None
-    state, expected_state = net.state_dict(), whole.state_dict()
+    state, expected_state = net.state_dict(), reference.state_dict()
     assert list(state) == list(expected_state)
     for name, array in state.items():
         np.testing.assert_array_equal(array, expected_state[name], strict=True)
@@ -82,13 +82,13 @@ def case_optimizers(group: Group) -> None:
     layers = [bp.Linear(4, 5), bp.GELU(), bp.Linear(5, 4), bp.LeakyReLU(), bp.Linear(4, 3)]
     x = np.random.default_rng(2).standard_normal((6, 4)).astype("float32")
     for make in (bp.SGD, bp.AdamW):
-        whole = bp.Sequential(layers, (4,), seed=4, device="host")
+        reference = bp.Sequential(layers, (4,), seed=4, device="host")
         net = bp.distribute(bp.Sequential(layers, (4,), seed=4, device="host"), group)
         options = {"lr": 0.1, "weight_decay": 0.1}
         options |= {"momentum": 0.9} if make is bp.SGD else {}
-        ours, theirs = make(net.parameters, **options), make(whole.parameters, **options)
+        ours, theirs = make(net.parameters, **options), make(reference.parameters, **options)
         for step in range(3):
-            for network, optimizer in ((net, ours), (whole, theirs)):
+            for network, optimizer in ((net, ours), (reference, theirs)):
                 network.backward(network.forward(x) - 1)
                 optimizer.lr_factor = 1 / (1 + step)
                 optimizer.step(network.gradients)
@@ -97,7 +97,7 @@ def case_optimizers(group: Group) -> None:
                 np.testing.assert_array_equal(array, states[1]["arrays"][name], strict=True)
             ours.load_state_dict(states[1])
         state = net.state_dict()
-        for name, array in whole.state_dict().items():
+        for name, array in reference.state_dict().items():
             np.testing.assert_array_equal(state[name], array, strict=True)
 
 
@@ -105,22 +105,22 @@ def case_clipping(group: Group) -> None:
     """The norm and what is clipped by it, to the bit, wherever the layers lie."""
     rng = np.random.default_rng(3)
     for dtype in ("float32", "float64"):
-        whole = bp.Sequential(
+        reference = bp.Sequential(
             [bp.Linear(40, 30), bp.Linear(30, 20), bp.Linear(20, 10)], (40,), dtype=dtype, device="host"
         )
-        wanted = {name: rng.standard_normal(array.shape) for name, array in whole.gradients.items()}
-        whole.gradients.assign(wanted)
+        wanted = {name: rng.standard_normal(array.shape) for name, array in reference.gradients.items()}
+        reference.gradients.assign(wanted)
         for _ in range(4):
-            net = bp.distribute(whole, group, random_partition(rng, 3, group.size))
+            net = bp.distribute(reference, group, random_partition(rng, 3, group.size))
             net.gradients.assign(wanted)
-            expected = whole.gradients.to_host()
+            expected = reference.gradients.to_host()
             norm = bp.clip_grad_norm(net.gradients, 0.1)
-            whole_norm = bp.clip_grad_norm(whole.gradients, 0.1)
-            assert norm == whole_norm
-            clipped = whole.gradients.to_host()
+            expected_norm = bp.clip_grad_norm(reference.gradients, 0.1)
+            assert norm == expected_norm
+            clipped = reference.gradients.to_host()
             for name, array in net.gradients.items():
                 np.testing.assert_array_equal(array, clipped[name], strict=True)
-            whole.gradients.assign(expected)
+            reference.gradients.assign(expected)
 
 
 def case_a_callback_of_one_rank_stops_all(group: Group) -> None:
@@ -180,22 +180,22 @@ def case_both_modes_by_every_method(group: Group) -> None:
 
 
 def case_state_is_whole_and_loads_by_other_parts(group: Group) -> None:
-    whole, net = blocks(), bp.distribute(blocks(), group)
-    ours, theirs = (bp.SGD(n.parameters, lr=0.1, momentum=0.9) for n in (net, whole))
+    reference, net = blocks(), bp.distribute(blocks(), group)
+    ours, theirs = (bp.SGD(n.parameters, lr=0.1, momentum=0.9) for n in (net, reference))
     for step in range(4):
-        for n, optimizer in ((net, ours), (whole, theirs)):
+        for n, optimizer in ((net, ours), (reference, theirs)):
             n.backward(n.forward(images(3, step)) - 1, "bp")
             optimizer.step(n.gradients)
-        assert_equal(net.state_dict(), whole.state_dict())
+        assert_equal(net.state_dict(), reference.state_dict())
         if step == 1:
             state, moved = net.state_dict(), ours.state_dict()
             other = random_partition(np.random.default_rng(group.size), 9, group.size)
             net = bp.distribute(blocks(), group, other)
             net.load_state_dict(state)
-            net.random_state.update(whole.random_state)
+            net.random_state.update(reference.random_state)
             ours = bp.SGD(net.parameters, lr=0.1, momentum=0.9)
             ours.load_state_dict(moved)
-    np.testing.assert_array_equal(net.eval().forward(images(2, 5)), whole.eval().forward(images(2, 5)))
+    np.testing.assert_array_equal(net.eval().forward(images(2, 5)), reference.eval().forward(images(2, 5)))
 
 
 def case_behind_the_steps_of_sequences(group: Group) -> None:
@@ -203,11 +203,11 @@ def case_behind_the_steps_of_sequences(group: Group) -> None:
         layers = [bp.RNN(2, 3, outputs="last"), bp.BatchNorm1d(3), bp.Linear(3, 2)]
         return bp.Sequential(layers, (None, 2), seed=1, dtype="float64", device="host")
 
-    whole, net = make(), bp.distribute(make(), group, over="time", chunk=2)
+    reference, net = make(), bp.distribute(make(), group, over="time", chunk=2)
     x = np.random.default_rng(3).standard_normal((4, 7, 2))
-    for n in (net, whole):
+    for n in (net, reference):
         n.backward(n.forward(x) - 1)
-    for name, array in whole.state_dict().items():
+    for name, array in reference.state_dict().items():
         np.testing.assert_allclose(net.state_dict()[name], array, rtol=1e-12, atol=1e-14)
     assert net.buffers["1.num_batches_tracked"] == 1
     before = [bp.RNN(2, 3), bp.Residual([bp.RNN(3, 3)]), bp.Linear(3, 2)]

@@ -18,10 +18,10 @@ def make(layer, shape, batch, *, seed=0, density=0.3, dtype=np.float32, **fields
 def assert_same(ours, theirs):
     assert len(ours) == len(theirs)
     fields = ("layer", "name", "step", "direction", "geometry", "gradient_norm", "sample", "pattern", "batch")
-    for one, other in zip(ours, theirs, strict=True):
+    for actual, expected in zip(ours, theirs, strict=True):
         for name in fields:
-            assert getattr(one, name) == getattr(other, name), name
-        assert one.data.dtype == other.data.dtype
-        assert one.pattern.indptr.dtype == other.pattern.indptr.dtype
-        np.testing.assert_array_equal(one.data, other.data)
-        assert np.array_equal(one.lengths, other.lengths)
+            assert getattr(actual, name) == getattr(expected, name), name
+        assert actual.data.dtype == expected.data.dtype
+        assert actual.pattern.indptr.dtype == expected.pattern.indptr.dtype
+        np.testing.assert_array_equal(actual.data, expected.data)
+        assert np.array_equal(actual.lengths, expected.lengths)

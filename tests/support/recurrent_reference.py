@@ -36,8 +36,8 @@ def step_of(cell: bp.Cell) -> Callable[..., list[torch.Tensor]]:
         return FORMULAS[cell.name]
     names = cell.gates, cell.recurrent, cell.states, cell.parameters
     symbols = [
-        [sympy.Symbol(f"{kind}_{name}", real=True) for name in of]
-        for kind, of in zip("xusp", names, strict=True)
+        [sympy.Symbol(f"{kind}_{name}", real=True) for name in group]
+        for kind, group in zip("xusp", names, strict=True)
     ]
     after = cell.definition.step(*spaces(cell, *symbols))
     after = [after[state] for state in cell.states] if isinstance(after, dict) else list(after)
@@ -47,7 +47,7 @@ def step_of(cell: bp.Cell) -> Callable[..., list[torch.Tensor]]:
 
     def step(*kinds: SimpleNamespace) -> list[torch.Tensor]:
         values = [value for kind in kinds for value in vars(kind).values()]
-        return [one + 0 * values[0] for one in function(*values)]  # some are numbers
+        return [value + 0 * values[0] for value in function(*values)]  # some are numbers
 
     return step
 
@@ -58,12 +58,12 @@ def walk(
 ) -> tuple[torch.Tensor, list[torch.Tensor]]:  # fmt: skip
     """Every step's h, (B, T, H), and the last states, by PyTorch."""
     hidden, step, outputs = state[0].shape[1], step_of(cell), [state[0]] * x.shape[1]
-    own = [values[f"{name}{suffix}"] for name in cell.parameters]
+    p = [values[f"{name}{suffix}"] for name in cell.parameters]
     weight = values[f"weight_hh{suffix}"] if cell.recurrent else None
     for t in reversed(range(x.shape[1])) if reverse else range(x.shape[1]):
         gates = x[:, t] @ values[f"weight_ih{suffix}"].T + values[f"bias_ih{suffix}"]
         sums = () if weight is None else (state[0] @ weight.T + values[f"bias_hh{suffix}"]).split(hidden, 1)
-        new, inside = step(*spaces(cell, gates.split(hidden, 1), sums, state, own)), (t < lengths)[:, None]
+        new, inside = step(*spaces(cell, gates.split(hidden, 1), sums, state, p)), (t < lengths)[:, None]
         state = [torch.where(inside, after, before) for after, before in zip(new, state, strict=True)]
         outputs[t] = torch.where(inside, state[0], torch.zeros_like(state[0]))
     return torch.stack(outputs, 1), list(state)
@@ -73,7 +73,7 @@ def walk(
 
 
 @dataclass
-class Given:
+class Inputs:
     """One batch: input (B, T, F), lengths or None, initial states h or (h, c), and the loss's gradients by
     the output and by the final states."""
 
@@ -85,7 +85,7 @@ class Given:
 
 
 @dataclass
-class Found:
+class Results:
     """What one side made of it."""
 
     output: np.ndarray
@@ -95,7 +95,7 @@ class Found:
     by_initial: tuple[np.ndarray, ...]
 
 
-def draw(layer: bp.Recurrent, batch: int, steps: int, ragged: bool, rng: np.random.Generator) -> Given:
+def draw(layer: bp.Recurrent, batch: int, steps: int, ragged: bool, rng: np.random.Generator) -> Inputs:
     """Random arrays for a layer."""
     shape = (layer.num_layers * layer.directions, batch, layer.hidden_size)
     states = tuple(rng.standard_normal(shape) for _ in range(2 * layer.cell.states))
@@ -103,7 +103,7 @@ def draw(layer: bp.Recurrent, batch: int, steps: int, ragged: bool, rng: np.rand
     if ragged:
         lengths[rng.integers(batch)] = steps
     output = (batch, *layer.output_shape((steps, layer.input_size)))
-    return Given(
+    return Inputs(
         rng.standard_normal((batch, steps, layer.input_size)),
         lengths,
         states[: layer.cell.states],
@@ -112,15 +112,15 @@ def draw(layer: bp.Recurrent, batch: int, steps: int, ragged: bool, rng: np.rand
     )
 
 
-def ours(net: bp.Sequential, given: Given, method: str = "auto") -> Found:
+def ours(net: bp.Sequential, inputs: Inputs, method: str = "auto") -> Results:
     """A network of one layer; arrays in its dtype."""
-    cast = [tuple(a.astype(net.dtype) for a in part) for part in (given.initial, given.by_final)]
-    y = net.forward(given.x.astype(net.dtype), given.lengths, states={0: cast[0]})
+    cast = [tuple(a.astype(net.dtype) for a in part) for part in (inputs.initial, inputs.by_final)]
+    y = net.forward(inputs.x.astype(net.dtype), inputs.lengths, states={0: cast[0]})
     output = net.device.to_host(y).copy()
     by_input = net.backward(
-        given.by_output.astype(net.dtype), method, input_gradient=True, state_gradients={0: cast[1]}
+        inputs.by_output.astype(net.dtype), method, input_gradient=True, state_gradients={0: cast[1]}
     )
-    return Found(
+    return Results(
         output,
         _copies(net, net.last_pass.states[0]),
         {name.removeprefix("0."): array for name, array in net.gradients.to_host().items()},
@@ -146,22 +146,22 @@ def reference_of(net: bp.Sequential) -> torch.nn.Module:
     return module
 
 
-def theirs(net: bp.Sequential, given: Given) -> Found:
+def theirs(net: bp.Sequential, inputs: Inputs) -> Results:
     """PyTorch's answer for the network's only layer: by its module, or by steps."""
-    layer, x, initial = net.layers[0], leaf(given.x), [leaf(array) for array in given.initial]
+    layer, x, initial = net.layers[0], leaf(inputs.x), [leaf(array) for array in inputs.initial]
     if type(layer).__name__ in ("RNN", "GRU", "LSTM"):
         module = reference_of(net)
         parameters, handed = dict(module.named_parameters()), tuple(initial) if initial[1:] else initial[0]
-        if given.lengths is None:
+        if inputs.lengths is None:
             output, final = module(x, handed)
         else:
-            packed = pack_padded_sequence(x, given.lengths, batch_first=True, enforce_sorted=False)
+            packed = pack_padded_sequence(x, inputs.lengths, batch_first=True, enforce_sorted=False)
             output, final = module(packed, handed)
             output, _ = pad_packed_sequence(output, batch_first=True)
         finals = final if initial[1:] else (final,)
     else:
         parameters = {name.removeprefix("0."): leaf(array) for name, array in net.state_dict().items()}
-        lengths = np.full(len(x), x.shape[1]) if given.lengths is None else given.lengths
+        lengths = np.full(len(x), x.shape[1]) if inputs.lengths is None else inputs.lengths
         output, ends = x, []
         for number in range(layer.num_layers):
             sides = []
@@ -175,11 +175,11 @@ def theirs(net: bp.Sequential, given: Given) -> Found:
         finals = [torch.stack(part) for part in zip(*ends, strict=True)]
     if layer.outputs == "last":
         output = torch.cat(list(finals[0][-layer.directions :]), dim=1)
-    loss = (output * torch.tensor(given.by_output)).sum()
-    for state, gradient in zip(finals, given.by_final, strict=True):
+    loss = (output * torch.tensor(inputs.by_output)).sum()
+    for state, gradient in zip(finals, inputs.by_final, strict=True):
         loss = loss + (state * torch.tensor(gradient)).sum()
     loss.backward()
-    return Found(
+    return Results(
         output.detach().numpy(),
         tuple(state.detach().numpy() for state in finals),
         {name: parameter.grad.numpy() for name, parameter in parameters.items()},
@@ -193,15 +193,15 @@ def compare(
 ) -> None:
     """Outputs, states and all gradients of a network of one layer are PyTorch's."""
     layer = net.layers[0]
-    given = draw(layer, batch, steps, ragged, np.random.default_rng(seed))
-    actual, expected = ours(net, given, method), theirs(net, given)
+    inputs = draw(layer, batch, steps, ragged, np.random.default_rng(seed))
+    actual, expected = ours(net, inputs, method), theirs(net, inputs)
     length = layer.hidden_size * layer.num_layers * steps
     assert_close(actual.output, expected.output, length, what="output")
     assert_close(actual.by_input, expected.by_input, length, what="gradient by the input")
     for name in expected.by_parameter:
         assert_close(actual.by_parameter[name], expected.by_parameter[name], length * batch, what=name)
     assert set(actual.by_parameter) == set(expected.by_parameter)
-    for one, other in zip(
+    for state, wanted in zip(
         actual.final + actual.by_initial, expected.final + expected.by_initial, strict=True
     ):
-        assert_close(one, other, length, what="states")
+        assert_close(state, wanted, length, what="states")

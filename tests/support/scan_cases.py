@@ -24,9 +24,9 @@ def random_chain(rng, n, batch, kinds=KINDS, sizes=(1, 6)):
         elif kind == "dense":
             pattern = Pattern.dense(rows, width)
         elif kind == "selection":
-            kept = rng.integers(0, 2, rows)
-            indptr = np.concatenate([[0], np.cumsum(kept)])
-            pattern = Pattern((rows, width), indptr, rng.integers(0, width, int(kept.sum())))
+            counts = rng.integers(0, 2, rows)
+            indptr = np.concatenate([[0], np.cumsum(counts)])
+            pattern = Pattern((rows, width), indptr, rng.integers(0, width, int(counts.sum())))
         else:
             density = 0.0 if kind == "empty" else 0.5
             pattern = Pattern.from_scipy(scipy.sparse.random_array((rows, width), density=density, rng=rng))
@@ -66,12 +66,12 @@ def scan_by_parts(group, partition, plan, method, gradient, operands, input_grad
     scan = RankScan(
         group, partition.owners, device, gradient.dtype, plan.chains[0], schedule, plan.batch_size
     )
-    own = partition.part(group.rank)
-    assert {k - 1 for k in scan.elements_read} <= set(own)
+    part = partition.part(group.rank)
+    assert {k - 1 for k in scan.elements_read} <= set(part)
     for k in scan.elements_read:
         scan.element(k, batch)[...] = operands[k - 1][1]
     if scan.has_gradient:
         scan.vector(1, batch)[...] = gradient
     scan.run_batch(batch)
     count = len(operands) + input_gradient
-    return [scan.vector(k, batch) if min(k, len(operands)) - 1 in own else None for k in range(1, count + 1)]
+    return [scan.vector(k, batch) if min(k, len(operands)) - 1 in part else None for k in range(1, count + 1)]

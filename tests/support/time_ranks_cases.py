@@ -19,11 +19,11 @@ def network(layers, features, dtype="float64"):
     return bp.Sequential(layers, (None, features), seed=1, dtype=dtype, device="host")
 
 
-def assert_close(ours, theirs, dtype, what):
+def assert_close(ours, theirs, dtype, label):
     """Equal up to the rounding of sums in another order."""
     bound = {"float32": 2e-5, "float64": 1e-13}[np.dtype(dtype).name]
     scale = max(1.0, float(np.abs(theirs).max(initial=0.0)))
-    assert float(np.abs(ours - theirs).max(initial=0.0)) <= bound * scale, what
+    assert float(np.abs(ours - theirs).max(initial=0.0)) <= bound * scale, label
 
 
 def states_of(network):
@@ -31,9 +31,9 @@ def states_of(network):
     current = network.last_pass
     return [
         np.asarray(part)
-        for found in (current.states, current.state_gradients)
-        for index in sorted(found)
-        for part in (found[index] if isinstance(found[index], tuple) else (found[index],))
+        for states in (current.states, current.state_gradients)
+        for index in sorted(states)
+        for part in (states[index] if isinstance(states[index], tuple) else (states[index],))
     ]
 
 
@@ -42,10 +42,10 @@ def check(group, make, x, methods, chunk, exact, initial=None, final_gradient=No
 
     exact  outputs and states to the bit; not behind a Linear over steps, whose GEMM has fewer rows here
     """
-    whole, net = make(), bp.distribute(make(), group, over="time", chunk=chunk)
+    reference, net = make(), bp.distribute(make(), group, over="time", chunk=chunk)
     rng = np.random.default_rng(3)
     for method in methods:
-        expected = whole.forward(x, states=initial, **options)
+        expected = reference.forward(x, states=initial, **options)
         got = net.forward(x, states=initial, **options)
         assert got.shape == expected.shape and got.dtype == expected.dtype
         if exact:
@@ -53,16 +53,16 @@ def check(group, make, x, methods, chunk, exact, initial=None, final_gradient=No
         else:
             assert_close(got, expected, x.dtype, "output")
         gradient = rng.standard_normal(expected.shape).astype(expected.dtype)
-        theirs = whole.backward(gradient, method, True, state_gradients=final_gradient)
+        theirs = reference.backward(gradient, method, True, state_gradients=final_gradient)
         ours = net.backward(gradient, method, True, state_gradients=final_gradient)
         serial = exact and method in ("bp", "linear")
-        for one, other in [(ours, theirs), *zip(states_of(net), states_of(whole), strict=True)]:
+        for actual, wanted in [(ours, theirs), *zip(states_of(net), states_of(reference), strict=True)]:
             if serial:
-                np.testing.assert_array_equal(one, other)
+                np.testing.assert_array_equal(actual, wanted)
             else:
-                assert_close(one, other, x.dtype, method)
+                assert_close(actual, wanted, x.dtype, method)
         for name, array in net.gradients.items():
-            assert_close(array, whole.gradients[name], x.dtype, f"{method} {name}")
+            assert_close(array, reference.gradients[name], x.dtype, f"{method} {name}")
         again = {name: array.copy() for name, array in net.gradients.items()}
         net.forward(x, states=initial, **options)
         net.backward(gradient, method, state_gradients=final_gradient)
@@ -172,17 +172,17 @@ def case_maps_to_the_bit(group: Group) -> None:
                 )
 
             x = np.random.default_rng(1).standard_normal((2, 40, 2)).astype(dtype)
-            whole = make()
+            reference = make()
             gradient = np.ones((2, 4), dtype)
-            whole.forward(x)
-            theirs = whole.backward(gradient, "blelloch", True)
-            chunk = int(whole.last_backward.backward_ways[0].split("chunks of ")[1].split()[0])
+            reference.forward(x)
+            theirs = reference.backward(gradient, "blelloch", True)
+            chunk = int(reference.last_backward.backward_ways[0].split("chunks of ")[1].split()[0])
             net = bp.distribute(make(), group, over="time", chunk=chunk)
             net.forward(x)
             ours = net.backward(gradient, "blelloch", True)
             np.testing.assert_array_equal(ours, theirs)
-            for one, other in zip(states_of(net), states_of(whole), strict=True):
-                np.testing.assert_array_equal(one, other)
+            for actual, wanted in zip(states_of(net), states_of(reference), strict=True):
+                np.testing.assert_array_equal(actual, wanted)
             if group.size > 1:
                 assert f"chunks of {chunk} on" in net.last_backward.backward_ways[0]
 

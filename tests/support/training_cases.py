@@ -31,7 +31,7 @@ def optimizer_of(net):
     return bp.SGD(net.parameters, lr=0.05, momentum=0.9)
 
 
-def run(dataset, net=None, resume=None, **settings):
+def run_training(dataset, net=None, resume=None, **settings):
     net = net or make()
     history = train(net, dataset, optimizer_of(net), Settings(batch_size=16, **settings), resume=resume)
     return net, history

@@ -144,9 +144,9 @@ APART = {
 }
 
 
-@pytest.mark.parametrize("what", APART)
-def test_functions_that_differ_in_one_thing_have_other_keys(what):
-    keys = [repr(function_key(function)) for function in APART[what]]
+@pytest.mark.parametrize("name", APART)
+def test_functions_that_differ_in_one_thing_have_other_keys(name):
+    keys = [repr(function_key(function)) for function in APART[name]]
     assert len(set(keys)) == len(keys) > 1
 
 
@@ -189,9 +189,9 @@ class Counted(CompileCache):
     hits = 0
 
     def load_overload(self, sig, target_context):
-        found = super().load_overload(sig, target_context)
-        self.hits += found is not None
-        return found
+        loaded = super().load_overload(sig, target_context)
+        self.hits += loaded is not None
+        return loaded
 
 
 def plus(number, folder, **options):
@@ -234,14 +234,14 @@ if sys.argv[1] == "die":
 functions = [plus(number, Path({folder!r})) for number in numbers]
 values = [function(1.0) for function in functions]
 kind = ctypes.CFUNCTYPE(ctypes.c_double, ctypes.c_double)
-called = [kind(address_of(one, (float64,)))(1.0) for one in functions]
-print(json.dumps([values, called, sum(one.store.hits for one in functions)]))
+called = [kind(address_of(function, (float64,)))(1.0) for function in functions]
+print(json.dumps([values, called, sum(function.store.hits for function in functions)]))
 """
 
 
-def run_program(folder, what, *numbers):
+def run_program(folder, action, *numbers):
     program = PROGRAM.format(tests=str(Path(__file__).parent), folder=str(folder))
-    command = [sys.executable, "-c", program, what, *map(str, numbers)]
+    command = [sys.executable, "-c", program, action, *map(str, numbers)]
     done = subprocess.run(command, stdout=subprocess.PIPE, encoding="utf-8", check=False, timeout=120)
     return done.returncode, json.loads(done.stdout or "null")
 
@@ -269,8 +269,8 @@ def test_an_edit_of_a_source_is_compiled_anew_and_the_older_form_stays(tmp_path)
     for value, forms in (("1.0", 2), ("5.0", 4), ("1.0", 4)):
         (tmp_path / "own.py").write_text(text.replace("1.0", value))
         os.utime(tmp_path / "own.py", (1e9, 1e9))
-        found = subprocess.check_output(command, cwd=tmp_path, env=environment, encoding="utf-8")
-        assert found.split() == [value, "float64"]
+        output = subprocess.check_output(command, cwd=tmp_path, env=environment, encoding="utf-8")
+        assert output.split() == [value, "float64"]
         assert len([*(tmp_path / "cache").rglob("own.*")]) == forms
 
 

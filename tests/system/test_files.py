@@ -50,9 +50,9 @@ def test_arrays_are_read_as_written(tmp_path, compress):
     assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes()
     with hdf5.open_file(tmp_path / "a", error=PlanError) as file:
         for key, array in ARRAYS.items():
-            found = hdf5.read_array(file, key, kinds="biuf", ndim=array.ndim, error=PlanError)
-            assert found.dtype == array.dtype
-            np.testing.assert_array_equal(found, array)
+            result = hdf5.read_array(file, key, kinds="biuf", ndim=array.ndim, error=PlanError)
+            assert result.dtype == array.dtype
+            np.testing.assert_array_equal(result, array)
 
 
 @pytest.mark.parametrize("exception", [RuntimeError, KeyboardInterrupt, PlanError])

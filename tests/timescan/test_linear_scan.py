@@ -46,12 +46,12 @@ def test_states_and_gradients_are_those_of_the_recurrence(
         for way in WAYS:
             h = bp.linear_scan(a, b, h0, reverse, lengths, resets, **way)
             np.testing.assert_allclose(h, expected.detach().numpy(), rtol=1e-12, atol=1e-12)
-            found = bp.linear_scan_backward(a, h, gradient, h0, reverse, lengths, resets, **way)
-            for mine, tensor in zip(found, tensors, strict=True):
+            gradients = bp.linear_scan_backward(a, h, gradient, h0, reverse, lengths, resets, **way)
+            for mine, tensor in zip(gradients, tensors, strict=True):
                 if tensor is not None and tensor.grad is not None:
                     scale = 1 + abs(tensor.grad.numpy()).max(initial=0)
                     np.testing.assert_allclose(mine, tensor.grad.numpy(), rtol=1e-12, atol=1e-12 * scale)
-            assert found.h0.shape == (batch, hidden) and found.a.shape == a.shape
+            assert gradients.h0.shape == (batch, hidden) and gradients.a.shape == a.shape
 
 
 @pytest.mark.parametrize("dtype", some(np.float64, long=[np.float32, np.complex64]))
@@ -60,12 +60,12 @@ def test_bits_of_a_unit_are_the_same_whatever_is_beside_it(dtype: type, rng: np.
     a, b, gradient = (random_of(rng, (2, 9, 80), dtype) for _ in range(3))
     resets = rng.random(9) < 0.3
     h = bp.linear_scan(a, b, resets=resets)
-    whole = bp.linear_scan_backward(a, h, gradient, resets=resets)
+    expected = bp.linear_scan_backward(a, h, gradient, resets=resets)
     for units in (8, 16, 32, 64):
-        of_few, *given = (x[..., :units].copy() for x in (a, b, h, gradient))
-        np.testing.assert_array_equal(bp.linear_scan(of_few, given[0], resets=resets), given[1])
-        found = bp.linear_scan_backward(of_few, *given[1:], resets=resets)
-        for mine, theirs in zip(found, whole, strict=True):
+        of_few, *rest = (x[..., :units].copy() for x in (a, b, h, gradient))
+        np.testing.assert_array_equal(bp.linear_scan(of_few, rest[0], resets=resets), rest[1])
+        actual = bp.linear_scan_backward(of_few, *rest[1:], resets=resets)
+        for mine, theirs in zip(actual, expected, strict=True):
             np.testing.assert_array_equal(mine, theirs[..., :units])
 
 
@@ -82,9 +82,9 @@ def test_every_device_and_dtype_gives_these_states(
         for way in WAYS[:2]:
             h = bp.linear_scan(a, b, device=device, **way)
             assert h.dtype == dtype
-            found = bp.linear_scan_backward(a, h, g, device=device, **way)
+            gradients = bp.linear_scan_backward(a, h, g, device=device, **way)
             for mine, theirs in zip(
-                (h, *found), (expected, *(t.grad.numpy() for t in tensors)), strict=False
+                (h, *gradients), (expected, *(t.grad.numpy() for t in tensors)), strict=False
             ):
                 mine = device.to_host(mine)
                 for part in (np.real, np.imag):
@@ -122,8 +122,8 @@ def test_factors_at_the_ends_of_the_range(value: complex) -> None:
         bp.linear_scan_backward(a, serial, b, method=way, chunk=None if way == "serial" else 4)
         for way in ("serial", "chunked")
     ]
-    for one, other in zip(*gradients, strict=True):
-        np.testing.assert_allclose(other, one, rtol=1e-5)
+    for expected, actual in zip(*gradients, strict=True):
+        np.testing.assert_allclose(actual, expected, rtol=1e-5)
 
 
 def test_a_product_beyond_the_range_leaves_a_state_that_is_not() -> None:
@@ -161,12 +161,12 @@ def test_nothing_passes_a_reset(device: Device, reverse: bool) -> None:
 
 def test_rows_for_all_and_arrays_of_other_libraries(rng: np.random.Generator) -> None:
     a, b = rng.random((4, 3)), rng.standard_normal((2, 4, 3))
-    whole = states_of(np.broadcast_to(a, b.shape), b)
-    np.testing.assert_allclose(bp.linear_scan(a, torch.from_numpy(b)), whole)
+    expected = states_of(np.broadcast_to(a, b.shape), b)
+    np.testing.assert_allclose(bp.linear_scan(a, torch.from_numpy(b)), expected)
     np.testing.assert_allclose(bp.linear_scan(a[0], b.astype(complex))[:, 0], b[:, 0])
-    assert bp.linear_scan_backward(a[0], whole, whole).a.shape == (3,)
+    assert bp.linear_scan_backward(a[0], expected, expected).a.shape == (3,)
     every_other = np.repeat(b, 2, axis=2)[..., ::2]
-    np.testing.assert_allclose(bp.linear_scan(a, every_other), whole)
+    np.testing.assert_allclose(bp.linear_scan(a, every_other), expected)
 
 
 @pytest.mark.parametrize(
@@ -180,14 +180,14 @@ def test_outputs_that_bypass_the_caches(
     a *= 0.5
     wide, real = np.result_type(dtype, np.float64), np.finfo(dtype).dtype
 
-    def check(found: np.ndarray, wanted: np.ndarray) -> None:
-        assert_close(found.view(real), np.ascontiguousarray(wanted, dtype).view(real))
+    def check(actual: np.ndarray, wanted: np.ndarray) -> None:
+        assert_close(actual.view(real), np.ascontiguousarray(wanted, dtype).view(real))
 
     expected = states_of(a.astype(wide), b.astype(wide))
     h = bp.linear_scan(a, b, device="host")
     check(h, expected)
-    found = bp.linear_scan_backward(a, h, gradient, device="host")
+    gradients = bp.linear_scan_backward(a, h, gradient, device="host")
     following = np.roll(a.conj(), -1, 1)[:, ::-1].astype(wide)
     by_b = states_of(following, gradient[:, ::-1].astype(wide))[:, ::-1]
-    check(found.b, by_b)
-    check(found.a, by_b * np.roll(expected, 1, 1).conj() * (np.arange(steps) > 0)[:, None])
+    check(gradients.b, by_b)
+    check(gradients.a, by_b * np.roll(expected, 1, 1).conj() * (np.arange(steps) > 0)[:, None])

@@ -37,8 +37,8 @@ def passes(device: Device) -> tuple[dict[str, np.ndarray], list[str]]:
     net = bp.Sequential([bp.GRU(3, 20), bp.Linear(20, 2)], input_shape=(4, 3), seed=0, device=device)
     y = net.forward(np.random.default_rng(0).standard_normal((3, 4, 3)).astype(np.float32))
     net.backward(device.asarray(np.ones(y.shape, np.float32)), method="bp")
-    found = {name: device.to_host(g) for name, g in net.gradients.items()} | {"output": device.to_host(y)}
-    return found, [net.last_pass.layers[0].forward_ways[0], net.last_backward.backward_ways[0]]
+    results = {name: device.to_host(g) for name, g in net.gradients.items()} | {"output": device.to_host(y)}
+    return results, [net.last_pass.layers[0].forward_ways[0], net.last_backward.backward_ways[0]]
 
 
 def test_a_layer_goes_by_clusters_and_says_so(clustered: CudaDevice) -> None:

@@ -219,12 +219,12 @@ def test_small_inputs_are_not_taken_for_none(cell, size):
 
 def outputs_of(kind, x, **arguments):
     """By the serial pass and by Newton's iteration, and how the latter went."""
-    found = []
+    outputs = []
     for method in ("serial", "newton"):
         net = bp.Sequential([kind(forward_method=method)], x.shape[1:], device="host")
         net.load_state_dict({**net.state_dict(), **arguments})
-        found.append(np.array(net.forward(x)))
-    return *found, net.last_pass.layers[0].forward_ways[0]
+        outputs.append(np.array(net.forward(x)))
+    return *outputs, net.last_pass.layers[0].forward_ways[0]
 
 
 @pytest.mark.long

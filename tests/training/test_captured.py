@@ -62,20 +62,20 @@ def test_steps_on_graphs_are_those_of_the_host(
     nets = [make(device) for device in ("host", cuda)]
     optimizers = [optimizer(net.parameters, lr=0.05) for net in nets]
     steps = [
-        bp.CapturedStep(net, own, clip=0.5, label_smoothing=0.1)
-        for net, own in zip(nets, optimizers, strict=True)
+        bp.CapturedStep(net, instance, clip=0.5, label_smoothing=0.1)
+        for net, instance in zip(nets, optimizers, strict=True)
     ]
     for turn in range(8):
         x, labels = batch_of(nets[0], rng, (3, 2)[turn % 2])
         lengths = np.array([7, 3, 5])[: len(x)] if make is tagger else None
         if turn == 5:
-            for own in optimizers:
-                own.weight_decay = 0.1
-        found = []
-        for step, own in zip(steps, optimizers, strict=True):
-            own.lr_factor = 1 / (1 + turn)
-            found.append(step(x, labels, lengths, label_lengths=lengths))
-        ours, theirs = found
+            for instance in optimizers:
+                instance.weight_decay = 0.1
+        results = []
+        for step, instance in zip(steps, optimizers, strict=True):
+            instance.lr_factor = 1 / (1 + turn)
+            results.append(step(x, labels, lengths, label_lengths=lengths))
+        ours, theirs = results
         np.testing.assert_allclose(theirs.loss, ours.loss, rtol=1e-9)
         np.testing.assert_allclose(theirs.gradient_norm, ours.gradient_norm, rtol=1e-9)
         assert steps[1].ran.startswith("one CUDA graph" if turn > 1 else "launch by launch: the first call")
@@ -92,7 +92,7 @@ def test_chunks_are_reduced_beside_the_forward_pass(
     monkeypatch.setattr(rules, "GPU_CHUNKS", -(-length // chunk_steps))
     monkeypatch.setattr(rules, "GPU_SEGMENT_STEPS", chunk_steps)
     x, labels = rng.standard_normal((3, 3, length, 3)), rng.integers(0, 4, (3, 3))
-    found, counts = [], []
+    results, counts = [], []
     for segments in (1, 3):
         monkeypatch.setattr(rules, "GPU_SEGMENTS", segments)
         layers = [bp.GRU(3, 5, num_layers=2, outputs="last"), bp.Linear(5, 4)]
@@ -103,9 +103,9 @@ def test_chunks_are_reduced_beside_the_forward_pass(
             step(x[turn], labels[turn], np.array([length, 2, length - 1]))
         assert step.ran == "one CUDA graph"
         counts.append(cuda.launched - before)
-        found.append(net.parameters.to_host())
-    for name, array in found[0].items():
-        np.testing.assert_array_equal(found[1][name], array, err_msg=name)
+        results.append(net.parameters.to_host())
+    for name, array in results[0].items():
+        np.testing.assert_array_equal(results[1][name], array, err_msg=name)
     segments = -(-length // rules.segment_length(length, chunk_steps))
     assert segments > 1 and counts[1]["gru_forward"] == counts[0]["gru_forward"] - 1 + segments
     assert counts[1]["gru_reduce"] == counts[0]["gru_reduce"] - 1 + segments
@@ -133,14 +133,14 @@ def test_masks_plans_modes_and_momentum_that_change_are_captured_anew(
 
     nets = [make(device) for device in ("host", cuda)]
     optimizers = [bp.SGD(net.parameters, lr=0.05) for net in nets]
-    steps = [bp.CapturedStep(net, own) for net, own in zip(nets, optimizers, strict=True)]
+    steps = [bp.CapturedStep(net, optimizer) for net, optimizer in zip(nets, optimizers, strict=True)]
     mask = rng.random((6, 8)) < 0.5
     for turn in range(14):
         x, labels = batch_of(nets[0], rng, 3)
         losses = []
-        for net, own, step in zip(nets, optimizers, steps, strict=True):
+        for net, optimizer, step in zip(nets, optimizers, steps, strict=True):
             if turn == 3:
-                own.momentum = 0.9
+                optimizer.momentum = 0.9
             if turn == 12:
                 net.set_masks({"1.weight": mask})
             if turn == 6:
@@ -161,11 +161,11 @@ def test_a_captured_step_makes_few_python_calls(
 ) -> None:
     """Calls in files of the package; the learning rate changes before the counted step."""
     net = rnn(stub)
-    own = optimizer(net.parameters)
-    step, (x, labels) = bp.CapturedStep(net, own), batch_of(net, rng, 3)
+    instance = optimizer(net.parameters)
+    step, (x, labels) = bp.CapturedStep(net, instance), batch_of(net, rng, 3)
     for _ in range(4):
         step(x, labels)
-    own.lr_factor = 0.5
+    instance.lr_factor = 0.5
     folder, calls = str(Path(bp.__file__).parent), []
 
     def count(frame: Any, event: str, argument: object) -> None:

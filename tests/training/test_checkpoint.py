@@ -43,21 +43,21 @@ def make(dtype="float32", **changes):
     return Checkpoint(**{**fields, **changes})
 
 
-def assert_same(one, other):
+def assert_same(a, b):
     for item in dataclasses.fields(Checkpoint):
-        assert_same_value(getattr(one, item.name), getattr(other, item.name))
+        assert_same_value(getattr(a, item.name), getattr(b, item.name))
 
 
-def assert_same_value(one, other):
-    assert type(one) is type(other)
-    if isinstance(one, dict):
-        assert list(one) == list(other)
-        for name in one:
-            assert_same_value(one[name], other[name])
-    elif isinstance(one, np.ndarray):
-        assert (one.dtype, one.shape, one.tobytes()) == (other.dtype, other.shape, other.tobytes())
+def assert_same_value(a, b):
+    assert type(a) is type(b)
+    if isinstance(a, dict):
+        assert list(a) == list(b)
+        for name in a:
+            assert_same_value(a[name], b[name])
+    elif isinstance(a, np.ndarray):
+        assert (a.dtype, a.shape, a.tobytes()) == (b.dtype, b.shape, b.tobytes())
     else:
-        assert one == other
+        assert a == b
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])

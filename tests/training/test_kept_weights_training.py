@@ -78,10 +78,10 @@ def test_fifty_steps_are_those_of_the_dense_network_with_masks(case):
             ours.load_state_dict(state)
         if step == 30:  # masks that keep other weights: what comes back begins anew
             old = net.masks["0.weight"]
-            kept = {**net.masks, "0.weight": np.roll(old, 1)}
-            moved, gone = kept["0.weight"] & ~old, old & ~kept["0.weight"]
-            net.set_masks(kept)
-            masks = {name: torch.tensor(mask) for name, mask in kept.items()}
+            changed = {**net.masks, "0.weight": np.roll(old, 1)}
+            moved, gone = changed["0.weight"] & ~old, old & ~changed["0.weight"]
+            net.set_masks(changed)
+            masks = {name: torch.tensor(mask) for name, mask in changed.items()}
             weights["0.weight"].data[torch.tensor(gone)] = 0
             for key, value in rival.state[weights["0.weight"]].items():
                 if value is not None and key != "step":
@@ -115,9 +115,9 @@ def test_any_parameter_is_set_by_assignment(name):
     net.parameters[name] = dense
     with pytest.raises(bp.PassError, match=r"net\.forward"):
         net.backward(np.ones((5, 4)))
-    kept = dense * net.masks.get(name, 1)
-    np.testing.assert_array_equal(net.parameters[name], kept)
-    theirs.load_state_dict({**theirs.state_dict(), name: torch.tensor(kept)})
+    masked = dense * net.masks.get(name, 1)
+    np.testing.assert_array_equal(net.parameters[name], masked)
+    theirs.load_state_dict({**theirs.state_dict(), name: torch.tensor(masked)})
     expected = theirs(torch.tensor(batch(0)[0])).detach()
     np.testing.assert_allclose(net.forward(batch(0)[0]), expected, rtol=1e-12, atol=1e-12)
     with pytest.raises(bp.ShapeError):
@@ -127,7 +127,7 @@ def test_any_parameter_is_set_by_assignment(name):
 def test_updates_by_parts_of_a_pruned_network():
     """Steps of two parts are those of the whole."""
     nets = [pair()[0] for _ in range(2)]
-    whole, parted = (bp.SGD(net.parameters, lr=0.1, momentum=0.9) for net in nets)
+    full, parted = (bp.SGD(net.parameters, lr=0.1, momentum=0.9) for net in nets)
     names = list(nets[1].parameters)
     for step in range(4):
         if step == 2:
@@ -138,7 +138,7 @@ def test_updates_by_parts_of_a_pruned_network():
         x, labels = batch(step)
         for net in nets:
             net.backward(bp.cross_entropy(net.forward(x), labels)[1])
-        whole.step(nets[0].gradients)
+        full.step(nets[0].gradients)
         for part in (slice(0, cut), slice(cut, nets[1].parameters.flat.size)):
             parted.step(nets[1].gradients, part)
     np.testing.assert_equal(nets[1].state_dict(), nets[0].state_dict())

@@ -22,12 +22,12 @@ def made(rng, **options):
 def test_steps_by_parts_are_those_of_the_whole(rng):
     """Each part counts its steps from those of the whole; settled, the whole has made those that all have."""
     optimizer, gradients, parts = made(np.random.default_rng(1))
-    whole, *_ = made(np.random.default_rng(1))
+    reference, *_ = made(np.random.default_rng(1))
     for part in (*parts, parts[1], parts[0]):
         optimizer.step(gradients, part)
     for _ in range(2):
-        whole.step(gradients)
-    np.testing.assert_array_equal(optimizer.parameters["1.weight"], whole.parameters["1.weight"])
+        reference.step(gradients)
+    np.testing.assert_array_equal(optimizer.parameters["1.weight"], reference.parameters["1.weight"])
     assert optimizer.steps == 1
     optimizer.settle()
     assert optimizer.steps == 3

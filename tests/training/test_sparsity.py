@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 import torch
-from training_cases import dataset, make, run, torch_batches  # noqa: F401
+from training_cases import dataset, make, run_training, torch_batches  # noqa: F401
 
 import bppsa_cupy as bp
 from bppsa_cupy.training.checkpoint import load_checkpoint
@@ -39,18 +39,18 @@ def test_a_stop_inside_gives_the_bits_of_one_run(dataset, tmp_path, kind, optimi
         settings = Settings(batch_size=16, epochs=epochs, sparsity=sparsity, checkpoint=tmp_path / name)
         return train(net, dataset, made, settings, resume=resume), net
 
-    whole, net = go(3, "whole.h5")
+    expected, net = go(3, "whole.h5")
     rows = []
     for epochs in (1, 2, 3):
         history, last = go(epochs, "parts.h5", tmp_path / "parts.h5" if epochs > 1 else None)
         rows += history.rows
-    assert rows == whole.rows
-    one, other = (load_checkpoint(tmp_path / f"{name}.h5") for name in ("whole", "parts"))
+    assert rows == expected.rows
+    first, second = (load_checkpoint(tmp_path / f"{name}.h5") for name in ("whole", "parts"))
     for arrays in ("parameters", "masks"):
-        ours, theirs = getattr(one, arrays), getattr(other, arrays)
+        ours, theirs = getattr(first, arrays), getattr(second, arrays)
         assert ours.keys() == theirs.keys() and all((ours[key] == theirs[key]).all() for key in ours)
-    for key, array in one.optimizer["arrays"].items():
-        assert (array == other.optimizer["arrays"][key]).all()
+    for key, array in first.optimizer["arrays"].items():
+        assert (array == second.optimizer["arrays"][key]).all()
     assert net.describe() == last.describe()
 
 
@@ -69,7 +69,7 @@ def test_rigl_drops_by_magnitude_and_grows_by_pytorchs_gradients(dataset, fracti
     masks = {name: torch.tensor(mask) for name, mask in net.masks.items()}
     weights = dict(theirs.named_parameters())
     rival = torch.optim.SGD(theirs.parameters(), lr=0.05, momentum=0.9)
-    kept = {name: int(mask.sum()) for name, mask in masks.items()}
+    counts = {name: int(mask.sum()) for name, mask in masks.items()}
     for step, (x, labels) in enumerate(torch_batches(dataset, 3), 1):
         rival.zero_grad()
         torch.nn.functional.cross_entropy(theirs(x), labels).backward()
@@ -80,7 +80,7 @@ def test_rigl_drops_by_magnitude_and_grows_by_pytorchs_gradients(dataset, fracti
             continue
         for name, mask in masks.items():
             flat, gradient = weights[name].detach().flatten(), weights[name].grad.abs().flatten()
-            count = round(0.25 * (1 + math.cos(math.pi * step / 9)) * kept[name])
+            count = round(0.25 * (1 + math.cos(math.pi * step / 9)) * counts[name])
             alive = set(mask.flatten().nonzero().flatten().tolist())
             alive -= set(sorted(alive, key=lambda place: abs(float(flat[place])))[:count])
             rest = sorted(set(range(flat.numel())) - alive, key=lambda place: -float(gradient[place]))
@@ -91,11 +91,11 @@ def test_rigl_drops_by_magnitude_and_grows_by_pytorchs_gradients(dataset, fracti
             momentum = rival.state[weights[name]].get("momentum_buffer")
             if momentum is not None:
                 momentum *= mask
-    found, history = run(dataset, net, epochs=3, sparsity=sparsity)
-    assert found is net and [row["step"] for row in history.rows] == list(range(1, 13))
+    trained, history = run_training(dataset, net, epochs=3, sparsity=sparsity)
+    assert trained is net and [row["step"] for row in history.rows] == list(range(1, 13))
     assert [row["step"] for row in history.rows if "kept" in row] == [3, 6]
     for name, mask in masks.items():
-        assert net.masks[name].sum() == kept[name]
+        assert net.masks[name].sum() == counts[name]
         np.testing.assert_array_equal(net.masks[name], mask.numpy())
     for name, array in net.state_dict().items():
         np.testing.assert_allclose(array, weights[name].detach().numpy(), rtol=1e-8, atol=1e-10)

@@ -4,14 +4,14 @@ import json
 
 import numpy as np
 import pytest
-from training_cases import dataset, make, optimizer_of, run, torch_batches  # noqa: F401  dataset is a fixture
+from training_cases import dataset, make, optimizer_of, run_training, torch_batches  # noqa: F401  dataset is a fixture
 
 import bppsa_cupy as bp
 from bppsa_cupy.training.loop import evaluate
 
 
 def test_the_loss_falls_and_the_test_set_is_evaluated_every_epoch(dataset):
-    net, history = run(dataset, epochs=15)
+    net, history = run_training(dataset, epochs=15)
     assert len(history.rows) == 15 * 4
     assert [row["step"] for row in history.rows] == list(range(1, 61))
     assert np.mean(history.losses[-4:]) < 0.5 * np.mean(history.losses[:4])
@@ -26,7 +26,7 @@ def test_the_loss_falls_and_the_test_set_is_evaluated_every_epoch(dataset):
 def test_a_loss_that_is_not_finite_stops_training(dataset, tmp_path, version, steps):
     """The loss of step 7, or the test loss after step 8; checkpoint and log stay good."""
     file, log = tmp_path / "state.h5", tmp_path / "log.jsonl"
-    run(dataset, epochs=1, checkpoint=file)
+    run_training(dataset, epochs=1, checkpoint=file)
     good = file.read_bytes()
 
     def explode(net):
@@ -34,6 +34,6 @@ def test_a_loss_that_is_not_finite_stops_training(dataset, tmp_path, version, st
             net.parameters["4.weight"][...] = np.inf
 
     with pytest.raises(bp.NonFiniteError, match=rf"step {steps[-1] + 1}"):
-        run(dataset, resume=file, epochs=2, checkpoint=file, log=log, gradient_hook=explode)
+        run_training(dataset, resume=file, epochs=2, checkpoint=file, log=log, gradient_hook=explode)
     assert file.read_bytes() == good
     assert [json.loads(line)["step"] for line in log.read_text(encoding="utf-8").splitlines()] == steps

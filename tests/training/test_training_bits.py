@@ -49,11 +49,11 @@ def network(seed=0):
 def everything(net, optimizer):
     """All that training changes, by name."""
     state = optimizer.state_dict()
-    found = {**net.state_dict(), **{f"optimizer {name}": array for name, array in state["arrays"].items()}}
-    return {**found, "steps": np.array(state["steps"]), "passes": np.array(net.random_state["passes"])}
+    arrays = {**net.state_dict(), **{f"optimizer {name}": array for name, array in state["arrays"].items()}}
+    return {**arrays, "steps": np.array(state["steps"]), "passes": np.array(net.random_state["passes"])}
 
 
-def run(kind, stops, file):
+def run_parts(kind, stops, file):
     """The history and the state of training that stops behind these steps; each part begins with a network
     and an optimizer of its own."""
     rows, resume = [], None
@@ -71,8 +71,8 @@ def run(kind, stops, file):
 @settings(max_examples=8)
 @given(stops=st.lists(st.integers(1, 8), min_size=1, max_size=3, unique=True).map(sorted))
 def test_stops_change_no_bit(kind, stops, tmp_path):
-    expected_rows, expected = run(kind, [], tmp_path / "whole.h5")
-    rows, state = run(kind, stops, tmp_path / "parts.h5")
+    expected_rows, expected = run_parts(kind, [], tmp_path / "whole.h5")
+    rows, state = run_parts(kind, stops, tmp_path / "parts.h5")
     assert [(row["step"], row["loss"], row["lr"], row["gradient_norm"]) for row in rows] == [
         (row["step"], row["loss"], row["lr"], row["gradient_norm"]) for row in expected_rows
     ]

@@ -38,7 +38,7 @@ def stepped(**changes):
     made.step(NET.gradients)
 
 
-def run(trained=NET, dataset=DATA, made=None, settings=None, resume=None):
+def fit(trained=NET, dataset=DATA, made=None, settings=None, resume=None):
     train(trained, dataset, bp.SGD(NET.parameters) if made is None else made, settings or Settings(), resume)
 
 
@@ -48,7 +48,7 @@ def loss(labels, shape=(2, 3), **options):
 
 def sparse(trained, sparsity, **options):
     net = getattr(trained, "network", trained)
-    run(trained, DATA, bp.SGD(net.parameters), Settings(sparsity=sparsity, **options))
+    fit(trained, DATA, bp.SGD(net.parameters), Settings(sparsity=sparsity, **options))
 
 
 GRADUAL = bp.GradualPruning(0.9, 9)
@@ -73,21 +73,21 @@ REFUSED = [
     (lambda: Settings(epochs=1.5), bp.ArgumentError, "epochs=1.5", "integer"),
     (lambda: Settings(method="bppsa"), bp.ArgumentError, "'bppsa'", "auto, bp"),
     (lambda: Settings(lr_schedule="linear:3"), bp.ArgumentError, "'linear:3'", "step:EPOCHS:GAMMA"),
-    (lambda: run(settings=Settings(lr_schedule="cosine,warmup:12")), bp.ArgumentError, "12 steps", "warm-up"),
+    (lambda: fit(settings=Settings(lr_schedule="cosine,warmup:12")), bp.ArgumentError, "12 steps", "warm-up"),
     (lambda: bp.GradualPruning(1.2, 10), bp.PruneError, "to=1.2", "from 0 to 1"),
     (lambda: sparse(network(), GRADUAL, method="linear"), bp.PruneError, "'linear'", "'bp' or 'auto'"),
     (lambda: sparse(bp.Pipeline(network(), [1]), GRADUAL), bp.PruneError, "Pipeline", "Sequential"),
     (lambda: sparse(bp.accumulate(network(), 4), GRADUAL), bp.PruneError, "BatchSequential", "Sequential"),
     (lambda: sparse(network(), bp.RigL(10)), bp.PruneError, "RigL", "bp.prune(net, 0.95)"),
-    (lambda: run(dataset=OTHER), bp.DataError, "4 classes", "(2,)"),
-    (lambda: run(network(5, 2)), bp.DataError, "(3,)", "(5,)"),
-    (lambda: run(network()), bp.ArgumentError, "another network", "network.parameters"),
+    (lambda: fit(dataset=OTHER), bp.DataError, "4 classes", "(2,)"),
+    (lambda: fit(network(5, 2)), bp.DataError, "(3,)", "(5,)"),
+    (lambda: fit(network()), bp.ArgumentError, "another network", "network.parameters"),
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("call, error, given, fix", REFUSED)
-def test_refused_arguments(call, error, given, fix):
-    assert_refused(call, error, given, fix)
+@pytest.mark.parametrize("call, error, value, fix", REFUSED)
+def test_refused_arguments(call, error, value, fix):
+    assert_refused(call, error, value, fix)
 
 
 #: A change of a checkpoint, and what the error names.

@@ -28,12 +28,12 @@ class Buffer:
         if _libc.posix_memalign(ctypes.byref(self._block), 256, guard + nbytes + guard):
             raise MemoryError(f"{nbytes} bytes for a kernel's argument")
         start = self._block.value or 0
-        whole = np.frombuffer((ctypes.c_ubyte * (2 * guard + nbytes)).from_address(start), np.uint8)
-        self._guards = (whole[:guard], whole[guard + nbytes :])
+        block = np.frombuffer((ctypes.c_ubyte * (2 * guard + nbytes)).from_address(start), np.uint8)
+        self._guards = (block[:guard], block[guard + nbytes :])
         for part in self._guards:
             part[:] = GUARD
         self.address = start + guard
-        self.array = whole[guard : guard + nbytes].view(dtype)
+        self.array = block[guard : guard + nbytes].view(dtype)
 
     def guards_hold(self) -> bool:
         """Whether nothing was written right before or right after the elements."""

@@ -42,7 +42,7 @@ class EmulatedDevice(HostDevice):
 
     name = "emulated"
     units_innermost = True
-    #: The orders, by `Library.run`; whether races are looked for.
+    #: The orders, by `Library.run_grid`; whether races are looked for.
     orders: tuple[int, ...] = (ASCENDING, DESCENDING)
     finds_races = False
 
@@ -64,10 +64,10 @@ class EmulatedDevice(HostDevice):
             first = _run(kernel, library, shape, arguments, sizes, self.orders[0], 0)
             for turn, order in enumerate(self.orders[1:], 1):
                 others = _run(kernel, library, shape, arguments, sizes, order, turn % 2)
-                for parameter, one, other in zip(kernel.parameters, first, others, strict=True):
-                    if one is not None and other is not None:
-                        whole = not is_guarded(kernel, arguments)
-                        _require_written_once(kernel, parameter, one, other, order, whole)
+                for parameter, ascending, other in zip(kernel.parameters, first, others, strict=True):
+                    if ascending is not None and other is not None:
+                        complete = not is_guarded(kernel, arguments)
+                        _require_written_once(kernel, parameter, ascending, other, order, complete)
             for argument, values in zip(arguments, first, strict=True):
                 if values is not None:
                     argument.reshape(-1)[: values.size] = values
@@ -175,7 +175,7 @@ def _run(
             if parameter.role != "in" or library.counts_sectors:
                 item = argument.dtype.itemsize
                 watched.append(Memory(parameter.name, buffer.address, size * item, item))
-        library.run(values, shape, order, watched)
+        library.run_grid(values, shape, order, watched)
         for parameter, argument, buffer in zip(kernel.parameters, arguments, buffers, strict=True):
             if buffer is None:
                 results.append(None)
@@ -196,11 +196,11 @@ def _run(
 
 
 def _require_written_once(
-    kernel: Kernel, parameter: Parameter, first: np.ndarray, other: np.ndarray, order: int, whole: bool
+    kernel: Kernel, parameter: Parameter, first: np.ndarray, other: np.ndarray, order: int, complete: bool
 ) -> None:
-    """Of the ascending order's values and those of another `order`; if `whole`, all of an output."""
+    """Of the ascending order's values and those of another `order`; if `complete`, all of an output."""
     where = f"{kernel.name}: {parameter.name}"
-    if whole and parameter.role == "out" and order == DESCENDING:
+    if complete and parameter.role == "out" and order == DESCENDING:
         left = (bits(first) == bits(poison(first.dtype, 0))) & (bits(other) == bits(poison(other.dtype, 1)))
         if left.any():
             raise EmulationError(

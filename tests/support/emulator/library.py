@@ -93,7 +93,7 @@ class Library:
         if why is not None:
             raise EmulationError(f"{self.name}: {why}")
 
-    def run(
+    def run_grid(
         self,
         arguments: Sequence[Any],
         shape: LaunchShape,

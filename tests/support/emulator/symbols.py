@@ -24,14 +24,14 @@ def static_shared(library: Path, anchor: str, address: int) -> list[Memory]:
     """The static variables of a loaded library's functions that nothing is put into at first, which are its
     __shared__ ones, by the address of its function `anchor`."""
     offsets = {}
-    found = []
+    memories = []
     for line in _symbols(library).splitlines():
         *numbers, kind, name = line.split()
         offsets[name] = int(numbers[0], 16)
         if kind in "bB" and (plain := _plain_name(name)):
-            found.append(Memory(plain, offsets[name], int(numbers[1], 16), 1))
+            memories.append(Memory(plain, offsets[name], int(numbers[1], 16), 1))
     base = address - offsets[anchor]
-    return [memory._replace(address=base + memory.address) for memory in found]
+    return [memory._replace(address=base + memory.address) for memory in memories]
 
 
 @functools.cache
