@@ -22,5 +22,5 @@ def test_multiply_adds_of_layers():
 
 @pytest.mark.parametrize(("model", "layers"), [("lenet5", 12), ("gru", 2)])
 def test_every_layer_is_measured(model, layers):
-    found = layer_seconds(build_model(model, device="host"), 2, repeats=1)
-    assert found.shape == (layers,) and (found > 0).all() and np.isfinite(found).all()
+    seconds = layer_seconds(build_model(model, device="host"), 2, repeats=1)
+    assert seconds.shape == (layers,) and (seconds > 0).all() and np.isfinite(seconds).all()

@@ -61,9 +61,9 @@ def trained(net, data, batch, **options):
     return {**net.state_dict(), "losses": history.losses, "test": np.array(evaluate(net, data.test, batch))}
 
 
-def assert_same(found, expected):
-    assert list(found) == list(expected)
-    for name, array in found.items():
+def assert_same(actual, expected):
+    assert list(actual) == list(expected)
+    for name, array in actual.items():
         np.testing.assert_array_equal(array, expected[name], err_msg=name)
 
 
@@ -72,9 +72,9 @@ def assert_same(found, expected):
 def test_cases_over_mpi(tmp_path, monkeypatch):
     """Both starts of a rank's own, and PyTorch's DistributedDataParallel on equal parts."""
     monkeypatch.setenv("MEETING", str(tmp_path / "meeting"))
-    told = mpi.run_ranks(2, "batch_ranks.py", limit=600).stdout.split()
+    names = mpi.run_ranks(2, "batch_ranks.py", limit=600).stdout.split()
     text = (mpi.FOLDER / "batch_ranks.py").read_text(encoding="utf-8")
-    assert told == re.findall(r"^def (case_\w+)", text, re.MULTILINE)
+    assert names == re.findall(r"^def (case_\w+)", text, re.MULTILINE)
 
 
 @pytest.mark.long
@@ -120,12 +120,12 @@ def test_the_bits_of_training_do_not_depend_on_the_ranks(kind):
 
         def part(group, dtype=dtype, micro=micro, batch=batch):
             net = BatchSequential(make(dtype), group, micro)
-            found = trained(net, data, batch)
-            return found, net.writes
+            result = trained(net, data, batch)
+            return result, net.writes
 
         for ranks in RANKS:
-            for rank, (found, writes) in enumerate(played(ranks, part)):
-                assert_same(found, expected)
+            for rank, (result, writes) in enumerate(played(ranks, part)):
+                assert_same(result, expected)
                 assert writes == (rank == 0)
 
 
@@ -140,14 +140,14 @@ def test_a_rank_reads_its_own_samples_alone_and_gives_whole_results():
 
     def part(group):
         net = BatchSequential(images(), group, 2)
-        own = np.full_like(x, np.nan)
-        own[net.own_samples(11)] = x[net.own_samples(11)]
-        return passes(net, own)
+        inputs = np.full_like(x, np.nan)
+        inputs[net.own_samples(11)] = x[net.own_samples(11)]
+        return passes(net, inputs)
 
     expected = passes(bp.accumulate(images(), 2), x)
     for ranks in RANKS:
-        for found in played(ranks, part):
-            assert_same(found, expected)
+        for result in played(ranks, part):
+            assert_same(result, expected)
 
 
 def test_micro_batches_are_the_whole_batch_up_to_rounding():
@@ -162,11 +162,11 @@ def test_micro_batches_are_the_whole_batch_up_to_rounding():
                 loss, gradient = bp.cross_entropy(scores, batch.labels, lengths=batch.label_lengths)
                 by_input = net.backward(gradient, "auto", True)
             results.append({"loss": loss, "y": scores, "x": by_input, **net.gradients.to_host()})
-        for found in results[1:]:
-            for name, array in found.items():
+        for result in results[1:]:
+            for name, array in result.items():
                 np.testing.assert_allclose(array, results[0][name], rtol=1e-12, atol=1e-12, err_msg=name)
-        for found in results[2:]:
-            assert_same(found, results[0])
+        for result in results[2:]:
+            assert_same(result, results[0])
 
 
 def test_running_statistics_move_by_the_mean_of_the_micro_batches_moves():
@@ -209,8 +209,8 @@ def test_sums_of_any_number_of_terms_are_those_of_one_process(terms):
         return result
 
     for ranks in RANKS:
-        for found in played(ranks, part):
-            np.testing.assert_array_equal(found, tree(values))
+        for result in played(ranks, part):
+            np.testing.assert_array_equal(result, tree(values))
     assert nodes_of(range(3, 8)) == [Node(3, 1), Node(4, 4)] and nodes_of(range(4, 4)) == []
 
 

@@ -45,22 +45,22 @@ def buffers(tree, kind):
 def test_results_are_the_hosts(stub: CudaDevice, ragged: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     layer = (function := bj.GRU(3, 4, 2)).layer
     params, x, state = draw(function, 2, 5)
-    given = Inputs(x, np.array([5, 2]) if ragged else None, (state,), params)
-    kept, wanted = Wanted(saved=True), Wanted(parameters=True, x=True)
+    inputs = Inputs(x, np.array([5, 2]) if ragged else None, (state,), params)
+    saved, wanted = Wanted(saved=True), Wanted(parameters=True, x=True)
     streams = []
     on_stream = CudaDevice.on_stream
     monkeypatch.setattr(CudaDevice, "on_stream", lambda *a: (streams.append(a[1:]), on_stream(*a))[1])
-    found = []
+    leaves = []
     for kind in (HostBuffer, Buffer):
         monkeypatch.setattr("bppsa_cupy.jax.passes.get_device", lambda name: stub if name == "cuda" else HOST)
         execution = SimpleNamespace(stream=STREAM)
-        results = buffers(forward_shapes(layer, given, kept), kind)
-        go_forward(layer, kept, execution, results, buffers(given, kind))
-        back = Back(given, results.saved, np.ones((2, 5, 4)), (np.ones((2, 2, 4)),))
+        results = buffers(forward_shapes(layer, inputs, saved), kind)
+        go_forward(layer, saved, execution, results, buffers(inputs, kind))
+        back = Back(inputs, results.saved, np.ones((2, 5, 4)), (np.ones((2, 2, 4)),))
         gradients = buffers(backward_shapes(layer, back, wanted), kind)
         go_back(layer, wanted, execution, gradients, buffers(back, kind))
-        found.append([np.array(leaf.view(np.ndarray)) for leaf in jax.tree.leaves((results, gradients))])
-    for ours, expected in zip(*reversed(found), strict=True):
+        leaves.append([np.array(leaf.view(np.ndarray)) for leaf in jax.tree.leaves((results, gradients))])
+    for ours, expected in zip(*reversed(leaves), strict=True):
         assert_close(ours, expected, 64)
     assert streams == [(0, STREAM)] * 2
 

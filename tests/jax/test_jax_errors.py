@@ -60,9 +60,9 @@ REFUSED = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("call, given, fix", REFUSED)
-def test_refused_arguments(call, given, fix) -> None:
-    assert_refused(call, (bp.ArgumentError, bp.ShapeError), given, fix)
+@pytest.mark.parametrize("call, value, fix", REFUSED)
+def test_refused_arguments(call, value, fix) -> None:
+    assert_refused(call, (bp.ArgumentError, bp.ShapeError), value, fix)
 
 
 def test_lengths_that_are_traced() -> None:

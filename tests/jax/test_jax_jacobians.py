@@ -32,9 +32,9 @@ def test_steps_of_a_layer(name) -> None:
         gates = [jnp.stack(jnp.split(g, function.layer.cell.gates, -1)) for g in gates]
         return step_of(name, *gates, *h)
 
-    own = bj.jacobians(step, np.swapaxes(x, 0, 1), tuple(part[0] for part in components))
-    assert own[0].name == "step l0"
-    np.testing.assert_allclose(own.dense()[:, 0], chain.dense()[:, 0], atol=1e-12)
+    by_step = bj.jacobians(step, np.swapaxes(x, 0, 1), tuple(part[0] for part in components))
+    assert by_step[0].name == "step l0"
+    np.testing.assert_allclose(by_step.dense()[:, 0], chain.dense()[:, 0], atol=1e-12)
     alone = bj.jacobians(function, params, x[1], jax.tree.map(lambda part: part[:, 1], state), lengths=2)
     np.testing.assert_allclose(alone.dense()[:, 0], chain.dense()[:, 1], atol=1e-14)
 
@@ -46,11 +46,11 @@ def test_a_step_of_ones_own(batch) -> None:
     x, h0 = (rng.standard_normal((*more, *axes, 3), np.float32) for more in ((4,), ()))
     records = bj.jacobians(leaky, x, h0)
     assert repr(records) == "JacobianRecords(0 leaky l0 × 4)" and records[0].data.dtype == np.float32
-    h, found = h0.reshape(-1, 3), records.dense()
+    h, dense = h0.reshape(-1, 3), records.dense()
     for t, x_t in enumerate(x.reshape(4, -1, 3)):
         for sample in range(len(h)):
-            expected = jax.jacobian(lambda s, one=x_t[sample]: leaky(one, s))(h[sample])
-            np.testing.assert_allclose(found[t, sample], expected.T, atol=1e-6)
+            expected = jax.jacobian(lambda s, row=x_t[sample]: leaky(row, s))(h[sample])
+            np.testing.assert_allclose(dense[t, sample], expected.T, atol=1e-6)
         h = leaky(x_t, h)
     alone = bj.jacobians(lambda h: leaky(x[0], h), None, h0, steps=2)
     np.testing.assert_allclose(alone.dense(), bj.jacobians(leaky, x[[0, 0]], h0).dense(), atol=1e-6)
@@ -73,6 +73,6 @@ REFUSED = [
 ]
 
 
-@pytest.mark.parametrize("call, error, given, fix", REFUSED)
-def test_refused_arguments(call, error, given, fix) -> None:
-    assert_refused(call, error, given, fix)
+@pytest.mark.parametrize("call, error, value, fix", REFUSED)
+def test_refused_arguments(call, error, value, fix) -> None:
+    assert_refused(call, error, value, fix)

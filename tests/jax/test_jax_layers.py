@@ -50,8 +50,8 @@ def test_results_and_gradients(name, sizes, options, shape, ragged, stateful) ->
     arguments = (0, 1, 2) if stateful else (0, 1)
 
     @jax.jit
-    def both(*given):
-        return [jax.value_and_grad(f, arguments, has_aux=True)(*given) for f in (ours, theirs)]
+    def both(*values):
+        return [jax.value_and_grad(f, arguments, has_aux=True)(*values) for f in (ours, theirs)]
 
     assert_same(*both(params, x, state))
 
@@ -64,9 +64,9 @@ def test_parameters_are_those_of_pytorch() -> None:
     x = np.random.default_rng(0).standard_normal((2, 5, 3))
     y, state = lstm(params, x)
     expected, after = theirs(torch.tensor(x))
-    for found, tensor in ((y, expected), *zip(state, after, strict=True)):
-        assert found.dtype == jnp.float64
-        np.testing.assert_allclose(found, tensor.detach(), atol=1e-14)
+    for array, tensor in ((y, expected), *zip(state, after, strict=True)):
+        assert array.dtype == jnp.float64
+        np.testing.assert_allclose(array, tensor.detach(), atol=1e-14)
 
 
 @pytest.mark.usefixtures("x64")

@@ -33,17 +33,17 @@ def test_passes_are_the_engines(name: str) -> None:
         layer, function = getattr(bp, name)(*sizes, **options), getattr(bj, name)(*sizes, **options)
         params = function.init(jax.random.key(0), jnp.float64)
         x, lengths = rng.standard_normal((2, 9, layer.input_size)), np.array([9, 4])
-        own = {key: np.asarray(value) for key, value in params.items()}
-        y, saved = bp.functional.forward(layer, own, x, lengths=lengths)
+        parameters = {key: np.asarray(value) for key, value in params.items()}
+        y, saved = bp.functional.forward(layer, parameters, x, lengths=lengths)
         weights = rng.standard_normal(y.shape)
         wanted = bp.functional.vjp(saved, weights)
 
         @jax.jit
-        def run(params, x):
+        def apply(params, x):
             return function(params, x, lengths=lengths)
 
-        (found, after), pull = jax.vjp(run, params, jnp.asarray(x))
-        np.testing.assert_allclose(found, y, atol=1e-12)
+        (output, after), pull = jax.vjp(apply, params, jnp.asarray(x))
+        np.testing.assert_allclose(output, y, atol=1e-12)
         np.testing.assert_allclose(after, saved.states, atol=1e-12)
         by_params, by_x = pull((jnp.asarray(weights), jnp.zeros_like(after)))
         np.testing.assert_allclose(by_x, wanted.input, atol=1e-11)
@@ -72,14 +72,14 @@ def test_complex_states_go_on_with_a_batch_and_without() -> None:
         function = bj.LRU(3, 4, batch_first=False)
         params = function.init(jax.random.key(1), jnp.float64)
         x = jax.random.normal(jax.random.key(2), (8, 2, 3), jnp.float64)
-        whole, last = function(params, x)
+        full, last = function(params, x)
         _, middle = function(params, x[:5])
         rest, after = function(params, x[5:], (middle,))
         assert middle.dtype == jnp.complex128
-        np.testing.assert_allclose(rest, whole[5:], atol=1e-6)
+        np.testing.assert_allclose(rest, full[5:], atol=1e-6)
         np.testing.assert_allclose(after, last, atol=1e-6)
         alone, _ = function(params, x[5:, 1], middle[:, 1], lengths=3)
-        np.testing.assert_allclose(alone, whole[5:, 1], atol=1e-6)
+        np.testing.assert_allclose(alone, full[5:, 1], atol=1e-6)
         assert pickle.loads(pickle.dumps(function)) == function
         moduli = np.sort(np.repeat(np.exp(-np.exp(params["nu_log_l0"])), 2))[::-1]
         steps = bj.jacobians(function, params, x).dense()

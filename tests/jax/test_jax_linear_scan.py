@@ -40,7 +40,7 @@ def by_lax(a: Any, b: Any, h0: Any, reverse: bool, lengths: Any, resets: Any) ->
 
 
 def loss_of(scan: Callable[..., Any], weights: Any) -> Callable[..., Any]:
-    return lambda *given: jnp.sum(jnp.abs(scan(*given) * weights) ** 2)
+    return lambda *arrays: jnp.sum(jnp.abs(scan(*arrays) * weights) ** 2)
 
 
 @pytest.mark.parametrize(
@@ -57,28 +57,28 @@ def test_values_and_derivatives(
 ) -> None:
     from bppsa_cupy.jax import linear_scan
 
-    given, way = (
+    arrays, way = (
         tuple(jnp.asarray(random_of(rng, shape, dtype)) for shape in ((*rows, 3), (2, 5, 3), (2, 3)))
         for _ in range(2)
     )
     weights = random_of(rng, (2, 5, 3), dtype)
 
-    def ours(*given: Any) -> Any:
-        return linear_scan(*given, reverse, lengths, resets)
+    def ours(*arrays: Any) -> Any:
+        return linear_scan(*arrays, reverse, lengths, resets)
 
-    def theirs(*given: Any) -> Any:
-        return by_lax(*given, reverse, lengths, resets)
+    def theirs(*arrays: Any) -> Any:
+        return by_lax(*arrays, reverse, lengths, resets)
 
-    def outcomes(scan: Any, *given: Any) -> Any:
+    def outcomes(scan: Any, *arrays: Any) -> Any:
         gradient = jax.grad(loss_of(scan, weights), (0, 1, 2))
         return (
-            scan(*given), jax.jvp(scan, given, way), gradient(*given),
-            jax.grad(lambda a: sum(jnp.sum(jnp.abs(g) ** 2) for g in gradient(a, *given[1:])))(given[0]),
+            scan(*arrays), jax.jvp(scan, arrays, way), gradient(*arrays),
+            jax.grad(lambda a: sum(jnp.sum(jnp.abs(g) ** 2) for g in gradient(a, *arrays[1:])))(arrays[0]),
         )  # fmt: skip
 
-    found, wanted = (jax.jit(partial(outcomes, scan))(*given) for scan in (ours, theirs))
-    np.testing.assert_array_equal(ours(*given), found[0])  # without jit
-    for mine, expected in zip(jax.tree.leaves(found), jax.tree.leaves(wanted), strict=True):
+    results, wanted = (jax.jit(partial(outcomes, scan))(*arrays) for scan in (ours, theirs))
+    np.testing.assert_array_equal(ours(*arrays), results[0])  # without jit
+    for mine, expected in zip(jax.tree.leaves(results), jax.tree.leaves(wanted), strict=True):
         np.testing.assert_allclose(mine, expected, rtol=1e-10, atol=1e-10 * (1 + abs(expected).max()))
 
 
@@ -93,10 +93,10 @@ def test_vmap_makes_one_batch(rng: np.random.Generator) -> None:
 
     for axes in ((0, 0, None), (None, 0, None), (0, None, None)):
         taken = [x if axis == 0 or x.ndim == 2 else x[0] for x, axis in zip((a, b, h0), axes, strict=True)]
-        found = jax.vmap(gradient, axes)(*taken)
+        batched = jax.vmap(gradient, axes)(*taken)
         for k in range(4):
-            one = gradient(*(x[k] if axis == 0 else x for x, axis in zip(taken, axes, strict=True)))
-            for mine, expected in zip(found, one, strict=True):
+            single = gradient(*(x[k] if axis == 0 else x for x, axis in zip(taken, axes, strict=True)))
+            for mine, expected in zip(batched, single, strict=True):
                 np.testing.assert_allclose(mine[k], expected, rtol=1e-12, atol=1e-12)
 
 
@@ -104,8 +104,8 @@ def test_no_steps() -> None:
     from bppsa_cupy.jax import linear_scan
 
     for resets in (None, np.zeros(0, bool), np.zeros((2, 0), bool)):
-        found = linear_scan(np.zeros((2, 0, 3)), np.zeros((2, 0, 3)), resets=resets)
-        assert found.shape == (2, 0, 3)
+        result = linear_scan(np.zeros((2, 0, 3)), np.zeros((2, 0, 3)), resets=resets)
+        assert result.shape == (2, 0, 3)
 
 
 @pytest.mark.parametrize("reverse", [False, True])
@@ -118,20 +118,20 @@ def test_nothing_passes_a_reset_or_an_end(reverse: bool) -> None:
     b[:, 2 if not reverse else 3] = np.inf  # the state that the reset cuts off
     a[1, 5:] = b[1, 5:] = np.inf  # after the end
     resets, lengths = np.arange(6) == (3 if not reverse else 2), np.array([6, 5])
-    kept = slice(3, 5) if not reverse else slice(1, 3)
+    part = slice(3, 5) if not reverse else slice(1, 3)
 
     def gradients(a: Any, b: Any) -> Any:
         def loss(a: Any, b: Any) -> Any:
             h = linear_scan(a, b, None, reverse, lengths, resets)
-            return (h[:, kept] * weights[:, kept]).sum()
+            return (h[:, part] * weights[:, part]).sum()
 
         return jax.grad(loss, (0, 1))(a, b)
 
     by_a, by_b = gradients(a, b)
-    second = jax.grad(lambda a, b: sum((g[:, kept] ** 2).sum() for g in gradients(a, b)), (0, 1))(a, b)
-    for found in (by_a, by_b, *second):
-        assert np.isfinite(found).all()
+    second = jax.grad(lambda a, b: sum((g[:, part] ** 2).sum() for g in gradients(a, b)), (0, 1))(a, b)
+    for gradient in (by_a, by_b, *second):
+        assert np.isfinite(gradient).all()
     # h_3 = 1, h_4 = 0.5 h_3 + 1, the loss is 4 h_3 + 5 h_4; from the other side 3 h_2 + 2 h_1
     wanted = {False: ((0, 5), (6.5, 5)), True: ((2, 0), (2, 4))}[reverse]
-    np.testing.assert_allclose(by_a[:, kept, 0], [wanted[0]] * 2)
-    np.testing.assert_allclose(by_b[:, kept, 0], [wanted[1]] * 2)
+    np.testing.assert_allclose(by_a[:, part, 0], [wanted[0]] * 2)
+    np.testing.assert_allclose(by_b[:, part, 0], [wanted[1]] * 2)

@@ -40,23 +40,23 @@ def test_derivatives(rng: np.random.Generator) -> None:
         (matmul, lambda values, x: dense(a, values) @ x, (a.data, x)),
         (matmul.sddmm, lambda x, y: (x @ y.T)[rows, columns], (x, y)),
     ]
-    for ours, theirs, given in cases:
-        way = tuple(rng.standard_normal(array.shape) for array in given)
-        several = rng.standard_normal((3, *given[0].shape))
+    for ours, theirs, arrays in cases:
+        way = tuple(rng.standard_normal(array.shape) for array in arrays)
+        several = rng.standard_normal((3, *arrays[0].shape))
 
-        def outcomes(call: Any, given: Any = given, way: Any = way, several: Any = several) -> Any:
-            def gradient(*given: Any) -> Any:
-                return jax.grad(lambda *x: jnp.sin(call(*x)).sum(), (0, 1))(*given)
+        def outcomes(call: Any, arrays: Any = arrays, way: Any = way, several: Any = several) -> Any:
+            def gradient(*arrays: Any) -> Any:
+                return jax.grad(lambda *x: jnp.sin(call(*x)).sum(), (0, 1))(*arrays)
 
             second = jax.grad(lambda *x: sum((g**2).sum() for g in gradient(*x)), (0, 1))
             mapped = jax.vmap(gradient, (0, None))
-            return call(*given), jax.jvp(call, given, way), second(*given), mapped(several, given[1])
+            return call(*arrays), jax.jvp(call, arrays, way), second(*arrays), mapped(several, arrays[1])
 
-        found, wanted = (jax.jit(outcomes, static_argnums=0)(call) for call in (ours, theirs))
-        np.testing.assert_array_equal(ours(*given), found[0])  # without jit
-        for one, other in zip(jax.tree.leaves(found), jax.tree.leaves(wanted), strict=True):
-            np.testing.assert_allclose(one, other, rtol=1e-10, atol=1e-10)
-        batch = ours(several[:, None], jnp.broadcast_to(given[1], (2, *given[1].shape)))
-        np.testing.assert_allclose(batch[2, 1], ours(several[2], given[1]), rtol=1e-12, atol=1e-12)
+        results, wanted = (jax.jit(outcomes, static_argnums=0)(call) for call in (ours, theirs))
+        np.testing.assert_array_equal(ours(*arrays), results[0])  # without jit
+        for actual, expected in zip(jax.tree.leaves(results), jax.tree.leaves(wanted), strict=True):
+            np.testing.assert_allclose(actual, expected, rtol=1e-10, atol=1e-10)
+        batch = ours(several[:, None], jnp.broadcast_to(arrays[1], (2, *arrays[1].shape)))
+        np.testing.assert_allclose(batch[2, 1], ours(several[2], arrays[1]), rtol=1e-12, atol=1e-12)
     with pytest.raises(bp.ShapeError):
         product(a.data, b.data.astype(np.float32))

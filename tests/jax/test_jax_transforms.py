@@ -62,9 +62,9 @@ def test_samples_under_vmap_are_one_batch_each_way(count) -> None:
     def one_by_one(params, x, state):
         return jax.vmap(partial(loss, params))(x, jnp.swapaxes(state, 0, 1), lengths).sum()
 
-    found = jax.jit(jax.grad(one_by_one, (0, 1, 2)))(PARAMS, X, STATE)
+    actual = jax.jit(jax.grad(one_by_one, (0, 1, 2)))(PARAMS, X, STATE)
     assert count() == (1, 1)
-    assert_same(found, jax.grad(loss, (0, 1, 2))(PARAMS, X, STATE, lengths))
+    assert_same(actual, jax.grad(loss, (0, 1, 2))(PARAMS, X, STATE, lengths))
 
 
 @pytest.mark.parametrize("batch_first", [True, False])
@@ -77,25 +77,25 @@ def test_any_axis_under_vmap_and_vmap_inside_of_vmap(batch_first: bool) -> None:
         return lstm(params, x, (h, c))
 
     inner = jax.vmap(function, (3, None, 0), 1)
-    found = jax.jit(jax.vmap(inner, (4, 0, None), 2))(
+    actual = jax.jit(jax.vmap(inner, (4, 0, None), 2))(
         x, np.stack([h * i for i in range(8)]), np.stack([c] * 7)
     )
     for i in (0, 6):
         for j in (0, 7):
             expected = function(x[..., i, j], h * j, c)
-            assert_same(jax.tree.map(lambda a, at=(i, j): a[:, at[0], at[1]], found), expected)
+            assert_same(jax.tree.map(lambda a, at=(i, j): a[:, at[0], at[1]], actual), expected)
 
 
 def test_gradients_of_each_sample() -> None:
-    found = jax.jit(jax.vmap(jax.grad(loss), (None, 0)))(PARAMS, X)
+    gradients = jax.jit(jax.vmap(jax.grad(loss), (None, 0)))(PARAMS, X)
     for index in (0, 5):
         expected = jax.grad(loss)(PARAMS, X[index])
-        assert_same(jax.tree.map(lambda a, at=index: a[at], found), expected)
+        assert_same(jax.tree.map(lambda a, at=index: a[at], gradients), expected)
 
 
 def test_no_samples_under_vmap() -> None:
     none, lengths = np.zeros((0, 2, 5, 3)), np.zeros((0, 2), int)
-    y, state = jax.vmap(lambda x, own: GRU(PARAMS, x, lengths=own))(none, lengths)
+    y, state = jax.vmap(lambda x, length: GRU(PARAMS, x, lengths=length))(none, lengths)
     assert y.shape == (0, 2, 5, 4) and state.shape == (0, 1, 2, 4) and y.dtype == state.dtype == X.dtype
     by_params, by_x = jax.jit(jax.vmap(jax.grad(loss, (0, 1)), (None, 0)))(PARAMS, none)
     assert by_x.shape == none.shape
@@ -107,20 +107,20 @@ def test_no_samples_under_vmap() -> None:
 def test_gradients_of_each_sample_of_a_layer_without_biases() -> None:
     rnn = bj.RNN(1, 1, bias=False)
     params = {"weight_ih_l0": jnp.ones((1, 1)), "weight_hh_l0": jnp.ones((1, 1))}
-    found = jax.vmap(jax.grad(lambda params, x: rnn(params, x)[0].sum()), (None, 0))(
+    gradients = jax.vmap(jax.grad(lambda params, x: rnn(params, x)[0].sum()), (None, 0))(
         params, jnp.ones((2, 1, 1, 1))
     )
-    assert_same(found["weight_ih_l0"], jnp.full((2, 1, 1), 1 - jnp.tanh(1.0) ** 2))
-    assert_same(found["weight_hh_l0"], jnp.zeros((2, 1, 1)))
+    assert_same(gradients["weight_ih_l0"], jnp.full((2, 1, 1), 1 - jnp.tanh(1.0) ** 2))
+    assert_same(gradients["weight_hh_l0"], jnp.zeros((2, 1, 1)))
 
 
 def test_jacobians_in_reverse_mode() -> None:
     x = X[0, :2]
-    found = np.asarray(jax.jit(jax.jacrev(lambda x: GRU(PARAMS, x)[0]))(x))
-    assert found.shape == (2, 4, 2, 3) and not found[0, :, 1].any()
+    jacobian = np.asarray(jax.jit(jax.jacrev(lambda x: GRU(PARAMS, x)[0]))(x))
+    assert jacobian.shape == (2, 4, 2, 3) and not jacobian[0, :, 1].any()
     gradient = jax.jit(jax.grad(lambda x, weights: (weights * GRU(PARAMS, x)[0]).sum()))
     for index, weights in enumerate(np.eye(8)):
-        assert_same(found.reshape(8, 2, 3)[index], gradient(x, weights.reshape(2, 4)))
+        assert_same(jacobian.reshape(8, 2, 3)[index], gradient(x, weights.reshape(2, 4)))
 
 
 def test_passes_alive_at_once_and_passes_never_gone_back_through() -> None:
@@ -160,17 +160,17 @@ def test_a_layer_inside_of_a_scan() -> None:
         state, ys = jax.lax.scan(part, jnp.zeros((1, 6, 4)), jnp.stack([x[:, :2], x[:, 2:4]]))
         return loss_of((jnp.concatenate(list(ys), 1), state))
 
-    found = jax.jit(jax.value_and_grad(in_parts, (0, 1)))(PARAMS, X[:, :4])
-    assert_same(found, jax.value_and_grad(loss, (0, 1))(PARAMS, X[:, :4]))
+    actual = jax.jit(jax.value_and_grad(in_parts, (0, 1)))(PARAMS, X[:, :4])
+    assert_same(actual, jax.value_and_grad(loss, (0, 1))(PARAMS, X[:, :4]))
 
 
 def test_threads_with_parameters_of_their_own() -> None:
-    compiled, found = jax.jit(jax.grad(loss)), {}
-    own = [jax.tree.map(lambda p, by=i: by * p, PARAMS) for i in range(4)]
-    expected = [compiled(params, X) for params in own]
+    compiled, results = jax.jit(jax.grad(loss)), {}
+    parameters = [jax.tree.map(lambda p, by=i: by * p, PARAMS) for i in range(4)]
+    expected = [compiled(params, X) for params in parameters]
 
     def work(number: int) -> None:
-        found[number] = [compiled(own[number], X) for _ in range(10)]
+        results[number] = [compiled(parameters[number], X) for _ in range(10)]
 
     threads = [threading.Thread(target=work, args=(number,)) for number in range(4)]
     for thread in threads:
@@ -178,5 +178,5 @@ def test_threads_with_parameters_of_their_own() -> None:
     for thread in threads:
         thread.join(120)
     for number, gradients in enumerate(expected):
-        for again in found[number]:
+        for again in results[number]:
             assert_same(again, gradients)

@@ -16,7 +16,7 @@ from bppsa_cupy.training.settings import Settings
 ONE_BY_ONE = ("stale", "stale-1f1b", "pipedream")
 
 
-def run(net, dataset, pipeline=None, *, momentum=0.9, lr=0.05, **settings):
+def fit(net, dataset, pipeline=None, *, momentum=0.9, lr=0.05, **settings):
     """The history of training, with or without a pipeline, and the optimizer."""
     optimizer = bp.SGD(net.parameters, lr=lr, momentum=momentum)
     trained = net if pipeline is None else bp.Pipeline(net, **pipeline)
@@ -43,10 +43,10 @@ def test_values_are_those_of_a_reference_that_keeps_every_version(schedule, cuts
     expected, velocity, losses = given_weights, None, []
     for epoch in range(2):  # the pipeline is empty between epochs
         rows = [order[epoch][3 * k : 3 * k + 3] for k in range(steps)]
-        parts = [(dataset.train.inputs[own], dataset.train.labels[own]) for own in rows]
+        parts = [(dataset.train.inputs[row], dataset.train.labels[row]) for row in rows]
         expected, velocity, more = reference.train(expected, parts, ppv, schedule, 0.05, 0.9, velocity)
         losses += more
-    history, _ = run(net, dataset, {"ppv": ppv, "schedule": schedule}, batch_size=3)
+    history, _ = fit(net, dataset, {"ppv": ppv, "schedule": schedule}, batch_size=3)
     np.testing.assert_allclose(history.losses, losses, rtol=1e-11)
     for k, (weight, bias) in enumerate(expected):
         np.testing.assert_allclose(net.parameters[f"{2 * k}.weight"], weight, rtol=1e-10, atol=1e-12)
@@ -56,23 +56,23 @@ def test_values_are_those_of_a_reference_that_keeps_every_version(schedule, cuts
 @pytest.mark.parametrize("ppv", [(), (1,), (2,), (2, 3), (1, 2, 3, 4)])
 def test_none_is_plain_training_to_the_bit(ppv):
     options = {"lr_schedule": "cosine", "label_smoothing": 0.1}
-    whole, cut, dataset = blocks(), blocks(), data(18, (1, 6, 6))
-    theirs, optimizer = run(whole, dataset, **options)
-    ours, own = run(cut, dataset, {"ppv": ppv, "schedule": "none"}, **options)
-    assert ours.rows == theirs.rows and cut.random_state == whole.random_state
-    equal(cut.state_dict(), whole.state_dict())
-    equal(own.state_dict()["arrays"], optimizer.state_dict()["arrays"])
-    assert own.steps == optimizer.steps == 10
+    plain, cut, dataset = blocks(), blocks(), data(18, (1, 6, 6))
+    theirs, optimizer = fit(plain, dataset, **options)
+    ours, sgd = fit(cut, dataset, {"ppv": ppv, "schedule": "none"}, **options)
+    assert ours.rows == theirs.rows and cut.random_state == plain.random_state
+    equal(cut.state_dict(), plain.state_dict())
+    equal(sgd.state_dict()["arrays"], optimizer.state_dict()["arrays"])
+    assert sgd.steps == optimizer.steps == 10
 
 
 @pytest.mark.parametrize("schedule", ["gpipe", "1f1b"])
 @pytest.mark.parametrize(("ppv", "micro", "batch"), [((2,), 4, 7), ((1, 2, 3, 4), 5, 5), ((), 3, 16)])
 def test_micro_batches_give_the_gradients_of_the_whole_batch(schedule, ppv, micro, batch):
-    whole, cut, dataset = mlp(), mlp(), data(16)
-    theirs, _ = run(whole, dataset, batch_size=batch)
-    ours, _ = run(cut, dataset, {"ppv": ppv, "schedule": schedule, "micro_batches": micro}, batch_size=batch)
+    plain, cut, dataset = mlp(), mlp(), data(16)
+    theirs, _ = fit(plain, dataset, batch_size=batch)
+    ours, _ = fit(cut, dataset, {"ppv": ppv, "schedule": schedule, "micro_batches": micro}, batch_size=batch)
     np.testing.assert_allclose(ours.losses, theirs.losses, rtol=1e-12)
-    for name, array in whole.parameters.items():
+    for name, array in plain.parameters.items():
         np.testing.assert_allclose(cut.parameters[name], array, rtol=1e-12, atol=1e-14)
 
 
@@ -87,11 +87,11 @@ def test_micro_batches_weigh_by_the_labels_that_count():
     split = Split(rng.standard_normal((9, 6, 2)), labels, None, rng.integers(1, 7, 9))
     dataset = Dataset("drawn", (6, 2), 2, split, None, None)
     settings = {"batch_size": 9, "epochs": 2}
-    whole, cut = make(), make()
-    theirs, _ = run(whole, dataset, **settings)
-    ours, _ = run(cut, dataset, {"ppv": (1, 2), "schedule": "1f1b", "micro_batches": 5}, **settings)
+    plain, cut = make(), make()
+    theirs, _ = fit(plain, dataset, **settings)
+    ours, _ = fit(cut, dataset, {"ppv": (1, 2), "schedule": "1f1b", "micro_batches": 5}, **settings)
     np.testing.assert_allclose(ours.losses, theirs.losses, rtol=1e-12)
-    for name, array in whole.parameters.items():
+    for name, array in plain.parameters.items():
         np.testing.assert_allclose(cut.parameters[name], array, rtol=1e-10, atol=1e-13)
 
 
@@ -99,14 +99,14 @@ def test_micro_batches_weigh_by_the_labels_that_count():
 def test_hybrid_training_loses_no_batch(after):
     dataset = data(18, (1, 6, 6))
     net, plain = blocks(), blocks()
-    history, optimizer = run(net, dataset, {"ppv": (1, 2), "non_pipelined_after": after})
+    history, optimizer = fit(net, dataset, {"ppv": (1, 2), "non_pipelined_after": after})
     assert [row["step"] for row in history.rows] == list(range(1, 11)) and optimizer.steps == 10
     assert net.state_dict()["2.body.1.num_batches_tracked"] == 10
     if after == 0:
-        run(plain, dataset)
+        fit(plain, dataset)
         equal(net.state_dict(), plain.state_dict())
     else:
-        run(plain, dataset, {"ppv": (1, 2)})
+        fit(plain, dataset, {"ppv": (1, 2)})
         ours, theirs = net.parameters.flat, plain.parameters.flat
         same = np.array_equal(ours, theirs)
         assert same == (after == 100)
@@ -116,9 +116,9 @@ def test_hybrid_training_loses_no_batch(after):
 def test_a_checkpoint_resumes_to_the_bit_and_under_any_schedule(schedule, tmp_path):
     dataset, path = data(18, (1, 6, 6)), tmp_path / "net.h5"
     options, pipeline = {"lr_schedule": "half:1"}, {"ppv": (2, 3), "schedule": schedule}
-    whole, first = blocks(), blocks()
-    run(whole, dataset, pipeline, epochs=3, **options)
-    run(first, dataset, pipeline, epochs=1, checkpoint=path, **options)
+    reference, first = blocks(), blocks()
+    fit(reference, dataset, pipeline, epochs=3, **options)
+    fit(first, dataset, pipeline, epochs=1, checkpoint=path, **options)
     for other in (pipeline, {"ppv": (1,), "schedule": "stale-1f1b"}, None):
         net = blocks()
         optimizer = bp.SGD(net.parameters, lr=0.05, momentum=0.9)
@@ -127,16 +127,16 @@ def test_a_checkpoint_resumes_to_the_bit_and_under_any_schedule(schedule, tmp_pa
         history = train(trained, dataset, optimizer, settings, resume=path)
         assert [row["step"] for row in history.rows] == list(range(6, 16))
         if other is pipeline:
-            equal(net.state_dict(), whole.state_dict())
+            equal(net.state_dict(), reference.state_dict())
 
 
 def test_a_step_that_is_not_finite_is_not_applied():
     net, dataset = mlp(), data(24)
     dataset.train.inputs[np.random.default_rng((5, 0)).permutation(24)[9]] = np.nan
     expected = mlp()
-    run(expected, dataset, {"ppv": (2, 3)}, epochs=1, iterations=3, batch_size=3)
+    fit(expected, dataset, {"ppv": (2, 3)}, epochs=1, iterations=3, batch_size=3)
     with pytest.raises(bp.NonFiniteError, match=r"step 4: take fewer cuts.*stale-1f1b"):
-        run(net, dataset, {"ppv": (2, 3)}, epochs=1, batch_size=3)
+        fit(net, dataset, {"ppv": (2, 3)}, epochs=1, batch_size=3)
     assert all(np.isfinite(array).all() for array in net.parameters.values())
 
 
@@ -148,12 +148,12 @@ def test_recurrent_layers_and_lengths():
     rng = np.random.default_rng(0)
     split = Split(rng.standard_normal((10, 5, 2)), rng.integers(0, 2, 10), None, rng.integers(1, 6, 10))
     dataset = Dataset("drawn", (None, 2), 2, split, split, None)
-    whole, cut = make(), make()
-    theirs, _ = run(whole, dataset)
-    ours, _ = run(cut, dataset, {"ppv": (1, 2, 3), "schedule": "none"})
+    plain, cut = make(), make()
+    theirs, _ = fit(plain, dataset)
+    ours, _ = fit(cut, dataset, {"ppv": (1, 2, 3), "schedule": "none"})
     assert ours.rows == theirs.rows
     for schedule in ONE_BY_ONE:
-        history, _ = run(make(), dataset, {"ppv": (1, 2, 3), "schedule": schedule})
+        history, _ = fit(make(), dataset, {"ppv": (1, 2, 3), "schedule": schedule})
         assert np.isfinite(history.losses).all()
 
 
@@ -192,12 +192,12 @@ def test_masks_that_are_set_later_are_kept():
 
 def test_the_trace_holds_every_action():
     trace = []
-    run(mlp(), data(12), {"ppv": (2, 4), "schedule": "gpipe", "micro_batches": 2, "trace": trace}, epochs=1)
+    fit(mlp(), data(12), {"ppv": (2, 4), "schedule": "gpipe", "micro_batches": 2, "trace": trace}, epochs=1)
     assert len(trace) == 3 * (3 * (2 + 2 + 1)) and {action.stage for action, *_ in trace} == {0, 1, 2}
     assert all(begun <= ready <= ended for _, begun, ready, ended in trace)
 
 
-@pytest.mark.parametrize("pipeline, settings, given, fix", [
+@pytest.mark.parametrize("pipeline, settings, value, fix", [
     ({"schedule": "sale"}, {}, "'sale'", "none, stale, gpipe"), ({"micro_batches": 2}, {}, "stale", "gpipe"),
     ({"schedule": "gpipe", "micro_batches": 9}, {}, "9 micro-batches", "4"),
     ({"non_pipelined_after": -1}, {}, "non_pipelined_after=-1", "at least"),
@@ -205,6 +205,6 @@ def test_the_trace_holds_every_action():
     ({}, {"gradient_hook": print}, "gradient_hook", "all stages"),
     ({}, {"method": "linear"}, "'linear'", "bp"),
 ])  # fmt: skip
-def test_refused_arguments(pipeline, settings, given, fix):
-    call = lambda: run(mlp(), data(8), {"ppv": (2,), **pipeline}, **settings)  # noqa: E731
-    assert_refused(call, bp.BppsaError, given, fix)
+def test_refused_arguments(pipeline, settings, value, fix):
+    call = lambda: fit(mlp(), data(8), {"ppv": (2,), **pipeline}, **settings)  # noqa: E731
+    assert_refused(call, bp.BppsaError, value, fix)

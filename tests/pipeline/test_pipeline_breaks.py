@@ -29,8 +29,8 @@ def test_a_checkpoint_goes_on_after_a_run_that_was_broken_off(schedule, tmp_path
         return net, bp.SGD(net.parameters, lr=0.1, momentum=0.9)
 
     settings = Settings(batch_size=4, epochs=2, checkpoint=tmp_path / "net.h5")
-    whole, optimizer = make()
-    train(bp.Pipeline(whole, (1, 2), schedule), data(24), optimizer, settings)
+    reference, optimizer = make()
+    train(bp.Pipeline(reference, (1, 2), schedule), data(24), optimizer, settings)
     cut, optimizer = make()
     pipeline = bp.Pipeline(cut, (1, 2), schedule, trace=Stopping(70))
     with pytest.raises(KeyboardInterrupt):
@@ -39,7 +39,7 @@ def test_a_checkpoint_goes_on_after_a_run_that_was_broken_off(schedule, tmp_path
         train(pipeline, data(24), optimizer, settings)
     pipeline = bp.Pipeline(cut, (1, 2), schedule)
     train(pipeline, data(24), optimizer, settings, resume=tmp_path / "net.h5")
-    np.testing.assert_array_equal(cut.parameters.flat, whole.parameters.flat)
+    np.testing.assert_array_equal(cut.parameters.flat, reference.parameters.flat)
     assert optimizer.steps == 12
 
 

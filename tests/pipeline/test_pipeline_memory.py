@@ -25,10 +25,10 @@ def test_table_6_of_the_paper(depth, cut, activations, weights, increase):
     """Activations per sample and weights in the paper's MB. The increase in percent is by the formula; the
     paper has 67, 58, 57, 57 and 57."""
     memory = stage_memory(bp.Placement(build_model(f"resnet{depth}", device="host"), (cut,)), "stale", 1)
-    counted = sum(own.activations for own in memory)
-    assert round(sum(own.weights for own in memory) / MIB, 2) == weights
+    counted = sum(stage.activations for stage in memory)
+    assert round(sum(stage.weights for stage in memory) / MIB, 2) == weights
     assert counted / MIB == pytest.approx(activations, rel=0.08)
-    assert round(100 * sum(own.copies for own in memory) / counted, 1) == increase
+    assert round(100 * sum(stage.copies for stage in memory) / counted, 1) == increase
 
 
 @pytest.mark.parametrize("name", SCHEDULES)
@@ -45,9 +45,9 @@ def test_stages_by_hand(name, itemsize):
         "gpipe": [2, 2, 2], "1f1b": [2, 1, 0],
     }[name]  # fmt: skip
     memory = stage_memory(placement, name, 10, micro=micro, itemsize=itemsize)
-    assert [own.weights for own in memory] == (itemsize * weights).tolist()
-    assert [own.activations for own in memory] == (2 * itemsize * outputs).tolist()
-    assert [own.copies for own in memory] == (itemsize * outputs * further).tolist()
+    assert [stage.weights for stage in memory] == (itemsize * weights).tolist()
+    assert [stage.activations for stage in memory] == (2 * itemsize * outputs).tolist()
+    assert [stage.copies for stage in memory] == (itemsize * outputs * further).tolist()
     stashed = itemsize * weights * further if name == "pipedream" else np.zeros(3)
-    assert [own.weight_copies for own in memory] == stashed.tolist()
+    assert [stage.weight_copies for stage in memory] == stashed.tolist()
     assert memory[0].total == sum(vars(memory[0]).values())

@@ -30,10 +30,10 @@ def test_percentage_of_stale_weights(ppv, percent):
 @given(st.sets(st.integers(1, 19)))
 def test_stages_are_the_network_in_order(cuts):
     placement = bp.Placement(RESNET20, sorted(cuts))
-    names = [name for own in placement.parameter_names for name in own]
+    names = [name for stage in placement.parameter_names for name in stage]
     assert names == list(RESNET20.parameters)
     assert sum(placement.weights) == sum(array.size for array in RESNET20.parameters.values())
-    assert sorted(name for own in placement.buffer_names for name in own) == sorted(RESNET20.buffers)
+    assert sorted(name for stage in placement.buffer_names for name in stage) == sorted(RESNET20.buffers)
     assert all(placement.weights)
     # A cut behind an odd counted layer is behind a block; one behind an even layer carries the block's input.
     for cut, boundary in zip(sorted(cuts), placement.boundaries[1:], strict=True):

@@ -44,15 +44,15 @@ def test_each_micro_batch_goes_once_through_each_stage_each_way(schedule):
         for batch in range(schedule.batches)
         for micro in range(schedule.micro)
     }
-    found = [(a.kind, a.stage, a.batch, a.micro) for a in schedule.actions() if a.kind != UPDATE]
-    assert len(found) == len(wanted) and set(found) == wanted
+    passes = [(a.kind, a.stage, a.batch, a.micro) for a in schedule.actions() if a.kind != UPDATE]
+    assert len(passes) == len(wanted) and set(passes) == wanted
     for stage in range(schedule.stages):
-        own = list(schedule.actions(stage))
-        assert [a.batch for a in own if a.kind == UPDATE] == list(range(schedule.batches))
+        actions = list(schedule.actions(stage))
+        assert [a.batch for a in actions if a.kind == UPDATE] == list(range(schedule.batches))
         # An update follows all backward passes of its batch, and none of a later batch.
-        for place, action in enumerate(own):
+        for place, action in enumerate(actions):
             if action.kind == UPDATE:
-                back = [a.batch for a in own[:place] if a.kind == BACKWARD]
+                back = [a.batch for a in actions[:place] if a.kind == BACKWARD]
                 assert back.count(action.batch) == schedule.micro and max(back) == action.batch
 
 
@@ -108,27 +108,27 @@ def test_no_deadlock_and_messages_are_taken_in_the_order_of_sending(schedule):
     moved = True
     while moved:
         moved = False
-        for rank, own in enumerate(ranks):
-            while own:
-                a = own[0]
+        for rank, queue in enumerate(ranks):
+            while queue:
+                a = queue[0]
                 step = 1 if a.kind == FORWARD else -1
-                what = a.batch, a.micro
+                message = a.batch, a.micro
                 if 0 <= (before := rank - step) < count:
-                    if what not in sent[before, rank]:
+                    if message not in sent[before, rank]:
                         break
-                    place = sent[before, rank].index(what)
+                    place = sent[before, rank].index(message)
                     assert place + 1 - awaited[before, rank] in (0, 1)  # taken in the order of sending
                     awaited[before, rank] = place + 1
                 if 0 <= (to := rank + step) < count:
-                    sent[rank, to].append(what)
-                own.popleft()
+                    sent[rank, to].append(message)
+                queue.popleft()
                 moved = True
     assert not any(ranks)
 
 
-@pytest.mark.parametrize("arguments, given, fix", [
+@pytest.mark.parametrize("arguments, value, fix", [
     (("sale", 2, 3), "'sale'", "none, stale, gpipe"), (("stale", 2, 3, 4), "'stale'", "gpipe, 1f1b"),
     (("gpipe", 2, 3, 0), "micro_batches=0", "at least 1"), (("stale", 0, 3), "stages=0", "at least 1"),
 ])  # fmt: skip
-def test_refused_arguments(arguments, given, fix):
-    assert_refused(lambda: make_schedule(*arguments), BppsaError, given, fix)
+def test_refused_arguments(arguments, value, fix):
+    assert_refused(lambda: make_schedule(*arguments), BppsaError, value, fix)

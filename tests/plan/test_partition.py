@@ -68,9 +68,9 @@ REFUSED = [
 ]
 
 
-@pytest.mark.parametrize("call, given, fix", REFUSED)
-def test_refused_arguments(call, given, fix):
-    assert_refused(call, PlanError, given, fix)
+@pytest.mark.parametrize("call, value, fix", REFUSED)
+def test_refused_arguments(call, value, fix):
+    assert_refused(call, PlanError, value, fix)
 
 
 # ---- placement ----

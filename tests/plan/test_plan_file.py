@@ -42,7 +42,7 @@ def test_vjps_of_a_schedule_are_kept(tmp_path):
 def test_data_sets_have_checksums_and_maps_are_read_only(tmp_path):
     plan_of(*general_chains(), small_network()).save(tmp_path / "p.h5")
     loaded = Plan.load(tmp_path / "p.h5").chains[0]
-    assert not any(array.flags.writeable for one in loaded.products.values() for array in one.maps.values())
+    assert not any(array.flags.writeable for p in loaded.products.values() for array in p.maps.values())
     arrays = []
     with h5py.File(tmp_path / "p.h5") as file:
         file.visititems(lambda _, item: arrays.append(item) if isinstance(item, h5py.Dataset) else None)
@@ -70,10 +70,10 @@ BROKEN = [
 ]
 
 
-@pytest.mark.parametrize("change, given, fix", BROKEN)
-def test_sealed_but_broken(saved, tmp_path, change, given, fix):
+@pytest.mark.parametrize("change, value, fix", BROKEN)
+def test_sealed_but_broken(saved, tmp_path, change, value, fix):
     path = edited(saved, tmp_path / "broken.h5", change)
-    assert_refused(lambda: Plan.load(path), PlanError, given, fix)
+    assert_refused(lambda: Plan.load(path), PlanError, value, fix)
 
 
 def test_long_chains_of_equal_elements_are_small_and_read_in_another_process(tmp_path):

@@ -128,7 +128,7 @@ def test_ranks_take_and_send_what_was_planned_and_give_the_bits_of_one(data, n, 
     exchange = Exchange(partition.ranks)
     owners, ranks = tuple(partition.owners.tolist()), partition.ranks
 
-    def run(group):
+    def run_rank(group):
         device = CountingDevice()
         scan = RankScan(group, owners, device, np.float64, chain_plan, schedule, capacity)
         owned = [k for k in range(n + 1) if scan.placement.owners[k] == group.rank]
@@ -137,12 +137,12 @@ def test_ranks_take_and_send_what_was_planned_and_give_the_bits_of_one(data, n, 
         assert device.taken == scan.memory.total_bytes
         return vectors, device.taken
 
-    results = exchange.play(run)
-    whole = NumericScan(HostDevice(), np.float64, chain_plan, schedule, capacity)
-    expected = scanned(whole, range(n + 1), batch, values)
-    for rank, (own, _) in enumerate(results):
-        assert set(own) == {k for k in range(1, n + 1) if owners[k - 1] == rank}
-        for k, vector in own.items():
+    results = exchange.play(run_rank)
+    serial = NumericScan(HostDevice(), np.float64, chain_plan, schedule, capacity)
+    expected = scanned(serial, range(n + 1), batch, values)
+    for rank, (vectors, _) in enumerate(results):
+        assert set(vectors) == {k for k in range(1, n + 1) if owners[k - 1] == rank}
+        for k, vector in vectors.items():
             np.testing.assert_array_equal(vector, expected[k])
     placement = place(schedule, owners, ranks)
     listed = placement.messages(message_bytes(chain_plan.sizes, placement, batch, 8))

@@ -75,9 +75,9 @@ def test_schedules_obey_their_laws_and_give_the_serial_scan(n):
     expected = serial(a)
     for schedule in every_schedule(n):
         assert is_legal(schedule)
-        whole = with_input_gradient(schedule)
-        assert with_input_gradient(whole) is whole and (n == 0 or whole.computes_input_gradient)
-        values = evaluate(whole, a)
+        full = with_input_gradient(schedule)
+        assert with_input_gradient(full) is full and (n == 0 or full.computes_input_gradient)
+        values = evaluate(full, a)
         for k in range(1, n + 2):
             np.testing.assert_allclose(values[0, k], expected[k - 1], rtol=1e-9, atol=1e-9)
         read = {operand for step in schedule.steps for operand in (step.left, step.right)}
@@ -116,9 +116,9 @@ def algorithm_1(n):
     for d in range(top - 1, -1, -1):
         for i in range(0, n - 2**d + 1, 2 ** (d + 1)):
             left, right = i + 2**d - 1, min(i + 2 ** (d + 1) - 1, n)
-            kept = a[left]
+            saved = a[left]
             a[left] = a[right]
-            a[right] = diamond(a[right], kept)
+            a[right] = diamond(a[right], saved)
     return products, a
 
 

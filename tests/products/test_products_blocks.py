@@ -111,8 +111,8 @@ def test_gram(sizes, shape, places, form, weights, triangle, out_format, seed):
     middle = np.eye(size) if d is None else np.diag(d) if weights == "diagonal" else d.toarray()
     expected = a.toarray().T @ middle @ a.toarray()
     expected = {"both": lambda x: x, "upper": np.triu, "lower": np.tril}[triangle](expected)
-    given = {"none": False, "diagonal": True}.get(weights, d)
-    product = bp.plan_gram(a, given, triangle=triangle, out_format=out_format)
+    argument = {"none": False, "diagonal": True}.get(weights, d)
+    product = bp.plan_gram(a, argument, triangle=triangle, out_format=out_format)
     assert_product(product, expected, a, *([] if d is None else [d]))
 
 

@@ -88,5 +88,5 @@ def test_forms_give_the_results_of_the_host(gpu):
         for wanted, (u, v) in enumerate(OTHERS):
             arrays = [rng.standard_normal((2, *shapes[u])), rng.standard_normal(shapes[v])]
             host = form.evaluate(get_device("host"), wanted, *arrays)
-            found = form.evaluate(gpu, wanted, *map(gpu.asarray, arrays))
-            np.testing.assert_allclose(found.get(), host, rtol=1e-13, atol=1e-13)
+            result = form.evaluate(gpu, wanted, *map(gpu.asarray, arrays))
+            np.testing.assert_allclose(result.get(), host, rtol=1e-13, atol=1e-13)

@@ -13,11 +13,11 @@ from symbolic_oracle import random_pattern
 import bppsa_cupy as bp
 
 
-def assert_equal_products(one, other):
+def assert_equal_products(actual, expected):
     """All that is planned is the same, map by map."""
-    assert one.factors == other.factors and one.pattern == other.pattern
-    assert len(one.multiplications) == len(other.multiplications)
-    for first, second in zip(one.multiplications, other.multiplications, strict=True):
+    assert actual.factors == expected.factors and actual.pattern == expected.pattern
+    assert len(actual.multiplications) == len(expected.multiplications)
+    for first, second in zip(actual.multiplications, expected.multiplications, strict=True):
         assert (first.left, first.right) == (second.left, second.right)
         for a, b in ((first.many, second.many), (first.single, second.single)):
             assert (a.kind, a.multiply_adds, a.a, a.b, a.pattern) == (
@@ -80,7 +80,7 @@ BROKEN = [
 ]
 
 
-@pytest.mark.parametrize("edit, given, fix", BROKEN)
-def test_broken_contents_are_named(saved, tmp_path, edit, given, fix):
+@pytest.mark.parametrize("edit, value, fix", BROKEN)
+def test_broken_contents_are_named(saved, tmp_path, edit, value, fix):
     path = edited(saved, tmp_path / "broken.h5", edit)
-    assert_refused(lambda: bp.PlannedProduct.load(path), bp.PlanError, given, fix, "broken.h5")
+    assert_refused(lambda: bp.PlannedProduct.load(path), bp.PlanError, value, fix, "broken.h5")

@@ -77,9 +77,9 @@ REFUSED = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("call, error, given, fix", REFUSED)
-def test_refused_arguments(call, error, given, fix):
-    assert_refused(call, error, given, fix)
+@pytest.mark.parametrize("call, error, value, fix", REFUSED)
+def test_refused_arguments(call, error, value, fix):
+    assert_refused(call, error, value, fix)
 
 
 def test_out_may_not_overlap_a_factor():

@@ -21,9 +21,9 @@ def deviating(reciprocal: int, exp2: int) -> str:
     text = kernel.read_source("activations.cuh")
     for exact, ulp in (("1.0f / x", reciprocal), ("exp2f(x)", exp2)):
         moved = f"__int_as_float(__float_as_int({exact}) + ({ulp}))"
-        given = f"isinf({exact}) || {exact} == 0 ? {exact} : {moved}"
+        result = f"isinf({exact}) || {exact} == 0 ? {exact} : {moved}"
         assert text.count(f"{{ return {exact}; }}") == 1
-        text = text.replace(f"{{ return {exact}; }}", f"{{ return {given}; }}")
+        text = text.replace(f"{{ return {exact}; }}", f"{{ return {result}; }}")
     return text
 
 
@@ -61,6 +61,6 @@ def test_entry_and_sample_of_any_item(emulated: Device) -> None:
         "split(pairs[i], pairs[i + 1], &entry, &sample); out[i] = entry; out[i + 1] = sample; }\n}\n"
     )
     arrays = (make("values", "int64", str(pairs.size)) for make in (array_in, array_out))
-    found = np.zeros_like(pairs.ravel())
-    emulated.launch(text_kernel(kernel.inline_headers(text), *arrays, block=128), pairs.ravel(), found)
-    np.testing.assert_array_equal(found.reshape(-1, 2), np.stack(np.divmod(*pairs.T), 1))
+    result = np.zeros_like(pairs.ravel())
+    emulated.launch(text_kernel(kernel.inline_headers(text), *arrays, block=128), pairs.ravel(), result)
+    np.testing.assert_array_equal(result.reshape(-1, 2), np.stack(np.divmod(*pairs.T), 1))

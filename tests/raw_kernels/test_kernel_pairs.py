@@ -37,10 +37,10 @@ OF_CELLS = {f"{name}_{verb}" for name in OTHERS for verb in VERBS}
 
 def variants_of(kernel: Kernel) -> list[Variant]:
     """The variants of a kernel that are compared; every run compares the first, in float64."""
-    found = list(dict.fromkeys(Variant(variant.real, variant.index) for variant in kernel.variants()))
+    variants = list(dict.fromkeys(Variant(variant.real, variant.index) for variant in kernel.variants()))
     if kernel.name.startswith(IN_FLOAT64):
-        found = [variant for variant in found if variant.real == "float64"]
-    return sorted(found, key=lambda variant: variant.real, reverse=True)
+        variants = [variant for variant in variants if variant.real == "float64"]
+    return sorted(variants, key=lambda variant: variant.real, reverse=True)
 
 
 VARIANTS = [
@@ -86,12 +86,12 @@ def test_the_text_computes_what_the_twin_does(
 ) -> None:
     device = make_device(executor)
     for turn, case in enumerate(CASES[kernel.name](rng)):
-        given = arguments(kernel, variant, case, rng)
+        inputs = arguments(kernel, variant, case, rng)
         # Under sanitizers what is asked is a clean launch; to compile the twins would take longest.
-        expected = None if sanitizing() else by_twin(kernel, variant, given)
-        found = by_text(kernel, device, given, turn)
+        expected = None if sanitizing() else by_twin(kernel, variant, inputs)
+        actual = by_text(kernel, device, inputs, turn)
         if expected is not None:
-            assert_same(kernel, found, expected, case.scalars)
+            assert_same(kernel, actual, expected, case.scalars)
 
 
 def cases_to_race(kernel: Kernel) -> list[list[object]]:
@@ -103,8 +103,8 @@ def cases_to_race(kernel: Kernel) -> list[list[object]]:
         values = arguments(kernel, Variant(), case, rng)
         if sum(value.size for value in values if isinstance(value, np.ndarray)) > 120_000:
             continue
-        given = {**case.scalars, "shared_bytes": ARCHITECTURES[LEAST].shared_bytes}
-        layout = kernel.variant_for(Variant(), given).layout
+        scalars = {**case.scalars, "shared_bytes": ARCHITECTURES[LEAST].shared_bytes}
+        layout = kernel.variant_for(Variant(), scalars).layout
         key = "any" if kernel.name in OF_CELLS else layout if layout.width else number % 6
         taken[key] = turned(kernel, values)
     return list(taken.values())

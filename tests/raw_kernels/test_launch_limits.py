@@ -70,10 +70,10 @@ def sizes_of(kernel: Kernel) -> Iterator[Mapping[str, float]]:
 def test_every_launch_is_taken_everywhere(name: str) -> None:
     """A block of more than 256 threads has launch bounds: a thread may take 255 registers of 65536."""
     for scalars, itemsize in itertools.product(sizes_of(KERNELS[name]), (4, 8)):
-        for one in ARCHITECTURES.values():
-            shape = KERNELS[name].launch({**scalars, "itemsize": itemsize, "shared_bytes": one.shared_bytes})
+        for gpu in ARCHITECTURES.values():
+            shape = KERNELS[name].launch({**scalars, "itemsize": itemsize, "shared_bytes": gpu.shared_bytes})
             if 0 not in shape.grid:
-                assert refusal(one, *shape, asked_for=one.shared_bytes) is None, (scalars, itemsize, one.name)
+                assert refusal(gpu, *shape, asked_for=gpu.shared_bytes) is None, (scalars, itemsize, gpu.name)
                 assert math.prod(shape.block) <= 256 or "__launch_bounds__" in KERNELS[name].text
 
 

@@ -51,24 +51,24 @@ def test_walks_use_whole_sectors(racing: RaceDevice, name: str, hidden: int, ver
     kernel, batch, steps = KERNELS[f"{name}_{verb}"], 16, 2
     scalars = {"steps": steps, "hidden": hidden, "batch": batch, "chunk": steps}
     scalars["per_step"] = int(verb == "backward")
-    given, rng = [], np.random.default_rng(0)
+    arguments, rng = [], np.random.default_rng(0)
     for parameter in kernel.parameters:
         if not parameter.is_array:
-            given.append(scalars.get(parameter.name, 0))
+            arguments.append(scalars.get(parameter.name, 0))
             continue
         size = eval(parameter.size, {}, {**scalars, "guarded": 0})
         drawn = rng.standard_normal(size).astype(np.float32)
-        given.append(np.full(size, steps) if parameter.name == "lengths" else
+        arguments.append(np.full(size, steps) if parameter.name == "lengths" else
                      drawn.astype(np.int32) if parameter.type == "int32" else drawn)  # fmt: skip
     facts = racing.facts_of_launch(scalars, 4)
     library = load(kernel, kernel.variant_for(Variant(), facts), racing.architecture, True)
-    sizes, found = {p.name: p.size for p in kernel.parameters}, []
+    sizes, sectors = {p.name: p.size for p in kernel.parameters}, []
     for samples_innermost in (True, False):
         library.count_sectors()
         for array in sum(ARRAYS[verb], ()) if samples_innermost else ():
             library.turn(array, batch, eval(sizes[array], {}, scalars) // (steps * batch))
-        racing.launch(kernel, *given)
+        racing.launch(kernel, *arguments)
         for arrays in ARRAYS[verb]:
-            found.append(sum(library.sectors(array)[1] for array in arrays) / (batch * steps))
+            sectors.append(sum(library.sectors(array)[1] for array in arrays) / (batch * steps))
     library.count_sectors(False)
-    assert tuple(found) == WALKS[name, hidden, verb]
+    assert tuple(sectors) == WALKS[name, hidden, verb]

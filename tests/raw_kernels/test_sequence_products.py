@@ -54,13 +54,13 @@ def guarded(array: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return room[32:-32], room
 
 
-def on_any_threads(run: Callable[[], np.ndarray]) -> None:
-    """Assert that what `run` makes has the same bits on one thread and on two."""
+def on_any_threads(compute: Callable[[], np.ndarray]) -> None:
+    """Assert that what `compute` makes has the same bits on one thread and on two."""
     before, made = numba.get_num_threads(), []
     for count in {1, min(2, before)}:
         numba.set_num_threads(count)
         try:
-            made.append(run().tobytes())
+            made.append(compute().tobytes())
         finally:
             numba.set_num_threads(before)
     assert made[0] == made[-1]

@@ -82,8 +82,8 @@ def test_a_walk_goes_on_without_its_team(batch: int, tmp_path) -> None:
         path = tmp_path / f"{number}.npz"
         text = WALK.replace("BATCH", str(batch)).replace("OUT", str(path))
         subprocess.run([sys.executable, "-c", text], env={**os.environ, **more}, check=True)
-        with np.load(path) as found:
-            results.append(dict(found))
+        with np.load(path) as file:
+            results.append(dict(file))
     for name, array in results[0].items():
         for other in results[1:]:
             np.testing.assert_array_equal(array, other[name], err_msg=name)
@@ -102,14 +102,14 @@ in_tasks = tasks_of(count)
 
 
 @compiled()
-def run(tasks, together, done, seen):
+def run_tasks(tasks, together, done, seen):
     in_tasks(tasks, together, (done, seen))
 
 
 def check(tasks: int, together: bool) -> None:
     for _ in range(20):
         done, seen = np.zeros(tasks, np.int64), np.zeros(tasks, np.int64)
-        run(tasks, together, done, seen)
+        run_tasks(tasks, together, done, seen)
         np.testing.assert_array_equal(done, 1)
 
 

@@ -74,12 +74,12 @@ def assert_same(
     """What `device` gives, by its own kernels or these, is what the host gives."""
     size = WalkSize(form, 3, batch, hidden, 4)
     ours, wanted = (
-        passes(one, random_walk(one, size, reverse, batch > 1), per_step, chunk, taken)
-        for one, taken in ((device, kernels), (get_device("host"), {}))
+        passes(d, random_walk(d, size, reverse, batch > 1), per_step, chunk, taken)
+        for d, taken in ((device, kernels), (get_device("host"), {}))
     )
     names = ("state", "gates", "final", "delta", "entering")
-    for name, found, expected in zip(names, ours, wanted, strict=True):
-        assert_close(found, expected, length=64 * hidden, what=name)
+    for name, actual, expected in zip(names, ours, wanted, strict=True):
+        assert_close(actual, expected, length=64 * hidden, what=name)
 
 
 # ---- layouts ----
@@ -186,13 +186,13 @@ def test_small_clusters_give_what_the_host_gives(
 
 def chosen(cell: str, hidden: int, batch: int, architecture: str = "sm_90") -> dict[str, Layout]:
     """The layouts that are taken on a GPU with an architecture's limits and 132 multiprocessors."""
-    one, found = ARCHITECTURES[architecture], {}
+    limits, layouts = ARCHITECTURES[architecture], {}
     for verb in VERBS:
         sums = sums_of(CELLS[cell], verb)
-        every = layouts_of_clusters(sums, hidden, 4, one.shared_bytes, one.cluster_blocks)
+        every = layouts_of_clusters(sums, hidden, 4, limits.shared_bytes, limits.cluster_blocks)
         if layout := layout_of_clusters(every, sums, 4, batch, 132):
-            found[verb] = layout
-    return found
+            layouts[verb] = layout
+    return layouts
 
 
 #: Wide layers: cell, H, B.

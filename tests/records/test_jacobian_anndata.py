@@ -30,9 +30,9 @@ def records():
 
 def test_anndata_reads_every_sample(tmp_path, read_elem):
     for sample in range(2):
-        given = [record.select(sample) for record in records()]
-        bp.save_jacobians(tmp_path / "j.h5", given)
-        assert_same(bp.load_jacobians(tmp_path / "j.h5"), given)
+        selected = [record.select(sample) for record in records()]
+        bp.save_jacobians(tmp_path / "j.h5", selected)
+        assert_same(bp.load_jacobians(tmp_path / "j.h5"), selected)
         with h5py.File(tmp_path / "j.h5") as file:
             groups = sorted(file.values(), key=lambda group: group.attrs["position"])
             for group, record in zip(groups, records(), strict=True):

@@ -84,9 +84,9 @@ REFUSED = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("call, error, given, fix", REFUSED)
-def test_refused_arguments(tmp_path, call, error, given, fix):
-    assert_refused(lambda: call(tmp_path / "a.h5"), error, given, fix)
+@pytest.mark.parametrize("call, error, value, fix", REFUSED)
+def test_refused_arguments(tmp_path, call, error, value, fix):
+    assert_refused(lambda: call(tmp_path / "a.h5"), error, value, fix)
     assert not list(tmp_path.iterdir())
 
 

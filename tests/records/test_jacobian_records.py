@@ -59,9 +59,9 @@ def test_all_that_is_given_holds(network, choice):
 )  # fmt: skip
 def test_steps_are_chosen_by_number(network, steps, expected):
     part = network.where(layer=1)[1:]  # without step 0: numbers, and not places
-    kept = [step for step in expected if step]
-    if kept:
-        assert [record.step for record in part.where(steps=steps)] == kept
+    present = [step for step in expected if step]
+    if present:
+        assert [record.step for record in part.where(steps=steps)] == present
     assert [record.step for record in network.where(layer=1, steps=steps)] == expected
 
 
@@ -106,13 +106,13 @@ def test_one_sample(network):
 def test_dense_are_the_matrices_by_time(layer, direction, monkeypatch):
     _, records = network_records(layer, 4, 2)
     chain = records.where(direction=direction)
-    found = chain.dense()
+    dense = chain.dense()
     size = layer.cell.states * layer.hidden_size
-    assert found.shape == (4, 2, size, size) and found.dtype == np.float64
+    assert dense.shape == (4, 2, size, size) and dense.dtype == np.float64
     for record in chain:
         for sample in range(2):
-            np.testing.assert_array_equal(found[record.step, sample], record.to_scipy(sample).toarray())
-    np.testing.assert_array_equal(bp.JacobianRecords(list(chain)[::-1]).dense(), found)
+            np.testing.assert_array_equal(dense[record.step, sample], record.to_scipy(sample).toarray())
+    np.testing.assert_array_equal(bp.JacobianRecords(list(chain)[::-1]).dense(), dense)
 
 
 # ---- lengths ----
@@ -123,8 +123,8 @@ def test_lengths_are_those_of_the_pass(tmp_path):
     for layer in (bp.LSTM(2, 3, bidirectional=True), bp.GRU(2, 1, 2), bp.MinGRU(2, 3), bp.LRU(2, 3)):
         net, records = network_records(layer, 6, 4, lengths=lengths)
         bp.save_jacobians(tmp_path / "j.h5", net)
-        for given in (records, bp.load_jacobians(tmp_path / "j.h5")):
-            for chain in given.chains():
+        for source in (records, bp.load_jacobians(tmp_path / "j.h5")):
+            for chain in source.chains():
                 np.testing.assert_array_equal(chain.lengths(), lengths)
                 np.testing.assert_array_equal(chain.where(steps=slice(4, 6)).lengths(), [2, 0, 0, 1])
                 np.testing.assert_array_equal(chain.sample(2).lengths(), [4])
@@ -144,10 +144,10 @@ def test_what_is_no_chain_is_refused(network, look):
     )
     wider = bp.JacobianRecord(0, "RNN l0", Pattern.dense(2, 2), np.ones((4, 3)), 4)
     tall = bp.JacobianRecord(0, "RNN l0", Pattern.dense(3, 2), np.ones((6, 1)))
-    for given, *named in (
+    for value, *named in (
         (network.where(layer=2), "2 Linear", "recurrent"), (network[:-1], "5 chains", "'0 GRU l0 backward'"),
         (records.where(steps=[0, 1, 3]), "step 1", "step 3"), ([*records, records[3]], "step 3"),
         ([], "no records"), ([*records, wider], "(4, 1)", "(4, 3)"), ([*records[:2], ends[2]], "None", "[3]"),
         ([tall], "(3, 2)", "square"),
     ):  # fmt: skip
-        assert_refused(lambda given=given: look(given), (bp.ArgumentError, bp.ShapeError), *named)
+        assert_refused(lambda value=value: look(value), (bp.ArgumentError, bp.ShapeError), *named)

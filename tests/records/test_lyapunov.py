@@ -55,12 +55,12 @@ def test_of_a_network_they_are_qr_by_hand(layer, direction):
     _, records = network_records(layer(3, 4, num_layers=2, bidirectional=True), 40, 2)
     chain = records.where(inner=1, direction=direction)
     order = range(40) if direction == "forward" else range(39, -1, -1)
-    found = exponents(chain)
+    result = exponents(chain)
     jacobians = chain.dense().swapaxes(2, 3)
-    assert found.shape == (2, 8 if layer is bp.LSTM else 4) and found.dtype == np.float64
+    assert result.shape == (2, 8 if layer is bp.LSTM else 4) and result.dtype == np.float64
     for sample in range(2):
         expected = by_hand(jacobians[:, sample], order)
-        np.testing.assert_allclose(found[sample], expected, rtol=1e-9, atol=1e-11)
+        np.testing.assert_allclose(result[sample], expected, rtol=1e-9, atol=1e-11)
 
 
 @pytest.mark.parametrize("direction", ["forward", "backward"])
@@ -70,10 +70,10 @@ def test_padding_counts_for_nothing(direction):
     _, records = network_records(layer, 12, 3, lengths=[5, 12, 1])
     chain = records.where(direction=direction)
     np.testing.assert_array_equal(chain.lengths(), [5, 12, 1])
-    found = exponents(chain)
+    result = exponents(chain)
     for sample, length in enumerate([5, 12, 1]):
         alone = exponents(chain.sample(sample).where(steps=range(length)))
-        np.testing.assert_allclose(found[sample], alone[0], rtol=1e-12)
+        np.testing.assert_allclose(result[sample], alone[0], rtol=1e-12)
     all_steps = exponents(chain, lengths=[12, 12, 12])
     np.testing.assert_allclose(12 * all_steps[0], 5 * exponents(chain)[0], rtol=1e-12)
 
@@ -86,9 +86,9 @@ def test_padding_counts_for_nothing(direction):
 def test_their_sum_is_the_mean_of_the_logarithms_of_determinants(seed, steps, size, batch, scale, direction):
     jacobians = scale * np.random.default_rng(seed).standard_normal((steps, batch, size, size))
     expected = np.linalg.slogdet(jacobians)[1].mean(axis=0)
-    found = exponents(records_of(jacobians, direction=direction))
-    assert (np.diff(found, axis=1) <= 0).all()
-    np.testing.assert_allclose(found.sum(axis=1), expected, rtol=1e-9, atol=1e-9)
+    result = exponents(records_of(jacobians, direction=direction))
+    assert (np.diff(result, axis=1) <= 0).all()
+    np.testing.assert_allclose(result.sum(axis=1), expected, rtol=1e-9, atol=1e-9)
 
 
 @pytest.mark.parametrize("scale", [1e-150, 1e150])
@@ -96,8 +96,8 @@ def test_long_chains_neither_overflow_nor_vanish(scale):
     """Each step alone nearly leaves the range."""
     steps, turn = 3000, 0.3
     rotation = np.array([[np.cos(turn), -np.sin(turn)], [np.sin(turn), np.cos(turn)]])
-    found = exponents(records_of(np.tile(scale * rotation, (steps, 1, 1, 1))))
-    np.testing.assert_allclose(found, np.log(scale), rtol=1e-12)
+    result = exponents(records_of(np.tile(scale * rotation, (steps, 1, 1, 1))))
+    np.testing.assert_allclose(result, np.log(scale), rtol=1e-12)
 
 
 def test_lost_directions_are_minus_infinity():
@@ -107,14 +107,14 @@ def test_lost_directions_are_minus_infinity():
     np.testing.assert_allclose(exponents(records_of(first_alone), burn_in=1), [[np.log(2), np.log(0.5)]])
 
 
-@pytest.mark.parametrize("options, given, fix", [
+@pytest.mark.parametrize("options, value, fix", [
     ({"count": 4}, "count=4", "at most 3"), ({"burn_in": 5}, "burn_in=5", "5 steps"),
     ({"lengths": [5, 6]}, "6", "5 steps"),
     ({"lengths": [5]}, "(1,)", "2"), ({"lengths": [5.0, 5.0]}, "float64", "lengths"),
 ])  # fmt: skip
-def test_refused_arguments(options, given, fix):
+def test_refused_arguments(options, value, fix):
     records = records_of(np.random.default_rng(0).standard_normal((5, 2, 3, 3)))
-    assert_refused(lambda: exponents(records, **options), bp.ShapeError, given, fix)
+    assert_refused(lambda: exponents(records, **options), bp.ShapeError, value, fix)
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf])

@@ -20,21 +20,21 @@ def random(steps=6, batch=2, size=3, seed=0, scale=1.0):
 
 def test_singular_values_are_numpys():
     jacobians = random()
-    found = bp.singular_values(records_of(jacobians))
-    assert found.shape == (6, 2, 3) and found.dtype == np.float64
+    values = bp.singular_values(records_of(jacobians))
+    assert values.shape == (6, 2, 3) and values.dtype == np.float64
     for t in range(6):
         for b in range(2):
             squares = np.linalg.eigvalsh(jacobians[t, b] @ jacobians[t, b].T)[::-1]
-            np.testing.assert_allclose(found[t, b] ** 2, squares, rtol=1e-10, atol=1e-13)
+            np.testing.assert_allclose(values[t, b] ** 2, squares, rtol=1e-10, atol=1e-13)
 
 
 def test_singular_values_of_a_network(monkeypatch):
     _, records = network_records(bp.LSTM(3, 4), 9, 2, lengths=[4, 9])
-    found = bp.singular_values(records)
-    np.testing.assert_array_equal(found[4:, 0], 1)
+    values = bp.singular_values(records)
+    np.testing.assert_array_equal(values[4:, 0], 1)
     monkeypatch.setattr("bppsa_cupy.records.chain.BLOCK", 1)
-    np.testing.assert_array_equal(bp.singular_values(records), found)
-    np.testing.assert_allclose(found.prod(axis=2), np.abs(np.linalg.det(records.dense())), rtol=1e-10)
+    np.testing.assert_array_equal(bp.singular_values(records), values)
+    np.testing.assert_allclose(values.prod(axis=2), np.abs(np.linalg.det(records.dense())), rtol=1e-10)
 
 
 # ---- products over spans ----
@@ -62,8 +62,8 @@ def test_a_span_takes_the_gradient_of_its_end_to_its_start():
     net, records = network_records(bp.GRU(3, 4, outputs="last"), 7, 2)
     gradient = np.random.default_rng(1).standard_normal((2, 4))
     net.backward(gradient)
-    found = np.einsum("bij,bj->bi", bp.span_product(records).dense(), gradient)
-    np.testing.assert_allclose(found, net.last_pass.state_gradients[0][0], rtol=1e-12)
+    actual = np.einsum("bij,bj->bi", bp.span_product(records).dense(), gradient)
+    np.testing.assert_allclose(actual, net.last_pass.state_gradients[0][0], rtol=1e-12)
 
 
 @settings(max_examples=20)
@@ -72,10 +72,10 @@ def test_two_spans_make_one(seed, steps, cut, scale):
     cut = min(cut, steps - 1)
     records = records_of(random(steps, seed=seed, scale=scale))
     parts = [bp.span_product(records[:cut]), bp.span_product(records[cut:])]
-    whole = bp.span_product(records)
+    full = bp.span_product(records)
     joined = parts[0].matrix @ parts[1].matrix
-    shift = whole.exponent - parts[0].exponent - parts[1].exponent
-    np.testing.assert_allclose(joined, np.ldexp(whole.matrix, shift[:, None, None]), rtol=1e-9, atol=1e-12)
+    shift = full.exponent - parts[0].exponent - parts[1].exponent
+    np.testing.assert_allclose(joined, np.ldexp(full.matrix, shift[:, None, None]), rtol=1e-9, atol=1e-12)
 
 
 def test_a_product_beyond_the_range_says_so():
@@ -100,17 +100,17 @@ def test_a_product_beyond_the_range_says_so():
 def test_gradients_go_back_step_by_step(direction):
     jacobians, gradient = random(), np.random.default_rng(9).standard_normal((2, 3))
     records = records_of(jacobians, direction=direction)
-    found = bp.log_gradient_norms(records, gradient)
+    norms = bp.log_gradient_norms(records, gradient)
     largest = bp.log_gradient_norms(records)
     back = range(5, -1, -1) if direction == "forward" else range(6)
     products = np.tile(np.eye(3), (2, 1, 1))
     for t in back:
         np.testing.assert_allclose(np.exp(largest[t]), np.linalg.norm(products, 2, axis=(1, 2)), rtol=1e-12)
         here = np.einsum("bij,bi->bj", products, gradient)
-        np.testing.assert_allclose(np.exp(found[t]), np.linalg.norm(here, axis=1), rtol=1e-12)
+        np.testing.assert_allclose(np.exp(norms[t]), np.linalg.norm(here, axis=1), rtol=1e-12)
         products = products @ jacobians[t]
     shared = bp.log_gradient_norms(records, gradient[0])
-    np.testing.assert_array_equal(shared[:, 0], found[:, 0])
+    np.testing.assert_array_equal(shared[:, 0], norms[:, 0])
 
 
 def test_long_gradients_stay_in_range():

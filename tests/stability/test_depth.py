@@ -48,9 +48,9 @@ def test_products_along_depth_are_those_of_autograd(name):
     operator = bp.end_to_end(records, sample=2)
     np.testing.assert_allclose(operator @ np.eye(36), product, atol=1e-12)
     np.testing.assert_allclose(operator.H @ np.eye(5), product.T, atol=1e-12)
-    found = bp.depth_singular_values(records, sample=2)
+    spectra = bp.depth_singular_values(records, sample=2)
     largest = bp.depth_singular_values(records, sample=2, count=3)
-    for values, few, wanted in zip(found, largest, expected, strict=True):
+    for values, few, wanted in zip(spectra, largest, expected, strict=True):
         np.testing.assert_allclose(values, wanted, atol=1e-12)
         np.testing.assert_allclose(few, wanted[:3], rtol=1e-8)
 
@@ -63,8 +63,8 @@ def test_a_circular_convolution_has_the_singular_values_of_its_fourier_transform
     net.forward(np.zeros((1, channels, side, side)))
     kernel = np.fft.fft2(net.parameters["1.weight"], (side, side), axes=(2, 3))
     expected = np.sort(np.linalg.svd(kernel.transpose(2, 3, 0, 1), compute_uv=False).ravel())[::-1]
-    _, found = bp.depth_singular_values(net.transposed_jacobians())
-    np.testing.assert_allclose(found, expected, atol=1e-12)
+    _, values = bp.depth_singular_values(net.transposed_jacobians())
+    np.testing.assert_allclose(values, expected, atol=1e-12)
 
 
 def test_records_that_are_no_chain_are_refused():
@@ -83,8 +83,8 @@ def test_small_singular_values_of_long_products_are_exact(values):
     """The product of O_{t+1} D O_tᵀ over 60 steps has the singular values D⁶⁰."""
     turns, steps = [orthogonal(5) for _ in range(61)], 60
     jacobians = np.array([turns[t + 1] @ np.diag(values) @ turns[t].T for t in range(steps)])
-    found = bp.log_singular_values(jacobians[:, None])
-    np.testing.assert_allclose(found, [steps * np.log(values)], rtol=1e-12, atol=1e-10)
+    logs = bp.log_singular_values(jacobians[:, None])
+    np.testing.assert_allclose(logs, [steps * np.log(values)], rtol=1e-12, atol=1e-10)
 
 
 def test_log_singular_values_of_a_short_product():

@@ -73,18 +73,18 @@ def by_hand(jacobians, count, burn_in, basis):
 @pytest.mark.parametrize("system", SYSTEMS)
 def test_every_system_follows_benettin(system, count):
     basis = np.stack([np.linalg.qr(RNG.standard_normal((S, count)))[0] for _ in range(B)])
-    run = SYSTEMS[system](count=count, burn_in=7, basis=basis)
+    result = SYSTEMS[system](count=count, burn_in=7, basis=basis)
     h, jacobians = H0, []
     for x in X:
         h, jacobian = numpy_step(x, h)
         jacobians.append(jacobian)
     for sample in range(B):
         expected = by_hand([J[sample] for J in jacobians], count, 7, basis[sample])
-        np.testing.assert_allclose(run.exponents[sample], expected, rtol=0, atol=1e-7)
-    assert run.history.shape == (T - 7, B, count) and run.steps == T - 7
-    np.testing.assert_allclose(run.history[-1], run.exponents, rtol=0, atol=1e-12)
-    np.testing.assert_allclose(np.asarray(run.state), h, rtol=0, atol=1e-7)
-    np.testing.assert_allclose(run.basis.swapaxes(1, 2) @ run.basis, [np.eye(count)] * B, atol=1e-12)
+        np.testing.assert_allclose(result.exponents[sample], expected, rtol=0, atol=1e-7)
+    assert result.history.shape == (T - 7, B, count) and result.steps == T - 7
+    np.testing.assert_allclose(result.history[-1], result.exponents, rtol=0, atol=1e-12)
+    np.testing.assert_allclose(np.asarray(result.state), h, rtol=0, atol=1e-7)
+    np.testing.assert_allclose(result.basis.swapaxes(1, 2) @ result.basis, [np.eye(count)] * B, atol=1e-12)
 
 
 def leaky():
@@ -106,7 +106,7 @@ def test_layers_push_tangents_as_finite_differences_say(name):
     layer = LAYERS[name]()
     net, size = network(layer, 6), S * (4 if name == "two layers" else 2 if name == "LSTM" else 1)
     x, h = RNG.standard_normal((6, F)), np.zeros(size)
-    run = exponents(net, x, basis=np.eye(size))
+    result = exponents(net, x, basis=np.eye(size))
     q, sums, eps = np.eye(size), 0.0, 1e-6
     for x_t in x:
         around = np.concatenate([h + eps * np.eye(size), h - eps * np.eye(size), h[None]])
@@ -114,12 +114,12 @@ def test_layers_push_tangents_as_finite_differences_say(name):
         jacobian = (after[:size] - after[size:-1]).T / (2 * eps)
         q, r = np.linalg.qr(jacobian @ q)
         h, sums = after[-1], sums + np.log(np.abs(np.diag(r)))
-    np.testing.assert_allclose(run.exponents, -np.sort(-sums / 6), rtol=0, atol=1e-5)
-    np.testing.assert_allclose(run.state, h, rtol=0, atol=1e-12)
+    np.testing.assert_allclose(result.exponents, -np.sort(-sums / 6), rtol=0, atol=1e-5)
+    np.testing.assert_allclose(result.state, h, rtol=0, atol=1e-12)
     if name == "two layers":
         net.forward(x[None])
         states = net.last_pass.states[0]
-        np.testing.assert_allclose(run.state.reshape(2, 2, S), np.stack(states, 1)[:, :, 0], atol=1e-12)
+        np.testing.assert_allclose(result.state.reshape(2, 2, S), np.stack(states, 1)[:, :, 0], atol=1e-12)
 
 
 def henon(h):
@@ -128,14 +128,14 @@ def henon(h):
 
 
 def test_henon_and_the_logistic_map_have_their_known_values():
-    run = exponents(henon, h0=[0.1, 0.1], steps=20_000, burn_in=100)
+    result = exponents(henon, h0=[0.1, 0.1], steps=20_000, burn_in=100)
     np.testing.assert_allclose(
-        run.exponents, [0.4192, -1.6232], rtol=0, atol=4 * run.standard_error[0] + 1e-4
+        result.exponents, [0.4192, -1.6232], rtol=0, atol=4 * result.standard_error[0] + 1e-4
     )
-    assert run.exponents.sum() == pytest.approx(np.log(0.3), abs=1e-9)
-    assert run.kaplan_yorke_dimension == pytest.approx(1.2583, abs=5e-3)
-    assert run.entropy == run.exponents[0] and len(run.history) <= 10_000
-    assert 1e-4 < run.standard_error[0] < 1e-2
+    assert result.exponents.sum() == pytest.approx(np.log(0.3), abs=1e-9)
+    assert result.kaplan_yorke_dimension == pytest.approx(1.2583, abs=5e-3)
+    assert result.entropy == result.exponents[0] and len(result.history) <= 10_000
+    assert 1e-4 < result.standard_error[0] < 1e-2
     logistic = exponents(lambda h: (4 * h * (1 - h), np.diag(4 - 8 * h)), h0=[0.3], steps=20_000, every=3)
     assert logistic.exponents[0] == pytest.approx(np.log(2), abs=4e-3)
 
@@ -155,23 +155,23 @@ def test_lorenz_has_its_known_values():
         return h + dt / 6 * (a + 2 * b + 2 * c + slope(h + dt * c))
 
     with jax.enable_x64(True):
-        run = exponents(step, h0=jax.numpy.ones(3), steps=100_000, burn_in=2000, every=10)
-    np.testing.assert_allclose(100 * run.exponents, [0.906, 0, -14.572], rtol=0, atol=0.02)
+        result = exponents(step, h0=jax.numpy.ones(3), steps=100_000, burn_in=2000, every=10)
+    np.testing.assert_allclose(100 * result.exponents, [0.906, 0, -14.572], rtol=0, atol=0.02)
 
 
 def test_a_run_continues_and_thins_its_history():
-    whole = exponents(henon, h0=[0.1, 0.1], steps=22_000)
+    full = exponents(henon, h0=[0.1, 0.1], steps=22_000)
     half = exponents(henon, h0=[0.1, 0.1], steps=12_000)
     rest = exponents(henon, h0=half.state, basis=half.basis, steps=10_000)
     joined = (12 * half.exponents + 10 * rest.exponents) / 22
-    np.testing.assert_allclose(joined, whole.exponents, rtol=1e-12)
-    assert 5_000 <= len(whole.history) <= 10_000 and whole.ends[-1] == 22_000
-    np.testing.assert_allclose(whole.history[-1], whole.exponents, rtol=1e-12)
+    np.testing.assert_allclose(joined, full.exponents, rtol=1e-12)
+    assert 5_000 <= len(full.history) <= 10_000 and full.ends[-1] == 22_000
+    np.testing.assert_allclose(full.history[-1], full.exponents, rtol=1e-12)
 
 
 def test_a_few_exponents_of_a_large_state_give_no_dimension():
-    run = exponents(lambda h: (h, 2 * np.eye(3)), h0=np.ones(3), steps=4, count=2)
-    assert np.isnan(run.kaplan_yorke_dimension) and np.isnan(run.entropy)
+    result = exponents(lambda h: (h, 2 * np.eye(3)), h0=np.ones(3), steps=4, count=2)
+    assert np.isnan(result.kaplan_yorke_dimension) and np.isnan(result.entropy)
     lost = exponents(lambda h: (h, np.diag([2.0, 0.0])), h0=np.ones(2), steps=4, basis=np.eye(2))
     np.testing.assert_array_equal(lost.exponents, [np.log(2), -np.inf])
 

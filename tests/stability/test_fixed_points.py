@@ -37,16 +37,16 @@ def by_network(candidates):
 @pytest.mark.parametrize("find", [lambda c: bp.fixed_points(numpy_step, c), by_torch, by_jax, by_network])
 def test_a_flip_flop_of_three_bits_has_27_fixed_points(find):
     """Three units of h = tanh(2 h): eight stable memories, and saddles between them."""
-    found = find(CANDIDATES)
+    result = find(CANDIDATES)
     expected = np.array(list(itertools.product([-ROOT, 0, ROOT], repeat=3)))
-    fixed = found.points[found.is_fixed]
+    fixed = result.points[result.is_fixed]
     order = np.lexsort(fixed.round(3).T[::-1])
     np.testing.assert_allclose(fixed[order], expected, rtol=0, atol=1e-7)
-    np.testing.assert_array_equal(found.is_stable[found.is_fixed], (np.abs(fixed) > 0.5).all(axis=1))
-    assert found.counts.sum() == 300 and (np.diff(found.residual) >= 0).all()
+    np.testing.assert_array_equal(result.is_stable[result.is_fixed], (np.abs(fixed) > 0.5).all(axis=1))
+    assert result.counts.sum() == 300 and (np.diff(result.residual) >= 0).all()
     slope = 2 * (1 - np.tanh(2 * fixed) ** 2)
     np.testing.assert_allclose(
-        np.abs(found.eigenvalues[found.is_fixed]), -np.sort(-slope, axis=1), rtol=0, atol=1e-6
+        np.abs(result.eigenvalues[result.is_fixed]), -np.sort(-slope, axis=1), rtol=0, atol=1e-6
     )
 
 
@@ -54,18 +54,18 @@ def test_inputs_move_fixed_points():
     rng = np.random.default_rng(1)
     net = bp.Sequential([bp.GRU(2, 8)], (1, 2), dtype="float64", device="host", seed=3)
     x = rng.standard_normal((5, 2))
-    found = bp.fixed_points(net, rng.standard_normal((5, 8)), inputs=x)
-    assert found.is_fixed.all() and len(found) == 5
-    net.forward(found.inputs[:, None], states={0: found.points[None]})
-    np.testing.assert_allclose(net.last_pass.states[0][0], found.points, rtol=0, atol=1e-8)
+    result = bp.fixed_points(net, rng.standard_normal((5, 8)), inputs=x)
+    assert result.is_fixed.all() and len(result) == 5
+    net.forward(result.inputs[:, None], states={0: result.points[None]})
+    np.testing.assert_allclose(net.last_pass.states[0][0], result.points, rtol=0, atol=1e-8)
 
 
 def test_a_slow_point_is_a_minimum_of_the_residual():
     """h + 0.01 + h² has no fixed point; it is slowest at 0."""
-    found = bp.fixed_points(lambda h: (h + 0.01 + h**2, 1 + 2 * np.diag(h)), [[0.3], [-0.2]])
-    assert not found.is_fixed.any() and len(found) == 1
-    np.testing.assert_allclose(found.points, 0, atol=1e-4)
-    np.testing.assert_allclose(found.residual, 0.01, rtol=1e-6)
+    result = bp.fixed_points(lambda h: (h + 0.01 + h**2, 1 + 2 * np.diag(h)), [[0.3], [-0.2]])
+    assert not result.is_fixed.any() and len(result) == 1
+    np.testing.assert_allclose(result.points, 0, atol=1e-4)
+    np.testing.assert_allclose(result.residual, 0.01, rtol=1e-6)
 
 
 def test_arguments_that_do_not_fit_are_refused():

@@ -12,7 +12,7 @@ from matplotlib import pyplot  # noqa: E402
 JACOBIANS = np.random.default_rng(0).standard_normal((40, 3, 4, 4))
 
 
-def run(size):
+def run_linear_map(size):
     weight = np.random.default_rng(size).standard_normal((size, size))
     return bp.lyapunov_exponents(lambda h: (h, weight), h0=np.ones(size), steps=50)
 
@@ -23,7 +23,7 @@ def lines_of(axes, count):
 
 def test_plots_draw_the_numbers():
     figure, axes = pyplot.subplots(1, 4)
-    runs = run(3), run(5)
+    runs = run_linear_map(3), run_linear_map(5)
     assert bp.plot_spectrum(*runs, axes=axes[0], labels=["3", "5"]) is axes[0]
     for result in runs:
         size = result.size

@@ -38,11 +38,11 @@ def covariant_by_subspaces(jacobians, t, past, future, count):
 
     forward = directions(jacobians[t + 1 - past : t + 1])
     backward = directions(jacobians[i].T for i in range(t + future, t, -1))
-    found = [forward[:, 0]]
+    vectors = [forward[:, 0]]
     for i in range(1, count):
         overlap = backward[:, :i].T @ forward[:, : i + 1]
-        found.append(forward[:, : i + 1] @ np.linalg.svd(overlap)[2][-1])
-    return np.array(found).T
+        vectors.append(forward[:, : i + 1] @ np.linalg.svd(overlap)[2][-1])
+    return np.array(vectors).T
 
 
 @pytest.mark.parametrize(
@@ -64,12 +64,12 @@ def test_covariant_vectors(jacobians, count, settle):
 
 def test_q_and_r_and_finite_times():
     jacobians = network_jacobians(60, 5)
-    found = bp.lyapunov_vectors(jacobians)
-    product = np.einsum("tij,tjk->tik", found.q[1:, 0], found.r[1:, 0])
-    np.testing.assert_allclose(product, jacobians[1:] @ found.q[:-1, 0], atol=1e-12)
-    np.testing.assert_allclose(found.finite_time(20).mean(axis=0), found.exponents, rtol=1e-12)
+    vectors = bp.lyapunov_vectors(jacobians)
+    product = np.einsum("tij,tjk->tik", vectors.q[1:, 0], vectors.r[1:, 0])
+    np.testing.assert_allclose(product, jacobians[1:] @ vectors.q[:-1, 0], atol=1e-12)
+    np.testing.assert_allclose(vectors.finite_time(20).mean(axis=0), vectors.exponents, rtol=1e-12)
     expected = np.linalg.slogdet(jacobians)[1].mean()
-    assert found.exponents.sum() == pytest.approx(expected, rel=1e-10)
+    assert vectors.exponents.sum() == pytest.approx(expected, rel=1e-10)
 
 
 def test_arrays_and_scipy_matrices_are_records():
@@ -79,7 +79,7 @@ def test_arrays_and_scipy_matrices_are_records():
     net.forward(np.random.default_rng(0).standard_normal((2, 30, 2)))
     records = net.transposed_jacobians()
     for function in (bp.lyapunov_exponents, bp.singular_values, bp.log_gradient_norms):
-        sparse = [scipy.sparse.csr_array(one) for one in jacobians]
+        sparse = [scipy.sparse.csr_array(matrix) for matrix in jacobians]
         np.testing.assert_array_equal(function(sparse), function(jacobians))
         np.testing.assert_array_equal(function(jacobians[:, None]), function(jacobians))
         np.testing.assert_allclose(function(records.dense().swapaxes(2, 3)), function(records), rtol=1e-12)

@@ -74,14 +74,14 @@ def test_losses_and_gradients_stay_what_they_were(cls: type[Any], dtype: torch.d
     model = cls().to(dtype)
     words = torch.randint(11, (10, 3))
     parameters = list(model.parameters())
-    found = []
+    results = []
     for change in (lambda m: m, ours.convert, ours.revert):
         assert change(model) is model
         loss = model.loss(words)
-        found.append([loss.detach(), *torch.autograd.grad(loss, parameters)])
-    kept, converted, again = found
-    assert_same(converted, kept)
-    assert all(map(torch.equal, again, kept))
+        results.append([loss.detach(), *torch.autograd.grad(loss, parameters)])
+    expected, converted, again = results
+    assert_same(converted, expected)
+    assert all(map(torch.equal, again, expected))
     assert all(a is b for a, b in zip(model.parameters(), parameters, strict=True))
 
 
@@ -152,9 +152,9 @@ def test_parametrizations_and_subclasses_are_converted(make: Any) -> None:
     for _ in range(2):
         ours.convert(model)
         assert isinstance(model[0], OverTime) and list(model.state_dict()) == names
-        found = [flat(each(x)) for each in models]
-        assert_same(*found)
-        assert_same(*(gradients(each, y, x) for each, y in zip(models, found, strict=True)))
+        outputs = [flat(each(x)) for each in models]
+        assert_same(*outputs)
+        assert_same(*(gradients(each, y, x) for each, y in zip(models, outputs, strict=True)))
     assert [row.converted for row in ours.report(model)] == [True]
     if isinstance(theirs[0], Unchanged) and not is_parametrized(theirs[0]):
         for copied in (copy.deepcopy(model[0]), pickle.loads(pickle.dumps(model[0]))):
@@ -166,7 +166,7 @@ def test_parametrizations_and_subclasses_are_converted(make: Any) -> None:
         remove_parametrizations(ours.convert(model)[0], "weight_hh_l0")
         theirs_again = ours.revert(model)[0]
         assert type(theirs_again) is kind.__bases__[0]
-    assert_same(flat(model(x)), found[0])
+    assert_same(flat(model(x)), outputs[0])
 
 
 def test_what_stays_pytorchs_is_reported() -> None:

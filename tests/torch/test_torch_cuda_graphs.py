@@ -17,7 +17,7 @@ def test_a_module_goes_into_a_graph(module: str, steps: int) -> None:
     net = getattr(bt, module)(3, 20).cuda()
     x = torch.randn(steps, 4, 3, device="cuda")
 
-    def run() -> list[torch.Tensor]:
+    def run_step() -> list[torch.Tensor]:
         y = net(x)[0]
         return [y, *torch.autograd.grad(y.square().sum(), list(net.parameters()))]
 
@@ -25,14 +25,14 @@ def test_a_module_goes_into_a_graph(module: str, steps: int) -> None:
     stream.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(stream):
         for _ in range(3):
-            run()
+            run_step()
     torch.cuda.current_stream().wait_stream(stream)
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
-        captured = run()
+        captured = run_step()
     for _ in range(3):
         x.copy_(torch.randn_like(x))
-        expected = [tensor.detach().clone() for tensor in run()]
+        expected = [tensor.detach().clone() for tensor in run_step()]
         graph.replay()
         for ours, theirs in zip(captured, expected, strict=True):
             torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-5)

@@ -104,17 +104,17 @@ def test_steps_are_the_cells_with_their_slopes_at_kinks(cell: bp.Cell) -> None:
     groups = [[torch.tensor(numbers, requires_grad=True) for numbers in group] for group in points]
     after = step_of(cell.form)(*groups)
     with np.errstate(all="ignore"):
-        expected, kept = cell.form.functions.forward(*points)
+        expected, saved = cell.form.functions.forward(*points)
     assert_same([state.detach() for state in after], list(map(torch.tensor, expected)))
     x, _, before, p = groups
     sums = [torch.randn_like(state) for state in after]
-    found = torch.autograd.grad(after, [*x, *before, *p], sums, create_graph=True, materialize_grads=True)
+    gradients = torch.autograd.grad(after, [*x, *before, *p], sums, create_graph=True, materialize_grads=True)
     weights = tuple(weight.numpy() for weight in sums)
     with np.errstate(all="ignore"):
-        by = cell.form.functions.backward(weights, kept, expected, points.before, points.p)
+        by = cell.form.functions.backward(weights, saved, expected, points.before, points.p)
     slopes = (torch.tensor(numbers).expand(64) for numbers in (*by[0], *by[2], *by[3]))
-    assert_same([slope.detach() for slope in found], list(slopes))
-    total = sum((slope.square() + x[0]).sum() for slope in found)
+    assert_same([slope.detach() for slope in gradients], list(slopes))
+    total = sum((slope.square() + x[0]).sum() for slope in gradients)
     second = torch.autograd.grad(total, [*x, *before], materialize_grads=True)
     assert all(tensor.isfinite().all() for tensor in second)
 
@@ -143,7 +143,7 @@ def test_of_losses_that_do_not_bend_themselves(kind: str) -> None:
     dropping = pair(kind, 3, 4, 3, dropout=0.4, bidirectional=True)
     layer = torch.nn.Linear(3, 3).double()
     v = torch.randn_like(X)
-    found = []
+    results = []
     for module in dropping:
         penalty = penalised(module, layer)
         module.eval().requires_grad_(True)
@@ -155,13 +155,13 @@ def test_of_losses_that_do_not_bend_themselves(kind: str) -> None:
             return module(X, (h, h.sin()) if kind == "LSTM" else h)[0].sum()
 
         functions = [functional.hvp, functional.vhp]
-        found.append([
+        results.append([
             *penalty, third(module), functional.vhp(by_h, hx, hx.cos())[1],
             *(f(by_x, X, v)[1] for f in functions),
             functional.hessian(by_x, X), functional.hessian(by_x, X, vectorize=True), jacrev(grad(by_x))(X),
         ])  # fmt: skip
-    assert_same(*found)
-    assert all(tensor.abs().max() > 1e-6 for tensor in found[1])
+    assert_same(*results)
+    assert all(tensor.abs().max() > 1e-6 for tensor in results[1])
 
 
 def test_batched_by_torch_func() -> None:
@@ -171,7 +171,7 @@ def test_batched_by_torch_func() -> None:
     xs, hx = torch.stack([X, X.sin(), -X]), torch.randn(4, 2, 4, dtype=torch.float64)
     weights = {name: torch.stack([p, 2 * p, -p]).detach() for name, p in module.named_parameters()}
 
-    def of(module: torch.nn.Module) -> list[Callable[..., Any]]:
+    def functions_of(module: torch.nn.Module) -> list[Callable[..., Any]]:
         def call(x: Any, h: Any, w: Any) -> torch.Tensor:
             return functional_call(module, w, (x, h))[0]
 
@@ -186,14 +186,14 @@ def test_batched_by_torch_func() -> None:
             lambda *all_of: grad(loss, 2)(*all_of)["bias_hh_l0"],
         ]
 
-    one = {name: values[0] for name, values in weights.items()}
-    for own, other in zip(of(module), of(theirs), strict=True):
+    single = {name: values[0] for name, values in weights.items()}
+    for function, other in zip(functions_of(module), functions_of(theirs), strict=True):
         for dims in ((0, None, None), (0, None, 0), (None, None, 0)):
-            given = [every if dim == 0 else first for every, first, dim in
-                     zip((xs, hx, weights), (X, hx, one), dims, strict=True)]  # fmt: skip
-            got = torch.vmap(own, in_dims=dims)(*given)
+            inputs = [every if dim == 0 else first for every, first, dim in
+                     zip((xs, hx, weights), (X, hx, single), dims, strict=True)]  # fmt: skip
+            got = torch.vmap(function, in_dims=dims)(*inputs)
             expected = [other(xs[i] if dims[0] == 0 else X, hx,
-                              {n: w[i] for n, w in weights.items()} if dims[2] == 0 else one)
+                              {n: w[i] for n, w in weights.items()} if dims[2] == 0 else single)
                         for i in range(3)]  # fmt: skip
             assert_same([got], [torch.stack(expected)])
     nested = torch.vmap(torch.vmap(lambda x: module(x, hx)[0]), in_dims=1, out_dims=1)(xs[:, None])

@@ -65,8 +65,8 @@ class Calling(nn.Module):
         return self.function(x, *self.layers)
 
 
-def jacobians(*given: object) -> None:
-    ours.jacobians(*given)
+def jacobians(*arguments: object) -> None:
+    ours.jacobians(*arguments)
 
 
 def coupled(x: torch.Tensor) -> torch.Tensor:

@@ -76,12 +76,12 @@ def test_what_is_recorded_computes_the_same(name: str, recorder: str) -> None:
     graph = RECORDERS[recorder](model)
     for x in (-X, OTHER) if recorder in ("trace", "loaded trace", "fx") else (-X,):
         assert_same([graph(x)], [model(x)])
-        found = []
+        gradients = []
         for each in (graph, model):
             leaf = x.clone().requires_grad_()
             parameters = [leaf, *(p for _, p in sorted(each.named_parameters()))]
-            found.append(torch.autograd.grad(each(leaf).square().sum(), parameters))
-        assert_same(*map(list, found))
+            gradients.append(torch.autograd.grad(each(leaf).square().sum(), parameters))
+        assert_same(*map(list, gradients))
 
 
 @pytest.mark.parametrize("name", ["RNN", "CellLayer", "MinGRU"])
@@ -108,17 +108,17 @@ def test_compiled_models(allowed: bool) -> None:
 def check_compiled(model: Any, allowed: bool) -> None:
     """Dynamo refuses instances of torch.nn.RNN, GRU and LSTM in one graph, unless allow_rnn is set."""
     for module, pick in ((model, lambda y: y), (model.rnn, lambda y: y[0])):
-        for whole in (False, True):
+        for fullgraph in (False, True):
             torch.compiler.reset()
-            compiled = torch.compile(module, fullgraph=whole, backend="aot_eager")
-            if whole and not allowed:
+            compiled = torch.compile(module, fullgraph=fullgraph, backend="aot_eager")
+            if fullgraph and not allowed:
                 with pytest.raises(torch._dynamo.exc.Unsupported, match="allow_rnn"):
                     compiled(X)
                 continue
-            found = []
+            results = []
             for each in (module, compiled):
                 y = pick(each(X))
-                found.append([y, *torch.autograd.grad(y.square().sum(), list(model.rnn.parameters()))])
-            assert_same(*found)
+                results.append([y, *torch.autograd.grad(y.square().sum(), list(model.rnn.parameters()))])
+            assert_same(*results)
             with torch.no_grad():
                 assert_same([pick(compiled(OTHER))], [pick(module(OTHER))])

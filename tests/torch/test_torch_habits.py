@@ -40,15 +40,15 @@ LEAKY = bp.Cell("leaky_units", gates=["h"], states=["h"], parameters=["rate"], s
 
 def test_two_passes_alive_and_one_gone_through_twice() -> None:
     modules = pair("GRU", 3, 4)
-    found = []
+    gradients = []
     for module in modules:
         first, second = module(X)[0], module(-2 * X)[0]
         loss = (first * second.roll(1, 0)).sum()
         once = torch.autograd.grad(loss, list(module.parameters()), retain_graph=True)
         again = torch.autograd.grad(loss, list(module.parameters()))
         assert all(map(torch.equal, once, again))
-        found.append(list(once))
-    assert_same(*found)
+        gradients.append(list(once))
+    assert_same(*gradients)
     with pytest.raises(RuntimeError, match="backward through the graph a second time"):
         loss.backward()
 
@@ -57,11 +57,11 @@ def test_results_and_gradients_are_the_callers() -> None:
     module = ours.GRU(3, 4).double()
     y, h = module(X)
     y.sum().backward()
-    kept = [y, h, *(parameter.grad for parameter in module.parameters())]
-    copies = [tensor.detach().clone() for tensor in kept]
+    tensors = [y, h, *(parameter.grad for parameter in module.parameters())]
+    copies = [tensor.detach().clone() for tensor in tensors]
     module.zero_grad()
     module(3 * X)[0].sum().backward()
-    assert all(map(torch.equal, kept, copies))
+    assert all(map(torch.equal, tensors, copies))
 
 
 def test_a_parameter_changed_before_the_way_back_is_noticed() -> None:
@@ -75,7 +75,7 @@ def test_a_parameter_changed_before_the_way_back_is_noticed() -> None:
 
 def changed(kind: str, which: str) -> list[torch.Tensor]:
     """Gradients of both modules where one of x, hx, output and last state was doubled in place."""
-    found = []
+    gradients = []
     for module in pair(kind, 3, 4, 2):
         x = X.clone().requires_grad_()
         state = torch.ones(2, 2, 4, dtype=torch.float64, requires_grad=True)
@@ -83,16 +83,16 @@ def changed(kind: str, which: str) -> list[torch.Tensor]:
         y, h = flat(module(inner, (hx, hx * 1) if kind == "LSTM" else hx))[:2]
         with torch.no_grad():
             {"x": inner, "hx": hx, "y": y, "h": h}[which].mul_(2)
-        found.append(torch.autograd.grad(y.sum() + h.sum(), [x, state, *module.parameters()]))
-    return found
+        gradients.append(torch.autograd.grad(y.sum() + h.sum(), [x, state, *module.parameters()]))
+    return gradients
 
 
 @pytest.mark.parametrize("kind", ["RNN", "GRU", "LSTM"])
 def test_what_is_changed_in_place_before_the_way_back(kind: str) -> None:
     torch.manual_seed(0)
     for which in ("y", "h"):
-        theirs, own = changed(kind, which)
-        assert_same(list(own), list(theirs))
+        expected, actual = changed(kind, which)
+        assert_same(list(actual), list(expected))
     module = pair(kind, 3, 4, 2)[1]
     for place in (0, 1):
         x, hx = X.clone(), torch.ones(2, 2, 4, dtype=torch.float64)
@@ -167,9 +167,9 @@ def test_a_pass_ends_with_its_graph() -> None:
     with torch.no_grad():
         module(X)
     assert bytes_in_use(module) == 0
-    kept = [module(X), module(X)]
+    passes = [module(X), module(X)]
     assert bytes_in_use(module) == 2 * used
-    del kept
+    del passes
     assert bytes_in_use(module) == 0
 
 

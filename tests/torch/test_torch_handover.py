@@ -61,8 +61,8 @@ def test_packs_parametrizations_and_layouts() -> None:
     assert all(map(torch.equal, *(flat(each(x)) for each in made)))
     theirs, module = pair("LSTM", 4, 5, bidirectional=True, dtype=torch.float32)
     pack = pack_padded_sequence(torch.randn(1, 3, 4), torch.ones(3, dtype=torch.int64))
-    found = [flat(each(pack)) for each in (theirs, module)]
-    assert not is_ours(found[1][0]) and all(map(torch.equal, *found))
+    outputs = [flat(each(pack)) for each in (theirs, module)]
+    assert not is_ours(outputs[1][0]) and all(map(torch.equal, *outputs))
 
 
 @pytest.mark.filterwarnings("ignore:.*were assigned during export")  # PyTorch's own
@@ -81,8 +81,8 @@ def test_transforms_and_graphs_take_the_kernels() -> None:
 def test_autocast_is_pytorchs(kind: str) -> None:
     x = torch.randn(20, 3, 4)
     with torch.autocast("cpu"):
-        theirs, found = (flat(module(x)) for module in pair(kind, 4, 5, dtype=torch.float32))
-    assert found[0].dtype == theirs[0].dtype and all(map(torch.equal, theirs, found))
+        theirs, output = (flat(module(x)) for module in pair(kind, 4, 5, dtype=torch.float32))
+    assert output[0].dtype == theirs[0].dtype and all(map(torch.equal, theirs, output))
 
 
 def test_models_that_a_library_makes_are_converted() -> None:

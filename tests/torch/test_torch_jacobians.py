@@ -25,11 +25,11 @@ def by_autograd(function, x):
     """(B, elements of y, elements of x) of a function of one sample with a batch axis."""
     return np.stack(
         [
-            torch.autograd.functional.jacobian(lambda x: function(x.clone()), one[None])
+            torch.autograd.functional.jacobian(lambda x: function(x.clone()), sample[None])
             .detach()
-            .reshape(-1, one.numel())
+            .reshape(-1, sample.numel())
             .numpy()
-            for one in x
+            for sample in x
         ]
     )
 
@@ -118,15 +118,15 @@ def test_steps_of_a_recurrent_module(kind, door) -> None:
     first = torch.randn(2, 1, 2, 3, dtype=F64)
     h0 = tuple(first) if kind == "LSTM" else first[0]
     chain = ours.jacobians(module, x, h0)
-    found = chain.dense()
+    dense = chain.dense()
     for sample in range(2):
-        own = tuple(p[:, [sample]] for p in h0) if kind == "LSTM" else h0[:, [sample]]
+        state = tuple(p[:, [sample]] for p in h0) if kind == "LSTM" else h0[:, [sample]]
         for t in range(4):
-            after, before = states_of(module, x[:, [sample]], own, t)
+            after, before = states_of(module, x[:, [sample]], state, t)
             expected = torch.autograd.functional.jacobian(after, before)
-            np.testing.assert_allclose(found[t, sample], expected.T, atol=1e-12)
+            np.testing.assert_allclose(dense[t, sample], expected.T, atol=1e-12)
     alone = ours.jacobians(module, x[:, 0], tuple(p[:, 0] for p in h0) if kind == "LSTM" else h0[:, 0])
-    np.testing.assert_allclose(alone.dense()[:, 0], found[:, 0], atol=1e-14)
+    np.testing.assert_allclose(alone.dense()[:, 0], dense[:, 0], atol=1e-14)
 
 
 def test_packs_and_both_directions() -> None:
@@ -135,10 +135,10 @@ def test_packs_and_both_directions() -> None:
     pack = nn.utils.rnn.pack_padded_sequence(x, lengths, enforce_sorted=False)
     records = ours.jacobians(module, pack)
     assert len(records.chains()) == 4
-    one = records.where(inner=0, direction="forward")
-    np.testing.assert_array_equal(one.lengths(), lengths)
-    whole = ours.jacobians(module, x).where(inner=0, direction="forward")
-    np.testing.assert_allclose(one.dense()[:2, 0], whole.dense()[:2, 0], atol=1e-14)
+    chain = records.where(inner=0, direction="forward")
+    np.testing.assert_array_equal(chain.lengths(), lengths)
+    full = ours.jacobians(module, x).where(inner=0, direction="forward")
+    np.testing.assert_allclose(chain.dense()[:2, 0], full.dense()[:2, 0], atol=1e-14)
 
 
 def test_last_steps_that_are_the_identity_count() -> None:
@@ -152,10 +152,10 @@ def test_last_steps_that_are_the_identity_count() -> None:
     x = torch.cat([torch.zeros(50, 1), torch.full((50, 1), 99.0)])  # then z is 1 in float32, and so is ∂h/∂h
     records = ours.jacobians(gru, x)
     assert records.lengths() == [100] and (records.dense()[50:] == 1).all()
-    whole = torch.autograd.functional.jacobian(
+    jacobian = torch.autograd.functional.jacobian(
         lambda h: gru.to(F64)(x.to(F64), h)[1], torch.zeros(1, 1).to(F64)
     )
-    expected = math.log(abs(float(whole))) / 100
+    expected = math.log(abs(float(jacobian))) / 100
     np.testing.assert_allclose(bp.lyapunov_exponents(records), [[expected]], rtol=1e-5)
 
 
@@ -175,8 +175,8 @@ def test_a_step_of_ones_own(batch, dtype) -> None:
     assert records[0].data.shape == (9, batch or 1) and str(records[0].data.dtype) in str(dtype)
     h = h0.detach().reshape(-1, 3)
     for t, x_t in enumerate(x.reshape(4, -1, 2)):
-        for sample, one in enumerate(x_t):
-            expected = torch.autograd.functional.jacobian(lambda s, one=one: leaky(one, s), h[sample])
+        for sample, row in enumerate(x_t):
+            expected = torch.autograd.functional.jacobian(lambda s, row=row: leaky(row, s), h[sample])
             np.testing.assert_allclose(records.dense()[t, sample], expected.T, atol=1e-6)
         h = leaky(x_t, h)
     alone, twice = (lambda h: leaky(x[0], h)), ours.jacobians(leaky, x[[0, 0]], h0).dense()
@@ -188,9 +188,9 @@ def test_states_that_are_tuples_and_cells_of_pytorch() -> None:
     module = nn.LSTM(2, 3, batch_first=True).to(F64)
     module.load_state_dict({f"{name}_l0": value for name, value in cell.state_dict().items()})
     first = torch.zeros(3, 3, dtype=F64)
-    found = ours.jacobians(cell, x, (first, first), batch_first=True)
-    assert found[0].name == "LSTMCell l0"
-    np.testing.assert_allclose(found.dense(), ours.jacobians(module, x).dense(), atol=1e-13)
+    records = ours.jacobians(cell, x, (first, first), batch_first=True)
+    assert records[0].name == "LSTMCell l0"
+    np.testing.assert_allclose(records.dense(), ours.jacobians(module, x).dense(), atol=1e-13)
 
 
 def by_lstm(x, states):
@@ -221,12 +221,12 @@ def test_steps_as_programs_write_them(converted) -> None:
     if converted:
         ours.convert(by_lstm.module)
     x, states = torch.randn(4, 2, 2, dtype=F64), list(torch.randn(2, 2, 3, dtype=F64))
-    kept = [x.clone(), *(state.clone() for state in states)]
+    copies = [x.clone(), *(state.clone() for state in states)]
     for step in (by_lstm, in_place, counting, torch.jit.script(summing)):
         count = 2 if step is by_lstm else 1
         before = states[:count]
         counting.seen = torch.zeros((), dtype=F64)
-        found = ours.jacobians(step, x, tuple(before) if count > 1 else before[0]).dense()
+        dense = ours.jacobians(step, x, tuple(before) if count > 1 else before[0]).dense()
         assert step is not counting or counting.seen == 4
         for t, x_t in enumerate(x):
 
@@ -235,12 +235,12 @@ def test_steps_as_programs_write_them(converted) -> None:
                 after = step(x_t.clone(), h if len(h) > 1 else h[0].clone())
                 return torch.cat(after if isinstance(after, tuple) else (after,), -1)
 
-            whole = torch.autograd.functional.jacobian(call, tuple(before))
+            jacobian = torch.autograd.functional.jacobian(call, tuple(before))
             for sample in range(2):
-                expected = torch.cat([part[sample, :, sample] for part in whole], -1)
-                np.testing.assert_allclose(found[t, sample], expected.T, atol=1e-14)
+                expected = torch.cat([part[sample, :, sample] for part in jacobian], -1)
+                np.testing.assert_allclose(dense[t, sample], expected.T, atol=1e-14)
             before = list(call(*before).detach().split(3, -1))
-    assert all(map(torch.equal, kept, [x, *states]))
+    assert all(map(torch.equal, copies, [x, *states]))
 
 
 class Attention(nn.Module):

@@ -39,12 +39,12 @@ def test_passes_are_the_engines(name: str, outputs: str) -> None:
 
     module = getattr(bt, name)(*sizes, dtype=torch.float64, **options)
     module.load_state_dict({key: torch.tensor(value) for key, value in parameters.items()})
-    given = torch.tensor(x, requires_grad=True)
-    found, after = module(given, torch.tensor(state))
-    found.backward(torch.tensor(weights))
-    np.testing.assert_allclose(found.detach(), y, atol=1e-12)
+    inputs = torch.tensor(x, requires_grad=True)
+    output, after = module(inputs, torch.tensor(state))
+    output.backward(torch.tensor(weights))
+    np.testing.assert_allclose(output.detach(), y, atol=1e-12)
     np.testing.assert_allclose(after.detach(), saved.states, atol=1e-12)
-    np.testing.assert_allclose(given.grad, wanted.input, atol=1e-11)
+    np.testing.assert_allclose(inputs.grad, wanted.input, atol=1e-11)
     for key, gradient in wanted.parameters.items():
         np.testing.assert_allclose(getattr(module, key).grad, gradient, atol=1e-10, err_msg=key)
 

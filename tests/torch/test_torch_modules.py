@@ -85,9 +85,9 @@ def test_modules_of_cells_are_the_layers(name: str) -> None:
     y, saved = bp.functional.forward(layer, values, x.detach())
     assert_same([t.detach() for t in results], [torch.tensor(a) for a in (y, *parts_of(saved.states))])
     grad = torch.randn_like(results[0])
-    found = torch.autograd.grad(results[0], [x, *module.parameters()], grad)
+    gradients = torch.autograd.grad(results[0], [x, *module.parameters()], grad)
     expected = bp.functional.vjp(saved, grad)
-    assert_same(list(found), [torch.tensor(a) for a in (expected.input, *expected.parameters.values())])
+    assert_same(list(gradients), [torch.tensor(a) for a in (expected.input, *expected.parameters.values())])
     if name in ("gru", "lstm"):
         theirs = getattr(torch.nn, name.upper())(3, 5, 2, batch_first=True, bidirectional=True).double()
         theirs.load_state_dict(module.state_dict())

@@ -18,15 +18,15 @@ pytestmark = pytest.mark.filterwarnings("ignore:.*torch.jit.script:DeprecationWa
 def matrix(rows: int, columns: int, form: str = "csr", seed: int = 0) -> Any:
     rng = np.random.default_rng(seed)
     block = (2, 2) if form == "bsr" else (1, 1)
-    found = sp.csr_array(np.kron(rng.random((rows // block[0], columns // block[1])) < 0.5, np.ones(block)))
-    found.data[:] = rng.standard_normal(found.nnz)
-    return sp.bsr_array(found, blocksize=block) if form == "bsr" else found.asformat(form)
+    result = sp.csr_array(np.kron(rng.random((rows // block[0], columns // block[1])) < 0.5, np.ones(block)))
+    result.data[:] = rng.standard_normal(result.nnz)
+    return sp.bsr_array(result, blocksize=block) if form == "bsr" else result.asformat(form)
 
 
-def dense(found: Any, values: torch.Tensor) -> torch.Tensor:
+def dense(sparse: Any, values: torch.Tensor) -> torch.Tensor:
     """The matrix with these values (…, nnz), by PyTorch."""
-    numbered = found.copy()
-    numbered.data = np.arange(1, found.data.size + 1).reshape(found.data.shape)
+    numbered = sparse.copy()
+    numbered.data = np.arange(1, sparse.data.size + 1).reshape(sparse.data.shape)
     places = torch.from_numpy(np.asarray(numbered.toarray(), np.int64))
     padded = torch.cat([torch.zeros_like(values[..., :1]), values], -1)
     return padded[..., places]
@@ -74,8 +74,8 @@ def test_derivatives_of_dense_operands(form: str) -> None:
     at = dense(a, torch.arange(1.0, a.nnz + 1))
     rows, columns = at.nonzero(as_tuple=True)
     torch.testing.assert_close(matmul.sddmm(y, x)[at[rows, columns].long() - 1], (y @ x.T)[rows, columns])
-    for call, given in ((matmul, (values, x)), (matmul.sddmm, (y, x))):
-        assert torch.autograd.gradcheck(call, given) and torch.autograd.gradgradcheck(call, given)
+    for call, inputs in ((matmul, (values, x)), (matmul.sddmm, (y, x))):
+        assert torch.autograd.gradcheck(call, inputs) and torch.autograd.gradgradcheck(call, inputs)
     assert torch.autograd.gradcheck(matmul, (leaf(2, 1, a.nnz), leaf(2, 4, 3)), check_batched_grad=True)
     assert torch.autograd.gradcheck(matmul, (values, leaf(2, 4, 3)))
     assert torch.autograd.gradcheck(matmul.sddmm, (leaf(2, 5, 3), x))
@@ -92,9 +92,9 @@ def test_mapped_by_torch_func() -> None:
             return call(u, v).sin().sum()
 
         gradient = torch.func.grad(loss, (0, 1))
-        found = torch.vmap(gradient, (0, None))(first, second)
+        gradients = torch.vmap(gradient, (0, None))(first, second)
         for k in range(3):
-            torch.testing.assert_close([f[k] for f in found], list(gradient(first[k], second)))
+            torch.testing.assert_close([f[k] for f in gradients], list(gradient(first[k], second)))
     hessian = torch.func.hessian(lambda u: product(u, calls[0][2]).square().sum())(calls[0][1][0])
     torch.testing.assert_close(hessian, hessian.T)
 

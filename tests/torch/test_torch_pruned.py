@@ -77,11 +77,11 @@ def test_results_state_dict_and_optimizer_are_pytorchs(by: str, batch: int) -> N
     assert all(a is b for a, b in zip(net.parameters(), parameters, strict=True))
     assert net.state_dict().keys() == theirs.state_dict().keys()
     x = torch.randn(batch, 2, 8, 8, dtype=torch.float64)
-    expected, found = results(theirs, x), results(net, x)
+    expected, actual = results(theirs, x), results(net, x)
     # The whole weight's gradient of zeros that are no mask is PyTorch's; ours is of what is kept.
-    kept = [mask for mask in masks_of(net).values()]
-    for ours_, theirs_ in zip(found, expected, strict=True):
-        mask = next((m for m in kept if by == "zeros" and m.shape == theirs_.shape), None)
+    masks = [mask for mask in masks_of(net).values()]
+    for ours_, theirs_ in zip(actual, expected, strict=True):
+        mask = next((m for m in masks if by == "zeros" and m.shape == theirs_.shape), None)
         torch.testing.assert_close(ours_, theirs_ if mask is None else theirs_ * mask, rtol=1e-12, atol=1e-12)
     for single in (theirs, net):  # without a batch
         single[3] = torch.nn.Flatten(0)
@@ -144,19 +144,19 @@ def test_compact_state_dicts_are_dense(by: str) -> None:
     state = net.state_dict()
     assert state.keys() == theirs.state_dict().keys()
     assert all(torch.equal(state[key], value) for key, value in theirs.state_dict().items())
-    expected, found = results(theirs, x), results(net, x)
-    torch.testing.assert_close(found[:2], expected[:2], rtol=1e-12, atol=1e-12)
+    expected, actual = results(theirs, x), results(net, x)
+    torch.testing.assert_close(actual[:2], expected[:2], rtol=1e-12, atol=1e-12)
     masks = {mask.shape: mask for mask in masks_of(net).values()}
-    for got, dense in zip(found[2:], expected[2:], strict=True):
+    for got, dense in zip(actual[2:], expected[2:], strict=True):
         torch.testing.assert_close(
             got, dense[masks[dense.shape]] if dense.dim() > 1 else dense, rtol=1e-12, atol=1e-12
         )
-    layer, given = net[4], torch.randn(2, 96, dtype=torch.float64, requires_grad=True)
+    layer, inputs = net[4], torch.randn(2, 96, dtype=torch.float64, requires_grad=True)
     assert torch.autograd.gradgradcheck(
         lambda x, w: torch.func.functional_call(layer, {pruned.weight_name(layer): w}, (x,)).sin(),
-        (given, layer._parameters[pruned.weight_name(layer)]),
+        (inputs, layer._parameters[pruned.weight_name(layer)]),
     )
-    torch.testing.assert_close(torch.func.vmap(layer)(given), layer(given))
+    torch.testing.assert_close(torch.func.vmap(layer)(inputs), layer(inputs))
     if by == "prune":
         state["4.weight_mask"] = 1 - state["4.weight_mask"]
         with pytest.raises(RuntimeError, match="revert"):
@@ -212,12 +212,12 @@ def test_a_compact_model_trains_on_in_another_process(tmp_path) -> None:
 def test_absent_weights_stay_absent_until_reverted() -> None:
     net = ours.convert(thinned("zeros"), sparse=0.8)
     before, x = net.state_dict(), torch.randn(2, 2, 8, 8, dtype=torch.float64)
-    kept = masks_of(net)
-    whole = {name: torch.ones_like(value) if value.dim() > 1 else value for name, value in before.items()}
-    net.load_state_dict(whole)
+    masks = masks_of(net)
+    full = {name: torch.ones_like(value) if value.dim() > 1 else value for name, value in before.items()}
+    net.load_state_dict(full)
     got = net(x)
     with torch.no_grad():
-        for name, mask in kept.items():
+        for name, mask in masks.items():
             net.get_submodule(name).weight[~mask] = torch.nan
     assert torch.equal(net(x), got)
     ours.revert(net)
@@ -231,9 +231,9 @@ def test_a_mask_that_is_written_is_followed(write: str) -> None:
     theirs, net = thinned("prune"), ours.convert(thinned("prune"), sparse=0.8)
     x = torch.randn(2, 2, 8, 8, dtype=torch.float64)
     results(net, x)
-    for one in (theirs, net):
+    for module in (theirs, net):
         for index in (0, 2, 4):
-            mask = one[index].weight_mask
+            mask = module[index].weight_mask
             new = (torch.rand(mask.shape, generator=torch.Generator().manual_seed(index)) < 0.1).to(
                 mask.dtype
             )
@@ -251,11 +251,11 @@ def test_a_mask_that_is_written_is_followed(write: str) -> None:
 
 def test_a_converted_module_has_pytorchs_weight_and_hooks() -> None:
     theirs, net = thinned("prune"), ours.convert(thinned("prune"), sparse=0.8)
-    for one in (theirs, net):
+    for module in (theirs, net):
         with torch.no_grad():
-            one[0].weight_orig.add_(1)
-        one(torch.zeros(1, 2, 8, 8, dtype=torch.float64))
-        assert prune.is_pruned(one[0])
+            module[0].weight_orig.add_(1)
+        module(torch.zeros(1, 2, 8, 8, dtype=torch.float64))
+        assert prune.is_pruned(module[0])
     assert torch.equal(net[0].weight, theirs[0].weight)
     (kind,) = (type(hook) for hook in theirs[0]._forward_pre_hooks.values())
     (hook,) = ours.revert(net)[0]._forward_pre_hooks.values()
@@ -267,8 +267,8 @@ def test_a_mask_in_the_memory_of_an_earlier_one_is_another() -> None:
     x, memory = torch.randn(3, 2, 8, 8, dtype=torch.float64), np.empty((5, 96))
     for seed in range(2):
         memory[...] = np.random.default_rng(seed).uniform(size=memory.shape) < 0.1
-        for one in (theirs, net):
-            one[4].weight_mask = torch.from_numpy(memory)
+        for module in (theirs, net):
+            module[4].weight_mask = torch.from_numpy(memory)
         torch.testing.assert_close(net(x), theirs(x), rtol=1e-12, atol=1e-12)
 
 
@@ -279,17 +279,17 @@ def test_copies_pickles_and_derivatives_of_derivatives() -> None:
     for other in (copy.deepcopy(net), pickle.loads(pickle.dumps(net))):
         assert torch.equal(other(x), expected) and type(other[0]) is ours.PrunedConv2d
     layer = net[4]
-    given = torch.randn(2, 96, dtype=torch.float64, requires_grad=True)
-    assert torch.autograd.gradgradcheck(lambda x: layer(x).sin(), (given,))
+    inputs = torch.randn(2, 96, dtype=torch.float64, requires_grad=True)
+    assert torch.autograd.gradgradcheck(lambda x: layer(x).sin(), (inputs,))
     assert torch.autograd.gradcheck(
         net[2], (torch.randn(1, 4, 8, 8, dtype=torch.float64, requires_grad=True),)
     )
     with torch.autograd.graph.save_on_cpu():
         y = net(x)
     torch.testing.assert_close(torch.autograd.grad(y.sum(), x)[0], torch.autograd.grad(expected.sum(), x)[0])
-    rows = torch.autograd.functional.jacobian(layer, given, vectorize=True)
-    torch.testing.assert_close(rows, torch.autograd.functional.jacobian(layer, given))
-    torch.testing.assert_close(torch.func.vmap(layer)(given), layer(given))
+    rows = torch.autograd.functional.jacobian(layer, inputs, vectorize=True)
+    torch.testing.assert_close(rows, torch.autograd.functional.jacobian(layer, inputs))
+    torch.testing.assert_close(torch.func.vmap(layer)(inputs), layer(inputs))
 
 
 def test_a_gradient_that_is_held_is_not_overwritten() -> None:

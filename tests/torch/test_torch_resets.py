@@ -45,10 +45,10 @@ def test_one_pass_is_the_loop(
     module.batch_first = batch_first
     arguments = (x.transpose(0, 1), state, resets.T) if batch_first else (x, state, resets)
     y, *after = flat(module(*arguments))
-    found = [y.transpose(0, 1) if batch_first else y, *after]
-    assert_same(found, expected)
+    results = [y.transpose(0, 1) if batch_first else y, *after]
+    assert_same(results, expected)
     tensors = [x, *parts_of(state)]
-    assert_same(gradients(module, found, *tensors), gradients(theirs, expected, *tensors))
+    assert_same(gradients(module, results, *tensors), gradients(theirs, expected, *tensors))
 
 
 def test_first_states_of_both_directions() -> None:
