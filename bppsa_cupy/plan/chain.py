@@ -14,15 +14,22 @@ from bppsa_cupy.plan.partition import Partition
 
 @dataclass(frozen=True)
 class Element:
-    """One matrix of the scan's input array.
+    """One matrix of the input array of the scan.
 
-    name     what it is called in pictures and errors, e.g. "3 Conv2d", "5.body.0 Conv2d" inside of a block
-    pattern  of the transposed Jacobian, (d_in, d_out)
-    shared   whether one set of values, (nnz,), serves every sample
-    vjp_multiply_adds  of the layer's own VJP of one sample, where they are not the pattern's nnz: a pruned
-             convolution's runs dense
-    item     its position among what a `Partition` cuts: a network's layers, where a block is one, or the
-             matrices of a chain
+    Attributes
+    ----------
+    name : str
+        The name in pictures and errors: "3 Conv2d", or "5.body.0 Conv2d" inside a block.
+    pattern : Pattern
+        The pattern of the transposed Jacobian, (d_in, d_out).
+    shared : bool
+        Whether all samples share one set of values, (nnz,).
+    vjp_multiply_adds : int or None
+        Multiply-adds per sample of the VJP of the layer, if they differ from nnz: a pruned convolution runs
+        dense.
+    item : int
+        The index of the item that a `Partition` assigns to a rank: a layer of the network, or a matrix of the
+        chain.
     """
 
     name: str
@@ -74,9 +81,7 @@ class Chain:
 
     def length(self, k: int) -> int:
         """Number of elements of the vector v(k), 1 <= k <= n + 1; 0 where the chain is empty."""
-        if k <= len(self):
-            return self.elements[k - 1].pattern.shape[1]
-        return self.elements[-1].pattern.shape[0] if self.elements else 0
+        return int(self.lengths[k])
 
     def owners(self, partition: Partition) -> tuple[int, ...]:
         """The rank of each element."""
@@ -85,7 +90,9 @@ class Chain:
     @cached_property
     def lengths(self) -> np.ndarray:
         """(n + 2,) `length` of every k, from 1 on."""
-        return np.array([0, *(self.length(k) for k in range(1, len(self) + 2))], np.int64)
+        inner = (element.pattern.shape[1] for element in self.elements)
+        last = self.elements[-1].pattern.shape[0] if self.elements else 0
+        return np.array([0, *inner, last], np.int64)
 
     @cached_property
     def _not_shared(self) -> np.ndarray:

@@ -19,9 +19,9 @@ from bppsa_cupy.plan.sizes import ChainSizes
 class StepCounts(NamedTuple):
     """The counts of one step.
 
-    kind           of the product, "csr_mv" for a matrix times a vector, "vjp" for a layer's VJP
-    nnz            entries of the result; rows of v(end) for a vector
-    multiply_adds  for the whole batch; a product of shared matrices runs once per batch
+    `kind` is the kind of the product, "csr_mv" for a matrix times a vector, or "vjp" for the VJP of a layer.
+    `nnz` counts the entries of the result, or the rows of a vector. `multiply_adds` are for the batch: a
+    product of shared matrices runs once per batch.
     """
 
     step: Step
@@ -69,10 +69,8 @@ def run_schedule(sizes: ChainSizes, schedule: Schedule, budget: Budget) -> tuple
 def _assign_workers(
     operands: list[list[int]], durations: list[float], ties: list[int], workers: int
 ) -> tuple[list[int], int]:
-    """The worker of each step, and when the last step ends.
-
-    operands  of each step, the positions of the steps that compute its operands, -1 for an input
-    """
+    """The worker of each step, and when the last step ends. `operands` gives, for each step, the positions of
+    the steps that compute its operands, and -1 for an input."""
     count = len(durations)
     behind, waiting = durations.copy(), [0] * count
     readers: list[list[int]] = [[] for _ in range(count)]

@@ -26,10 +26,10 @@ import numpy as np
 from bppsa_cupy.csr import Pattern, index_dtype
 from bppsa_cupy.errors import PlanError
 from bppsa_cupy.plan.chain import Chain, Element
-from bppsa_cupy.plan.chain_plan import ChainPlan
 from bppsa_cupy.plan.partition import Partition
 from bppsa_cupy.plan.product import MAPS, Product
 from bppsa_cupy.plan.schedule import SCHEDULES, Schedule
+from bppsa_cupy.plan.sizes import ChainPlan
 from bppsa_cupy.system.hdf5 import attribute, create, open_file, read_array, write_array
 
 FORMAT = "bppsa-plan"
@@ -41,10 +41,8 @@ NUMBERS = ("batch_size", "workers", "itemsize")
 
 
 def write_plan(path: str | os.PathLike[str], plan: Mapping[str, Any]) -> None:
-    """Write a plan, whole or not at all. Raises PlanError where the file cannot be written.
-
-    plan  the fields of a Plan by name
-    """
+    """Write a plan, given as the fields of a Plan by name. Raises PlanError if the file cannot be written; an
+    existing file is then unchanged."""
     chains: tuple[ChainPlan, ...] = plan["chains"]
     products = [product for chain in chains for product in chain.products.values()]
     patterns = [element.pattern for chain in chains for element in chain.chain.elements]
@@ -147,29 +145,23 @@ def write_patterns(file: h5py.File, patterns: Iterable[Pattern]) -> None:
     """Write /patterns: each different one once."""
     folder = file.create_group("patterns")
     for pattern in sorted(set(patterns), key=attrgetter("digest")):
-        _write_pattern(folder.create_group(pattern.digest), pattern)
-
-
-def _write_pattern(group: h5py.Group, pattern: Pattern) -> None:
-    group.attrs["rows"], group.attrs["columns"] = pattern.shape
-    write_array(group, "indptr", pattern.indptr, compress=True)
-    write_array(group, "indices", pattern.indices, compress=True)
+        group = folder.create_group(pattern.digest)
+        group.attrs["rows"], group.attrs["columns"] = pattern.shape
+        write_array(group, "indptr", pattern.indptr, compress=True)
+        write_array(group, "indices", pattern.indices, compress=True)
 
 
 def write_products(file: h5py.File, products: Iterable[Product], folder: str = "products") -> None:
     """Write a folder of products: those of equal factors once."""
-    group = file.create_group(folder)
-    different = {(product.a.digest, product.b.digest): product for product in products}
-    for (a, b), product in sorted(different.items()):
-        _write_product(group.create_group(f"{a}_{b}"), product)
-
-
-def _write_product(group: h5py.Group, product: Product) -> None:
-    group.attrs["kind"] = product.kind
-    group.attrs["multiply_adds"] = product.multiply_adds
-    group.attrs["pattern"] = product.pattern.digest
-    for name, array in product.maps.items():
-        write_array(group, name, array, compress=True)
+    parent = file.create_group(folder)
+    different = {f"{product.a.digest}_{product.b.digest}": product for product in products}
+    for key, product in sorted(different.items()):
+        group = parent.create_group(key)
+        group.attrs["kind"] = product.kind
+        group.attrs["multiply_adds"] = product.multiply_adds
+        group.attrs["pattern"] = product.pattern.digest
+        for name, array in product.maps.items():
+            write_array(group, name, array, compress=True)
 
 
 def read_patterns(file: h5py.File) -> dict[str, Pattern]:

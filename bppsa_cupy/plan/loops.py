@@ -35,10 +35,8 @@ def population_count(typing_context: Any, word: Any) -> Any:
 
 @compiled(parallel=True)
 def set_bits(indptr, indices, first_column, columns, bits, full):
-    """bits (rows, words), out: the `columns` columns from `first_column` on.
-
-    full  (rows,), out: whether a row holds all of them
-    """
+    """Write the `columns` columns from `first_column` on into bits (rows, words), and whether a row holds all
+    of them into full (rows,)."""
     rows, words = bits.shape
     for i in prange(rows):
         bits[i] = 0
@@ -60,13 +58,13 @@ def unite_rows(indptr, indices, source, source_full, columns, bits, full):
     """bits (rows, words) and full (rows,), out: row i is the union of the rows of `source` it meets."""
     rows, words = bits.shape
     for i in prange(rows):
-        found = -1
+        full_row = -1
         for p in range(indptr[i], indptr[i + 1]):
             if source_full[indices[p]]:
-                found = indices[p]
+                full_row = indices[p]
                 break
-        if found >= 0:
-            bits[i] = source[found]
+        if full_row >= 0:
+            bits[i] = source[full_row]
             full[i] = True
             continue
         bits[i] = 0
@@ -82,11 +80,8 @@ def unite_rows(indptr, indices, source, source_full, columns, bits, full):
 
 @compiled(parallel=True)
 def count_entries(bits, full, columns, lengths, partial):
-    """Count the entries of bits (rows, words) by rows and by columns.
-
-    lengths  (rows,), out
-    partial  (chunks, 64·words), in and out: the entries of each column, by chunks of rows
-    """
+    """Count the entries of bits (rows, words) by rows into lengths (rows,), and by columns and chunks of rows
+    into partial (chunks, 64·words), which is added to."""
     rows, words = bits.shape
     chunks = partial.shape[0]
     for chunk in prange(chunks):
@@ -116,9 +111,9 @@ def count_entries(bits, full, columns, lengths, partial):
 def unite_row(a_indptr, a_indices, b_indptr, b_indices, b_bits, i, bits, touched):
     """Set the bits of row i of A·B, and in `touched` those of its words.
 
-    b_bits  (rows of B, words), or of no row: then B's rows are read entry by entry
+    If b_bits (rows of B, words) has no row, the rows of B are read entry by entry.
     """
-    one = np.uint64(1)
+    unit = np.uint64(1)
     by_words = b_bits.shape[0] > 0
     for p in range(a_indptr[i], a_indptr[i + 1]):
         row = a_indices[p]
@@ -129,23 +124,21 @@ def unite_row(a_indptr, a_indices, b_indptr, b_indices, b_bits, i, bits, touched
         for q in range(b_indptr[row], b_indptr[row + 1]):
             column = np.uint64(b_indices[q])
             word = column >> np.uint64(6)
-            bits[word] |= one << (column & np.uint64(63))
-            touched[word >> np.uint64(6)] |= one << (word & np.uint64(63))
+            bits[word] |= unit << (column & np.uint64(63))
+            touched[word >> np.uint64(6)] |= unit << (word & np.uint64(63))
     if by_words:
         for w in range(np.uint64(bits.size)):
             if bits[w]:
-                touched[w >> np.uint64(6)] |= one << (w & np.uint64(63))
+                touched[w >> np.uint64(6)] |= unit << (w & np.uint64(63))
 
 
 @compiled(parallel=True)
 def product_rows(
     a_indptr, a_indices, b_indptr, b_indices, b_bits, columns, chunks, lengths, starts, indices
 ):  # fmt: skip
-    """lengths[i], out: number of entries of row i of A·B.
-
-    indices  out: the sorted columns of that row, from starts[i] on; nothing is written where it is empty
-    """
-    one = np.uint64(1)
+    """Write the number of entries of row i of A·B into lengths[i], and the sorted columns of the row into
+    `indices`, from starts[i] on. If `indices` is empty, columns are not written."""
+    unit = np.uint64(1)
     words = (columns + 63) // 64
     for chunk in prange(chunks):
         bits = np.zeros(words, np.uint64)
@@ -158,7 +151,7 @@ def product_rows(
                 touched[group] = 0
                 while remaining:
                     word = np.uint64(group * 64) + trailing_zeros(remaining)
-                    remaining &= remaining - one
+                    remaining &= remaining - unit
                     these = bits[word]
                     bits[word] = 0
                     if indices.size == 0:
@@ -166,8 +159,8 @@ def product_rows(
                         continue
                     while these:
                         indices[np.uint64(starts[i]) + length] = word * np.uint64(64) + trailing_zeros(these)
-                        length += one
-                        these &= these - one
+                        length += unit
+                        these &= these - unit
             lengths[i] = length
 
 
@@ -176,10 +169,10 @@ def term_map(
     a_indptr, a_indices, b_indptr, b_indices, sizes,
     indptr, indices, row_terms, term_ptr, a_position, b_position,
 ):  # fmt: skip
-    """term_ptr (nnz + 1,) and the positions (terms,), out; term_ptr[nnz] is left to the caller.
+    """Write term_ptr (nnz + 1,) and the positions (terms,). The caller writes term_ptr[nnz].
 
-    sizes  columns of B, and chunks of rows
-    The terms of an entry are in the order of A's row. A pattern may leave out entries of A·B.
+    `sizes` are the columns of B and the chunks of rows. The terms of an entry are in the order of the row of
+    A. The pattern may leave out entries of A·B.
     """
     columns, chunks = sizes
     rows = a_indptr.size - 1

@@ -21,10 +21,7 @@ Live = tuple[np.ndarray, np.ndarray, np.ndarray]
 
 @dataclass(frozen=True)
 class MemoryPlan:
-    """Offsets into one arena of values.
-
-    total_bytes   size of the arena
-    offsets       segment -> (offset, number of values), both in values
+    """Offsets into one arena of `total_bytes`: `offsets` maps a segment to its offset and size, in values.
 
     Law: two segments that are live at one level do not overlap. An input a_k is live from before
     level 0, a computed segment from the level of its step; a matrix until the last level that reads it,
@@ -36,12 +33,7 @@ class MemoryPlan:
 
 
 def memory_plan(sizes: ChainSizes, schedule: Schedule, batch_size: int, itemsize: int) -> MemoryPlan:
-    """Place the segments of `schedule` in an arena: the largest of a level first, each in the best hole.
-
-    sizes       of a chain that is planned, or only counted
-    batch_size  samples the arena is for
-    itemsize    bytes of a value
-    """
+    """Place the segments of `schedule` in an arena: the largest of a level first, each in the best hole."""
     return _place_segments(sizes, _live(schedule), batch_size, itemsize)
 
 
@@ -122,14 +114,19 @@ def _place_segments(sizes: ChainSizes, live: Live, batch_size: int, itemsize: in
 
 @dataclass(frozen=True)
 class Budget:
-    """The resources of scans: batch, workers and memory.
+    """The resources of scans.
 
-    batch_size      samples the buffers hold
-    itemsize        bytes of a value
-    workers         how many share the steps
-    memory          bytes for the values of one schedule; None for any number
-    owners          the rank of each element a_1, …, a_n, of `workers` ranks: each step runs where its last
-                    element is, and bytes are those of the rank that takes most; None where workers share all
+    Attributes
+    ----------
+    batch_size, itemsize : int
+        The samples that the buffers hold, and the bytes per value.
+    workers : int
+        The number of workers, or of ranks.
+    memory : int or None
+        Bytes for the values of one schedule. None for no limit.
+    owners : tuple of int or None
+        The rank of each element a_1, …, a_n. Each step runs on the rank of its last element, and memory is
+        that of the rank that needs most. None if workers share all steps.
     """
 
     batch_size: int

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -151,26 +151,32 @@ def _best_bounds(parts: int, cost: np.ndarray, join: np.ufunc) -> tuple[float, l
 class Message(NamedTuple):
     """A segment that one rank sends to another.
 
-    level  before whose steps it is sent: the one after the level that computes it, 0 for an input
-    bytes  of its values
+    It is sent before the steps of `level`: the level after the one that computes it, 0 for an input.
     """
 
     level: int
     segment: Segment
     source: int
     target: int
-    bytes: int
 
 
 @dataclass(frozen=True, eq=False)
 class RankSchedule:
     """A schedule over ranks. The rank that owns the last element of a step runs the step.
 
-    schedule  the schedule; the worker of each step is its rank
-    owners    (n + 1,) the ranks of a_0, …, a_n, in ascending or in descending order
-    ranks     the number of ranks, including ranks that own nothing
-    sent      (messages, 5) level, begin, end, source and target of each message, sorted
+    Attributes
+    ----------
+    schedule : Schedule
+        The schedule. The worker of each step is its rank.
+    owners : array of int, (n + 1,)
+        The ranks of a_0, …, a_n, in ascending or in descending order.
+    ranks : int
+        The number of ranks, including ranks that own nothing.
+    sent : array of int, (messages, 5)
+        Level, begin, end, source and target of each message, sorted.
 
+    Notes
+    -----
     Laws: before the level of a step, both operands are on its rank, computed or received there; the nearer
     operand is sent. v(k) reaches the owner of a_k, which needs it for the gradients of its parameters. A
     segment is sent to a rank once. Blocking sends and receives in this order never deadlock.
@@ -181,11 +187,9 @@ class RankSchedule:
     ranks: int
     sent: np.ndarray
 
-    def messages(self, bytes_of: Any = None) -> Iterator[Message]:
-        """Every message; `bytes_of` (messages,) its bytes."""
-        amounts = [0] * len(self.sent) if bytes_of is None else np.asarray(bytes_of).tolist()
-        for (level, begin, end, source, target), amount in zip(self.sent.tolist(), amounts, strict=True):
-            yield Message(level, (begin, end), source, target, amount)
+    def messages(self) -> list[Message]:
+        """Every message, in the order of `sent`."""
+        return [Message(level, (begin, end), *ranks) for level, begin, end, *ranks in self.sent.tolist()]
 
     def steps_of(self, rank: int) -> np.ndarray:
         """(k,) the positions of a rank's steps."""
@@ -193,9 +197,9 @@ class RankSchedule:
 
 
 def place(schedule: Schedule, owners: Sequence[int] | np.ndarray, ranks: int) -> RankSchedule:
-    """Put every step on the owner of its last element, and list what travels.
+    """Put every step on the owner of its last element, and list the messages.
 
-    owners  (n,) the rank of a_1, …, a_n; they do not fall, or do not rise. a_0 is with a_1
+    `owners` (n,) are the ranks of a_1, …, a_n, in ascending or in descending order. a_0 is with a_1.
     """
     array = np.asarray(owners, np.int64)
     owner = np.concatenate([array[:1] if array.size else [0], array])

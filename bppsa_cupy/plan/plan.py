@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -12,8 +14,6 @@ import numpy as np
 from bppsa_cupy.arguments import as_integer, as_list, is_one_of
 from bppsa_cupy.errors import PlanError, PlanMismatchError
 from bppsa_cupy.plan.chain import Chain
-from bppsa_cupy.plan.chain_plan import ChainPlan
-from bppsa_cupy.plan.compare import differences, fingerprint
 from bppsa_cupy.plan.counts import run_schedule, shortest, vjp_multiply_adds, with_vjps
 from bppsa_cupy.plan.file import read_plan, write_plan
 from bppsa_cupy.plan.memory import Budget
@@ -28,7 +28,7 @@ from bppsa_cupy.plan.schedule import (
     linear,
     up_sweep_levels,
 )
-from bppsa_cupy.plan.sizes import ChainSizes
+from bppsa_cupy.plan.sizes import ChainPlan, ChainSizes
 
 
 @dataclass(frozen=True, eq=False)
@@ -123,19 +123,6 @@ class Plan:
                 f"the plan was made for another {target} ({'; '.join(different)}): build it again"
             )
 
-    def bytes(self, name: str, batch_size: int | None = None) -> int:
-        """Return the bytes that the values of a scan with schedule `name` need, with the input gradient.
-
-        `batch_size` defaults to that of the plan. Over ranks, the result is the largest number of any rank,
-        summed over the chains.
-        """
-        batch = self.batch_size if batch_size is None else batch_size
-        batch = as_integer("plan", "batch_size", batch, 1, error=PlanError)
-        return sum(
-            self._budget(chain, batch).bytes(chain.sizes, self.schedule(index, name))
-            for index, chain in enumerate(self.chains)
-        )
-
     def critical_paths(self, batch_size: int) -> dict[str, int]:
         """Return the multiply-adds on the critical path of each method for a batch.
 
@@ -146,9 +133,7 @@ class Plan:
         both = [(chain, self._budget(chain, batch_size, self.workers)) for chain in self.chains]
         paths = {"bp": sum(vjp_multiply_adds(chain.chain, budget) for chain, budget in both)}
         for name in self.schedules if batch_size <= self.batch_size else ():
-            paths[name] = sum(
-                run_schedule(chain.sizes, chain.schedules[name], budget)[1] for chain, budget in both
-            )
+            paths[name] = sum(run_schedule(chain, chain.schedules[name], budget)[1] for chain, budget in both)
         return paths
 
     def _budget(self, chain: ChainPlan, batch_size: int, workers: int = 1) -> Budget:
@@ -190,19 +175,31 @@ def build_plan(
 ) -> Plan:
     """Plan the scans of a network's chains.
 
-    network       its geometry and masks as JSON holds them
-    budget        batch size, bytes of a value, workers, and the memory of one schedule
-    schedules     which ones; by default all that fit the memory, the others named in `left_out`
-    levels        of the hybrid schedule (a shorter chain takes what it has), or "auto": for each chain the
-                  number with the fewest multiply-adds on the critical path; 0 for one worker
-    partition     of the network's layers over ranks, which are the workers then: each step is its owner's,
-                  and the memory is that of the fullest rank
-    vjps          whether elements are layers whose VJPs may be run in place of filled entries, by the hybrid
-                  schedule; of a partition none is, since what travels is laid out as the scan has it
-    progress      show bars on a terminal
+    No product that exceeds the memory limit is made.
 
-    No product that does not fit is ever made. Raises PlanError for an argument of another kind or range, an
-    unknown schedule, or where a schedule asked for, or every one, takes more than the memory.
+    Parameters
+    ----------
+    network : mapping
+        The geometry and masks of the network, as JSON holds them.
+    budget : Budget
+        The resources.
+    schedules : sequence of str or None
+        The schedules to plan. By default all that fit into memory; `left_out` names the others.
+    levels : int or "auto"
+        The levels of the hybrid schedule, or fewer if a chain has fewer. "auto" gives each chain the number
+        with the fewest multiply-adds on the critical path; 0 for one worker.
+    partition : Partition or None
+        The layers of each rank. The ranks are then the workers.
+    vjps : bool
+        Whether hybrid schedules may run the VJPs of layers instead of filling entries. Without effect with a
+        partition, because messages have the layout of the scan.
+    progress : bool
+        Whether to show bars on a terminal.
+
+    Raises
+    ------
+    PlanError
+        If an argument is invalid, or a requested schedule, or every schedule, exceeds the memory limit.
     """
     names = _known(schedules)
     memory, workers = budget.memory, budget.workers
@@ -312,3 +309,48 @@ def _make_schedules(
         schedule = candidates[0] if len(candidates) == 1 else shortest(counted, candidates, budget)
         made.append(with_vjps(counted.chain, schedule) if vjps else schedule)
     return made
+
+
+# ---- the geometry of a network, field by field ----
+
+
+def fingerprint(geometry: Mapping[str, Any]) -> str:
+    """SHA-256 of a network's geometry and masks, Sequential.describe()."""
+    return hashlib.sha256(json.dumps(geometry, sort_keys=True).encode()).hexdigest()
+
+
+def differences(planned: Mapping[str, Any], actual: Mapping[str, Any], *, holder: str = "plan") -> list[str]:
+    """List the differences between the geometry in a plan (or another `holder`) and a network, one per field:
+    "layer 0: kernel_size [5, 5] in the plan, [3, 3] in the network".
+
+    Both are descriptions by `Sequential.describe`. The input shape of a layer is listed only if it is the
+    first difference, because it follows from the layers before.
+    """
+    both = [dict(_parts(json.loads(json.dumps(geometry)), "")) for geometry in (planned, actual)]
+    lines: list[str] = []
+    for layer in dict.fromkeys(layer for parts in both for layer in parts):
+        before, after = (parts.get(layer, {}) for parts in both)
+        is_other = before.get("type") != after.get("type")
+        for name in ["type"] if is_other else dict.fromkeys((*before, *after)):
+            old, new = before.get(name), after.get(name)
+            if old != new and not (name == "input_shape" and lines):
+                lines.append(f"{layer}{name} {_shown(old)} in the {holder}, {_shown(new)} in the network")
+    return lines
+
+
+def _parts(fields: Mapping[str, Any], place: str) -> Iterator[tuple[str, dict[str, Any]]]:
+    """The fields of a network or layer, and of the layers inside of it, each with its place."""
+    lists = {
+        name: value
+        for name, value in fields.items()
+        if value and isinstance(value, list) and all(isinstance(item, dict) for item in value)
+    }
+    yield place and f"layer {place}: ", {name: fields[name] for name in fields if name not in lists}
+    for name, layers in lists.items():
+        for index, layer in enumerate(layers):
+            yield from _parts(layer, f"{place}.{name}.{index}" if place else f"{index}")
+
+
+def _shown(value: Any) -> Any:
+    """A digest, as masks have one, by its first digits."""
+    return f"{value[:8]}…" if isinstance(value, str) and len(value) == 64 else value

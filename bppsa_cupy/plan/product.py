@@ -43,22 +43,30 @@ BITS_BYTES = 2**28
 class Product:
     """One planned product C = A·B.
 
-    a, b           patterns of the factors, (rows, inner) and (inner, columns)
-    pattern        of C: every entry that has a term
-    multiply_adds  number of terms over all entries
-    maps           index arrays of one dtype, int32 or int64 (`index_dtype` of the largest position)
-    kind           how C is computed
-        "scale_rows"     A is the whole diagonal: C has B's pattern, row i times A's value i
-        "scale_columns"  B is the whole diagonal: C has A's pattern, column j times B's value j
-        "select_rows"    a row of A has at most one entry: row i of C is that row of B times the entry
-        "dense"          A and B are dense: so is C, of shape (rows, columns)
-        "full_rows"      a row of B is empty or full: so is one of C; row i is the sum over A's row i
-                         of B's full rows times the entries
-        "terms"          entry k of C is the sum over t in [term_ptr[k], term_ptr[k + 1]) of
-                         A[a_position[t]]·B[b_position[t]]; term_ptr (nnz + 1,), positions (multiply_adds,)
-        "row_wise"       row i is the sum over A's row i of B's rows times the entries (Gustavson), made
-                         side by side for all columns: the three patterns say it all
-        "masked"         as "terms", but for the entries of any pattern: some may have no term
+    Attributes
+    ----------
+    a, b : Pattern
+        The patterns of the factors, (rows, inner) and (inner, columns).
+    pattern : Pattern
+        The pattern of C: every entry that has a term.
+    multiply_adds : int
+        The number of terms of all entries.
+    maps : dict of str to array
+        Index arrays of one dtype, int32 or int64 (`index_dtype` of the largest position).
+    kind : str
+        How C is computed.
+
+        - "scale_rows": A is a diagonal. Row i of C is row i of B times value i of A.
+        - "scale_columns": B is a diagonal. Column j of C is column j of A times value j of B.
+        - "select_rows": each row of A has at most one entry. Row i of C is that row of B times the entry.
+        - "dense": A, B and C are dense.
+        - "full_rows": each row of B is empty or full. Row i of C is the sum of the full rows of B times the
+          entries of row i of A.
+        - "terms": entry k of C is the sum over t in [term_ptr[k], term_ptr[k + 1]) of
+          A[a_position[t]]·B[b_position[t]], with term_ptr (nnz + 1,) and positions (multiply_adds,).
+        - "row_wise": row i of C is the sum of rows of B times the entries of row i of A (Gustavson), for all
+          columns side by side. It needs only the three patterns.
+        - "masked": as "terms", for the entries of any pattern, which may have no term.
     """
 
     a: Pattern
@@ -74,7 +82,7 @@ class Product:
         return sum(array.nbytes for array in self.maps.values())
 
 
-#: What the choice of a kind looks at: a Pattern, or the PatternSizes of one that was never made.
+#: What the choice of a kind looks at: a Pattern, or the PatternSizes of a product that was not made.
 Operand = Any
 
 
@@ -166,9 +174,9 @@ def masked_row_terms(a: Pattern, b: Pattern, mask: Pattern) -> np.ndarray:
 def term_list(
     a: Pattern, b: Pattern, pattern: Pattern, terms: np.ndarray | None = None
 ) -> dict[str, np.ndarray]:
-    """The maps of kind "terms" of A·B, which has this pattern: any product has them.
+    """The maps of kind "terms" of A·B for the entries of `pattern`.
 
-    terms  (rows,) of the entries in the pattern, where it leaves out some of A·B
+    `terms` (rows,) counts the terms of each row, if the pattern leaves out entries of A·B.
     """
     row_terms = prefix_sums(row_sums(a, entry_terms(a, b)) if terms is None else terms)
     multiply_adds = int(row_terms[-1])

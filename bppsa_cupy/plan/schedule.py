@@ -9,7 +9,6 @@ of the exclusive scan are out[k] = v(k) for k = 1, …, n.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import NamedTuple
@@ -28,11 +27,16 @@ Segment = tuple[int, int]
 class Step(NamedTuple):
     """One product: segment [begin, end) from [begin, split) and [split, end).
 
-    level   steps of one level are independent; levels run one after the other
-    kind    "mm": M(begin, end) = M(split, end)·M(begin, split), 1 <= begin
-            "mv": v(end) = M(split, end)·v(split), begin = 0
-            "vjp": the same for an element, end = split + 1, by its layer's VJP: no values of it are needed
-    worker  which worker runs it; as made, the step's position in its level
+    Attributes
+    ----------
+    level : int
+        Steps of one level are independent. Levels run one after the other.
+    kind : str
+        "mm" computes M(begin, end) = M(split, end)·M(begin, split), with 1 <= begin. "mv" computes
+        v(end) = M(split, end)·v(split), with begin = 0. "vjp" computes the same for one element,
+        end = split + 1, by the VJP of its layer, without values of the element.
+    worker : int
+        The worker that runs the step. Schedules are made with the position of the step in its level.
     """
 
     level: int
@@ -69,14 +73,22 @@ LEVEL, BEGIN, SPLIT, END, KIND, WORKER = range(6)
 class Schedule:
     """The steps of a scan over a_0, …, a_n, sorted by level and then by position.
 
-    name    one of SCHEDULES
-    n       number of matrices
-    table   (steps, 6) int64, read-only: level, begin, split, end, kind (its number in KINDS), worker
-    levels  of the up-sweep, for a "hybrid" of blocks of 2**levels elements; None for the others, and for
-            a computed one
-    vjps    the elements that are crossed by their layers' VJPs, ascending: a step multiplies each by a vector
-            (a_n, where there is a step that does), and no other step reads it
+    Attributes
+    ----------
+    name : str
+        One of SCHEDULES.
+    n : int
+        The number of matrices.
+    table : array of int64, (steps, 6)
+        Level, begin, split, end, kind (its number in KINDS) and worker of each step. Read-only.
+    levels : int or None
+        The levels of the up-sweep of a "hybrid" with blocks of 2**levels elements, else None.
+    vjps : tuple of int
+        The elements that are crossed by the VJPs of their layers, ascending. One step multiplies each by a
+        vector, and no other step reads it.
 
+    Notes
+    -----
     Laws: a segment is computed at most once, and read only at a later level than the one that
     computes it (a_k at any level); v(1), …, v(n) are all computed; no product is dead. The in-place
     moves of algorithm 1 are logical and leave no trace here.
@@ -92,12 +104,6 @@ class Schedule:
         table = np.ascontiguousarray(self.table, np.int64).reshape(-1, 6).view()
         table.flags.writeable = False
         object.__setattr__(self, "table", table)
-
-    @classmethod
-    def of(cls, name: str, n: int, steps: Iterable[Step], levels: int | None = None) -> Schedule:
-        """The schedule of these steps."""
-        rows = [(*step[:KIND], KINDS.index(step.kind), step.worker) for step in steps]
-        return cls(name, n, np.array(rows, np.int64), levels)
 
     @cached_property
     def crossed(self) -> np.ndarray:

@@ -21,8 +21,8 @@ from bppsa_cupy.csr import Pattern
 from bppsa_cupy.errors import PlanError
 from bppsa_cupy.plan import loops
 from bppsa_cupy.plan.chain import Chain
-from bppsa_cupy.plan.product import Product, choose_kind
-from bppsa_cupy.plan.schedule import Segment, Step
+from bppsa_cupy.plan.product import Product, choose_kind, multiply
+from bppsa_cupy.plan.schedule import Schedule, Segment, Step
 
 #: Values of one segment at most, a petabyte: bytes of all segments are added up in 64 bits.
 MOST_VALUES = 2**48
@@ -38,9 +38,8 @@ class ChainSizes:
 
     Diagonal elements change no pattern, and a stretch of patterns that comes again is counted once.
 
-    segments  (k, 2), counted at once, which is quicker than one by one; any other may be asked for. Those
-              that begin at 0 are vectors, and left out
-    progress  show a bar on a terminal
+    `segments` (k, 2) are counted at once, which is faster than one by one; other segments may be asked for
+    later. Segments that begin at 0 are vectors and are skipped. `progress` shows a bar on a terminal.
     """
 
     def __init__(
@@ -58,7 +57,7 @@ class ChainSizes:
         self._count([(begin, end) for begin, end in wanted if begin], progress)
 
     def pattern(self, segment: Segment) -> Any:
-        """The sizes of M(begin, end); of a planned one its pattern."""
+        """The sizes of M(begin, end)."""
         key = self._key(segment)
         if key not in self._counted:
             self._count([segment])
@@ -132,7 +131,7 @@ class ChainSizes:
                 ones = np.ones(key, np.int64)
                 self._counted[key] = PatternSizes((ones.size, ones.size), ones, ones, True)
             elif end == begin + 1:
-                self._counted[key] = PatternSizes.of(self._elements[begin])
+                self._counted[key] = PatternSizes.of_pattern(self._elements[begin])
             else:
                 wanted[begin][end - begin] = key
                 claimed.add(key)
@@ -144,26 +143,33 @@ class ChainSizes:
                 bar.update(len(keys))
 
 
-class PlannedSizes(ChainSizes):
-    """The sizes of patterns and products that are there.
+class ChainPlan(ChainSizes):
+    """A chain, the schedules planned for it by name, and every product by the digests of its factors.
 
-    patterns  of every segment that is computed
-    products  by the digests of their factors
+    `products` may contain products of other chains, which share them. Missing products are made. Sizes are
+    those of the planned patterns, and `pattern` and `product` return the patterns and products themselves.
     """
 
     def __init__(
-        self,
-        chain: Chain,
-        patterns: Mapping[Segment, Pattern],
-        products: Mapping[tuple[str, str], Product],
+        self, chain: Chain, schedules: Mapping[str, Schedule], products: dict[tuple[str, str], Product]
     ) -> None:
-        self.chain, self._patterns, self._planned = chain, patterns, products
+        self.chain, self.schedules, self.products = chain, schedules, products
+        self._patterns = {(k, k + 1): element.pattern for k, element in enumerate(chain.elements, 1)}
+        for schedule in schedules.values():
+            for step in schedule.steps:
+                if step.kind == "mm":
+                    a, b = self.pattern(step.right), self.pattern(step.left)
+                    if (a.digest, b.digest) not in products:
+                        products[a.digest, b.digest] = multiply(a, b)
+                    self._patterns[step.out] = products[a.digest, b.digest].pattern
 
     def pattern(self, segment: Segment) -> Pattern:
+        """The pattern of M(begin, end), for every segment that a schedule reads or computes."""
         return self._patterns[segment]
 
     def product(self, step: Step) -> Product:
-        return self._planned[self.pattern(step.right).digest, self.pattern(step.left).digest]
+        """The planned product of an "mm" step: A is the right operand's pattern, B the left one's."""
+        return self.products[self.pattern(step.right).digest, self.pattern(step.left).digest]
 
     def pattern_numbers(self, segments: np.ndarray) -> np.ndarray:
         numbers: dict[str, int] = {}
@@ -176,11 +182,10 @@ class PlannedSizes(ChainSizes):
 
 @dataclass(frozen=True, eq=False)
 class PatternSizes:
-    """The sizes of a pattern, of one that is there or of a product that never was made.
+    """The sizes of a pattern, or of a product that was not made.
 
-    row_lengths    (rows,) int64, entries of each row
-    column_counts  (columns,) int64, entries of each column
-    is_diagonal    whether it is known to be the whole diagonal (a product, where all factors are)
+    `row_lengths` (rows,) and `column_counts` (columns,) are the entries of each row and column, int64.
+    `is_diagonal` is True if the pattern is known to be the complete diagonal.
     """
 
     shape: tuple[int, int]
@@ -204,7 +209,7 @@ class PatternSizes:
         return self.nnz == self.shape[0] * self.shape[1]
 
     @classmethod
-    def of(cls, pattern: Pattern) -> PatternSizes:
+    def of_pattern(cls, pattern: Pattern) -> PatternSizes:
         """The sizes of a pattern that is there."""
         columns = np.bincount(pattern.indices, minlength=pattern.shape[1])
         return cls(pattern.shape, pattern.row_lengths.astype(np.int64), columns, pattern.is_diagonal)

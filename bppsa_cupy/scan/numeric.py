@@ -118,7 +118,7 @@ class NumericScan:
     # ---- views of the arena ----
 
     def _memory_plan(self, batch: int) -> MemoryPlan:
-        return memory_plan(self.chain_plan.sizes, self.schedule, batch, self.dtype.itemsize)
+        return memory_plan(self.chain_plan, self.schedule, batch, self.dtype.itemsize)
 
     def _affine_sizes(self) -> dict[Segment, int]:
         """Values of the injected vector of every element and every product, by segment."""
@@ -136,7 +136,7 @@ class NumericScan:
 
     def _matrix(self, segment: Segment, batch: int) -> Matrix:
         self._check_batch(batch)
-        pattern = self.chain_plan.pattern(*segment)
+        pattern = self.chain_plan.pattern(segment)
         columns = () if self.chain_plan.chain.shared(*segment) else (batch,)
         return Matrix(pattern, _view(self._arena, self.memory.offsets[segment][0], pattern.nnz, *columns))
 

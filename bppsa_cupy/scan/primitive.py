@@ -210,12 +210,7 @@ def _injected(device: Device, injections: Sequence[Any] | None) -> list[Array | 
 
 def _numbers(device: Device, argument: str, value: Any) -> Array:
     """Convert `value` to an array of the device. Raises ShapeError unless it holds real numbers."""
-    try:
-        array = device.asarray(value)
-    except ShapeError as cause:
-        raise ShapeError(
-            f"scan got {argument}, which cannot be read as an array ({cause}): pass real numbers"
-        ) from cause
+    array = device.asarray(value)
     if array.dtype.kind == "c":
         raise ShapeError(f"scan got {argument} of {array.dtype}: pass real numbers, such as the real part")
     return array

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Sequence
 from functools import cached_property
 from typing import Any
@@ -12,6 +13,7 @@ from bppsa_cupy.devices import Array, Device, Launch
 from bppsa_cupy.plan import (
     ChainPlan,
     MemoryPlan,
+    Message,
     RankSchedule,
     Schedule,
     Segment,
@@ -78,7 +80,7 @@ class RankScan(NumericScan):
     def elements_read(self) -> frozenset[int]:
         """The own elements whose values this rank's steps read, or others', which are sent them."""
         operands = [segment for step in self.steps for segment in (step.left, step.right)]
-        operands += [segment for segment, _ in self._sent]
+        operands += [message.segment for message in self._messages if message.source == self.group.rank]
         owners, rank = self.placement.owners, self.group.rank
         return frozenset(
             begin for begin, end in operands if begin >= 1 and end == begin + 1 and owners[begin] == rank
@@ -101,83 +103,66 @@ class RankScan(NumericScan):
     # ---- memory ----
 
     def _memory_plan(self, batch: int) -> MemoryPlan:
-        return rank_memory_plan(
-            self.chain_plan.sizes, self.placement, self.group.rank, batch, self.dtype.itemsize
-        )
+        return rank_memory_plan(self.chain_plan, self.placement, self.group.rank, batch, self.dtype.itemsize)
 
     # ---- messages ----
 
     @cached_property
-    def _tags(self) -> dict[tuple[Segment, int], int]:
-        """The tag of each message, by segment and target."""
-        messages = self.placement.messages()
-        return {(message.segment, message.target): tag for tag, message in enumerate(messages, FIRST_TAG)}
-
-    @cached_property
-    def _sent(self) -> tuple[tuple[Segment, int], ...]:
-        """What this rank sends, and to whom, in order."""
-        messages, rank = self.placement.messages(), self.group.rank
-        return tuple((message.segment, message.target) for message in messages if message.source == rank)
-
-    @cached_property
-    def _received(self) -> tuple[tuple[Segment, int], ...]:
-        """What this rank receives, and from whom, in order."""
-        messages, rank = self.placement.messages(), self.group.rank
-        return tuple((message.segment, message.source) for message in messages if message.target == rank)
-
-    def _array(self, segment: Segment, batch: int) -> Array:
-        """The values of a segment that travels."""
-        return self._matrix(segment, batch).values if segment[0] else self.vector(segment[1], batch)
+    def _messages(self) -> list[Message]:
+        """The messages of the scan. The tag of a message follows from its position."""
+        return self.placement.messages()
 
     def _program(self, batch: int) -> Callable[[], None]:
         """A run for a batch: launches bound between messages."""
         rank, group = self.group.rank, self.group
-        posts = [
-            (segment, self._array(segment, batch), source, self._tags[segment, rank])
-            for segment, source in self._received
-        ]
-        received = {segment for segment, _ in self._received}
-        waiting = list(self._sent)
-        there = {segment for segment in self.memory.offsets if segment not in received}
-        there -= {step.out for step in self.steps}
-        pieces: list[tuple[tuple[Segment, ...], Launch, tuple[tuple[Array, int, int], ...]]] = []
+        posts: list[tuple[Segment, Array, int, int]] = []
+        waiting: deque[tuple[Segment, Array, int, int]] = deque()
+        for tag, (_, segment, source, target) in enumerate(self._messages, FIRST_TAG):
+            if rank in (source, target):
+                values = self._matrix(segment, batch).values if segment[0] else self.vector(segment[1], batch)
+                (waiting if source == rank else posts).append((segment, values, source + target - rank, tag))
+        received = {segment for segment, *_ in posts}
+        there = set(self.memory.offsets) - received - {step.out for step in self.steps}
         launches: list[Launch] = []
-        awaited: tuple[Segment, ...] = ()
+        # A segment is awaited, a list of messages is sent, a launch is called.
+        program: list[Any] = []
 
-        def sends() -> tuple[tuple[Array, int, int], ...]:
-            """Of what is there by now, in order."""
-            messages: list[tuple[Array, int, int]] = []
+        def bind_launches() -> None:
+            if launches:
+                program.append(self.device.sequence(launches.copy()))
+                launches.clear()
+
+        def send_what_is_there() -> None:
+            leaving = []
             while waiting and waiting[0][0] in there:
-                segment, target = waiting.pop(0)
-                messages.append((self._array(segment, batch), target, self._tags[segment, target]))
-            return tuple(messages)
+                leaving.append(waiting.popleft()[1:])
+            if leaving:
+                bind_launches()
+                program.append(leaving)
 
-        first = sends()
+        send_what_is_there()
         for step in self.steps:
-            new = tuple(s for s in (step.left,) if s in received and s not in there)
-            if new and launches:
-                pieces.append((awaited, self.device.sequence(launches), ()))
-                launches, awaited = [], ()
-            awaited += new
-            there.update(new)
+            if step.left in received and step.left not in there:
+                bind_launches()
+                program.append(step.left)
+                there.add(step.left)
             launches += self._bind_step(step, batch)
             there.add(step.out)
-            if leaving := sends():
-                pieces.append((awaited, self.device.sequence(launches), leaving))
-                launches, awaited = [], ()
-        if launches:
-            pieces.append((awaited, self.device.sequence(launches), ()))
+            send_what_is_there()
+        bind_launches()
 
         def run_program() -> None:
             under_way = {segment: group.post(*message) for segment, *message in posts}
-            sending = [group.isend(*message) for message in first]
-            for segments, launch, leaving in pieces:
-                for segment in segments:
-                    under_way.pop(segment).wait()
-                launch()
-                sending += [group.isend(*message) for message in leaving]
-                group.progress()
-            for message in (*under_way.values(), *sending):
-                message.wait()
+            sending: list[Any] = []
+            for item in program:
+                if isinstance(item, tuple):
+                    under_way.pop(item).wait()
+                elif isinstance(item, list):
+                    sending += [group.isend(*message) for message in item]
+                else:
+                    item()
+                    group.progress()
+            for handle in (*under_way.values(), *sending):
+                handle.wait()
 
         return run_program

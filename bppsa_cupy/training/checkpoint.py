@@ -14,7 +14,7 @@ import numpy as np
 from bppsa_cupy.data import Dataset, number_of_batches
 from bppsa_cupy.errors import BppsaError, CheckpointError
 from bppsa_cupy.network.sequential import Sequential
-from bppsa_cupy.plan.compare import differences
+from bppsa_cupy.plan import differences
 from bppsa_cupy.system.hdf5 import attribute, create, open_file, read_array, write_array
 from bppsa_cupy.training.optimizers import Optimizer
 from bppsa_cupy.training.settings import Settings

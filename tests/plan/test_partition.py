@@ -88,7 +88,7 @@ def test_the_parts_are_the_whole_schedule(placement):
 
 @given(placements())
 def test_a_segment_goes_to_a_rank_once_and_to_no_rank_that_does_not_need_it(placement):
-    owners, messages = placement.owners.tolist(), list(placement.messages())
+    owners, messages = placement.owners.tolist(), placement.messages()
     assert len({(m.segment, m.target) for m in messages}) == len(messages)
     assert messages == sorted(messages)
     needed = {(step.left, step.worker) for step in placement.schedule.steps}

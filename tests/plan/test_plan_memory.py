@@ -15,7 +15,7 @@ from refusals import assert_refused
 from bppsa_cupy.csr import Pattern, index_dtype
 from bppsa_cupy.devices.host import HostDevice
 from bppsa_cupy.errors import PlanError
-from bppsa_cupy.plan import Chain, Element, place, rank_memory_plan
+from bppsa_cupy.plan import Budget, Chain, Element, place, rank_memory_plan
 from bppsa_cupy.plan.counts import message_bytes
 from bppsa_cupy.plan.memory import ALIGNMENT, memory_plan
 from bppsa_cupy.plan.product import map_dtype
@@ -145,15 +145,17 @@ def test_ranks_take_and_send_what_was_planned_and_give_the_bits_of_one(data, n, 
         for k, vector in vectors.items():
             np.testing.assert_array_equal(vector, expected[k])
     placement = place(schedule, owners, ranks)
-    listed = placement.messages(message_bytes(chain_plan.sizes, placement, batch, 8))
-    assert sorted(exchange.sent) == sorted(2 * [(m.source, m.target, m.bytes) for m in listed])
+    amounts = message_bytes(chain_plan, placement, batch, 8).tolist()
+    sent = [(m.source, m.target, amount) for m, amount in zip(placement.messages(), amounts, strict=True)]
+    assert sorted(exchange.sent) == sorted(2 * sent)
 
 
 # ---- memory limits ----
 
 
 def needed(name, **options):
-    return plan_of(small_network(), schedules=[name], **options).bytes(name)
+    plan = plan_of(small_network(), schedules=[name], **options)
+    return Budget(plan.batch_size, plan.itemsize).bytes(plan.chains[0], plan.schedule(0, name))
 
 
 def test_what_does_not_fit_is_left_out():

@@ -68,9 +68,11 @@ def test_a_partition_must_cover_the_network():
 def test_the_memory_limit_is_of_the_fullest_rank():
     chain = Chain(tuple(Element("J", Pattern.dense(8, 8), False, None, 7 - k) for k in range(8)))
     partition = Partition.equal(8, 4)
-    whole = plan_of(chain, batch_size=3).bytes("linear")
-    plan = over_ranks([chain], partition, memory_limit=int(0.45 * whole))
-    assert all(plan.bytes(name) <= int(0.45 * whole) for name in plan.schedules)
+    plan = plan_of(chain, batch_size=3)
+    limit = int(0.45 * Budget(3, plan.itemsize).bytes(plan.chains[0], plan.schedule(0, "linear")))
+    plan = over_ranks([chain], partition, memory_limit=limit)
+    budget = Budget(plan.batch_size, plan.itemsize, 4, owners=chain.owners(partition))
+    assert all(budget.bytes(plan.chains[0], plan.schedule(0, name)) <= limit for name in plan.schedules)
     with pytest.raises(PlanError, match="limit is 100 bytes"):
         over_ranks([chain], partition, memory_limit=100)
 
@@ -88,5 +90,5 @@ def test_critical_paths_over_ranks_by_hand():
     paths = plan.critical_paths(2)
     assert paths["bp"] == paths["linear"] == 7 * 8
     budget = Budget(2, 4, 2, owners=chain.owners(plan.partition))
-    assert paths["hybrid"] == run_schedule(plan.chains[0].sizes, plan.schedule(0, "hybrid"), budget)[1]
+    assert paths["hybrid"] == run_schedule(plan.chains[0], plan.schedule(0, "hybrid"), budget)[1]
     assert list(plan.critical_paths(3)) == ["bp"]

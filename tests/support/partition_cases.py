@@ -1,8 +1,9 @@
 """Partitions, schedules and placements to test with."""
 
+import numpy as np
 from hypothesis import strategies as st
 
-from bppsa_cupy.plan import Partition, Schedule, Step, place
+from bppsa_cupy.plan import Partition, Schedule, place
 from bppsa_cupy.plan.schedule import blelloch, hybrid, linear, up_sweep_levels, with_input_gradient
 
 
@@ -26,10 +27,8 @@ def from_splits(n, split_of):
 
     for k in range(2, n + 1):
         make(0, k)
-    steps = [
-        Step(level, b, split, e, "mm" if b else "mv") for (b, e), (level, split) in made.items() if split
-    ]
-    return Schedule.of("hybrid", n, sorted(steps))
+    rows = [(level, b, split, e, int(b > 0), 0) for (b, e), (level, split) in made.items() if split]
+    return Schedule("hybrid", n, np.array(sorted(rows), np.int64))
 
 
 @st.composite

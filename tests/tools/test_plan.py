@@ -112,7 +112,7 @@ def test_build_show_and_draw_over_ranks(capsys):
     facts = facts_of("show p.h5", capsys)
     assert [part["layers"] for part in facts["partition"]] == [[0, 4], [4, 8], [8, 12]]
     (chain,) = facts["chains"]
-    sizes, serial = plan.chains[0].sizes, chain["schedules"][0]["over_ranks"]
+    sizes, serial = plan.chains[0], chain["schedules"][0]["over_ranks"]
     # v(4) goes from the last layers to the middle ones, v(7) from there to the first.
     moved = 4 * (sizes.values_sizes(np.array([[0, 5], [0, 8]]), 4).sum())
     assert serial["sent"] == {"vectors": 2, "vector_bytes": moved, "matrices": 0, "matrix_bytes": 0}

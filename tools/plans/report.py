@@ -61,8 +61,8 @@ def element_facts(chain: Chain) -> list[dict[str, Any]]:
 
 def _schedule_report(plan: Plan, chain: ChainPlan, schedule: Schedule) -> dict[str, Any]:
     unbounded = Budget(plan.batch_size, plan.itemsize, max(len(schedule.table), 1))
-    counts = all_counts(chain.sizes, schedule, unbounded)
-    values = memory_plan(chain.sizes, schedule, plan.batch_size, plan.itemsize).total_bytes
+    counts = all_counts(chain, schedule, unbounded)
+    values = memory_plan(chain, schedule, plan.batch_size, plan.itemsize).total_bytes
     by_level: list[list[StepCounts]] = [[] for _ in range(schedule.depth)]
     for step in counts:
         by_level[step.step.level].append(step)
@@ -71,7 +71,7 @@ def _schedule_report(plan: Plan, chain: ChainPlan, schedule: Schedule) -> dict[s
         "levels": schedule.levels,
         "depth": schedule.depth,
         "multiply_adds": sum(step.multiply_adds for step in counts),
-        "critical_path": run_schedule(chain.sizes, schedule, unbounded)[1],
+        "critical_path": run_schedule(chain, schedule, unbounded)[1],
         "value_bytes": values,
         "by_level": [_level_report(level, steps) for level, steps in enumerate(by_level)],
         "over_ranks": None if plan.partition is None else schedule_ranks(plan, chain, schedule.name),
@@ -176,13 +176,14 @@ def schedule_ranks(plan: Plan, chain: ChainPlan, name: str) -> dict[str, Any]:
     assert plan.partition is not None
     owners = chain.chain.owners(plan.partition)
     placement = place(chain.schedules[name], owners, plan.partition.ranks)
-    amounts = message_bytes(chain.sizes, placement, plan.batch_size, plan.itemsize)
+    amounts = message_bytes(chain, placement, plan.batch_size, plan.itemsize)
     rows = by_rank(placement, amounts)
     for rank, row in enumerate(rows):
-        layout = rank_memory_plan(chain.sizes, placement, rank, plan.batch_size, plan.itemsize)
+        layout = rank_memory_plan(chain, placement, rank, plan.batch_size, plan.itemsize)
         row["value_bytes"] = layout.total_bytes
     messages = [
-        {**message._asdict(), "segment": list(message.segment)} for message in placement.messages(amounts)
+        {**message._asdict(), "segment": list(message.segment), "bytes": amount}
+        for message, amount in zip(placement.messages(), amounts.tolist(), strict=True)
     ]
     return {"ranks": rows, "sent": sent_in_all(placement, amounts), "messages": messages}
 
