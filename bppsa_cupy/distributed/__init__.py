@@ -5,15 +5,3 @@ from bppsa_cupy.distributed.group import Group, Handle
 from bppsa_cupy.distributed.guard import guard, launched_size
 from bppsa_cupy.distributed.network import RankSequential, distribute
 from bppsa_cupy.distributed.time_network import TimeSequential
-
-__all__ = [
-    "BatchSequential",
-    "Group",
-    "Handle",
-    "RankSequential",
-    "TimeSequential",
-    "accumulate",
-    "distribute",
-    "guard",
-    "launched_size",
-]

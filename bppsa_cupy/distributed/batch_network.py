@@ -5,15 +5,15 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from itertools import pairwise
-from typing import Any
+from itertools import chain, pairwise
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from bppsa_cupy.arguments import as_integer
 from bppsa_cupy.devices import Array, Device
 from bppsa_cupy.distributed.group import BLOCK, Group
-from bppsa_cupy.distributed.shared import SharedChoices, SharedSequential, agree_on
+from bppsa_cupy.distributed.shared import SharedSequential, agree_on
 from bppsa_cupy.errors import DistributedError, PassError
 from bppsa_cupy.network.architecture import Architecture
 from bppsa_cupy.network.passes import (
@@ -35,10 +35,8 @@ PartOfLoss = Callable[[Array, slice], tuple[Array, Array]]
 
 @dataclass
 class BatchPass(Pass):
-    """A pass of a BatchSequential.
-
-    parts  the passes of this process's micro-batches, in their order; empty where they were not kept
-    """
+    """A pass of a BatchSequential. `parts` are the passes of the micro-batches of this process, in order, or
+    empty if they were not stored."""
 
     parts: list[Pass] = field(default_factory=list)
 
@@ -48,18 +46,24 @@ class BatchPass(Pass):
 
 @dataclass(frozen=True)
 class Cut:
-    """A batch in micro-batches.
+    """The micro-batches of a batch.
 
-    samples  of each micro-batch
-    own      the numbers of those that this process works on
-    mine     its samples
-    rows     how many samples each rank has
+    Attributes
+    ----------
+    samples : list of slice
+        The samples of each micro-batch.
+    numbers : range
+        The micro-batches of this process.
+    read : slice
+        The samples of this process.
+    counts : list of int
+        The number of samples of each rank.
     """
 
     samples: list[slice]
-    own: range
-    mine: slice
-    rows: list[int]
+    numbers: range
+    read: slice
+    counts: list[int]
 
 
 def accumulate(network: Sequential, micro_batch: int) -> BatchSequential:
@@ -96,19 +100,23 @@ class BatchSequential(SharedSequential):
     """A network with the interface of Sequential that works on batches by micro-batches; made by `distribute`
     or `accumulate`.
 
-    Every rank is given the whole batch, and reads its own samples (`own_samples`) alone; `forward` returns
-    the whole output, so that losses are means over the whole batch, an uneven last one included. Every rank
-    holds all parameters, and after `backward` all gradients: the sum over the micro-batches, by a binary tree
-    over their numbers (`TreeSum`). So the bits follow from batch and micro-batch, and not from the number of
-    ranks.
+    Every rank gets all samples of a batch and reads only its samples (`own_samples`). `forward` returns the
+    output for all samples, so losses are means over the batch. Every rank holds all parameters, and after
+    `backward` all gradients: the sum over the micro-batches, by a binary tree over their numbers (`TreeSum`).
+    So the bits depend on batch and micro-batch size, not on the number of ranks.
 
     Dropout draws by the number of a sample in the batch. Batch normalisation takes the statistics of a
     micro-batch; the running ones move once a batch, by the mean of the micro-batches' moves, weighted by
     samples.
 
-    inner        what the micro-batches go through
-    group        the ranks that share batches; None for one process
-    micro_batch  samples of a micro-batch, but for a batch's last; None for a rank's part, ceil(B / ranks)
+    Parameters
+    ----------
+    inner : Sequential
+        The network that the micro-batches go through.
+    group : Group or None
+        The ranks that share batches. None for one process.
+    micro_batch : int or None
+        The number of samples per micro-batch, except the last one of a batch. None for ceil(B / ranks).
     """
 
     def __init__(self, inner: Sequential, group: Group | None, micro_batch: int | None = None) -> None:
@@ -121,7 +129,6 @@ class BatchSequential(SharedSequential):
         self.inner = inner
         self._ranks, self._rank = (1, 0) if group is None else (group.size, group.rank)
         self.over = group
-        self._choices = None if group is None else SharedChoices(group)
         self.dtype, self.device, self.training = inner.dtype, inner.device, inner.training
         self.parameters, self.gradients, self.buffers = inner.parameters, inner.gradients, inner.buffers
         self.random_state = inner.random_state
@@ -146,13 +153,13 @@ class BatchSequential(SharedSequential):
         """How a batch is shared."""
         micro = self.micro_batch or -(-batch // self._ranks)
         samples = [slice(start, min(start + micro, batch)) for start in range(0, batch, micro)]
-        held = shares(len(samples), self._ranks)
-        bounds = [min(part.start * micro, batch) for part in held] + [batch]
-        rows = np.diff(bounds).tolist()
-        return Cut(samples, held[self._rank], slice(bounds[self._rank], bounds[self._rank + 1]), rows)
+        parts = shares(len(samples), self._ranks)
+        bounds = [min(part.start * micro, batch) for part in parts] + [batch]
+        read = slice(bounds[self._rank], bounds[self._rank + 1])
+        return Cut(samples, parts[self._rank], read, np.diff(bounds).tolist())
 
     def own_samples(self, batch: int) -> slice:
-        return self.cut(batch).mine
+        return self.cut(batch).read
 
     def plan(self, *arguments: Any, **options: Any) -> Plan:
         """`Sequential.plan`; a plan's `batch_size` is of a micro-batch."""
@@ -189,10 +196,10 @@ class BatchSequential(SharedSequential):
                 "a network with micro-batches accepts no initial states or resets: omit them"
             )
         with self.device.naming_memory:
-            current, given, cut = self._begun(x, into)
+            current, inputs, cut = self._begun(x, into)
             current.keeps = keep
             outputs: list[Array] = []
-            self._through_all(current, given, lengths, cut, lambda _, part: outputs.append(part.output))
+            self._through_all(current, inputs, lengths, cut, lambda _, part: outputs.append(part.output))
             current.output = self._gathered(outputs, current.shape_at(len(self)), cut)
         self.last_pass = current
         return current.output
@@ -213,65 +220,61 @@ class BatchSequential(SharedSequential):
             raise DistributedError(
                 "a network with micro-batches accepts no gradients with respect to final states: omit them"
             )
-        given = self.last_pass if of is None else of
-        current, wanted = current_pass(given, self.parameters, "backward", stale=stale), input_gradient
+        stored = self.last_pass if of is None else of
+        current, wanted = current_pass(stored, self.parameters, "backward", stale=stale), input_gradient
         assert isinstance(current, BatchPass)
         cut = self.cut(current.batch)
-        if len(current.parts) < len(cut.own):
+        if len(current.parts) < len(cut.numbers):
             raise PassError(
                 "the pass stored only one of its micro-batches: run net.forward(x) before backward"
             )
         with self.device.naming_memory:
-            whole, by_input = checked_gradient(current, gradient), []
+            by_output, by_input = checked_gradient(current, gradient), []
             sums = self._sum("gradients", self.gradients.flat.size)
-            for part, number in zip(current.parts, cut.own, strict=False):
-                result = self._back(part, whole[cut.samples[number]], method, wanted)
+            for part, number in zip(current.parts, cut.numbers, strict=False):
+                result = self._back(part, by_output[cut.samples[number]], method, wanted)
                 if wanted:
                     by_input.append(result)
                 sums.add(number, self.gradients.flat)
-            self._finish_gradients(sums, cut)
+            self.gradients.flat[...] = sums.finish(len(cut.samples))
             self._report_nothing(method, cut)
             return self._gathered(by_input, current.shape_at(0), cut) if wanted else None
 
     def gradients_of(
         self, x: Any, loss: PartOfLoss, lengths: Any = None, *, method: str = "auto", into: Pass | None = None
     ) -> Array:
-        """Fill `gradients` and return the loss: forward, loss and back, one micro-batch after another, so
-        that the activations of one alone are alive. Collective.
+        """Fill `gradients` and return the loss: forward pass, loss and backward pass of one micro-batch after
+        another, so that only the activations of one micro-batch are in memory. Collective.
 
-        loss  called with the scores of a micro-batch and its samples; gives its part of the batch's loss and
-              the gradient with respect to the scores
+        `loss` is called with the scores of a micro-batch and its samples. It returns the part of the loss and
+        the gradient with respect to the scores.
 
         Law: gradients are those of `forward` and `backward`, to the bit. Raises as they do.
         """
         with self.device.naming_memory:
-            current, given, cut = self._begun(x, into)
-            total = self._sum("step", self.gradients.flat.size + 1)
+            current, inputs, cut = self._begun(x, into)
+            sums, losses = self._sum("gradients", self.gradients.flat.size), self._sum("loss", 1)
 
             def go_back(number: int, part: Pass) -> None:
                 value, gradient = loss(part.output, cut.samples[number])
                 self._back(part, checked_gradient(part, gradient), method, False)
-                total.add(number, self.gradients.flat, value.reshape(1))
+                sums.add(number, self.gradients.flat)
+                losses.add(number, value.reshape(1))
 
-            self._through_all(current, given, lengths, cut, go_back, together=False)
-            result = self._finish_gradients(total, cut)[0]
+            self._through_all(current, inputs, lengths, cut, go_back, together=False)
+            self.gradients.flat[...] = sums.finish(len(cut.samples))
+            result = losses.finish(len(cut.samples)).copy()[0]
             self._report_nothing(method, cut)
         self.last_pass = current
         return result
 
-    def _finish_gradients(self, sums: TreeSum, cut: Cut) -> Array:
-        """Take the gradients' sums; what is summed after them is returned, a new array."""
-        flat, whole = self.gradients.flat, sums.finish(len(cut.samples))
-        flat[...] = whole[: flat.size]
-        return whole[flat.size :].copy()
-
     def _begun(self, x: Any, into: Pass | None) -> tuple[BatchPass, Array, Cut]:
-        """A pass that begins, its whole input, and how this is shared."""
-        given = x
+        """A pass that begins, the input of all samples, and the micro-batches."""
+        inputs = x
         if not isinstance(x, (np.ndarray, type(self.parameters.flat))):
-            given = self.device.asarray(x, self.dtype if isinstance(x, (list, tuple)) else None)
+            inputs = self.device.asarray(x, self.dtype if isinstance(x, (list, tuple)) else None)
         architecture = self.architecture
-        architecture.check_input(given.shape)
+        architecture.check_input(inputs.shape)
         current = (
             BatchPass(self.parameters, architecture, []) if into is None else own_pass(into, self.parameters)
         )
@@ -279,32 +282,30 @@ class BatchSequential(SharedSequential):
             raise PassError("the pass belongs to a network without micro-batches: use a pass of this network")
         if current.architecture is not architecture:  # the pass is older than the masks, or the mode
             current.architecture, current.parts = architecture, []
-        current.output, current.input = None, given
+        current.output, current.input = None, inputs
         current.version = self.parameters.version
-        return current, given, self.cut(len(given))
+        return current, inputs, self.cut(len(inputs))
 
     def _through_all(
         self,
         current: BatchPass,
-        given: Array,
+        inputs: Array,
         lengths: Any,
         cut: Cut,
         then: Callable[[int, Pass], object],
         *,
         together: bool = True,
     ) -> None:
-        """Forward through this process's micro-batches; `then` is called after each with its number.
-
-        together  whether every micro-batch keeps a pass of its own
-        """
-        if self._choices is not None:
-            self._choices.begin_pass()
+        """Run the forward pass of every micro-batch of this process, and call `then` after each with its
+        number and pass. Each micro-batch has a separate pass if `together`, else all use one pass."""
+        if self.over is not None:
+            self.over.share_choices()
         inner, count = self.inner, len(cut.samples)
         inner.training, inner.random_state = self.training, self.random_state
         moves = self.training and bool(self.buffers)
         alone = count == 1 and self.over is None
         starts = [array.copy() for array in self.buffers.values()] if moves else []
-        for place, number in enumerate(cut.own):
+        for place, number in enumerate(cut.numbers):
             index, samples = place if together else 0, cut.samples[number]
             if index == len(current.parts):
                 current.parts.append(Pass(self.parameters, self.architecture, inner._contexts()))
@@ -313,7 +314,7 @@ class BatchSequential(SharedSequential):
                 for array, start in zip(self.buffers.values(), starts, strict=False):
                     array[...] = start
             own_lengths = None if lengths is None else np.asarray(self.device.to_host(lengths))[samples]
-            taken = begin(part, given[samples], own_lengths, None, current.keeps)
+            taken = begin(part, inputs[samples], own_lengths, None, current.keeps)
             for ctx in part.layers:
                 ctx.first_sample = samples.start
             part.output = inner._through(part, taken)
@@ -322,7 +323,7 @@ class BatchSequential(SharedSequential):
             then(number, part)
         if moves and not alone:
             self._agree_on_buffers(count, starts)
-        del current.parts[len(cut.own) if together else 1 :]
+        del current.parts[len(cut.numbers) if together else 1 :]
         if not together:
             current.output = current.parts[0].output if current.parts else None
         self.random_state["passes"] += self.training
@@ -334,28 +335,26 @@ class BatchSequential(SharedSequential):
 
     def _report_nothing(self, method: str, cut: Cut) -> None:
         """What a rank ran that has no samples."""
-        if not cut.own:
+        if not cut.numbers:
             reason = "the batch has fewer micro-batches than ranks"
             self.last_backward = BackwardReport("bp", method, reason, (), {}, self.device.name)
 
     # ---- what is agreed ----
 
     def _take_move(self, number: int, samples: slice, cut: Cut, starts: list[Array]) -> None:
-        """Take what a micro-batch made of the running statistics: its part of the move, or the values where
-        it is the only one."""
-        share = self.dtype.type((samples.stop - samples.start) / sum(cut.rows))
+        """Add the move of the running statistics by a micro-batch, weighted by samples. Of a single
+        micro-batch, add the statistics themselves."""
+        share = self.dtype.type((samples.stop - samples.start) / sum(cut.counts))
         moved = [
             array.reshape(-1) if len(cut.samples) == 1 else (array - start).reshape(-1) * share
             for array, start in zip(self.buffers.values(), starts, strict=True)
             if array.dtype == self.dtype
         ]
-        self._sum("buffers", sum(array.size for array in moved)).add(number, *moved)
+        self._buffer_sum().add(number, self.device.xp.concatenate(moved))
 
     def _agree_on_buffers(self, count: int, starts: list[Array]) -> None:
-        """Let every rank have the running statistics of a whole batch of so many micro-batches."""
-        moving = [array for array in self.buffers.values() if array.dtype == self.dtype]
-        total = self._sum("buffers", sum(array.size for array in moving)).finish(count)
-        place = 0
+        """Let every rank have the running statistics of a batch of `count` micro-batches."""
+        total, place = self._buffer_sum().finish(count), 0
         for array, start in zip(self.buffers.values(), starts, strict=True):
             if array.dtype != self.dtype:  # the number of batches
                 array[...] = start + 1
@@ -364,69 +363,67 @@ class BatchSequential(SharedSequential):
             array[...] = moved if count == 1 else start + moved
             place += array.size
 
-    def _sum(self, of: str, size: int) -> TreeSum:
-        """Sums of so many values."""
-        if (of, size) not in self._sums:
-            self._sums[of, size] = TreeSum(self.over, self.device, self.dtype, size)
-        return self._sums[of, size]
+    def _buffer_sum(self) -> TreeSum:
+        return self._sum("buffers", sum(a.size for a in self.buffers.values() if a.dtype == self.dtype))
 
-    def _gathered(self, own: list[Array], shape: tuple[int, ...], cut: Cut) -> Array:
+    def _sum(self, name: str, size: int) -> TreeSum:
+        """The sums of this name, of `size` values."""
+        if (name, size) not in self._sums:
+            self._sums[name, size] = TreeSum(self.over, self.device, self.dtype, size)
+        return self._sums[name, size]
+
+    def _gathered(self, outputs: list[Array], shape: tuple[int, ...], cut: Cut) -> Array:
         """The rows of all micro-batches, on every rank."""
-        if len(cut.samples) == len(own) == 1 and self.over is None:
-            return own[0]
-        whole = self.device.empty(shape, self.dtype)
-        mine = whole
-        if self.over is not None:
-            mine = self.device.empty((cut.mine.stop - cut.mine.start, *shape[1:]), self.dtype)
-        for array, number in zip(own, cut.own, strict=True):
-            samples = cut.samples[number]
-            mine[samples.start - cut.mine.start : samples.stop - cut.mine.start] = array
-        if self.over is not None:
-            self.over.allgather(mine, whole, cut.rows)
-        return whole
+        if len(cut.samples) == len(outputs) == 1 and self.over is None:
+            return outputs[0]
+        start = cut.read.start
+        rows = self.device.empty((cut.read.stop - start, *shape[1:]), self.dtype)
+        for array, number in zip(outputs, cut.numbers, strict=True):
+            rows[cut.samples[number].start - start : cut.samples[number].stop - start] = array
+        if self.over is None:
+            return rows
+        result = self.device.empty(shape, self.dtype)
+        self.over.allgather(rows, result, cut.counts)
+        return result
 
 
 # ---- sums of numbered terms by a binary tree: their bits do not depend on which rank holds which terms ----
 
 
-@dataclass(frozen=True)
-class Node:
+class Node(NamedTuple):
     """The sum of terms `start` to `start + length - 1`; `length` is a power of two, and divides `start`."""
 
     start: int
     length: int
 
-    def joins(self, behind: Node) -> bool:
-        """Whether the node after makes a larger one with this one."""
-        return self.length == behind.length and self.start % (2 * self.length) == 0
+    def joins(self, after: Node) -> bool:
+        """Whether this node and the one after it make a larger node."""
+        return self.length == after.length and self.start % (2 * self.length) == 0
 
 
 def nodes_of(terms: range) -> list[Node]:
-    """The largest nodes of which terms that follow each other consist."""
-    found, start = [], terms.start
+    """The largest nodes that consecutive terms consist of."""
+    nodes, start = [], terms.start
     while start < terms.stop:
         length = start & -start or 1 << terms.stop.bit_length()
         while start + length > terms.stop:
             length //= 2
-        found.append(Node(start, length))
+        nodes.append(Node(start, length))
         start += length
-    return found
+    return nodes
 
 
 def shares(count: int, ranks: int) -> list[range]:
-    """Which of so many things each rank holds: as many as others or one more, the first rank the most."""
+    """Split `count` items over ranks, in order: sizes differ by one at most, and the first is the largest."""
     return [range(start, stop) for start, stop in pairwise(-(-count * r // ranks) for r in range(ranks + 1))]
 
 
 class TreeSum:
-    """Sums of arrays of `size` values, each rank's own terms and then those of all ranks.
-
-    group  None for one process
-    size   values of each term
+    """Sums of numbered terms, arrays of `size` values, over this process or all ranks of a group.
 
     Terms are joined by a binary tree over their numbers: two nodes of 2^k terms whose first number is a
-    multiple of 2^(k + 1) make one of 2^(k + 1), and what is left is added from the right. Law: the sum
-    depends on the terms alone, to the bit, and not on who holds them.
+    multiple of 2^(k + 1) make a node of 2^(k + 1) terms, and the remaining nodes are added from the right.
+    Law: the bits of the sum do not depend on which rank holds which term.
 
     Every rank gathers the nodes of all ranks, about `BLOCK` bytes of each at a time, and adds them.
     """
@@ -436,56 +433,43 @@ class TreeSum:
         self._spare: list[Array] = []
         self._stack: list[tuple[Node, Array]] = []
 
-    def add(self, number: int, *parts: Array) -> None:
-        """Take one of this rank's terms, which come by rising numbers: flat arrays, one after another."""
-        node, held = Node(number, 1), None
+    def add(self, number: int, term: Array) -> None:
+        """Add a term of this rank, (size,). The numbers of terms rise from call to call."""
+        node, sums = Node(number, 1), term
         while self._stack and self._stack[-1][0].joins(node):
-            before, sums = self._stack.pop()
-            if held is None:
-                for span, part in self._spans(parts):
-                    sums[span] += part
-            else:
-                sums += held
-                self._spare.append(held)
-            node, held = Node(before.start, 2 * before.length), sums
-        if held is None:
-            held = self._spare.pop() if self._spare else self._device.empty((self.size,), self._dtype)
-            for span, part in self._spans(parts):
-                held[span] = part
-        self._stack.append((node, held))
+            before, left = self._stack.pop()
+            left += sums
+            if sums is not term:
+                self._spare.append(sums)
+            node, sums = Node(before.start, 2 * before.length), left
+        if sums is term:
+            sums = self._spare.pop() if self._spare else self._device.empty((self.size,), self._dtype)
+            sums[...] = term
+        self._stack.append((node, sums))
 
     def finish(self, terms: int) -> Array:
         """(size,) the sum of terms 0 to `terms` - 1, on every rank, up to the next `add`; collective."""
-        own, self._stack = self._stack, []
-        self._spare.extend(array for _, array in own)
+        nodes, self._stack = self._stack, []
+        self._spare.extend(array for _, array in nodes)
         if self._group is None:
-            return _join(own)
+            return _join(nodes)
         if not self._spare:
             self._spare.append(self._device.empty((self.size,), self._dtype))
-        held = [nodes_of(part) for part in shares(terms, self._group.size)]
-        counts = [len(nodes) for nodes in held]
+        of_ranks = [nodes_of(part) for part in shares(terms, self._group.size)]
         result, length = self._spare[-1], BLOCK // self._dtype.itemsize
         for start in range(0, self.size, length):
             span = slice(start, min(start + length, self.size))
-            mine = self._device.empty((len(own), span.stop - start), self._dtype)
-            for row, (_, array) in zip(mine, own, strict=True):
+            rows = self._device.empty((len(nodes), span.stop - start), self._dtype)
+            for row, (_, array) in zip(rows, nodes, strict=True):
                 row[...] = array[span]
-            every = self._device.empty((sum(counts), span.stop - start), self._dtype)
-            self._group.allgather(mine, every, counts)
-            result[span] = _join(list(zip((node for nodes in held for node in nodes), every, strict=True)))
+            every = self._device.empty((sum(map(len, of_ranks)), span.stop - start), self._dtype)
+            self._group.allgather(rows, every, list(map(len, of_ranks)))
+            result[span] = _join(list(zip(chain.from_iterable(of_ranks), every, strict=True)))
         return result
-
-    def _spans(self, parts: tuple[Array, ...]) -> list[tuple[slice, Array]]:
-        found, start = [], 0
-        for part in parts:
-            found.append((slice(start, start + part.size), part))
-            start += part.size
-        assert start == self.size, "the parts of a term are those of every term"
-        return found
 
 
 def _join(nodes: list[tuple[Node, Array]]) -> Array:
-    """The sum of nodes that follow each other from term 0 on, in the array of the first."""
+    """The sum of consecutive nodes from term 0 on, in the array of the first node."""
     stack: list[tuple[Node, Array]] = []
     for node, array in nodes:
         while stack and stack[-1][0].joins(node):
@@ -494,6 +478,6 @@ def _join(nodes: list[tuple[Node, Array]]) -> Array:
             node, array = Node(before.start, 2 * before.length), sums
         stack.append((node, array))
     while len(stack) > 1:
-        _, behind = stack.pop()
-        stack[-1][1][...] += behind
+        _, last = stack.pop()
+        stack[-1][1][...] += last
     return stack[0][1]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import time
 from collections import deque
@@ -25,8 +24,8 @@ KINDS = "biuf"
 BLOCK = 1 << 20
 #: Seconds of testing at full speed: some round trips of a small message, and a long one's copy at this rate.
 SPIN, RATE = 300e-6, 2.5e9
-#: The first and the longest sleep between two tests, in seconds, and by what each sleep is longer.
-SHORTEST, LONGEST, GROWTH = 20e-6, 1e-3, 1.25
+#: The sleep between two tests afterwards, in seconds.
+PAUSE = 200e-6
 #: Characters of a value that an error of `agree` shows.
 SHOWN = 200
 
@@ -67,10 +66,10 @@ class Group:
 
     Notes
     -----
-    Arrays must be C-contiguous, with a bool, integer or real dtype. The constructor, `allgather`,
-    `sum`, `broadcast`, `agree`, `any`, `barrier` and `close` are collective: every rank must call them in the
-    same order, with arrays of the same dtype and shape. Messages with the same source and tag are received in
-    the order in which they were sent.
+    Arrays must be C-contiguous, with a bool, integer or real dtype. The constructor, `allgather`, `sum`,
+    `broadcast`, `gather`, `agree`, `any`, `barrier` and `close` are collective: every rank must call them in
+    the same order, with arrays of the same dtype and shape. Messages with the same source and tag are
+    received in the order in which they were sent.
 
     An uncaught exception on one rank ends all ranks. If a program may call ``sys.exit(1)`` on one rank, use
     `guard` or ``python -m mpi4py``, so that the other ranks do not wait forever.
@@ -100,10 +99,11 @@ class Group:
             self.device.use(neighbours.rank)
             neighbours.Free()
         self._sends: deque[Handle] = deque()
+        self._passes = 0
         self._nccl: Nccl | None = None
         self.agree(transport=transport, device=self.device.name)
         if transport == "nccl":
-            require_nccl(self.device, mpi.Get_processor_name(), self._gather_texts)
+            require_nccl(self.device, mpi.Get_processor_name(), self.gather)
             assert isinstance(self.device, CudaDevice)
             self._nccl = Nccl(self.device, self._communicator)
 
@@ -137,7 +137,7 @@ class Group:
         """
         if nccl := self._nccl_of(array):
             return nccl.post(array, source)
-        host = self._host_buffer(array)
+        host = self._on_host(array, False)
         request = self._communicator.Irecv((host, self._mpi.BYTE), source, tag)
         return _Message(request, host, lambda: self._fill(array, host))
 
@@ -222,8 +222,7 @@ class Group:
         Values are compared as text. If they differ, every rank raises the same DistributedError, which names
         the argument, two ranks and their values.
         """
-        text_of_rank = json.dumps({name: str(value) for name, value in sorted(values.items())})
-        first, *others = [json.loads(text) for text in self._gather_texts(text_of_rank)]
+        first, *others = self.gather({name: str(value) for name, value in sorted(values.items())})
         for rank, its in enumerate(others, 1):
             for name in sorted(first.keys() | its.keys()):
                 if first.get(name) != its.get(name):
@@ -232,6 +231,23 @@ class Group:
                         f"{_shown(its.get(name))}; start all ranks with the same arguments, files "
                         "and versions"
                     )
+
+    def gather(self, value: Any) -> list[Any]:
+        """Return the values of all ranks, in rank order, on every rank. The values must be picklable."""
+        return list(self._communicator.allgather(value))
+
+    def share_choices(self) -> None:
+        """Use the measured choices of rank 0 (`devices.autotune`) on every rank.
+
+        Call this method at the start of a pass. Ranks exchange choices at passes 1, 2, 4, 8, …
+        """
+        choices = self.device.choices
+        choices.leads = choices.leads and self.rank == 0
+        self._passes += 1
+        if self.size > 1 and self.device.tunes and not self._passes & (self._passes - 1):
+            used = self.gather(choices.used)[0]
+            if self.rank:
+                choices.adopt(used)
 
     def barrier(self) -> None:
         """Wait until every rank has called this method."""
@@ -248,18 +264,9 @@ class Group:
         if nccl := self._nccl_of(array):
             nccl.allgather(array, into, sizes)
             return
-        part, every, byte = self._on_host(array), self._host_buffer(into), self._mpi.BYTE
+        part, every, byte = self._on_host(array), self._on_host(into, False), self._mpi.BYTE
         self._wait(self._communicator.Iallgatherv((part, byte), (every, sizes, byte)), into.nbytes)
         self._fill(into, every)
-
-    def _gather_texts(self, text: str) -> list[str]:
-        """The text of every rank, in rank order."""
-        encoded = np.frombuffer(text.encode(), np.uint8)
-        sizes = np.empty(self.size, np.int64)
-        self._allgather(np.array([encoded.size]), sizes, [sizes.itemsize] * self.size)
-        texts = np.empty(sizes.sum(), np.uint8)
-        self._allgather(encoded, texts, sizes.tolist())
-        return [part.tobytes().decode() for part in np.split(texts, np.cumsum(sizes)[:-1])]
 
     # ---- arrays ----
 
@@ -280,13 +287,11 @@ class Group:
             raise ShapeError(f"{_text(array)} is not C-contiguous: copy it first")
         return None if on_host else self._nccl
 
-    def _on_host(self, array: Array) -> np.ndarray:
-        """An array, or the copy of a device's array, which its stream has written."""
-        return array if type(array) is np.ndarray else self.device.to_host(array)
-
-    def _host_buffer(self, array: Array) -> np.ndarray:
-        """Memory of the host for a message into `array`: the array itself where it is there."""
-        return array if type(array) is np.ndarray else np.empty(array.shape, array.dtype)
+    def _on_host(self, array: Array, is_read: bool = True) -> np.ndarray:
+        """The array itself on the host; of a device's array a copy, or memory for a message into it."""
+        if type(array) is np.ndarray:
+            return array
+        return self.device.to_host(array) if is_read else np.empty(array.shape, array.dtype)
 
     def _fill(self, array: Array, host: np.ndarray) -> None:
         if host is not array:
@@ -318,14 +323,11 @@ def wait_until(done: Callable[[], bool], nbytes: int = 0) -> None:
     bound grows with the bytes awaited, since a sender waits while its receiver copies.
     """
     end = time.perf_counter() + SPIN + nbytes / RATE
-    while time.perf_counter() < end:
-        if done():
-            return
-        os.sched_yield()
-    pause = SHORTEST
     while not done():
-        time.sleep(pause)
-        pause = min(pause * GROWTH, LONGEST)
+        if time.perf_counter() < end:
+            os.sched_yield()
+        else:
+            time.sleep(PAUSE)
 
 
 def _text(array: Array) -> str:

@@ -14,8 +14,8 @@ from bppsa_cupy.errors import DeviceError, DistributedError
 def require_nccl(device: Device, machine: str, gather: Callable[[str], list[str]]) -> None:
     """Raise DistributedError, the same on every rank, unless each rank has NCCL and a GPU that no other has.
 
-    machine  the name of this rank's machine
-    gather   gives the texts of all ranks; collective
+    `machine` is the name of this rank's machine. `gather`, which is collective, returns the texts of all
+    ranks.
     """
     failure, gpu = "", ""
     if isinstance(device, CudaDevice):
@@ -59,20 +59,20 @@ class Nccl:
             _Channel(device, self._nccl.NcclCommunicator(size, identifier, self._rank))
             for identifier in communicator.bcast(made, 0)
         )
-        self._posted: list[deque[_Posted]] = [deque() for _ in range(size)]
+        self._posted: list[deque[_Copy]] = [deque() for _ in range(size)]
 
-    def send(self, array: Array, target: int) -> _Sent:
+    def send(self, array: Array, target: int) -> _Copy:
         """Start a message."""
         channel = self._upward if target > self._rank else self._downward
 
         def start(stream: int) -> None:
             channel.communicator.send(array.data.ptr, array.nbytes, self._nccl.NCCL_UINT8, target, stream)
 
-        return _Sent(self._device, channel.start(start, array))
+        return _Copy(self._device, channel.start(start, array))
 
-    def post(self, array: Array, source: int) -> _Posted:
+    def post(self, array: Array, source: int) -> _Copy:
         """Await a message."""
-        handle = _Posted(self._device, array, lambda: self._start_next(source))
+        handle = _Copy(self._device, None, array, lambda: self._start_next(source))
         self._posted[source].append(handle)
         return handle
 
@@ -94,7 +94,7 @@ class Nccl:
             address, byte = array.data.ptr, self._nccl.NCCL_UINT8
             self._upward.communicator.broadcast(address, address, array.nbytes, byte, root, stream)
 
-        _Sent(self._device, self._upward.start(start, array)).wait()
+        _Copy(self._device, self._upward.start(start, array)).wait()
 
     def allgather(self, array: Array, into: Array, sizes: Sequence[int]) -> None:
         """Fill `into` with the arrays of all ranks, which have `sizes` bytes."""
@@ -108,7 +108,7 @@ class Nccl:
                 address += size
             self._nccl.groupEnd()
 
-        _Sent(self._device, self._upward.start(start, array, into)).wait()
+        _Copy(self._device, self._upward.start(start, array, into)).wait()
 
 
 class _Channel:
@@ -131,34 +131,27 @@ class _Channel:
         return done
 
 
-class _Sent:
-    """A copy that was started; `done` is the event after it."""
+class _Copy:
+    """A copy; `done` is the event after it. Without `done`, the copy starts when it is asked for the first
+    time, and `start_next` starts the next copy of its source."""
 
-    def __init__(self, device: CudaDevice, done: Any) -> None:
-        self._device, self.done = device, done
+    def __init__(
+        self,
+        device: CudaDevice,
+        done: Any,
+        array: Array = None,
+        start_next: Callable[[], None] | None = None,
+    ) -> None:
+        self._device, self.done, self.array, self._start_next = device, done, array, start_next
 
     def test(self) -> bool:
+        self._start()
         return bool(self.done.done)
 
     def wait(self) -> None:
+        self._start()
         self._device.xp.cuda.get_current_stream().wait_event(self.done)
 
-
-class _Posted(_Sent):
-    """A copy that starts when it is asked for the first time; `start` starts the next one of its source."""
-
-    def __init__(self, device: CudaDevice, array: Array, start: Callable[[], None]) -> None:
-        super().__init__(device, None)
-        self.array, self._start_next = array, start
-
-    def test(self) -> bool:
-        self._start()
-        return super().test()
-
-    def wait(self) -> None:
-        self._start()
-        super().wait()
-
     def _start(self) -> None:
-        while self.done is None:
+        while self.done is None and self._start_next is not None:
             self._start_next()

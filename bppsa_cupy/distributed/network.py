@@ -12,8 +12,7 @@ from bppsa_cupy.devices import Array, Device, Launch
 from bppsa_cupy.distributed.balance import layer_multiply_adds
 from bppsa_cupy.distributed.batch_network import BatchSequential
 from bppsa_cupy.distributed.group import Group
-from bppsa_cupy.distributed.parameters import RankBuffers, RankParameters, owners_by_layer
-from bppsa_cupy.distributed.shared import SharedSequential
+from bppsa_cupy.distributed.shared import RankBuffers, RankParameters, SharedSequential
 from bppsa_cupy.distributed.time_network import TimeSequential
 from bppsa_cupy.errors import DistributedError, PlanError
 from bppsa_cupy.layers import Context
@@ -104,22 +103,19 @@ class RankSequential(SharedSequential):
 
     Every rank calls `forward`, `backward`, `use`, `state_dict`, the optimizer's `step` and its `state_dict`
     with the same arguments, in the same order; `forward` returns the output on every rank. `parameters`
-    and `gradients` are those of the own layers, by the names of the whole network; `state_dict` is whole.
-    Initial values, and the draws of Dropout, are those of one process, and so are the bits of gradients.
-
-    group, partition  as `distribute` took them
-    own               the layers of this rank
+    and `gradients` contain the layers of this rank, `held`, by the names of the network. `state_dict`
+    contains all layers. Initial values, Dropout masks and gradients have the bits of one process.
     """
 
     def __init__(self, network: Sequential, group: Group, partition: Partition) -> None:
         partition.check(len(network), group.size, "layers")
         shapes, dtype = network.architecture.parameter_shapes(), network.dtype
         initial = network.architecture.initial_buffers()
-        owners = owners_by_layer(partition, (*shapes, *initial))
+        owners = {n: int(partition.owners[int(n.partition(".")[0])]) for n in (*shapes, *initial)}
         parameters, gradients = (RankParameters(group, dtype, shapes, owners) for _ in range(2))
         buffers = RankBuffers(group, dtype, initial, owners)
         super().__init__(network, group, parameters, gradients, buffers, partition=partition.bounds)
-        self.partition, self.own = partition, partition.part(group.rank)
+        self.partition, self.held = partition, partition.part(group.rank)
         self._holders = [rank for rank in range(group.size) if partition.part(rank)]
 
     def plan(
@@ -135,14 +131,14 @@ class RankSequential(SharedSequential):
         """Contexts; those of other ranks' layers hold nothing."""
         return [
             self.new_context(index)
-            if index in self.own
+            if index in self.held
             else Context(self.device, self.dtype, {}, {}, {}, self.architecture.shapes[index])
             for index in range(len(self))
         ]
 
     def _through(self, current: Pass, x: Array) -> Array:
         """This rank's layers, between the ranks before and after; the output, on every rank."""
-        group, layers = self.group, self.own
+        group, layers = self.group, self.held
         if not self._holders:
             return x
         group.finish()
@@ -163,96 +159,58 @@ class RankSequential(SharedSequential):
         return y
 
     def _go_back(self, current: Pass, gradient: Array, method: str, input_gradient: bool) -> Array | None:
-        """Every rank goes through the same layers in the same order and works at its own ones. Where a
-        layer's gradient is on another rank, it travels. The vector for the next rank leaves first, own
-        parameter gradients follow."""
-        owners = self.partition.owners.tolist()
-        walk = _Walk(self.group, owners, current, gradient, input_gradient)
-        if method == "bp":
-            walk.back_through(range(len(current.layers)))
-            return walk.finish()
-        for part, layers in current.architecture.back():
-            scans = None if part is None else self._scans_of(part, method)
-            if part is None or scans is None:
-                walk.back_through(layers)
-            elif walk.wants(part.stop):
-                assert isinstance(scans, RankScans)
-                want_input = walk.wants(part.start)
-                walk.move_to(part.elements[0], part.stop)
-                walk.gradient = scans.back_through(part, current, walk.gradient, method, want_input)
-                walk.holder = owners[part.elements[-1]]
-        return walk.finish()
+        """Every rank goes through the same layers in the same order and works at its layers. A gradient that
+        is on another rank is sent. The gradient for the next rank leaves first; parameter gradients that
+        share no work with it follow."""
+        group, owners, architecture = self.group, self.partition.owners.tolist(), current.architecture
+        later: list[Launch] = []
+        # With respect to the input of the layer passed last, on the rank `holder`; None: on all ranks.
+        vector: Array | None = gradient
+        holder: int | None = None
 
+        def wants(index: int) -> bool:
+            return architecture.wants(index, input_gradient)
 
-class _Walk:
-    """A gradient on its way from the output to the input, from rank to rank.
-
-    gradient  by the input of the layer passed last, on the rank that holds it; None on the others
-    holder    that rank; None for all of them
-    """
-
-    def __init__(
-        self,
-        group: Group,
-        owners: list[int],
-        current: Pass,
-        gradient: Array,
-        input_gradient: bool,
-    ) -> None:
-        self.gradient: Array | None = gradient
-        self.holder: int | None = None
-        self._group, self._owners, self._current = group, owners, current
-        self._input_gradient = input_gradient
-        self._later: list[Launch] = []
-
-    def wants(self, index: int) -> bool:
-        """Whether the gradient with respect to the input of layer `index` is needed."""
-        return self._current.architecture.wants(index, self._input_gradient)
-
-    def back_through(self, layers: range) -> None:
-        """Cross layers by their VJPs; parameter gradients wait for `finish` where they share no work."""
-        current = self._current
-        for index in reversed(layers):
-            if not self.wants(index + 1):
+        def move_to(index: int, boundary: int) -> None:
+            """Bring the gradient by the input of layer `boundary` to the rank of layer `index`."""
+            nonlocal vector, holder
+            source, holder = holder, owners[index]
+            if source is None or source == holder:
                 return
-            self.move_to(index, index + 1)
-            if self.holder != self._group.rank:
-                self.gradient = None
+            if group.rank == source:
+                group.isend(self.device.xp.ascontiguousarray(vector), holder, BACKWARD)
+            elif group.rank == holder:
+                vector = current.layers[index].buffer("received_gradient", current.shape_at(boundary))
+                group.receive(vector, source, BACKWARD)
+
+        for part, layers in architecture.back():
+            scans = None if part is None or method == "bp" else self._scans_of(part, method)
+            if part is not None and scans is not None:
+                if wants(part.stop):
+                    assert isinstance(scans, RankScans)
+                    move_to(part.elements[0], part.stop)
+                    vector = scans.back_through(part, current, vector, method, wants(part.start))
+                    holder = owners[part.elements[-1]]
                 continue
-            layer, ctx = current.architecture.layers[index], current.layers[index]
-            gradient = current.output_gradients[index] = self.gradient
-            self.gradient = backward_input_first(layer, ctx, gradient, self.wants(index), self._later)
-
-    def move_to(self, index: int, boundary: int) -> None:
-        """Bring the gradient to the rank of layer `index`; it is by the input of layer `boundary`."""
-        source, target, group = self.holder, self._owners[index], self._group
-        self.holder = target
-        if source is None or source == target:
-            return
-        current = self._current
-        if group.rank == source:
-            group.isend(current.device.xp.ascontiguousarray(self.gradient), target, BACKWARD)
-        elif group.rank == target:
-            shape = current.shape_at(boundary)
-            self.gradient = current.layers[index].buffer("received_gradient", shape)
-            group.receive(self.gradient, source, BACKWARD)
-
-    def finish(self) -> Array | None:
-        """Write the parameter gradients that are left; the gradient with respect to the input, on every rank,
-        where it is asked for."""
-        for write in self._later:
+            for index in reversed(layers):
+                if not wants(index + 1):
+                    break
+                move_to(index, index + 1)
+                if holder != group.rank:
+                    vector = None
+                    continue
+                layer, ctx = architecture.layers[index], current.layers[index]
+                current.output_gradients[index] = vector
+                vector = backward_input_first(layer, ctx, vector, wants(index), later)
+        for write in later:
             write()
-        if not self._input_gradient:
-            return None
-        current = self._current
-        result, root = self.gradient, self.holder
-        if root is None:  # a network without layers
-            return result
-        if self._group.rank != root:
-            result = current.layers[0].buffer("received_input_gradient", current.shape_at(0))
-        result = current.device.xp.ascontiguousarray(result)
-        self._group.broadcast(result, root)
-        return result
+        if not input_gradient or holder is None:
+            return vector if input_gradient else None
+        if group.rank != holder:
+            vector = current.layers[0].buffer("received_input_gradient", current.shape_at(0))
+        vector = self.device.xp.ascontiguousarray(vector)
+        group.broadcast(vector, holder)
+        return vector
 
 
 class RankScans(RunScans):
@@ -310,11 +268,10 @@ class RankScans(RunScans):
     def back_through(
         self, part: Run, at: Pass, gradient: Array | None, method: str, want_input: bool
     ) -> Array | None:
-        """Go back through a run, with the other ranks, which call this too.
+        """Go back through a run. Every rank calls this method.
 
-        gradient  by the run's output, on the rank of its last layer with a Jacobian
-
-        The gradient with respect to the run's input is returned on the rank of its first layer with a
+        `gradient` is with respect to the output of the run, on the rank of its last layer with a Jacobian.
+        The gradient with respect to the input of the run is returned on the rank of its first layer with a
         Jacobian.
         """
         scan = self.scan(part.position, method, want_input)

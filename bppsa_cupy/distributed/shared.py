@@ -1,16 +1,17 @@
-"""What every network over ranks is: made of a network that all ranks have."""
+"""Networks over ranks, and the parameters, gradients and buffers of which each rank holds a part."""
 
 from __future__ import annotations
 
-import json
+from collections.abc import Mapping
 from importlib.metadata import version
 from typing import Any
 
 import numpy as np
 
+from bppsa_cupy.devices import Array
 from bppsa_cupy.distributed.group import Group
 from bppsa_cupy.errors import DistributedError
-from bppsa_cupy.network.parameters import BufferSet, ParameterSet
+from bppsa_cupy.network.parameters import ALIGNMENT, BufferSet, ParameterSet, lay_out
 from bppsa_cupy.network.sequential import Sequential
 from bppsa_cupy.network.state import load_state
 
@@ -32,41 +33,13 @@ def agree_on(network: Sequential, group: Group, **agreed: object) -> None:
     )
 
 
-class SharedChoices:
-    """Choices of ways (`devices.autotune`) that rank 0 makes for all ranks of a group.
-
-    Only rank 0 measures. The others take the fixed table until they hear of its choices: at the beginning of
-    passes 1, 2, 4, 8, … of a group.
-    """
-
-    def __init__(self, group: Group) -> None:
-        self._group, self._passes = group, 0
-        choices = group.device.choices
-        choices.leads = choices.leads and group.rank == 0
-
-    def begin_pass(self) -> None:
-        """Collective, on a device that measures."""
-        group, choices = self._group, self._group.device.choices
-        self._passes += 1
-        if group.size == 1 or not group.device.tunes or self._passes & (self._passes - 1):
-            return
-        text = np.frombuffer(json.dumps(choices.used).encode(), np.uint8).copy()
-        size = np.array([text.size])
-        group.broadcast(size)
-        if group.rank:
-            text = np.empty(int(size[0]), np.uint8)
-        group.broadcast(text)
-        if group.rank:
-            choices.adopt(json.loads(text.tobytes()))
-
-
 class SharedSequential(Sequential):
-    """A network that ranks share; each calls the same methods with the same arguments, in the same order.
+    """A network that ranks share. Every rank calls the same methods with the same arguments, in the same
+    order.
 
-    parameters, gradients, buffers  this rank's, to be filled from the network's
-    agreed  what must be equal on every rank, beside the network itself
-
-    Raises DistributedError where what the ranks have differs, or the group has another device.
+    The constructor fills the parameters and buffers of this rank from those of the network. It raises
+    DistributedError if the networks or the values `agreed` differ between ranks, or the group has another
+    device.
     """
 
     _stores_kept = False
@@ -101,3 +74,102 @@ class SharedSequential(Sequential):
         raise DistributedError(
             "a distributed network cannot be copied or pickled: load its state_dict() into a Sequential"
         )
+
+
+# ---- a part of the arrays of a network ----
+
+
+class RankParameters(ParameterSet):
+    """The arrays that this rank holds, by the names of the network.
+
+    `shapes` and `owners` give the shape and the rank of every array of the network, by name. Ranks do not
+    decrease in the order of the names.
+
+    Law: the `flat` arrays of the ranks, one after another, are that of one process. `to_host`, `gathered`,
+    `of_all_ranks`, `units_of_all_ranks` and `set_where_any` are collective: every rank calls them, in the
+    same order.
+    """
+
+    def __init__(
+        self, group: Group, dtype: np.dtype, shapes: Mapping[str, tuple[int, ...]], owners: Mapping[str, int]
+    ) -> None:
+        by_rank: list[dict[str, tuple[int, ...]]] = [{} for _ in range(group.size)]
+        for name, shape in shapes.items():
+            by_rank[owners[name]][name] = shape
+        super().__init__(group.device, dtype, by_rank[group.rank])
+        self._group = group
+        self._whole, self._count = lay_out(dtype, shapes)
+        self._rows = [lay_out(dtype, shapes_of_rank)[1] for shapes_of_rank in by_rank]
+        start = sum(self._rows[: group.rank])
+        self._own = slice(start, start + self._rows[group.rank])
+
+    @property
+    def ranks(self) -> RankParameters:
+        return self
+
+    @property
+    def names(self) -> list[str]:
+        """The names of all of the network's arrays, in their order."""
+        return list(self._whole)
+
+    def set_masks(self, masks: Mapping[str, np.ndarray], listed: Mapping[str, np.ndarray]) -> None:
+        super().set_masks({name: mask for name, mask in masks.items() if name in self}, {})
+
+    def assign(self, arrays: Mapping[str, Any]) -> None:
+        super().assign({name: array for name, array in arrays.items() if name in self})
+
+    def to_host(self) -> dict[str, np.ndarray]:
+        gathered = self.gathered(self.flat)
+        return {name: gathered[span].reshape(shape).copy() for name, (span, shape) in self._whole.items()}
+
+    def gathered(self, flat: Array) -> np.ndarray:
+        """A host copy of an array laid out as `flat`, over all of the network's parameters."""
+        result = np.empty(self._count, self.flat.dtype)
+        self._group.allgather(np.ascontiguousarray(self.device.to_host(flat)), result, self._rows)
+        return result
+
+    def own_part(self, array: np.ndarray) -> np.ndarray:
+        """Return this rank's part of an array over all parameters of the network."""
+        return array[self._own] if array.shape == (self._count,) else array
+
+    def of_all_ranks(self, value: Array) -> Array:
+        """(ranks, …) a small array of each rank, in rank order."""
+        every = self.device.empty((self._group.size, *value.shape), value.dtype)
+        self._group.allgather(self.device.xp.ascontiguousarray(value[None]), every)
+        return every
+
+    def units_of_all_ranks(self, values: Array) -> Array:
+        """(units,) a value of each unit of `flat`, of all of the network's units in their order."""
+        rows = [count * self.dtype.itemsize // ALIGNMENT for count in self._rows]
+        every = self.device.empty((sum(rows), *values.shape[1:]), values.dtype)
+        self._group.allgather(self.device.xp.ascontiguousarray(values), every, rows)
+        return every
+
+    def set_where_any(self, flag: Array) -> None:
+        """Set a flag, (1,) int32, where it is set on any rank."""
+        flag[...] = self.of_all_ranks(flag).max(axis=0)
+
+
+class RankBuffers(BufferSet):
+    """The buffers that this rank holds, by the names of the network.
+
+    `initial` and `owners` give the initial value and the rank of every buffer of the network, by name.
+    `to_host` is collective: every rank calls it, in the same order.
+    """
+
+    def __init__(
+        self,
+        group: Group,
+        dtype: np.dtype,
+        initial: Mapping[str, np.ndarray],
+        owners: Mapping[str, int],
+    ) -> None:
+        owned = {name: value for name, value in initial.items() if owners[name] == group.rank}
+        super().__init__(group.device, dtype, owned)
+        self._group, self._names = group, list(initial)
+
+    def to_host(self) -> dict[str, np.ndarray]:
+        arrays = {
+            name: array for part in self._group.gather(super().to_host()) for name, array in part.items()
+        }
+        return {name: arrays[name] for name in self._names}

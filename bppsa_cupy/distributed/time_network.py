@@ -10,7 +10,7 @@ import numpy as np
 
 from bppsa_cupy.devices import Array, Device, Launch
 from bppsa_cupy.distributed.group import Group
-from bppsa_cupy.distributed.shared import SharedChoices, SharedSequential
+from bppsa_cupy.distributed.shared import SharedSequential
 from bppsa_cupy.errors import DistributedError
 from bppsa_cupy.layers import (
     Dropout,
@@ -59,7 +59,6 @@ class TimeSequential(SharedSequential):
         buffers = BufferSet(network.device, network.dtype, network.architecture.initial_buffers())
         super().__init__(network, group, parameters, gradients, buffers, chunk=chunk)
         self.chunk, self.per_step = chunk, _per_step(network.architecture)
-        self._choices = SharedChoices(group)
 
     def ranges(self, steps: int) -> TimeRanges:
         """Which rank holds which of so many steps: equal numbers of chunks.
@@ -84,46 +83,47 @@ class TimeSequential(SharedSequential):
         return TimeRanges(self.group, (*starts, steps), chunk)
 
     def _through(self, current: Pass, x: Array) -> Array:
-        self._choices.begin_pass()
+        self.group.share_choices()
         ranges = self.ranges(x.shape[1])
         for ctx in current.layers[: self.per_step.stop]:
             ctx.over_time = ranges
             if ctx.lengths is not None:
-                ctx.lengths = (ctx.lengths - ranges.own.start).clip(0, ranges.own.stop - ranges.own.start)
+                ctx.lengths = (ctx.lengths - ranges.held.start).clip(0, ranges.held.stop - ranges.held.start)
             if isinstance(ctx, MatrixContext):
                 ctx.make_stack = _kept_stack(ctx, ranges)
-        own = self.device.xp.ascontiguousarray(x[:, ranges.own])
-        y = through(current, own, self.per_step, self.training, self.random_state)
-        y = self._whole_steps(y, current, self.per_step.stop)
+        x = self.device.xp.ascontiguousarray(x[:, ranges.held])
+        y = through(current, x, self.per_step, self.training, self.random_state)
+        y = self._all_steps(y, current, self.per_step.stop)
         rest = range(self.per_step.stop, len(self))
         return through(current, y, rest, self.training, self.random_state)
 
     def _go_back(self, current: Pass, gradient: Array, method: str, input_gradient: bool) -> Array | None:
-        """Layers after the steps on every rank, those over steps each rank its own; then the sums."""
+        """Go back through the layers after the steps on every rank, then through those over steps, each rank
+        for its steps, and sum the gradients."""
         layers, per_step = range(len(current.layers)), self.per_step
         go_back, by_outputs = current.architecture.backward, current.output_gradients
-        whole = go_back(current.layers, gradient, input_gradient, by_outputs, layers[per_step.stop :])
-        assert whole is not None, "the layers over steps are trained"
+        by_steps = go_back(current.layers, gradient, input_gradient, by_outputs, layers[per_step.stop :])
+        assert by_steps is not None, "the layers over steps are trained"
         if len(current.architecture.shapes[per_step.stop]) == 2:
-            own = self.ranges(current.input.shape[1]).own
-            whole = self.device.xp.ascontiguousarray(whole[:, own])
-        result = go_back(current.layers, whole, input_gradient, by_outputs, per_step)
+            held = self.ranges(current.input.shape[1]).held
+            by_steps = self.device.xp.ascontiguousarray(by_steps[:, held])
+        result = go_back(current.layers, by_steps, input_gradient, by_outputs, per_step)
         # The gradients of layers over steps, which come first, are summed over the ranks.
         shapes = self.architecture.parameter_shapes()
         ours = {n: shape for n, shape in shapes.items() if int(n.partition(".")[0]) in per_step}
         self.group.sum(self.gradients.flat[: lay_out(self.dtype, ours)[1]])
         if result is None or not input_gradient:
             return None
-        return self._whole_steps(result, current, 0)
+        return self._all_steps(result, current, 0)
 
-    def _whole_steps(self, own: Array, current: Pass, index: int) -> Array:
+    def _all_steps(self, array: Array, current: Pass, index: int) -> Array:
         """The input of layer `index` for all steps, on every rank; without a step axis, all ranks have it."""
         xp, shape = self.device.xp, current.shape_at(index)
         if len(shape) != 3:
-            return own
+            return array
         by_time = self.device.empty((shape[1], shape[0], *shape[2:]), current.dtype)
         rows = np.diff(self.ranges(current.input.shape[1]).starts).tolist()
-        self.group.allgather(xp.ascontiguousarray(own.swapaxes(0, 1)), by_time, rows)
+        self.group.allgather(xp.ascontiguousarray(array.swapaxes(0, 1)), by_time, rows)
         return xp.ascontiguousarray(by_time.swapaxes(0, 1))
 
 
@@ -174,11 +174,10 @@ def _per_step(architecture: Architecture) -> range:
 
 @dataclass(frozen=True)
 class TimeRanges:
-    """Steps over ranks: rank r holds those from starts[r] on, below starts[r + 1].
+    """The time steps of each rank of `group`: rank r holds the steps from starts[r] to starts[r + 1] - 1.
 
-    group   the ranks, each with one step at least
-    starts  (ranks + 1,), multiples of the chunk but for the last one, T
-    chunk   steps
+    `starts` (ranks + 1,) are multiples of the chunk length `chunk`, except the last one, T. Every rank has a
+    step.
     """
 
     group: Group
@@ -186,7 +185,7 @@ class TimeRanges:
     chunk: int
 
     @property
-    def own(self) -> slice:
+    def held(self) -> slice:
         """The steps of this rank."""
         return slice(self.starts[self.group.rank], self.starts[self.group.rank + 1])
 
@@ -200,13 +199,13 @@ class TimeRanges:
         """Which of them this one is."""
         return self.group.rank
 
-    def gather(self, own: Array, every: Array) -> None:
+    def gather(self, array: Array, every: Array) -> None:
         """Fill (ranges, ...) with (1, ...) of every rank."""
-        self.group.allgather(own, every, [1] * self.group.size)
+        self.group.allgather(array, every, [1] * self.group.size)
 
-    def sum(self, own: Array) -> Array:
+    def sum(self, array: Array) -> Array:
         """Replace an array by its sum over the ranks, and return it."""
-        return self.group.sum(own)
+        return self.group.sum(array)
 
     def chunks(self, rank: int) -> int:
         """How many chunks a rank holds."""
@@ -226,42 +225,36 @@ class TimeRanges:
 
 
 class Relayed:
-    """One direction's walk from rank to rank: each goes on from what the one before ends with.
+    """The walk of one direction from rank to rank: each rank continues from the final vectors of the rank
+    before.
 
-    reverse  whether the last steps come first
-    into, onward  the vectors that the walk begins with and ends with
-    turn     how many ranks walk before this one
+    Attributes
+    ----------
+    turn : int
+        The number of ranks that walk before this rank.
     """
 
     description = "serial, relayed from rank to rank"
 
-    def __init__(
-        self, ranges: TimeRanges, reverse: bool, run: Launch, into: Array, onward: Array, tag: int
-    ) -> None:
-        self._group, self._run, self._into, self._onward, self._tag = ranges.group, run, into, onward, tag
-        self._before, self._behind = ranges.neighbours(reverse)
+    def __init__(self, ranges: TimeRanges, device: Device, d: Direction, is_forward: bool) -> None:
+        walk, memory = d.walk, device.memory_of
+        reverse = walk.reverse if is_forward else not walk.reverse
+        self._group, (self._before, self._after) = ranges.group, ranges.neighbours(reverse)
         self.turn = ranges.order(reverse).index(ranges.place)
+        if is_forward:
+            self._first, self._last, self._tag = memory(walk.initial), memory(walk.final), STATES
+            self._walk = serial.forward(device, walk)
+        else:
+            self._first, self._last, self._tag = memory(d.boundary), memory(d.entering), GRADIENTS
+            steps = walk.size.steps
+            self._walk = serial.backward(device, walk, d.by_output, d.boundary, steps, d.delta, d.entering)
 
     def __call__(self) -> None:
         if self._before is not None:
-            self._group.receive(self._into, self._before, self._tag)
-        self._run()
-        if self._behind is not None:
-            self._group.isend(self._onward, self._behind, self._tag)
-
-
-def relayed_forward(device: Device, direction: Direction, ranges: TimeRanges) -> Relayed:
-    """One direction's states."""
-    walk, memory = direction.walk, device.memory_of
-    run = serial.forward(device, walk)
-    return Relayed(ranges, walk.reverse, run, memory(walk.initial), memory(walk.final), STATES)
-
-
-def relayed_backward(device: Device, d: Direction, ranges: TimeRanges) -> Relayed:
-    """One direction's gradients."""
-    walk, memory = d.walk, device.memory_of
-    run = serial.backward(device, walk, d.by_output, d.boundary, walk.size.steps, d.delta, d.entering)
-    return Relayed(ranges, not walk.reverse, run, memory(d.boundary), memory(d.entering), GRADIENTS)
+            self._group.receive(self._first, self._before, self._tag)
+        self._walk()
+        if self._after is not None:
+            self._group.isend(self._last, self._after, self._tag)
 
 
 class RankTimeScan:
@@ -274,13 +267,11 @@ class RankTimeScan:
     """
 
     def __init__(self, device: Device, d: Direction, ranges: TimeRanges) -> None:
-        group, before = ranges.group, ranges.neighbours(d.walk.reverse)[0]
-        behind = ranges.neighbours(d.walk.reverse)[1]
+        group, (before, after) = ranges.group, ranges.neighbours(d.walk.reverse)
         counts = [ranges.chunks(rank) for rank in ranges.order(d.walk.reverse)]
-        place = ranges.order(d.walk.reverse).index(group.rank)
         self._how = f"{sum(counts)} chunks of {ranges.chunk} on {len(counts)} ranks"
         self._reran = False
-        relayed = relayed_backward(device, d, ranges)
+        relayed = Relayed(ranges, device, d, False)
 
         def again(flag: Array) -> Launch:
             def call() -> None:
@@ -291,8 +282,8 @@ class RankTimeScan:
             return call
 
         elsewhere = Elsewhere(
-            place == 0,
-            None if behind is None else partial(group.receive, source=behind, tag=GRADIENTS),
+            before is None,
+            None if after is None else partial(group.receive, source=after, tag=GRADIENTS),
             None if before is None else partial(group.send, target=before, tag=GRADIENTS),
         )
         self._scan = ChunkScan(
@@ -315,7 +306,9 @@ def backward_pass(device: Device, d: Direction, ranges: TimeRanges, method: str)
     if way == "auto":  # from rank to rank is quicker where a chunk costs a core about H walks
         way = "serial" if device.shared_bytes is None else "chunked"
     lacks = size.state > MAXIMAL_STATE or shared_lack(device, size, "backward", ranges.chunk)
-    return (relayed_backward if way == "serial" or chunks == 1 or lacks else RankTimeScan)(device, d, ranges)
+    if way == "serial" or chunks == 1 or lacks:
+        return Relayed(ranges, device, d, False)
+    return RankTimeScan(device, d, ranges)
 
 
 class RankStack(Stack):
@@ -346,11 +339,11 @@ class RankStack(Stack):
             self._ranges.group.broadcast(gradient, self._ranges.order(d.walk.reverse)[0])
 
     def _forward_pass(self, direction: Direction, method: str) -> Relayed:
-        return relayed_forward(self.device, direction, self._ranges)
+        return Relayed(self._ranges, self.device, direction, True)
 
     def _order(self, passes: list[Any]) -> list[int]:
         """Relayed passes whose turn comes first: the directions come from both ends of the ranks."""
-        turns = [one.turn for one in passes if isinstance(one, Relayed)]
+        turns = [item.turn for item in passes if isinstance(item, Relayed)]
         if len(turns) < len(passes):  # by chunks all ranks go at once, and agree on each direction in turn
             return super()._order(passes)
         return sorted(range(len(turns)), key=lambda place: turns[place])

@@ -231,7 +231,7 @@ class ParameterSet(Mapping[str, Array]):
 
     @property
     def ranks(self) -> Any:
-        """The object that shares the arrays among ranks (`distributed.parameters`); None in one process."""
+        """The object that shares the arrays among ranks (`distributed.shared`); None in one process."""
         return None
 
 

@@ -4,12 +4,3 @@ Networks, 2020), and other schedules beside it."""
 from bppsa_cupy.pipeline.placement import Placement, balanced_ppv
 from bppsa_cupy.pipeline.run import Pipeline
 from bppsa_cupy.pipeline.schedules import SCHEDULES, PipelineSchedule, make_schedule
-
-__all__ = [
-    "SCHEDULES",
-    "Pipeline",
-    "PipelineSchedule",
-    "Placement",
-    "balanced_ppv",
-    "make_schedule",
-]

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import math
 import time
-from collections import defaultdict, deque
+from collections import defaultdict
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, field
 from functools import partial
 
 import numpy as np
@@ -15,9 +13,9 @@ import numpy as np
 from bppsa_cupy.data import Batch
 from bppsa_cupy.data.dataset import counted_labels
 from bppsa_cupy.devices import Array, Device
-from bppsa_cupy.distributed import Group, Handle
+from bppsa_cupy.distributed import Group
 from bppsa_cupy.network.sequential import Sequential
-from bppsa_cupy.pipeline.placement import Placement
+from bppsa_cupy.pipeline.placement import Placement, with_batch
 from bppsa_cupy.pipeline.schedules import BACKWARD, FORWARD, UPDATE, Action, PipelineSchedule
 from bppsa_cupy.pipeline.stage import Parcel, Stage, StagePass
 from bppsa_cupy.timescan.lengths import take_lengths
@@ -26,183 +24,50 @@ from bppsa_cupy.training.steps import Row, Work, not_finite
 
 #: What a step that is not finite suggests.
 CURE = "take fewer cuts, a lower learning rate or the schedule stale-1f1b"
-#: Tags of ranks: reports; and from here on those of the arrays of activations and of gradients, in turn.
-REPORTS, FIRST = 2, 3
+#: The first tag of messages between ranks.
+FIRST_TAG = 2
 
-#: Waits for an array that is on its way to the host.
-Fetched = Callable[[], np.ndarray]
-#: A parcel's kind, the stage that takes it, its batch and micro-batch.
-Key = tuple[int, int, int, int]
 #: An action, its batch being the number of the step from 1 over all epochs; when it began, when its input was
 #: there, and when it ended: seconds of one clock for all ranks of a machine.
 TraceRow = tuple[Action, float, float, float]
 
 
-@dataclass
-class Stash:
-    """Copies of a stage's parameters at the updates that its passes alive went forward with.
+class Links:
+    """The messages between stages: activations (FORWARD), gradients (BACKWARD), and what a stage reports of a
+    batch (UPDATE). With several ranks, rank r has stage r, and sends do not wait."""
 
-    Attributes
-    ----------
-    values : array
-        The stage's part of the network's parameters.
-    updates : int
-        The number of updates so far.
-    """
-
-    values: Array
-    updates: int = 0
-    _versions: dict[int, int] = field(default_factory=dict)
-    _copies: dict[int, Array] = field(default_factory=dict)
-    _free: list[Array] = field(default_factory=list)
-
-    def forward(self, batch: int) -> None:
-        """Note that a batch goes forward with the present values."""
-        self._versions[batch] = self.updates
-
-    @contextmanager
-    def back(self, batch: int) -> Iterator[None]:
-        """Let the parameters have, for a while, the values that a batch went forward with."""
-        copy = self._copies.get(self._versions.pop(batch))
-        if copy is None:
-            yield
-            return
-        present = self._copy()
-        self.values[...] = copy
-        yield
-        self.values[...] = present
-        self._free.append(present)
-
-    def update(self) -> None:
-        """Copy the present values, which an update follows, if a pass needs them; drop what none needs."""
-        needed = set(self._versions.values())
-        for version in [version for version in self._copies if version not in needed]:
-            self._free.append(self._copies.pop(version))
-        if self.updates in needed:
-            self._copies[self.updates] = self._copy()
-        self.updates += 1
-
-    def _copy(self) -> Array:
-        copy = self._free.pop() if self._free else self.values.copy()
-        copy[...] = self.values
-        return copy
-
-
-class StagePart:
-    """A stage of this process, with what it keeps from one run to the next.
-
-    Attributes
-    ----------
-    own
-        The slice of `flat` with its parameters and gradients.
-    free : list of StagePass
-        Passes that are not alive.
-    sum
-        Sum of micro-batches' gradients.
-    received : dict of int to array
-        The arrays that gradients are received into.
-    """
-
-    def __init__(self, placement: Placement, number: int, network: Sequential) -> None:
-        parameters = network.parameters
-        arrays = parameters.arrays, network.gradients.arrays, parameters.masks, network.buffers
-        self.stage = Stage(placement, number, network.device, network.dtype, *arrays)
-        self.own = parameters.layout.part_of(placement.parameter_names[number])
-        self.free: list[StagePass] = []
-        self.sum: Array | None = None
-        self.summed = 0
-        self.stash: Stash | None = None
-        self.received: dict[int, Array] = {}
-
-    def add_gradients(self, flat: Array) -> None:
-        """Add a micro-batch's gradients to the sum."""
-        if self.sum is None:
-            self.sum = flat[self.own].copy()
-        elif self.summed:
-            self.sum += flat[self.own]
-        else:
-            self.sum[...] = flat[self.own]
-        self.summed += 1
-
-
-class Local:
-    """The messages between stages of one process."""
-
-    def __init__(self) -> None:
-        self._parcels: dict[Key, Parcel] = {}
-        self._reports: dict[tuple[int, int], np.ndarray] = {}
+    def __init__(self, group: Group | None) -> None:
+        self._group = group if group is not None and group.size > 1 else None
+        self._parcels: dict[tuple[int, int, int, int], Parcel] = {}
 
     def put(self, kind: int, target: int, key: tuple[int, int], parcel: Parcel) -> None:
-        """Hand a parcel to stage `target`. Its arrays may be written after it where `kind` is BACKWARD, and
-        after the pass's backward action where it is FORWARD."""
+        """Send arrays to stage `target`. `key` is batch and micro-batch.
+
+        The caller may overwrite gradients afterwards, and activations after the backward pass.
+        """
         if kind == BACKWARD:
             parcel = tuple(array.copy() for array in parcel)
-        self._parcels[(kind, target, *key)] = parcel
+        if self._group is None:
+            self._parcels[(kind, target, *key)] = parcel
+            return
+        for index, array in enumerate(parcel):
+            if not array.flags.c_contiguous:
+                array = self._group.device.xp.ascontiguousarray(array)
+            self._group.isend(array, target, FIRST_TAG + 3 * index + kind)
 
     def receive(self, kind: int, stage: int, key: tuple[int, int], into: Callable[[], Parcel]) -> Parcel:
-        """Return the message for a stage. Between ranks it fills the arrays that `into` gives, and waits."""
-        return self._parcels.pop((kind, stage, *key))
-
-    def report(self, stage: int, batch: int, values: np.ndarray) -> None:
-        """Tell the stage before of a batch: (2,) float64, its loss and whether an update was blocked."""
-        self._reports[stage, batch] = values
-
-    def receive_report(self, stage: int, batch: int) -> np.ndarray:
-        """Return the message of the next stage about a batch."""
-        return self._reports.pop((stage + 1, batch))
-
-    def finish(self) -> None:
-        """Return when all that was put has been taken."""
-
-
-class Ranks(Local):
-    """The same between ranks of a group, rank r with stage r. Sends do not wait."""
-
-    def __init__(self, group: Group) -> None:
-        self._group = group
-        self._sending: deque[tuple[Array, Handle]] = deque()
-        self._free: dict[tuple[int, ...], list[Array]] = defaultdict(list)
-
-    def put(self, kind: int, target: int, key: tuple[int, int], parcel: Parcel) -> None:
+        """Return the arrays that were sent to a stage. Between ranks, those of `into` receive them."""
+        if self._group is None:
+            return self._parcels.pop((kind, stage, *key))
+        parcel, source = into(), stage - 1 if kind == FORWARD else stage + 1
         for index, array in enumerate(parcel):
-            if kind == BACKWARD:
-                array = self._copied(array)
-            handle = self._group.isend(
-                self._group.device.xp.ascontiguousarray(array), target, _tag(kind, index)
-            )
-            if kind == BACKWARD:
-                self._sending.append((array, handle))
-
-    def _copied(self, array: Array) -> Array:
-        """A copy in a buffer whose last message is through."""
-        while self._sending and self._sending[0][1].test():
-            buffer, _ = self._sending.popleft()
-            self._free[buffer.shape].append(buffer)
-        free = self._free[array.shape]
-        copy = free.pop() if free else self._group.device.empty(array.shape, array.dtype)
-        copy[...] = array
-        return copy
-
-    def receive(self, kind: int, stage: int, key: tuple[int, int], into: Callable[[], Parcel]) -> Parcel:
-        parcel = into()
-        for index, array in enumerate(parcel):
-            self._group.receive(array, stage - 1 if kind == FORWARD else stage + 1, _tag(kind, index))
+            self._group.receive(array, source, FIRST_TAG + 3 * index + kind)
         return parcel
 
-    def report(self, stage: int, batch: int, values: np.ndarray) -> None:
-        self._group.isend(values, stage - 1, REPORTS)
-
-    def receive_report(self, stage: int, batch: int) -> np.ndarray:
-        values = np.empty(2)
-        self._group.receive(values, stage + 1, REPORTS)
-        return values
-
     def finish(self) -> None:
-        self._group.finish()
-
-
-def _tag(kind: int, index: int) -> int:
-    return FIRST + 2 * index + kind
+        """Wait until all arrays that were sent may be changed."""
+        if self._group is not None:
+            self._group.finish()
 
 
 class Run:
@@ -210,8 +75,8 @@ class Run:
 
     Parameters
     ----------
-    parts : dict of int to StagePart
-        The parts of this process, by stage.
+    stages : dict of int to Stage
+        The stages of this process, by number.
     trace : list of TraceRow or None
         Takes a row of each action; None for no trace.
     """
@@ -220,49 +85,51 @@ class Run:
         self,
         network: Sequential,
         placement: Placement,
-        parts: dict[int, StagePart],
+        stages: dict[int, Stage],
         group: Group | None,
         trace: list[TraceRow] | None,
     ) -> None:
-        self._network, self._placement, self._parts, self._trace = network, placement, parts, trace
-        self._first, self._last = min(parts), len(placement.stages) - 1
-        self._links = Local() if group is None or group.size == 1 else Ranks(group)
+        self._network, self._placement, self._stages, self._trace = network, placement, stages, trace
+        self._first, self._last = min(stages), len(placement.stages) - 1
+        self._links = Links(group)
         self._rank = None if group is None else group.rank
         self._batches: dict[int, Batch] = {}
         self._read = 0
         self._alive: dict[tuple[int, int, int], StagePass] = {}  # between forward and backward action
+        self._losses: dict[int, list[Callable[[], np.ndarray]]] = defaultdict(list)
+        self._blocked: dict[tuple[int, int], Callable[[], np.ndarray]] = {}
+        self._rates: dict[int, float | None] = {}
 
     def rows(self, schedule: PipelineSchedule, work: Work) -> Iterator[Row]:
-        """Run all actions on the batches of `work`; its rows, which come when the first of this process's
-        stages has been updated, a step late."""
+        """Run all actions on the batches of `work`. Yield the row of a step when the first stage of this
+        process has been updated by the next batch."""
         network, named = self._network, self._network.device.naming_memory
         self._schedule, self._work = schedule, work
-        self._rows = _Rows(work, self._links, self._first, self._last)
         network.parameters.apply_masks()
-        for part in self._parts.values():
-            part.summed = 0
-            part.stash = Stash(network.parameters.flat[part.own]) if schedule.kind.stashes else None
+        for stage in self._stages.values():
+            stage.begin_run(schedule.kind.stashes)
         actions = {FORWARD: self._forward, BACKWARD: self._backward, UPDATE: self._update}
+        row: Row | None = None
         for action in schedule.actions(self._rank):
             with named:
                 begun = self._ready = time.perf_counter()
-                actions[action.kind](action)
+                row = actions[action.kind](action)
                 if self._trace is not None:
                     network.device.synchronize()
                     numbered = action._replace(batch=work.first + action.batch)
                     self._trace.append((numbered, begun, self._ready, time.perf_counter()))
-            if action.kind == UPDATE and action.stage == self._first and action.batch:
-                yield self._rows.pop_row(action.batch - 1)
+            if row is not None:
+                yield row
         count = len(work.sizes)
         with named:
-            for stage in sorted(self._parts, reverse=True):
-                if count:
-                    self._rows.tell(stage, count - 1)
+            if count:
+                for number in sorted(self._stages, reverse=True):
+                    row = self._report(number, count - 1)
             self._links.finish()
         work.optimizer.settle()
         network.random_state["passes"] += count
-        if count:
-            yield self._rows.pop_row(count - 1)
+        if row is not None:
+            yield row
 
     def _batch(self, number: int) -> Batch:
         """A batch, read when an action first needs it."""
@@ -273,7 +140,7 @@ class Run:
 
     def _into(self, arrays: dict[int, Array], boundary: int, size: int, steps: int) -> Parcel:
         """The arrays, of those that are held, that what passes a boundary is received into."""
-        shapes = self._placement.boundaries[boundary].of_batch(size, steps)
+        shapes = with_batch(self._placement.boundaries[boundary], size, steps)
         for index, shape in enumerate(shapes):
             if index not in arrays or arrays[index].shape != shape:
                 arrays[index] = self._network.device.empty(shape, self._network.dtype)
@@ -288,8 +155,8 @@ class Run:
         size, steps = samples.stop - samples.start, batch.inputs.shape[1]
         if not size:
             return
-        part, device = self._parts[stage], self._network.device
-        current = part.free.pop() if part.free else part.stage.new_pass()
+        at, device = self._stages[stage], self._network.device
+        current = at.free.pop() if at.free else at.new_pass()
         if stage == 0:
             parcel: Parcel = (device.asarray(np.ascontiguousarray(batch.inputs[samples])),)
         else:
@@ -300,21 +167,20 @@ class Run:
         if batch.lengths is not None:
             lengths = take_lengths(device, batch.lengths[samples], size, steps)
         state = self._network.random_state
-        if part.stash is not None:
-            part.stash.forward(action.batch)
+        at.note_forward(action.batch)
         draw = state["key"], state["passes"] + action.batch, action.micro
-        made = part.stage.forward(current, parcel, draw, lengths, self._work.settings.method)
+        made = at.forward(current, parcel, draw, lengths, self._work.settings.method)
         self._alive[(stage, *key)] = current
         if stage < self._last:
             self._links.put(FORWARD, stage + 1, key, made)
             return
         smoothing = self._work.settings.label_smoothing
         loss, current.gradient = _loss_of(made[0], batch, samples, smoothing, device)
-        self._rows.add_loss(action.batch, device.fetch(loss))
+        self._losses[action.batch].append(device.fetch(loss))
 
     def _backward(self, action: Action) -> None:
         stage, key = action.stage, (action.batch, action.micro)
-        part, current = self._parts[stage], self._alive.pop((stage, *key), None)
+        at, current = self._stages[stage], self._alive.pop((stage, *key), None)
         if current is None:  # a micro-batch of no sample
             return
         if stage == self._last:
@@ -322,88 +188,48 @@ class Run:
             parcel: Parcel = (current.gradient,)
         else:
             steps = self._batch(action.batch).inputs.shape[1]
-            into = partial(self._into, part.received, stage + 1, current.batch, steps)
+            into = partial(self._into, at.received, stage + 1, current.batch, steps)
             parcel = self._links.receive(BACKWARD, stage, key, into)
         self._ready = time.perf_counter()
-        with nullcontext() if part.stash is None else part.stash.back(action.batch):
-            part.stage.backward(
-                current, parcel, lambda parcel: self._links.put(BACKWARD, stage - 1, key, parcel)
-            )
+        with at.forward_values(action.batch):
+            at.backward(current, parcel, lambda parcel: self._links.put(BACKWARD, stage - 1, key, parcel))
         current.gradient = None
-        part.free.append(current)
+        at.free.append(current)
         if self._schedule.micro > 1:
-            part.add_gradients(self._network.gradients.flat)
+            at.add_gradients()
 
-    def _update(self, action: Action) -> None:
-        part, gradients, optimizer = self._parts[action.stage], self._network.gradients, self._work.optimizer
+    def _update(self, action: Action) -> Row | None:
+        at, gradients, optimizer = self._stages[action.stage], self._network.gradients, self._work.optimizer
         if self._schedule.micro > 1:
-            gradients.flat[part.own] = part.sum
-            part.summed = 0
-        if part.stash is not None:
-            part.stash.update()
-        self._rows.set_rate(action.batch)
-        optimizer.step(gradients, part.own)
-        self._rows.updated(action.stage, action.batch, optimizer.fetch_blocked(part.own))
+            gradients.flat[at.part], at.gradient_sum = at.gradient_sum, None
+        at.begin_update()
+        self._rates[action.batch] = self._work.set_rate(self._work.first + action.batch)
+        optimizer.step(gradients, at.part)
+        self._blocked[action.stage, action.batch] = optimizer.fetch_blocked(at.part)
         if action.stage == self._first:
             del self._batches[action.batch]
+        return self._report(action.stage, action.batch - 1) if action.batch else None
 
-
-class _Rows:
-    """The rows of the batches of one run, at the first stage of this process.
-
-    Parameters
-    ----------
-    links : Local
-        The messages between stages.
-    first, last : int
-        The first stage of this process, and the last of all.
-    """
-
-    def __init__(self, work: Work, links: Local, first: int, last: int) -> None:
-        self._work, self._links, self._first, self._last = work, links, first, last
-        self._losses: dict[int, list[Fetched]] = defaultdict(list)
-        self._blocked: dict[tuple[int, int], Fetched] = {}
-        self._rates: dict[int, float | None] = {}
-        self._rows: dict[int, Row] = {}
-
-    def set_rate(self, batch: int) -> None:
-        """Let the optimizer have the rate of a batch, which is noted."""
-        self._rates[batch] = self._work.set_rate(self._work.first + batch)
-
-    def add_loss(self, batch: int, loss: Fetched) -> None:
-        """Note a micro-batch's part of the loss of a batch."""
-        self._losses[batch].append(loss)
-
-    def updated(self, stage: int, batch: int, blocked: Fetched) -> None:
-        """Note that a stage was updated by a batch, and tell of the batch before it."""
-        self._blocked[stage, batch] = blocked
-        if batch:
-            self.tell(stage, batch - 1)
-
-    def tell(self, stage: int, batch: int) -> None:
-        """Hand on what is known of a batch that a stage was updated by; its row, at the first stage of this
-        process. Raises NonFiniteError naming its step."""
+    def _report(self, stage: int, batch: int) -> Row | None:
+        """Send the loss of a batch, and whether an update was blocked, to the stage before. Return its row at
+        the first stage of this process. Raises NonFiniteError naming its step."""
         blocked = bool(self._blocked.pop((stage, batch))()[0])
         if stage == self._last:
             loss = math.fsum(float(value()) for value in self._losses.pop(batch))
         else:
-            loss, before = self._links.receive_report(stage, batch)
+            ((loss, before),) = self._links.receive(UPDATE, stage, (batch, 0), lambda: (np.empty(2),))
             blocked = blocked or bool(before)
         if stage > 0:
-            self._links.report(stage, batch, np.array([loss, blocked], np.float64))
+            self._links.put(UPDATE, stage - 1, (batch, 0), (np.array([loss, blocked], np.float64),))
         step = self._work.first + batch
         if not math.isfinite(loss) or blocked:
             reason = "a gradient is not finite" if math.isfinite(loss) else f"the loss is {loss}"
             raise not_finite(f"{reason} at", step, CURE)
-        if stage == self._first:
-            self._rows[batch] = {"step": step, "epoch": self._work.epoch + 1, "loss": float(loss)}
-            rate = self._rates.pop(batch)
-            if rate is not None:
-                self._rows[batch]["lr"] = rate
-
-    def pop_row(self, batch: int) -> Row:
-        """The row of a batch, once."""
-        return self._rows.pop(batch)
+        if stage > self._first:
+            return None
+        row: Row = {"step": step, "epoch": self._work.epoch + 1, "loss": float(loss)}
+        rate = self._rates.pop(batch)
+        return row if rate is None else {**row, "lr": rate}
 
 
 def _loss_of(

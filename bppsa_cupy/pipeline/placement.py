@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
 from typing import Any
@@ -24,9 +23,8 @@ from bppsa_cupy.network.sequential import Sequential
 from bppsa_cupy.plan import Partition
 
 
-@dataclass(frozen=True)
 class Item:
-    """A layer as a whole, or an end of a residual block that is cut.
+    """A layer, or an end of a residual block that is cut.
 
     Attributes
     ----------
@@ -35,35 +33,21 @@ class Item:
         the shortcut of what was laid aside last.
     stack : LayerStack
         The layers it is one of, and its `index` there.
-    path : str
-        The place of the stack: "" for the network, "3.body." for a body.
+    place : str
+        The place of the layer in the network: "3.body.0".
     number : int
         Number of the counted layer that it belongs to, from 1; 0 before the first one.
+    layer : Layer
+        The layer, or the residual block.
+    input_shape, output_shape : tuple of int
+        Shapes of one sample at the input and output of `layer`.
     """
 
-    kind: str
-    stack: LayerStack
-    index: int
-    path: str
-    number: int
-
-    @property
-    def layer(self) -> Layer:
-        return self.stack.layers[self.index]
-
-    @property
-    def place(self) -> str:
-        """The layer's place in the network: "3.body.0"."""
-        return f"{self.path}{self.index}"
-
-    @property
-    def input_shape(self) -> Shape:
-        """Shape of one sample at the input of the layer, or of the residual block."""
-        return self.stack.shapes[self.index]
-
-    @property
-    def output_shape(self) -> Shape:
-        return self.stack.shapes[self.index + 1]
+    def __init__(self, kind: str, stack: LayerStack, index: int, path: str, number: int) -> None:
+        self.kind, self.stack, self.index, self.path, self.number = kind, stack, index, path, number
+        self.layer, self.place = stack.layers[index], f"{path}{index}"
+        self.input_shape: Shape = stack.shapes[index]
+        self.output_shape: Shape = stack.shapes[index + 1]
 
     @cached_property
     def shortcut(self) -> LayerStack:
@@ -120,8 +104,8 @@ def items_of(stack: LayerStack, cuts: Sequence[int], path: str = "", before: int
             yield Item("open", stack, index, path, number + 1)
             for item in items_of(body, cuts, f"{path}{index}.body.", number):
                 # What stands before the first counted layer of the body follows the block's opening.
-                place = (item.kind, item.stack, item.index, item.path)
-                yield item if item.number > number else Item(*place, number + 1)
+                item.number = max(item.number, number + 1)
+                yield item
             number += inside
             yield Item("close", stack, index, path, number)
         else:
@@ -129,22 +113,9 @@ def items_of(stack: LayerStack, cuts: Sequence[int], path: str = "", before: int
             yield Item("layer", stack, index, path, number)
 
 
-@dataclass(frozen=True)
-class Boundary:
-    """The tensors that pass from one stage to the next.
-
-    Attributes
-    ----------
-    shapes : tuple of Shape
-        Without the batch: of the activation, and of the inputs of the residual blocks that are cut there,
-        the outermost first.
-    """
-
-    shapes: tuple[Shape, ...]
-
-    def of_batch(self, batch: int, steps: int | None) -> tuple[Shape, ...]:
-        """The shapes with a batch, of sequences of so many steps where their number is open."""
-        return tuple((batch, *(steps if size is None else size for size in shape)) for shape in self.shapes)
+def with_batch(shapes: Iterable[Shape], batch: int, steps: int | None) -> tuple[Shape, ...]:
+    """The shapes with a batch axis, and with `steps` in place of an open sequence length."""
+    return tuple((batch, *(steps if size is None else size for size in shape)) for shape in shapes)
 
 
 class Placement:
@@ -163,8 +134,9 @@ class Placement:
     ----------
     stages : tuple
         The layers of each stage, in order.
-    boundaries : tuple
-        The tensors that enter each stage.
+    boundaries : tuple of tuple of Shape
+        The shapes, without the batch, of the tensors that enter each stage: the activation, and the inputs of
+        the residual blocks that are cut there, the outermost first.
 
     Raises
     ------
@@ -212,12 +184,12 @@ class Placement:
             )
         return tuple(cuts)
 
-    def _boundaries(self) -> tuple[Boundary, ...]:
-        boundaries: list[Boundary] = []
+    def _boundaries(self) -> tuple[tuple[Shape, ...], ...]:
+        boundaries: list[tuple[Shape, ...]] = []
         carried: list[Shape] = []
         shape = self.architecture.input_shape
         for items in self.stages:
-            boundaries.append(Boundary((shape, *carried)))
+            boundaries.append((shape, *carried))
             for item in items:
                 if item.kind == "open":
                     carried.append(shape)

@@ -8,14 +8,13 @@ from typing import Any, NoReturn
 from bppsa_cupy.arguments import as_integer
 from bppsa_cupy.devices import Array
 from bppsa_cupy.distributed import Group
-from bppsa_cupy.distributed.parameters import RankBuffers, RankParameters
-from bppsa_cupy.distributed.shared import SharedSequential
+from bppsa_cupy.distributed.shared import RankBuffers, RankParameters, SharedSequential
 from bppsa_cupy.errors import BppsaError, DistributedError
 from bppsa_cupy.layers import Context
 from bppsa_cupy.network.passes import Pass, take_input
 from bppsa_cupy.network.sequential import Sequential
-from bppsa_cupy.pipeline.execution import Run, StagePart, TraceRow
-from bppsa_cupy.pipeline.placement import Placement
+from bppsa_cupy.pipeline.execution import Run, TraceRow
+from bppsa_cupy.pipeline.placement import Placement, with_batch
 from bppsa_cupy.pipeline.schedules import SCHEDULES, check_schedule, make_schedule
 from bppsa_cupy.pipeline.stage import Stage
 from bppsa_cupy.timescan.lengths import take_lengths
@@ -99,12 +98,12 @@ class Pipeline:
                     f"{group.size - 1} cuts"
                 )
             self.network = StageSequential(net, group, self.placement)
-        self._parts = self._new_parts()
+        self._make_stages()
         self._is_running = False
 
-    def _new_parts(self) -> dict[int, StagePart]:
-        stages = range(self.stages) if self.group is None else [self.group.rank]
-        return {stage: StagePart(self.placement, stage, self.network) for stage in stages}
+    def _make_stages(self) -> None:
+        numbers = range(self.stages) if self.group is None else [self.group.rank]
+        self._stages = {number: Stage(self.placement, number, self.network) for number in numbers}
 
     @property
     def stages(self) -> int:
@@ -112,6 +111,7 @@ class Pipeline:
         return len(self.placement.stages)
 
     def check(self, optimizer: Optimizer, settings: Settings, batch_size: int) -> None:
+        """Raise BppsaError if the pipeline does not support these settings. `train` calls this method."""
         if settings.method not in ("auto", "bp"):
             raise BppsaError(
                 f"method={settings.method!r} cannot be used in a pipeline, which always uses 'bp': omit "
@@ -135,10 +135,15 @@ class Pipeline:
         return "none" if over else self.schedule
 
     def stop(self, step: int, last: int) -> int:
+        """Return the last step, at most `last`, before the schedule changes. `train` calls this method."""
         after = self.non_pipelined_after
         return last if after is None or step >= after else min(last, after)
 
     def steps(self, work: Work) -> Iterator[Row]:
+        """Run training steps, and yield one row per step, a step late. `train` calls this method.
+
+        Raises NonFiniteError, naming the step, if the loss or a gradient is not finite.
+        """
         if self._is_running:
             raise BppsaError(
                 "an error stopped the pipeline inside a step: create a new bp.Pipeline, and load a "
@@ -151,9 +156,10 @@ class Pipeline:
         self.network.train()
         if self.network.architecture is not self.placement.architecture:  # the masks are others
             self.placement = Placement(self.network, self.placement.ppv)
-            self._parts = self._new_parts()
+            self._make_stages()
         self._is_running = True
-        yield from Run(self.network, self.placement, self._parts, self.group, self.trace).rows(schedule, work)
+        run = Run(self.network, self.placement, self._stages, self.group, self.trace)
+        yield from run.rows(schedule, work)
         self._is_running = False
 
     def _what_runs(self, name: str) -> dict[str, Any]:
@@ -192,8 +198,7 @@ class StageSequential(SharedSequential):
         buffers = RankBuffers(group, dtype, network.architecture.initial_buffers(), owners)
         super().__init__(network, group, parameters, gradients, buffers, ppv=placement.ppv)
         self.placement = placement
-        arrays = parameters.arrays, gradients.arrays, parameters.masks, buffers
-        self._stage = Stage(placement, group.rank, self.device, dtype, *arrays)
+        self._stage = Stage(placement, group.rank, self)
         self._evaluation = self._stage.new_pass()
 
     def forward(
@@ -223,7 +228,7 @@ class StageSequential(SharedSequential):
         taken = None if lengths is None else take_lengths(self.device, lengths, batch, steps)
         number, last, made = group.rank, group.size - 1, (inputs,)
         if number > 0:
-            shapes = self.placement.boundaries[number].of_batch(batch, steps)
+            shapes = with_batch(self.placement.boundaries[number], batch, steps)
             made = tuple(self.device.empty(shape, self.dtype) for shape in shapes)
             for array in made:
                 group.receive(array, number - 1, RELAY)
@@ -232,8 +237,8 @@ class StageSequential(SharedSequential):
         if number < last:
             for array in made:
                 group.isend(array, number + 1, RELAY)
-            shape = (steps if size is None else size for size in self.output_shape)
-            made = (self.device.empty((batch, *shape), self.dtype),)
+            (shape,) = with_batch((self.output_shape,), batch, steps)
+            made = (self.device.empty(shape, self.dtype),)
         group.broadcast(made[0], last)
         return made[0]
 

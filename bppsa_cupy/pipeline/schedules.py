@@ -209,20 +209,11 @@ def _stale(stages: int, batches: int) -> Iterator[Action]:
             yield Action(cycle, UPDATE, stage, batch)
 
 
-class _Turn(NamedTuple):
-    """An action whose cycle is not known yet."""
-
-    kind: int
-    stage: int
-    batch: int = 0
-    micro: int = 0
-
-
-def _played(orders: list[list[_Turn]]) -> Iterator[Action]:
+def _played(orders: list[list[Action]]) -> Iterator[Action]:
     """Each stage's actions in order, at most one per cycle, as soon as their input is there; an update is in
     the cycle of the action before it."""
     positions, cycles = [0] * len(orders), [0] * len(orders)
-    made: dict[_Turn, int] = {}
+    made: dict[Action, int] = {}
     pending = True
     while pending:
         pending = False
@@ -241,7 +232,7 @@ def _played(orders: list[list[_Turn]]) -> Iterator[Action]:
                         cycle = max(cycle, made[needs] + 1)
                     made[turn] = cycle
                     cycles[stage] = cycle + 1
-                yield Action(cycle, *turn)
+                yield turn._replace(cycle=cycle)
                 positions[stage] += 1
                 pending = True
 
@@ -256,18 +247,18 @@ def _repeated(rows: list[Action], batches: int) -> list[Action]:
     ]
 
 
-def _order(name: str, stages: int, micro: int, stage: int) -> list[_Turn]:
+def _order(name: str, stages: int, micro: int, stage: int) -> list[Action]:
     """The actions of a stage on one batch, in order."""
-    forward = [_Turn(FORWARD, stage, 0, number) for number in range(micro)]
+    forward = [Action(0, FORWARD, stage, 0, number) for number in range(micro)]
     back = [turn._replace(kind=BACKWARD) for turn in forward]
     if name == "1f1b":
         turns = _in_turn(forward, back, stages - 1 - stage)
     else:
         turns = forward + back[::-1]
-    return [*turns, _Turn(UPDATE, stage)]
+    return [*turns, Action(0, UPDATE, stage, 0)]
 
 
-def _in_turn(forward: list[_Turn], back: list[_Turn], first: int) -> list[_Turn]:
+def _in_turn(forward: list[Action], back: list[Action], first: int) -> list[Action]:
     """`first` forward passes, then one back for one forward, until all are back."""
     turns = forward[:first]
     for number, turn in enumerate(back):
@@ -275,9 +266,9 @@ def _in_turn(forward: list[_Turn], back: list[_Turn], first: int) -> list[_Turn]
     return turns
 
 
-def _batches_in_turn(stage: int, stages: int, batches: int) -> list[_Turn]:
+def _batches_in_turn(stage: int, stages: int, batches: int) -> list[Action]:
     """As many batches forward as stages follow, then one back for one forward, each with its update."""
-    forward = [_Turn(FORWARD, stage, batch) for batch in range(batches)]
+    forward = [Action(0, FORWARD, stage, batch) for batch in range(batches)]
     turns = _in_turn(forward, [turn._replace(kind=BACKWARD) for turn in forward], stages - 1 - stage)
     pairs = ((turn, turn._replace(kind=UPDATE)) for turn in turns)
     return [each for back, update in pairs for each in ((back, update) if back.kind == BACKWARD else (back,))]

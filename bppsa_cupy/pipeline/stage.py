@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 from zlib import crc32
 
-import numpy as np
-
-from bppsa_cupy.devices import Array, Device, Launch
+from bppsa_cupy.devices import Array, Launch
 from bppsa_cupy.errors import ShapeError
 from bppsa_cupy.layers import Context
 from bppsa_cupy.layers.residual import inner_draw
 from bppsa_cupy.layers.stack import LayerStack, backward_input_first, forward_through
+from bppsa_cupy.network.sequential import Sequential
 from bppsa_cupy.pipeline.placement import Item, Placement
 
 #: What passes a boundary: an activation, or a gradient, and one a residual block that is cut there.
@@ -46,45 +46,54 @@ class StagePass:
     received: dict[int, Array] = field(default_factory=dict)
 
 
-@dataclass
 class Stage:
-    """The items of one stage on a device, with the arrays of a network.
+    """One stage of a network on a device, and what it stores from one run of a schedule to the next.
 
-    `forward` and `backward` are those of `Sequential` by back-propagation, to the bit.
+    `forward` and `backward` give the bits of `Sequential` by back-propagation.
 
     Attributes
     ----------
-    parameters, gradients, masks, buffers : dict of str to array
-        Arrays by the names of the network, those of the stage included.
+    part : slice
+        The parameters and gradients of the stage in the `flat` arrays of the network.
+    free : list of StagePass
+        Passes that are not in use.
+    gradient_sum : array or None
+        The sum of the gradients of the micro-batches of a batch, None before the first one.
+    received : dict of int to array
+        The arrays that gradients are received into.
     """
 
-    placement: Placement
-    number: int
-    device: Device
-    dtype: np.dtype
-    parameters: Mapping[str, Array]
-    gradients: Mapping[str, Array]
-    masks: Mapping[str, Array]
-    buffers: Mapping[str, Array]
-
-    def __post_init__(self) -> None:
-        self.items = self.placement.stages[self.number]
+    def __init__(self, placement: Placement, number: int, network: Sequential) -> None:
+        self.number, self.network, self.items = number, network, placement.stages[number]
+        self.part = network.parameters.layout.part_of(placement.parameter_names[number])
         trained = [bool(item.parameter_names) for item in self.items]
         # Whether the gradient by an item's input is needed: by another stage, or for parameters before it.
-        self._wanted = [self.number > 0 or any(trained[:index]) for index in range(len(self.items))]
-        self._any = self.number > 0 or any(trained)
+        self._wanted = [number > 0 or any(trained[:index]) for index in range(len(self.items))]
+        self._any = number > 0 or any(trained)
         # Buffers of the backward passes, by item.
         self._scratch: list[dict[int, dict[str, Array]]] = [{} for _ in self.items]
+        self.free: list[StagePass] = []
+        self.gradient_sum: Array | None = None
+        self.received: dict[int, Array] = {}
+        self._stashed: dict[int, Array | None] | None = None
+        self._unused: list[Array] = []
+
+    def begin_run(self, stashes: bool) -> None:
+        """Prepare a run. `stashes` makes `backward` use the parameters of the forward pass."""
+        self.gradient_sum, self._stashed = None, {} if stashes else None
 
     def new_pass(self) -> StagePass:
         """A pass that holds nothing yet."""
         return StagePass([self._contexts(item) for item in self.items])
 
     def _contexts(self, item: Item) -> list[Context]:
-        arrays = self.device, self.dtype, self.parameters, self.gradients, self.masks, self.buffers
+        net = self.network
+        parameters = net.parameters
+        device, dtype = net.device, net.dtype
+        arrays = device, dtype, parameters.arrays, net.gradients.arrays, parameters.masks, net.buffers
         if item.kind == "layer":
             return [item.stack.new_context(item.index, *arrays, prefix=item.path)]
-        contexts = [Context(self.device, self.dtype, {}, {}, {}, item.input_shape)]
+        contexts = [Context(device, dtype, {}, {}, {}, item.input_shape)]
         if item.kind == "close":
             prefix, shortcut = f"{item.place}.shortcut.", item.shortcut
             contexts += [
@@ -132,7 +141,7 @@ class Stage:
                 except ShapeError as error:
                     raise error.at(f"{item.place}.shortcut") from error
                 y = ctx.buffer("output", x.shape)
-                x = self.device.xp.add(x, aside, out=y)
+                x = self.network.device.xp.add(x, aside, out=y)
             else:
                 ctx.lengths, ctx.method = lengths, method
                 x = forward_through(item.layer, ctx, x, training, _draw(item, draw), item.place)
@@ -164,7 +173,7 @@ class Stage:
             ctx, wanted = contexts[0], self._wanted[position]
             if item.kind == "open":
                 total = ctx.buffer("input_gradient", result.shape)
-                result = self.device.xp.add(result, carried.pop(), out=total)
+                result = self.network.device.xp.add(result, carried.pop(), out=total)
             elif item.kind == "close":
                 carried.append(_through_shortcut(item.shortcut, contexts[1:], result, later))
             else:
@@ -177,6 +186,49 @@ class Stage:
         for contexts in current.contexts:
             for ctx in contexts:
                 ctx.lend(None)
+
+    # ---- parameters and gradients ----
+
+    def note_forward(self, batch: int) -> None:
+        """Note that a batch goes forward with the present parameters."""
+        if self._stashed is not None:
+            self._stashed[batch] = None
+
+    @contextmanager
+    def forward_values(self, batch: int) -> Iterator[None]:
+        """Give the parameters the values that they had when a batch went forward, inside the block."""
+        stashed = self._stashed.pop(batch) if self._stashed is not None else None
+        if stashed is None:
+            yield
+            return
+        values = self.network.parameters.flat[self.part]
+        present = self._copy(values)
+        values[...] = stashed
+        yield
+        values[...] = present
+        self._unused.append(present)
+        if self._stashed is not None and not any(stashed is other for other in self._stashed.values()):
+            self._unused.append(stashed)
+
+    def begin_update(self) -> None:
+        """Copy the present parameters if a pass in use went forward with them."""
+        current = [batch for batch, copy in (self._stashed or {}).items() if copy is None]
+        if current and self._stashed is not None:
+            copy = self._copy(self.network.parameters.flat[self.part])
+            self._stashed.update(dict.fromkeys(current, copy))
+
+    def _copy(self, values: Array) -> Array:
+        copy = self._unused.pop() if self._unused else values.copy()
+        copy[...] = values
+        return copy
+
+    def add_gradients(self) -> None:
+        """Add the gradients of a micro-batch to the sum."""
+        gradients = self.network.gradients.flat[self.part]
+        if self.gradient_sum is None:
+            self.gradient_sum = gradients.copy()
+        else:
+            self.gradient_sum += gradients
 
 
 def _through_shortcut(

@@ -8,8 +8,8 @@ from __future__ import annotations
 import json
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
-import numpy as np
 import pytest
 from cupy_fixtures import no_device_is_kept, stub  # noqa: F401  fixtures
 
@@ -17,7 +17,7 @@ from bppsa_cupy.devices import autotune, get_device
 from bppsa_cupy.devices.autotune import Choices, choices_path
 from bppsa_cupy.devices.base import RefusedError
 from bppsa_cupy.devices.cuda import CudaDevice
-from bppsa_cupy.distributed.shared import SharedChoices
+from bppsa_cupy.distributed import Group
 
 KEY = "work B16"
 
@@ -146,32 +146,30 @@ def test_a_formula_yields_to_a_checkpoint() -> None:
     assert choices.used == {"over time": "chunked", "other": "serial"}
 
 
-class InTurn:
+class InTurn(Group):
     """A group of two ranks, of which rank 0 runs first."""
 
-    size = 2
+    def __init__(self, rank: int, device: Any, sent: list[Any]) -> None:
+        self.rank, self.size, self.device, self._sent, self._passes = rank, 2, device, sent, 0
 
-    def __init__(self, rank: int, device: SimpleNamespace, sent: list[np.ndarray]) -> None:
-        self.rank, self.device, self._sent = rank, device, sent
-
-    def broadcast(self, array: np.ndarray) -> None:
+    def gather(self, value: Any) -> list[Any]:
         if self.rank == 0:
-            self._sent.append(array.copy())
-        else:
-            array[...] = self._sent.pop(0)
+            self._sent.append(dict(value))
+            return [value, None]
+        return [self._sent.pop(0), value]
 
 
 def test_ranks_hear_of_rank_0s_choices_at_passes_1_2_4_8() -> None:
-    sent: list[np.ndarray] = []
+    sent: list[Any] = []
     devices = [SimpleNamespace(tunes=True) for _ in range(2)]
     for device in devices:
         device.choices = Choices(device)
-    ranks = [SharedChoices(InTurn(rank, device, sent)) for rank, device in enumerate(devices)]
-    assert [device.choices.leads for device in devices] == [True, False]
+    ranks = [InTurn(rank, device, sent) for rank, device in enumerate(devices)]
     heard = []
     for number in range(1, 10):
         devices[0].choices.used[KEY] = f"way {number}"
         for rank in ranks:
-            rank.begin_pass()
+            rank.share_choices()
         heard.append(devices[1].choices.used[KEY])
     assert [int(way.split()[1]) for way in heard] == [1, 2, 2, 4, 4, 4, 4, 8, 8] and not sent
+    assert [device.choices.leads for device in devices] == [True, False]

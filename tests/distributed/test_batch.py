@@ -204,7 +204,7 @@ def test_sums_of_any_number_of_terms_are_those_of_one_process(terms):
         sums = TreeSum(group, group.device, np.dtype(np.float32), 11)
         for _ in range(2):
             for number in shares(terms, group.size)[group.rank]:
-                sums.add(number, values[number, :4], values[number, 4:])
+                sums.add(number, values[number])
             result = sums.finish(terms).copy()
         return result
 

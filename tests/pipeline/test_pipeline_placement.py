@@ -37,7 +37,7 @@ def test_stages_are_the_network_in_order(cuts):
     assert all(placement.weights)
     # A cut behind an odd counted layer is behind a block; one behind an even layer carries the block's input.
     for cut, boundary in zip(sorted(cuts), placement.boundaries[1:], strict=True):
-        assert len(boundary.shapes) == (2 if cut % 2 == 0 else 1)
+        assert len(boundary) == (2 if cut % 2 == 0 else 1)
 
 
 def test_a_cut_inside_of_nested_blocks():
@@ -48,7 +48,7 @@ def test_a_cut_inside_of_nested_blocks():
     assert placement.counted == (
         "0 Conv2d", "1.body.1.body.0 Conv2d", "1.body.1.body.2 Conv2d", "1.body.2 Conv2d", "3 Linear",
     )  # fmt: skip
-    assert [boundary.shapes for boundary in placement.boundaries] == [
+    assert list(placement.boundaries) == [
         ((1, 5, 4),), ((3, 5, 4), (2, 5, 4), (2, 5, 4)), ((40,),),
     ]  # fmt: skip
     assert placement.parameter_names[1][:4] == (

@@ -110,6 +110,12 @@ class ThreadRank:
     def any(self, flag):
         return any(self._met(flag))
 
+    def gather(self, value):
+        return self._met(value)
+
+    def share_choices(self):
+        pass
+
     def _met(self, own):
         """What every rank gives in its next meeting."""
         met = self.exchange.met
