@@ -10,195 +10,114 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     import bppsa_cupy.functional as functional
-    from bppsa_cupy.cells import Cell
-    from bppsa_cupy.csr import Pattern
-    from bppsa_cupy.devices import set_precision
-    from bppsa_cupy.distributed import Group, accumulate, distribute
-    from bppsa_cupy.errors import (
-        ArgumentError,
-        BppsaError,
-        CellError,
-        CheckpointError,
-        DataError,
-        DeviceError,
-        DistributedError,
-        JacobianFileError,
-        LabelError,
-        NonFiniteError,
-        PassError,
-        PlanError,
-        PlanMismatchError,
-        PruneError,
-        ShapeError,
-    )
-    from bppsa_cupy.jacobians.max_pool2d_exact import exact_max_pool2d
+    from bppsa_cupy.cells import Cell as Cell
+    from bppsa_cupy.csr import Pattern as Pattern
+    from bppsa_cupy.devices import set_precision as set_precision
+    from bppsa_cupy.distributed import Group as Group
+    from bppsa_cupy.distributed import accumulate as accumulate
+    from bppsa_cupy.distributed import distribute as distribute
+    from bppsa_cupy.errors import ArgumentError as ArgumentError
+    from bppsa_cupy.errors import BppsaError as BppsaError
+    from bppsa_cupy.errors import CellError as CellError
+    from bppsa_cupy.errors import CheckpointError as CheckpointError
+    from bppsa_cupy.errors import DataError as DataError
+    from bppsa_cupy.errors import DeviceError as DeviceError
+    from bppsa_cupy.errors import DistributedError as DistributedError
+    from bppsa_cupy.errors import JacobianFileError as JacobianFileError
+    from bppsa_cupy.errors import LabelError as LabelError
+    from bppsa_cupy.errors import NonFiniteError as NonFiniteError
+    from bppsa_cupy.errors import PassError as PassError
+    from bppsa_cupy.errors import PlanError as PlanError
+    from bppsa_cupy.errors import PlanMismatchError as PlanMismatchError
+    from bppsa_cupy.errors import PruneError as PruneError
+    from bppsa_cupy.errors import ShapeError as ShapeError
+    from bppsa_cupy.jacobians.max_pool2d_exact import exact_max_pool2d as exact_max_pool2d
     from bppsa_cupy.layers import *  # noqa: F403
-    from bppsa_cupy.layers import __all__ as _layers
-    from bppsa_cupy.network import Sequential, prune, regrow
-    from bppsa_cupy.pipeline import Pipeline, Placement, balanced_ppv
-    from bppsa_cupy.plan import Partition, Plan
-    from bppsa_cupy.products import PlannedProduct, plan_gram, plan_product
-    from bppsa_cupy.records.depth import depth_singular_values, end_to_end
-    from bppsa_cupy.records.file import load_jacobians, save_jacobians
-    from bppsa_cupy.records.plots import (
-        plot_eigenvalues,
-        plot_history,
-        plot_singular_values,
-        plot_spectrum,
-    )
-    from bppsa_cupy.records.record import JacobianRecord
-    from bppsa_cupy.records.records import JacobianRecords
-    from bppsa_cupy.records.spectra import (
-        SpanProduct,
-        log_gradient_norms,
-        log_singular_values,
-        singular_values,
-        span_product,
-    )
-    from bppsa_cupy.records.streaming import LyapunovSpectrum
-    from bppsa_cupy.records.vectors import LyapunovVectors, lyapunov_vectors
-    from bppsa_cupy.scan import scan
-    from bppsa_cupy.stability.exponents import lyapunov_exponents
-    from bppsa_cupy.stability.fixed_points import FixedPoints, fixed_points
-    from bppsa_cupy.timescan.linear_scan import ScanGradients, linear_scan, linear_scan_backward
-    from bppsa_cupy.tools.pictures.report import Report, report
-    from bppsa_cupy.training.captured import CapturedStep
-    from bppsa_cupy.training.losses import cross_entropy, mse_loss
-    from bppsa_cupy.training.optimizers import SGD, Adam, AdamW, clip_grad_norm
-    from bppsa_cupy.training.rebuild import load_network
-    from bppsa_cupy.training.sparsity import GradualPruning, RigL
+    from bppsa_cupy.network import Sequential as Sequential
+    from bppsa_cupy.network import prune as prune
+    from bppsa_cupy.network import regrow as regrow
+    from bppsa_cupy.pipeline import Pipeline as Pipeline
+    from bppsa_cupy.pipeline import Placement as Placement
+    from bppsa_cupy.pipeline import balanced_ppv as balanced_ppv
+    from bppsa_cupy.plan import Partition as Partition
+    from bppsa_cupy.plan import Plan as Plan
+    from bppsa_cupy.products import PlannedProduct as PlannedProduct
+    from bppsa_cupy.products import plan_gram as plan_gram
+    from bppsa_cupy.products import plan_product as plan_product
+    from bppsa_cupy.records.depth import depth_singular_values as depth_singular_values
+    from bppsa_cupy.records.depth import end_to_end as end_to_end
+    from bppsa_cupy.records.file import load_jacobians as load_jacobians
+    from bppsa_cupy.records.file import save_jacobians as save_jacobians
+    from bppsa_cupy.records.lyapunov import LyapunovVectors as LyapunovVectors
+    from bppsa_cupy.records.lyapunov import lyapunov_vectors as lyapunov_vectors
+    from bppsa_cupy.records.plots import plot_eigenvalues as plot_eigenvalues
+    from bppsa_cupy.records.plots import plot_history as plot_history
+    from bppsa_cupy.records.plots import plot_singular_values as plot_singular_values
+    from bppsa_cupy.records.plots import plot_spectrum as plot_spectrum
+    from bppsa_cupy.records.record import JacobianRecord as JacobianRecord
+    from bppsa_cupy.records.records import JacobianRecords as JacobianRecords
+    from bppsa_cupy.records.spectra import SpanProduct as SpanProduct
+    from bppsa_cupy.records.spectra import log_gradient_norms as log_gradient_norms
+    from bppsa_cupy.records.spectra import log_singular_values as log_singular_values
+    from bppsa_cupy.records.spectra import singular_values as singular_values
+    from bppsa_cupy.records.spectra import span_product as span_product
+    from bppsa_cupy.records.streaming import LyapunovSpectrum as LyapunovSpectrum
+    from bppsa_cupy.scan import scan as scan
+    from bppsa_cupy.stability.exponents import lyapunov_exponents as lyapunov_exponents
+    from bppsa_cupy.stability.fixed_points import FixedPoints as FixedPoints
+    from bppsa_cupy.stability.fixed_points import fixed_points as fixed_points
+    from bppsa_cupy.timescan.linear_scan import ScanGradients as ScanGradients
+    from bppsa_cupy.timescan.linear_scan import linear_scan as linear_scan
+    from bppsa_cupy.timescan.linear_scan import linear_scan_backward as linear_scan_backward
+    from bppsa_cupy.tools.pictures.report import Report as Report
+    from bppsa_cupy.tools.pictures.report import report as report
+    from bppsa_cupy.training.captured import CapturedStep as CapturedStep
+    from bppsa_cupy.training.losses import cross_entropy as cross_entropy
+    from bppsa_cupy.training.losses import mse_loss as mse_loss
+    from bppsa_cupy.training.optimizers import SGD as SGD
+    from bppsa_cupy.training.optimizers import Adam as Adam
+    from bppsa_cupy.training.optimizers import AdamW as AdamW
+    from bppsa_cupy.training.optimizers import clip_grad_norm as clip_grad_norm
+    from bppsa_cupy.training.rebuild import load_network as load_network
+    from bppsa_cupy.training.sparsity import GradualPruning as GradualPruning
+    from bppsa_cupy.training.sparsity import RigL as RigL
 
     __version__: str
 
-    __all__ = [
-        "SGD",
-        "Adam",
-        "AdamW",
-        "ArgumentError",
-        "BppsaError",
-        "CapturedStep",
-        "Cell",
-        "CellError",
-        "CheckpointError",
-        "DataError",
-        "DeviceError",
-        "DistributedError",
-        "FixedPoints",
-        "GradualPruning",
-        "Group",
-        "JacobianFileError",
-        "JacobianRecord",
-        "JacobianRecords",
-        "LabelError",
-        "LyapunovSpectrum",
-        "LyapunovVectors",
-        "NonFiniteError",
-        "Partition",
-        "PassError",
-        "Pattern",
-        "Pipeline",
-        "Placement",
-        "Plan",
-        "PlanError",
-        "PlanMismatchError",
-        "PlannedProduct",
-        "PruneError",
-        "Report",
-        "RigL",
-        "ScanGradients",
-        "Sequential",
-        "ShapeError",
-        "SpanProduct",
-        "accumulate",
-        "balanced_ppv",
-        "clip_grad_norm",
-        "cross_entropy",
-        "depth_singular_values",
-        "distribute",
-        "end_to_end",
-        "exact_max_pool2d",
-        "fixed_points",
-        "functional",
-        "linear_scan",
-        "linear_scan_backward",
-        "load_jacobians",
-        "load_network",
-        "log_gradient_norms",
-        "log_singular_values",
-        "lyapunov_exponents",
-        "lyapunov_vectors",
-        "mse_loss",
-        "plan_gram",
-        "plan_product",
-        "plot_eigenvalues",
-        "plot_history",
-        "plot_singular_values",
-        "plot_spectrum",
-        "prune",
-        "regrow",
-        "report",
-        "save_jacobians",
-        "scan",
-        "set_precision",
-        "singular_values",
-        "span_product",
-        *_layers,
-    ]
-
-#: The public names, but for those of `layers`, by the module that has them.
+#: The public names by the module that has them; those of `layers` are its `__all__`.
 _NAMES = {
-    "cells": ("Cell",),
-    "csr": ("Pattern",),
-    "devices": ("set_precision",),
-    "distributed": ("Group", "accumulate", "distribute"),
-    "errors": (
-        "ArgumentError",
-        "BppsaError",
-        "CellError",
-        "CheckpointError",
-        "DataError",
-        "DeviceError",
-        "DistributedError",
-        "JacobianFileError",
-        "LabelError",
-        "NonFiniteError",
-        "PassError",
-        "PlanError",
-        "PlanMismatchError",
-        "PruneError",
-        "ShapeError",
-    ),
-    "jacobians.max_pool2d_exact": ("exact_max_pool2d",),
-    "network": ("Sequential", "prune", "regrow"),
-    "pipeline": ("Pipeline", "Placement", "balanced_ppv"),
-    "plan": ("Partition", "Plan"),
-    "products": ("PlannedProduct", "plan_gram", "plan_product"),
-    "records.depth": ("depth_singular_values", "end_to_end"),
-    "records.file": ("load_jacobians", "save_jacobians"),
-    "records.plots": ("plot_eigenvalues", "plot_history", "plot_singular_values", "plot_spectrum"),
-    "records.record": ("JacobianRecord",),
-    "records.records": ("JacobianRecords",),
-    "records.spectra": (
-        "SpanProduct",
-        "log_gradient_norms",
-        "log_singular_values",
-        "singular_values",
-        "span_product",
-    ),
-    "records.streaming": ("LyapunovSpectrum",),
-    "records.vectors": ("LyapunovVectors", "lyapunov_vectors"),
-    "scan": ("scan",),
-    "stability.exponents": ("lyapunov_exponents",),
-    "stability.fixed_points": ("FixedPoints", "fixed_points"),
-    "tools.pictures.report": ("Report", "report"),
-    "timescan.linear_scan": ("ScanGradients", "linear_scan", "linear_scan_backward"),
-    "training.captured": ("CapturedStep",),
-    "training.losses": ("cross_entropy", "mse_loss"),
-    "training.optimizers": ("SGD", "Adam", "AdamW", "clip_grad_norm"),
-    "training.rebuild": ("load_network",),
-    "training.sparsity": ("GradualPruning", "RigL"),
+    "cells": "Cell",
+    "csr": "Pattern",
+    "devices": "set_precision",
+    "distributed": "Group accumulate distribute",
+    "errors": "ArgumentError BppsaError CellError CheckpointError DataError DeviceError DistributedError "
+    "JacobianFileError LabelError NonFiniteError PassError PlanError PlanMismatchError PruneError "
+    "ShapeError",
+    "jacobians.max_pool2d_exact": "exact_max_pool2d",
+    "network": "Sequential prune regrow",
+    "pipeline": "Pipeline Placement balanced_ppv",
+    "plan": "Partition Plan",
+    "products": "PlannedProduct plan_gram plan_product",
+    "records.depth": "depth_singular_values end_to_end",
+    "records.file": "load_jacobians save_jacobians",
+    "records.lyapunov": "LyapunovVectors lyapunov_vectors",
+    "records.plots": "plot_eigenvalues plot_history plot_singular_values plot_spectrum",
+    "records.record": "JacobianRecord",
+    "records.records": "JacobianRecords",
+    "records.spectra": "SpanProduct log_gradient_norms log_singular_values singular_values span_product",
+    "records.streaming": "LyapunovSpectrum",
+    "scan": "scan",
+    "stability.exponents": "lyapunov_exponents",
+    "stability.fixed_points": "FixedPoints fixed_points",
+    "tools.pictures.report": "Report report",
+    "timescan.linear_scan": "ScanGradients linear_scan linear_scan_backward",
+    "training.captured": "CapturedStep",
+    "training.losses": "cross_entropy mse_loss",
+    "training.optimizers": "SGD Adam AdamW clip_grad_norm",
+    "training.rebuild": "load_network",
+    "training.sparsity": "GradualPruning RigL",
 }
-_HOMES = {name: module for module, names in _NAMES.items() for name in names}
+_HOMES = {name: module for module, names in _NAMES.items() for name in names.split()}
 #: Subpackages that are attributes without an import.
 _ROOMS = (
     "arguments", "cells", "conversion", "csr", "devices", "distributed", "errors", "functional", "geometry",

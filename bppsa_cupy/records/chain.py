@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
 
-from bppsa_cupy.csr import Pattern
 from bppsa_cupy.errors import ArgumentError, NonFiniteError, ShapeError
 from bppsa_cupy.records.record import JacobianRecord
 
@@ -16,7 +14,6 @@ from bppsa_cupy.records.record import JacobianRecord
 BLOCK = 1 << 21
 
 
-@dataclass(frozen=True, eq=False)
 class StepChain:
     """T steps of one inner layer and direction, by time; every step between the first and the last is there.
 
@@ -24,44 +21,23 @@ class StepChain:
     ----------
     records : tuple of JacobianRecord
         Records of the steps, with equal patterns and batches.
+    label : str
+        The name in titles and errors: "0 GRU l0", "2 LSTM l1 backward".
+    pattern : Pattern
+        The CSR pattern of every step.
+    steps, batch, size : int
+        T, B, and S, the elements of the state of a sample: H, or 2 H of an LSTM (h, c).
+    first : int
+        The time step of the first record.
+    reverse : bool
+        Whether the layer walks from the last time step to the first.
     """
 
-    records: tuple[JacobianRecord, ...]
-
-    @property
-    def label(self) -> str:
-        """The name in titles and errors: "0 GRU l0", "2 LSTM l1 backward"."""
-        return chain_label(self.records[0])
-
-    @property
-    def pattern(self) -> Pattern:
-        """The CSR pattern of every step."""
-        return self.records[0].pattern
-
-    @property
-    def steps(self) -> int:
-        """T."""
-        return len(self.records)
-
-    @property
-    def first(self) -> int:
-        """The time step of the first record."""
-        return self.records[0].step
-
-    @property
-    def size(self) -> int:
-        """S, the elements of a sample's state: H, or 2 H of an LSTM's (h, c)."""
-        return self.pattern.shape[0]
-
-    @property
-    def batch(self) -> int:
-        """B."""
-        return self.records[0].batch or 1
-
-    @property
-    def reverse(self) -> bool:
-        """Whether the layer walks from the last time step to the first."""
-        return self.records[0].direction == "backward"
+    def __init__(self, records: Sequence[JacobianRecord]) -> None:
+        self.records, first = tuple(records), records[0]
+        self.label, self.pattern, self.first = chain_label(first), first.pattern, first.step
+        self.steps, self.batch, self.size = len(records), first.batch or 1, first.pattern.shape[0]
+        self.reverse = first.direction == "backward"
 
     def values(self, steps: slice) -> np.ndarray:
         """(n, nnz, B) the values of some positions, in the records' dtype."""
@@ -172,4 +148,4 @@ def make_chain(owner: str, records: Sequence[JacobianRecord]) -> StepChain:
         raise ShapeError(
             f"{owner} got {first.label!r} of shape {first.pattern.shape}: pass square Jacobians of a state"
         )
-    return StepChain(tuple(ordered))
+    return StepChain(ordered)

@@ -13,10 +13,10 @@ import h5py
 import numpy as np
 
 from bppsa_cupy.csr import Pattern
-from bppsa_cupy.errors import ArgumentError, JacobianFileError, ShapeError
+from bppsa_cupy.errors import JacobianFileError
 from bppsa_cupy.records.record import JacobianRecord
 from bppsa_cupy.records.records import JacobianRecords
-from bppsa_cupy.system.hdf5 import attribute, create, open_file, read_array, write_array
+from bppsa_cupy.system.hdf5 import create, open_file, read_array, write_array
 
 FORMAT, VERSION = "bppsa-jacobians", 2
 #: (encoding-type, encoding-version) of a matrix, and of one with a value for each sample of a batch.
@@ -81,16 +81,13 @@ def save_jacobians(
                     lengths[key] = write_array(group, "lengths", record.lengths)
 
 
-def load_jacobians(path: str | os.PathLike[str], *, sealed: bool = True) -> JacobianRecords:
+def load_jacobians(path: str | os.PathLike[str]) -> JacobianRecords:
     """Read records from a file written by `save_jacobians`.
 
     Parameters
     ----------
     path : path
         The file.
-    sealed : bool, default: True
-        Whether to check the seal of the file, its SHA-256. Pass False for a file that another program wrote.
-        Damage may then stay undetected.
 
     Returns
     -------
@@ -111,10 +108,8 @@ def load_jacobians(path: str | os.PathLike[str], *, sealed: bool = True) -> Jaco
     >>> bp.load_jacobians(path)[0].batch
     2
     """
-    patterns: dict[tuple, Pattern] = {}
-    lengths: dict[h5py.Dataset, np.ndarray] = {}
-    unsealed = "if you trust the file, read it with load_jacobians(path, sealed=False) or --unsealed"
-    with open_file(path, sealed=sealed, error=JacobianFileError, unsealed=unsealed) as file:
+    stored: dict[Any, Any] = {}
+    with open_file(path, error=JacobianFileError) as file:
         kind, version = file.attrs.get("format"), file.attrs.get("format_version")
         if kind != FORMAT:
             raise JacobianFileError(
@@ -126,9 +121,8 @@ def load_jacobians(path: str | os.PathLike[str], *, sealed: bool = True) -> Jaco
                 f"{path} has format version {version}, but this program reads version {VERSION}: write the "
                 "file again with bppsa-jacobians dump"
             )
-        groups = [file[name] for name in file]
-        groups.sort(key=lambda group: attribute(group, "position", int, JacobianFileError))
-        return JacobianRecords(_read(group, patterns, lengths) for group in groups)
+        groups = sorted(file.values(), key=lambda group: int(group.attrs["position"]))
+        return JacobianRecords(_read(group, stored) for group in groups)
 
 
 def _group_names(records: Sequence[JacobianRecord]) -> list[str]:
@@ -174,66 +168,24 @@ def _write(
         "gradient_norm": record.gradient_norm,
         "sample": record.sample,
         "path": record.path or None,
+        "batch": record.batch if kind == BATCH[0] else None,
     }
-    if kind == BATCH[0]:
-        optional["batch"] = record.batch
     group.attrs.update({name: value for name, value in optional.items() if value is not None})
 
 
-def _read(
-    group: Any, patterns: dict[tuple, Pattern], lengths: dict[h5py.Dataset, np.ndarray]
-) -> JacobianRecord:
-    where = f"{group.file.filename}: {group.name}"
-    if not isinstance(group, h5py.Group):
-        raise JacobianFileError(f"{where} is a data set instead of a group: write the file again")
-
-    def get(name: str, kind: type) -> Any:
-        return attribute(group, name, kind, JacobianFileError)
-
-    def optional(name: str, kind: type) -> Any:
-        return get(name, kind) if name in group.attrs else None
-
-    encoding = get("encoding-type", str), get("encoding-version", str)
-    if encoding not in (MATRIX, BATCH):
-        raise JacobianFileError(
-            f"{where} has the encoding {encoding} instead of {MATRIX} or {BATCH}: write the file again"
-        )
-    data = read_array(group, "data", kinds="f", ndim=1 if encoding == MATRIX else 2, error=JacobianFileError)
-    if encoding == BATCH and data.shape[1] != get("batch", int):
-        raise JacobianFileError(
-            f"{where} has {data.shape[1]} samples, but its attribute 'batch' is {get('batch', int)}: write "
-            "the file again"
-        )
-    try:
-        return JacobianRecord(
-            **{name: get(name, kind) for name, kind in ATTRIBUTES.items()},
-            pattern=_read_pattern(group, get("shape", tuple), patterns),
-            data=data,
-            geometry=json.loads(get("geometry", str)),
-            gradient_norm=optional("gradient_norm", float),
-            sample=optional("sample", int),
-            path=optional("path", str) or "",
-            lengths=_read_lengths(group, lengths),
-        )
-    except (ArgumentError, ShapeError) as cause:
-        raise JacobianFileError(f"{where} is damaged ({cause}): write the file again") from cause
-
-
-def _read_pattern(group: h5py.Group, shape: Any, patterns: dict[tuple, Pattern]) -> Pattern:
-    key = (shape, group.get("indptr"), group.get("indices"))
-    if key not in patterns:
-        arrays = [
-            read_array(group, name, kinds="i", ndim=1, error=JacobianFileError)
-            for name in ("indptr", "indices")
-        ]
-        patterns[key] = Pattern(shape, *arrays)
-    return patterns[key]
-
-
-def _read_lengths(group: h5py.Group, known: dict[h5py.Dataset, np.ndarray]) -> np.ndarray | None:
-    if "lengths" not in group:
-        return None
-    key = group.get("lengths")
-    if key not in known:
-        known[key] = read_array(group, "lengths", kinds="i", ndim=1, error=JacobianFileError)
-    return known[key]
+def _read(group: h5py.Group, stored: dict[Any, Any]) -> JacobianRecord:
+    """The record of a group. `stored` holds the patterns and lengths that were read: records share them."""
+    shape, indptr, indices = tuple(group.attrs["shape"].tolist()), group["indptr"], group["indices"]
+    if (shape, indptr, indices) not in stored:
+        stored[shape, indptr, indices] = Pattern(shape, indptr[()], indices[()])
+    lengths = group.get("lengths")
+    if lengths is not None and lengths not in stored:
+        stored[lengths] = lengths[()]
+    kinds = {**ATTRIBUTES, "gradient_norm": float, "sample": int, "path": str}
+    return JacobianRecord(
+        **{name: kind(group.attrs[name]) for name, kind in kinds.items() if name in group.attrs},
+        pattern=stored[shape, indptr, indices],
+        data=read_array(group, "data", kinds="f", error=JacobianFileError),
+        geometry=json.loads(group.attrs["geometry"]),
+        lengths=None if lengths is None else stored[lengths],
+    )

@@ -1,14 +1,17 @@
-"""Lyapunov exponents: how fast a recurrent layer's state forgets, or blows up, what it was."""
+"""Lyapunov exponents and vectors of stored Jacobians, by QR decompositions along a chain."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
+from bppsa_cupy.arguments import as_integer
 from bppsa_cupy.errors import ShapeError
 from bppsa_cupy.records.chain import StepChain
 from bppsa_cupy.records.records import as_chain
+from bppsa_cupy.system.memory import check_host_memory
 
 
 def chain_exponents(
@@ -55,3 +58,154 @@ def places(chain: StepChain, lengths: np.ndarray) -> np.ndarray:
     times = np.arange(chain.steps)[:, None]
     order = lengths - 1 - times if chain.reverse else times
     return np.where(times < lengths, order, -1)
+
+
+# ---- covariant Lyapunov vectors ----
+
+
+@dataclass(frozen=True, eq=False)
+class LyapunovVectors:
+    """QR decompositions along a chain: J_t Q_{t-1} = Q_t R_t. Created by `bp.lyapunov_vectors`.
+
+    Parameters
+    ----------
+    q : ndarray, (T, B, S, k)
+        Q_t, whose columns are the orthonormal vectors after each step.
+    r : ndarray, (T, B, k, k)
+        R_t, upper triangular.
+
+    Examples
+    --------
+    >>> import numpy as np, bppsa_cupy as bp
+    >>> vectors = bp.lyapunov_vectors(np.tile(np.diag([2.0, 0.5]), (100, 1, 1)))
+    >>> vectors.q.shape, vectors.stretches.shape
+    ((100, 1, 2, 2), (100, 1, 2))
+    """
+
+    q: np.ndarray = field(repr=False)
+    r: np.ndarray = field(repr=False)
+
+    @property
+    def stretches(self) -> np.ndarray:
+        """The growth rates log |r_ii| of every step, (T, B, k)."""
+        with np.errstate(divide="ignore"):
+            return np.log(np.abs(np.diagonal(self.r, axis1=2, axis2=3)))
+
+    @property
+    def exponents(self) -> np.ndarray:
+        """The Lyapunov exponents, (B, k): the averages of `stretches` over the steps."""
+        return self.stretches.mean(axis=0)
+
+    def finite_time(self, steps: int) -> np.ndarray:
+        """Return the exponents of consecutive windows of `steps` steps, (T // steps, B, k).
+
+        A histogram over the windows shows the distribution of finite-time exponents.
+        """
+        steps = as_integer("finite_time", "steps", steps, 1)
+        count = len(self.r) // steps
+        if not count:
+            raise ShapeError(
+                f"finite_time got steps={steps}, but there are only {len(self.r)} steps: pass fewer steps"
+            )
+        stretches = self.stretches[: count * steps]
+        return stretches.reshape(count, steps, *stretches.shape[1:]).mean(axis=1)
+
+    def covariant(self, settle: int = 0) -> np.ndarray:
+        """Return the covariant Lyapunov vectors after each step, (T - settle, B, S, k), of norm 1.
+
+        Parameters
+        ----------
+        settle : int, default: 0
+            Number of steps to drop at the end, where the backward iteration has not converged.
+
+        Raises
+        ------
+        ShapeError
+            If `settle` leaves no step, or a Jacobian maps a direction to 0.
+
+        Notes
+        -----
+        The vectors are V_t = Q_t C_t. The columns of C_{t-1} = R_t⁻¹ C_t converge in the backward direction
+        (Ginelli et al. 2007). Law: J_t maps vector i after step t - 1 to a multiple of vector i after step t.
+
+        The first vectors have not converged either. Drop these vectors by slicing, for example
+        ``covariant(settle=100)[100:]``.
+
+        Examples
+        --------
+        >>> import numpy as np, bppsa_cupy as bp
+        >>> vectors = bp.lyapunov_vectors(np.random.default_rng(0).standard_normal((300, 5, 5)))
+        >>> vectors.covariant(settle=100)[100:].shape
+        (100, 1, 5, 5)
+        """
+        settle = as_integer("covariant", "settle", settle, 0)
+        if settle >= len(self.r):
+            raise ShapeError(
+                f"covariant got settle={settle}, but there are only {len(self.r)} steps: pass a smaller "
+                "settle"
+            )
+        if not np.diagonal(self.r, axis1=2, axis2=3).all():
+            raise ShapeError(
+                "covariant vectors need invertible matrices R, but a Jacobian maps a direction to 0: pass a "
+                "smaller count to lyapunov_vectors"
+            )
+        steps, batch, size, count = self.q.shape
+        result = np.empty((steps - settle, batch, size, count))
+        c = np.tile(np.eye(count), (batch, 1, 1))
+        for t in range(steps - 1, -1, -1):
+            if t < len(result):
+                result[t] = self.q[t] @ c
+            c = np.linalg.solve(self.r[t], c)
+            c /= np.linalg.norm(c, axis=1, keepdims=True)
+        return result
+
+
+def lyapunov_vectors(records: Any, *, count: int | None = None) -> LyapunovVectors:
+    """Decompose stored Jacobians by QR, for finite-time exponents and covariant Lyapunov vectors.
+
+    Parameters
+    ----------
+    records : records of one chain, or arrays
+        Records, arrays (T, S, S) or (T, B, S, S) of J_t, or a list of SciPy matrices. See
+        `bp.lyapunov_exponents`.
+    count : int, default: S
+        The number of vectors k.
+
+    Returns
+    -------
+    LyapunovVectors
+        Q and R of every step. The matrices need memory for T B S k and T B k² values.
+
+    Raises
+    ------
+    ShapeError
+        If a sample has padding, `count` is out of range, or the records have different or non-square shapes.
+    ArgumentError
+        If the records are not consecutive steps of one recurrent layer and direction.
+    DeviceError
+        If there is too little memory.
+
+    Examples
+    --------
+    >>> import numpy as np, bppsa_cupy as bp
+    >>> J = np.random.default_rng(0).standard_normal((300, 5, 5))
+    >>> vectors = bp.lyapunov_vectors(J)
+    >>> vectors.covariant(settle=100).shape, vectors.finite_time(50).shape
+    ((200, 1, 5, 5), (6, 1, 5))
+    """
+    chain, lengths = as_chain("lyapunov_vectors", records)
+    count = chain.size if count is None else as_integer("lyapunov_vectors", "count", count, 1)
+    if count > chain.size or (lengths < chain.steps).any():
+        raise ShapeError(
+            f"lyapunov_vectors got count={count} and a sample of {lengths.min()} steps: pass a count of at "
+            f"most {chain.size}, and samples with all {chain.steps} steps"
+        )
+    numbers = chain.steps * chain.batch * count * (chain.size + count)
+    check_host_memory(8 * numbers, f"Lyapunov vectors of {chain.label}")
+    q = np.empty((chain.steps, chain.batch, chain.size, count))
+    r = np.empty((chain.steps, chain.batch, count, count))
+    basis = np.linalg.qr(np.random.default_rng(0).standard_normal((chain.size, count)))[0]
+    for step, (_, transposed) in enumerate(chain.walk()):
+        basis, r[step] = np.linalg.qr(transposed.swapaxes(1, 2) @ basis)
+        q[step] = basis
+    return LyapunovVectors(q, r)

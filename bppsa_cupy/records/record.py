@@ -149,15 +149,3 @@ class JacobianRecord:
         sample.
         """
         return self.pattern.to_scipy(np.array(self.on_host().values(sample)))
-
-    def to_cupyx(self, sample: int = 0) -> Any:
-        """Return a copy of the matrix of one sample as a cupyx.scipy.sparse.csr_matrix on the current GPU.
-
-        Raises ShapeError if there is no such sample, and DeviceError without a GPU.
-        """
-        from bppsa_cupy.devices.cuda import import_cupy, import_cupyx_sparse
-
-        values = self.values(sample)
-        cupy, sparse = import_cupy(), import_cupyx_sparse()
-        arrays = (cupy.array(array) for array in (values, self.pattern.indices, self.pattern.indptr))
-        return sparse.csr_matrix(tuple(arrays), shape=self.pattern.shape)

@@ -2,7 +2,6 @@
 
 import numpy as np
 import pytest
-from executors import make_device
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from record_cases import assert_same, make
@@ -88,10 +87,3 @@ REFUSED = [
 def test_refused_arguments(tmp_path, call, error, value, fix):
     assert_refused(lambda: call(tmp_path / "a.h5"), error, value, fix)
     assert not list(tmp_path.iterdir())
-
-
-@pytest.mark.gpu
-def test_a_record_gives_the_matrix_of_a_sample_on_the_gpu():
-    make_device("cuda")
-    record = make(0, (4, 5), 3)
-    np.testing.assert_array_equal(record.to_cupyx(2).get().toarray(), record.to_scipy(2).toarray())

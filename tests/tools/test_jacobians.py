@@ -8,7 +8,6 @@ import pytest
 import scipy.sparse
 from chain_cases import network_records
 from commands import command, error_line, folder  # noqa: F401  folder is a fixture
-from seals import without_seal
 
 import bppsa_cupy as bp
 from bppsa_cupy.csr import Pattern
@@ -78,9 +77,6 @@ def test_plot_and_report(capsys):
         assert main(words.split()) == 0
     for options in ("--layer 5", "--step 9", "--sample 3", "--columns 2:9", "-o page.txt"):
         assert main(["plot", "j.h5", "-o", "c.png", *options.split()]) == 1 and error_line(capsys)
-    without_seal("j.h5")
-    for words in ("show j.h5", "plot j.h5 -o a.png", "report j.h5"):
-        assert main(words.split()) == 1 and main([*words.split(), "--unsealed"]) == 0
 
 
 @pytest.mark.parametrize("name", OVER_TIME)
