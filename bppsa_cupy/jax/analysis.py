@@ -13,8 +13,8 @@ import numpy as np
 from bppsa_cupy import functional
 from bppsa_cupy.arguments import as_integer
 from bppsa_cupy.errors import ArgumentError, PassError, ShapeError
-from bppsa_cupy.jax.layers import OverTime
-from bppsa_cupy.jax.parts import as_inputs, check_sequence, sequence_axis
+from bppsa_cupy.jax.layers import OverTime, as_inputs, check_sequence
+from bppsa_cupy.jax.passes import sequence_axis
 from bppsa_cupy.jax.tangents import JaxFlow
 from bppsa_cupy.records.records import JacobianRecords, step_records
 
@@ -71,7 +71,7 @@ def jacobians(
     """
     if isinstance(function, OverTime):
         return _of_layer(function, given, x, state, lengths, resets)
-    if not callable(function) or any(one is not None for one in (state, lengths, resets)):
+    if not callable(function) or any(option is not None for option in (state, lengths, resets)):
         raise ArgumentError(
             f"jacobians got a {type(function).__name__}: pass a layer of bppsa_cupy.jax with params and x, "
             "or a function step(x_t, h) with sequences and the initial state"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from functools import partial
 from types import SimpleNamespace
 from typing import Any, ClassVar
 from weakref import WeakValueDictionary
@@ -13,11 +14,15 @@ import jax.numpy as jnp
 import numpy as np
 
 from bppsa_cupy import layers
-from bppsa_cupy.errors import ArgumentError
+from bppsa_cupy.arguments import as_instance
+from bppsa_cupy.errors import ArgumentError, ShapeError
+from bppsa_cupy.functional.passes import checked_parameters, taken_shape
 from bppsa_cupy.jax.operators import forward
-from bppsa_cupy.jax.parts import Inputs, Wanted, as_inputs, check_sequence, sequence_axis
+from bppsa_cupy.jax.passes import Inputs, Wanted, named, sequence_axis
 from bppsa_cupy.jax.scan import linear_scan
+from bppsa_cupy.layers import Recurrent
 from bppsa_cupy.layers.linear_recurrent import Library
+from bppsa_cupy.timescan.lengths import check_lengths
 
 #: The engine's layers that are in use, by their text: functions of equal arguments share one, and so what JAX
 #: has compiled for it, and the memory of passes.
@@ -411,3 +416,80 @@ class DiagonalSSM(LinearOverTime):
     """
 
     engine = layers.DiagonalSSM
+
+
+# ---- checks, when JAX traces a call ----
+
+
+def check_sequence(layer: Recurrent, x: jax.Array) -> None:
+    """Raise ShapeError unless x is (B, T, F), (T, B, F) or (T, F), of a dtype that is taken."""
+    if not all(isinstance(size, int) for size in x.shape):
+        raise ShapeError(
+            f"{named(layer)} got x with the symbolic shape {x.shape}: export a separate function for each "
+            "concrete shape"
+        )
+    if x.dtype not in (np.float32, np.float64):
+        raise ShapeError(
+            f"{named(layer)} got x of {x.dtype}: pass float32 or float64, for example x.astype(jnp.float32)"
+        )
+    if x.ndim not in (2, 3):
+        axes = "(B, T" if layer.batch_first else "(T, B"
+        raise ShapeError(
+            f"{named(layer)} got x of shape {x.shape}: pass {axes}, {layer.input_size}), or (T, "
+            f"{layer.input_size}) without a batch; use jax.vmap for further axes"
+        )
+
+
+def as_inputs(
+    layer: Recurrent, params: Mapping[str, Any], x: jax.Array, state: Any, lengths: Any, resets: Any = None
+) -> Inputs:
+    """Return the inputs of the pass as JAX arrays; x has a batch. Raises ShapeError naming both sides."""
+    cure = "a dict as init(key) makes it"
+    as_instance(named(layer), "params", params, Mapping, cure)  # type: ignore[type-abstract]
+    taken_shape(layer, x.shape, None, None)
+    axis = sequence_axis(layer)
+    batch, steps = x.shape[axis], x.shape[1 - axis]
+    states: tuple[Any, ...] = ()
+    if state is not None:
+        states = layer.check_states(state, batch, x.dtype, partial(_as_state, layer, x.dtype), "the state")
+    bounds = None
+    if lengths is not None:
+        bounds = _as_lengths(lengths, batch, steps)
+    if resets is not None:
+        bounds = _as_marks(layer, x.shape[:2], lengths, resets)
+    return Inputs(x, bounds, states, checked_parameters(layer, x.dtype, params, jnp.asarray))
+
+
+def _as_state(layer: Recurrent, dtype: Any, array: Any) -> jax.Array:
+    """`array`, of a state's dtype where x is of this one: whether another one loses nothing cannot be seen of
+    a traced array."""
+    converted, wanted = jnp.asarray(array), layer.state_dtype(dtype)
+    if converted.dtype != wanted:
+        raise ShapeError(
+            f"{named(layer)} got a state of {converted.dtype} with x of {dtype}: pass a state of {wanted}, "
+            f"for example state.astype({wanted.name!r})"
+        )
+    return converted
+
+
+def _as_lengths(lengths: Any, batch: int, steps: int) -> jax.Array:
+    """`lengths` (B,); of a traced array shape and dtype are looked at alone."""
+    if isinstance(lengths, jax.core.Tracer):
+        check_lengths(np.ones(lengths.shape, lengths.dtype), batch, steps)
+    else:
+        lengths = np.asarray(lengths)
+        check_lengths(lengths, batch, steps)
+    return jnp.asarray(lengths)
+
+
+def _as_marks(layer: Recurrent, shape: tuple[int, ...], lengths: Any, resets: Any) -> jax.Array:
+    """`resets`, of the first two axes of x, as bools (B, T)."""
+    layer.check_resets()
+    marks = jnp.asarray(resets)
+    if lengths is not None:
+        raise ArgumentError(f"{named(layer)} got lengths and resets: pass only one of them")
+    if marks.dtype != bool or marks.shape != shape:
+        raise ShapeError(
+            f"{named(layer)} got resets of {marks.dtype} and shape {marks.shape}: pass bools of shape {shape}"
+        )
+    return marks if layer.batch_first else marks.T

@@ -12,46 +12,20 @@ from jax.custom_derivatives import SymbolicZero
 from jax.experimental.buffer_callback import buffer_callback
 from jax.extend.core import Primitive
 from jax.interpreters import ad, batching, mlir
-from jax.sharding import NamedSharding, PartitionSpec
 
 from bppsa_cupy.errors import PassError
-from bppsa_cupy.jax.parts import Back, Inputs, Wanted, backward_shapes, batch_axes, forward_shapes, named
-from bppsa_cupy.jax.passes import go_back, go_forward
+from bppsa_cupy.jax.passes import (
+    Back,
+    Inputs,
+    Wanted,
+    backward_shapes,
+    batch_axes,
+    forward_shapes,
+    go_back,
+    go_forward,
+    named,
+)
 from bppsa_cupy.layers import MatrixRecurrent
-
-
-def bind_alike(primitive: Primitive, *values: Any, **parameters: Any) -> Any:
-    """Bind operands that all vary over the same mesh axes of jax.shard_map.
-
-    A parameter that the devices share becomes varying here, so its gradient is summed over the devices.
-    """
-    axes = [_varying(jax.typeof(value)) for value in values]
-    every = frozenset().union(*axes)
-    cast = [
-        _as_varying(value, tuple(sorted(every - axes_of_value))) if every - axes_of_value else value
-        for value, axes_of_value in zip(values, axes, strict=True)
-    ]
-    return primitive.bind(*cast, **parameters)
-
-
-def _varying(kind: Any) -> frozenset[Any]:
-    """The mesh axes over which values of an abstract kind vary. JAX renamed the attribute in 0.10."""
-    return kind.vma if hasattr(kind, "vma") else kind.mat.varying
-
-
-def _as_varying(value: Any, axes: tuple[Any, ...]) -> Any:
-    lax: Any = jax.lax
-    if hasattr(lax, "pcast"):
-        return lax.pcast(value, axes, to="varying")
-    return lax.pvary(value, axes)  # JAX before 0.8
-
-
-def result_like(operand: jax.core.ShapedArray, struct: Any) -> jax.core.ShapedArray:
-    """The abstract value of a result, which varies over the mesh axes of the operands."""
-    if not _varying(operand):
-        return jax.core.ShapedArray(struct.shape, struct.dtype)
-    sharding = NamedSharding(operand.sharding.mesh, PartitionSpec(*[None] * len(struct.shape)))
-    return operand.update(shape=struct.shape, dtype=struct.dtype, weak_type=False, sharding=sharding)
 
 
 class Operator:
@@ -85,7 +59,7 @@ class Operator:
 
     def __call__(self, layer: MatrixRecurrent, parts: Any, wanted: Wanted) -> Any:
         leaves, tree = jax.tree.flatten(parts)
-        results = bind_alike(self.primitive, *leaves, layer=layer, tree=tree, wanted=wanted)
+        results = self.primitive.bind(*leaves, layer=layer, tree=tree, wanted=wanted)
         return jax.tree.unflatten(jax.tree.structure(self.shapes(layer, parts, wanted)), results)
 
     def _compute(self, *leaves: Any, layer: MatrixRecurrent, tree: Any, wanted: Wanted) -> list[Any]:
@@ -95,7 +69,7 @@ class Operator:
 
     def _abstract(self, *leaves: Any, layer: MatrixRecurrent, tree: Any, wanted: Wanted) -> list[Any]:
         shapes = self.shapes(layer, jax.tree.unflatten(tree, leaves), wanted)
-        return [result_like(leaves[0], struct) for struct in jax.tree.leaves(shapes)]
+        return [jax.core.ShapedArray(struct.shape, struct.dtype) for struct in jax.tree.leaves(shapes)]
 
     def _batched(
         self,
@@ -169,35 +143,32 @@ def _forward(layer: MatrixRecurrent, marked: Inputs) -> Any:
     """What `go` gives, and what the way back needs; each leaf of `marked` says whether its gradient is
     wanted."""
 
-    def is_wanted(tree: Any) -> bool:
-        return any(leaf.perturbed for leaf in jax.tree.leaves(tree, is_leaf=_is_marked))
+    def is_marked(leaf: Any) -> bool:
+        return hasattr(leaf, "perturbed")
 
-    inputs = jax.tree.map(lambda leaf: leaf.value, marked, is_leaf=_is_marked)
+    def is_wanted(tree: Any) -> bool:
+        return any(leaf.perturbed for leaf in jax.tree.leaves(tree, is_leaf=is_marked))
+
+    inputs = jax.tree.map(lambda leaf: leaf.value, marked, is_leaf=is_marked)
     wanted = Wanted(parameters=is_wanted(marked.parameters), x=is_wanted(marked.x))
     y, states, saved = forward(layer, inputs, Wanted(saved=True))
     return (y, states), (inputs, saved, wanted)
 
 
-def _is_marked(leaf: Any) -> bool:
-    return hasattr(leaf, "perturbed")
-
-
 def _backward(layer: MatrixRecurrent, residuals: Any, gradients: Any) -> tuple[Inputs]:
     inputs, saved, wanted = residuals
     by_output, by_states = gradients
-    if all(isinstance(gradient, SymbolicZero) for gradient in by_states):
-        by_states = ()
-    by_output, by_states = jax.tree.map(_as_array, (by_output, by_states), is_leaf=_is_zero)
+
+    def is_zero(gradient: Any) -> bool:
+        return isinstance(gradient, SymbolicZero)
+
+    def as_array(gradient: Any) -> Any:
+        return jnp.zeros(gradient.shape, gradient.dtype) if is_zero(gradient) else gradient
+
+    by_states = () if all(map(is_zero, by_states)) else by_states
+    by_output, by_states = jax.tree.map(as_array, (by_output, by_states), is_leaf=is_zero)
     derivatives = backward(layer, Back(inputs, saved, by_output, by_states), wanted)
     return (Inputs(derivatives.x, None, derivatives.states, derivatives.parameters),)
-
-
-def _is_zero(gradient: Any) -> bool:
-    return isinstance(gradient, SymbolicZero)
-
-
-def _as_array(gradient: Any) -> Any:
-    return jnp.zeros(gradient.shape, gradient.dtype) if _is_zero(gradient) else gradient
 
 
 go.defvjp(_forward, _backward, symbolic_zeros=True)
@@ -221,24 +192,7 @@ def _derivative(
     points, ways = (
         [value for v, value in zip(varies, values, strict=True) if v] for values in (primals, tangents)
     )
-    return jax.jvp(of_those, points, [_reverse_only.bind(way, layer=layer) for way in ways])
-
-
-def _refuse_forward(*_: Any, layer: MatrixRecurrent, **__: Any) -> Any:
-    raise PassError(
-        f"{named(layer)} has no forward-mode derivatives in bppsa_cupy.jax: use reverse mode (jax.grad, "
-        "jax.vjp, jax.jacrev), or write the cell with jax.lax.scan"
-    )
-
-
-#: A tangent as it is, as far as JAX traces and transposes it; refused where it is to be computed, as jax.jvp
-#: does at once and jax.linearize when its function is called.
-_reverse_only = Primitive("bppsa_cupy_reverse_only")
-_reverse_only.def_impl(_refuse_forward)
-_reverse_only.def_abstract_eval(lambda tangent, **_: tangent)
-ad.deflinear2(_reverse_only, lambda cotangent, *_, **__: (cotangent,))
-batching.primitive_batchers[_reverse_only] = _refuse_forward
-mlir.register_lowering(_reverse_only, _refuse_forward)
+    return jax.jvp(of_those, points, ways)
 
 
 def _refuse(primals: Any, tangents: Any, *, layer: MatrixRecurrent, **_: Any) -> Any:

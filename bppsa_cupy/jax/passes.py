@@ -1,10 +1,11 @@
-"""A pass of the engine on memory that JAX hands over: what `buffer_callback` calls."""
+"""Passes of the engine on memory that JAX hands over: pytrees of inputs and results, and the callbacks."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
@@ -13,13 +14,137 @@ from bppsa_cupy.devices import Array, Device, get_device
 from bppsa_cupy.functional import Gradients, Saved
 from bppsa_cupy.functional.passes import begin, keep, resume, run_forward
 from bppsa_cupy.functional.passes import go_back as back_through
-from bppsa_cupy.jax.parts import Back, Derivatives, Inputs, Results, Wanted
-from bppsa_cupy.layers import MatrixRecurrent
+from bppsa_cupy.layers import MatrixRecurrent, Recurrent
 
 #: DLPack's number of the host's memory.
 HOST = 1
 #: In place of the addresses of parameters: those of a context's own arrays.
 OWN = "own"
+
+
+class Inputs(NamedTuple):
+    """The inputs of a forward pass.
+
+    Attributes
+    ----------
+    x : object
+        (B, T, F), or (T, B, F) where the layer is not batch_first.
+    bounds : object
+        Lengths (B,), or bools (B, T) that mark resets, or None.
+    states : tuple of object
+        States before the first step, (num_layers D, B, H) each; () for zeros.
+    parameters : dict of str to object
+        Parameters by name.
+    """
+
+    x: Any
+    bounds: Any
+    states: tuple[Any, ...]
+    parameters: dict[str, Any]
+
+
+class Results(NamedTuple):
+    """The results by name: the output, the states after the last step, and the arrays kept, if any."""
+
+    y: Any
+    states: tuple[Any, ...]
+    saved: dict[str, Any] | None
+
+
+class Back(NamedTuple):
+    """Inputs of a backward pass: those of the forward pass, the arrays that it kept, and the gradients with
+    respect to its output and its last states, () for zeros."""
+
+    inputs: Inputs
+    saved: dict[str, Any]
+    by_output: Any
+    by_states: tuple[Any, ...]
+
+
+class Derivatives(NamedTuple):
+    """The gradients with respect to x, first states (() where they are zeros) and parameters; None where not
+    wanted."""
+
+    x: Any
+    states: tuple[Any, ...]
+    parameters: dict[str, Any] | None
+
+
+@jax.tree_util.register_static
+@dataclass(frozen=True)
+class Wanted:
+    """Results that a pass computes on request.
+
+    They are arrays to keep, or gradients with respect to parameters and x.
+    """
+
+    saved: bool = False
+    parameters: bool = False
+    x: bool = False
+
+
+def forward_shapes(layer: MatrixRecurrent, inputs: Inputs, wanted: Wanted) -> Results:
+    """Shapes and dtypes of `Results`."""
+    axis, dtype = sequence_axis(layer), inputs.x.dtype
+    batch, steps = inputs.x.shape[axis], inputs.x.shape[1 - axis]
+
+    def struct(shape: tuple[int, ...]) -> jax.ShapeDtypeStruct:
+        return jax.ShapeDtypeStruct(shape, dtype)
+
+    columns = layer.directions * layer.hidden_size
+    every_step = (batch, steps, columns) if layer.batch_first else (steps, batch, columns)
+    state = struct((layer.num_layers * layer.directions, batch, layer.hidden_size))
+    has_resets = inputs.bounds is not None and inputs.bounds.dtype == bool
+    saved = layer.kept_shapes(batch, steps, has_resets).items() if wanted.saved else None
+    return Results(
+        y=struct(every_step if layer.outputs == "all" else (batch, columns)),
+        states=(state,) * layer.state_count,
+        saved=None if saved is None else {name: struct(shape) for name, shape in saved},
+    )
+
+
+def backward_shapes(layer: MatrixRecurrent, back: Back, wanted: Wanted) -> Derivatives:
+    """Shapes and dtypes of `Derivatives`."""
+
+    def like(tree: Any) -> Any:
+        return jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype), tree)
+
+    inputs = back.inputs
+    return Derivatives(
+        x=like(inputs.x) if wanted.x else None,
+        states=like(inputs.states),
+        parameters=like(inputs.parameters) if wanted.parameters else None,
+    )
+
+
+def named(layer: Recurrent) -> str:
+    """The layer, for messages."""
+    return f"{type(layer).__name__}({layer.input_size}, {layer.hidden_size})"
+
+
+def sequence_axis(layer: Recurrent) -> int:
+    """Which axis of sequences is the batch."""
+    return 0 if layer.batch_first else 1
+
+
+def batch_axes(layer: MatrixRecurrent, parts: Any) -> list[int | None]:
+    """Which axis of each leaf is the batch; None for parameters and the gradients with respect to them."""
+    by_step = sequence_axis(layer)
+    output = by_step if layer.outputs == "all" else 0
+    axis_of = {
+        "x": by_step, "bounds": 0, "states": 1, "parameters": None,
+        "y": output, "saved": 2, "by_output": output, "by_states": 1,
+    }  # fmt: skip
+    axes: list[int | None] = []
+    for name, part in zip(parts._fields, parts, strict=True):
+        if isinstance(part, Inputs):
+            axes += batch_axes(layer, part)
+        else:
+            axes += [axis_of[name]] * len(jax.tree.leaves(part))
+    return axes
+
+
+# ---- callbacks ----
 
 
 def go_forward(layer: MatrixRecurrent, wanted: Wanted, execution: Any, out: Results, inputs: Inputs) -> None:

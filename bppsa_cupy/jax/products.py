@@ -12,7 +12,6 @@ from jax.extend.core import Primitive
 from jax.interpreters import ad, batching, mlir
 
 from bppsa_cupy.errors import ShapeError
-from bppsa_cupy.jax.operators import bind_alike, result_like
 from bppsa_cupy.jax.passes import as_arrays, where
 from bppsa_cupy.products.bilinear import (
     OTHERS,
@@ -113,6 +112,11 @@ def _struct(form: Form, wanted: int, u: Any, v: Any) -> jax.ShapeDtypeStruct:
     return jax.ShapeDtypeStruct((*batch, *shape), u.dtype)
 
 
+def _abstract(u: Any, v: Any, *, form: Form, wanted: int) -> jax.core.ShapedArray:
+    struct = _struct(form, wanted, u, v)
+    return jax.core.ShapedArray(struct.shape, struct.dtype)
+
+
 def _computed(u: Any, v: Any, *, form: Form, wanted: int) -> Any:
     return buffer_callback(partial(_fill, form, wanted), _struct(form, wanted, u, v))((u, v))
 
@@ -128,14 +132,14 @@ def _transposed(number: int, cotangent: Any, u: Any, v: Any, *, form: Form, want
 
 _bilinear = Primitive("bppsa_cupy_bilinear")
 _bilinear.def_impl(jax.jit(_computed, static_argnames=("form", "wanted")))
-_bilinear.def_abstract_eval(lambda u, v, **how: result_like(u, _struct(how["form"], how["wanted"], u, v)))
+_bilinear.def_abstract_eval(_abstract)
 mlir.register_lowering(_bilinear, mlir.lower_fun(_computed, multiple_results=False))
 batching.primitive_batchers[_bilinear] = _batched
 ad.defbilinear(_bilinear, partial(_transposed, 0), partial(_transposed, 1))
 
 
 def _bind(form: Form, wanted: int, u: Any, v: Any) -> Any:
-    return bind_alike(_bilinear, u, v, form=form, wanted=wanted)
+    return _bilinear.bind(u, v, form=form, wanted=wanted)
 
 
 _evaluator = Evaluator(_bind, jnp.broadcast_to, jnp.moveaxis)

@@ -13,7 +13,6 @@ from jax.extend.core import Primitive
 from jax.interpreters import ad, batching, mlir
 
 from bppsa_cupy.errors import ShapeError
-from bppsa_cupy.jax.operators import bind_alike, result_like
 from bppsa_cupy.jax.passes import as_arrays, where
 from bppsa_cupy.timescan.lengths import check_lengths
 from bppsa_cupy.timescan.linear_scan import REAL_OF, fill_states
@@ -79,7 +78,7 @@ def linear_scan(
             f"linear_scan got resets of {marks.dtype} and shape {jnp.shape(resets)}: pass bools of shape "
             f"({steps},) or ({batch}, {steps})"
         )
-    return bind_alike(_scan, a, b, h0, jnp.asarray(lengths), marks, reverse=bool(reverse))
+    return _scan.bind(a, b, h0, jnp.asarray(lengths), marks, reverse=bool(reverse))
 
 
 def _fill(reverse: bool, transposed: bool, execution: Any, out: Any, operands: Any) -> None:
@@ -102,7 +101,7 @@ def _primitive(name: str, transposed: bool) -> Primitive:
     primitive = Primitive(name)
     compute = partial(_computed, transposed=transposed)
     primitive.def_impl(jax.jit(compute, static_argnames=("reverse",)))
-    primitive.def_abstract_eval(lambda a, b, *_, **__: result_like(b, b))
+    primitive.def_abstract_eval(lambda a, b, *_, **__: jax.core.ShapedArray(b.shape, b.dtype))
     mlir.register_lowering(primitive, mlir.lower_fun(compute, multiple_results=False))
     batching.primitive_batchers[primitive] = partial(_batched, primitive)
     return primitive
@@ -164,7 +163,7 @@ def _scan_jvp(primals: Any, tangents: Any, *, reverse: bool) -> Any:
     if type(tangents[0]) is not ad.Zero:
         former = jnp.where(_at_first(h, lengths, reverse), h0[:, None], _moved(h, reverse))
         term = term + _product(tangents[0], former, lengths, resets)
-    return h, bind_alike(_scan, a, term, _own(tangents[2], h0), lengths, resets, reverse=reverse)
+    return h, _scan.bind(a, term, _own(tangents[2], h0), lengths, resets, reverse=reverse)
 
 
 def _scan_transpose(
@@ -172,7 +171,7 @@ def _scan_transpose(
 ) -> Any:
     if type(cotangent) is ad.Zero:
         return None, None, None, None, None
-    by_b = bind_alike(_transpose, a, cotangent, lengths, resets, reverse=reverse)
+    by_b = _transpose.bind(a, cotangent, lengths, resets, reverse=reverse)
     by_h0 = None
     if ad.is_undefined_primal(h0):
         carried = _product(a, by_b, lengths, resets)
@@ -186,14 +185,14 @@ def _transpose_jvp(primals: Any, tangents: Any, *, reverse: bool) -> Any:
     term = _own(tangents[1], b)
     if type(tangents[0]) is not ad.Zero:
         term = term + _moved(_product(tangents[0], g, lengths, resets), not reverse)
-    return g, bind_alike(_transpose, a, term, lengths, resets, reverse=reverse)
+    return g, _transpose.bind(a, term, lengths, resets, reverse=reverse)
 
 
 def _transpose_transpose(cotangent: Any, a: Any, b: Any, lengths: Any, resets: Any, *, reverse: bool) -> Any:
     if type(cotangent) is ad.Zero:
         return None, None, None, None
     h0 = jnp.zeros((cotangent.shape[0], cotangent.shape[2]), cotangent.dtype)
-    return None, bind_alike(_scan, a, cotangent, h0, lengths, resets, reverse=reverse), None, None
+    return None, _scan.bind(a, cotangent, h0, lengths, resets, reverse=reverse), None, None
 
 
 ad.primitive_jvps[_scan], ad.primitive_jvps[_transpose] = _scan_jvp, _transpose_jvp

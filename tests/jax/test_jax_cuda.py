@@ -13,8 +13,7 @@ from tolerances import assert_close
 
 from bppsa_cupy.devices import get_device
 from bppsa_cupy.devices.cuda import CudaDevice
-from bppsa_cupy.jax.parts import Back, Inputs, Wanted, backward_shapes, forward_shapes
-from bppsa_cupy.jax.passes import go_back, go_forward
+from bppsa_cupy.jax.passes import Back, Inputs, Wanted, backward_shapes, forward_shapes, go_back, go_forward
 
 #: The address of a stream.
 STREAM = 64

@@ -84,7 +84,8 @@ def loss(x):
     lambda: jax.jacfwd(jax.checkpoint(loss))(X),
 ])  # fmt: skip
 def test_forward_mode(call) -> None:
-    assert_refused(call, bp.PassError, "forward-mode", "jax.vjp")
+    with pytest.raises(TypeError, match="forward-mode"):
+        call()
 
 
 def test_what_is_linearized_is_right_where_it_goes_back() -> None:
