@@ -88,19 +88,11 @@ class Conv2dGeometry:
     def out_size(self) -> Pair:
         """(rows, columns) of an output plane; below 1 where the padded input is smaller than the dilated
         kernel."""
-        height, width = (
-            (size + before + after - dilation * (kernel - 1) - 1) // stride + 1
-            for size, before, after, dilation, kernel, stride in zip(
-                self.in_size,
-                self.padding,
-                self.padding_end,
-                self.dilation,
-                self.kernel_size,
-                self.stride,
-                strict=True,
-            )
-        )
-        return height, width
+        return self._outputs(0), self._outputs(1)
+
+    def _outputs(self, axis: int) -> int:
+        padded = self.in_size[axis] + self.padding[axis] + self.padding_end[axis]
+        return (padded - self.dilation[axis] * (self.kernel_size[axis] - 1) - 1) // self.stride[axis] + 1
 
     @property
     def axes(self) -> tuple[Axis, Axis]:
@@ -180,17 +172,9 @@ class Pool2dGeometry:
         return *self.in_size, *self.out_size, *self.kernel_size, *self.stride, *self.padding
 
 
-def _axes(geometry: Conv2dGeometry | Pool2dGeometry) -> tuple[Axis, Axis]:
-    first, second = (
-        Axis(*sizes)
-        for sizes in zip(
-            geometry.in_size,
-            geometry.out_size,
-            geometry.kernel_size,
-            geometry.stride,
-            geometry.padding,
-            geometry.dilation,
-            strict=True,
-        )
+def _axes(g: Conv2dGeometry | Pool2dGeometry) -> tuple[Axis, Axis]:
+    vertical, horizontal = (
+        Axis(g.in_size[k], g.out_size[k], g.kernel_size[k], g.stride[k], g.padding[k], g.dilation[k])
+        for k in range(2)
     )
-    return first, second
+    return vertical, horizontal

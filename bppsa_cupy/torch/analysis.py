@@ -6,6 +6,7 @@ import inspect
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from dataclasses import replace
 from functools import partial
 from math import prod
 from typing import Any, NamedTuple
@@ -19,11 +20,11 @@ from bppsa_cupy import functional, layers
 from bppsa_cupy.arguments import as_integer
 from bppsa_cupy.csr import Pattern
 from bppsa_cupy.devices import Device
-from bppsa_cupy.errors import ArgumentError, DeviceError, PassError, ShapeError
+from bppsa_cupy.errors import ArgumentError, PassError, ShapeError
 from bppsa_cupy.layers import Layer
 from bppsa_cupy.records.record import JacobianRecord
 from bppsa_cupy.records.records import JacobianRecords, step_records
-from bppsa_cupy.system.memory import free_host_memory
+from bppsa_cupy.system.memory import check_host_memory
 from bppsa_cupy.torch import checks
 from bppsa_cupy.torch.engine import array_of, engine_layer_of, on_device_of
 from bppsa_cupy.torch.modules import OverTime
@@ -119,7 +120,8 @@ def _of_model(model: torch.nn.Module, inputs: tuple[Any, ...]) -> JacobianRecord
         if calls[name]:
             path = f"{path}.{calls[name]}" if path else str(calls[name])
         calls[name] += 1
-        records.extend(_of_layer(module, arguments, named, _label_of(name, module), index, path))
+        of_layer = _of_layer(module, _label_of(name, module), arguments, named)
+        records.extend(replace(record, layer=index, path=path) for record in of_layer)
 
     def enter(module: torch.nn.Module, arguments: tuple[Any, ...], named: dict[str, Any]) -> None:
         entered.append((calls.total(), _versions(arguments, named)))
@@ -195,12 +197,7 @@ def _check_mode(name: str, module: torch.nn.Module) -> None:
 
 
 def _of_layer(
-    module: torch.nn.Module,
-    arguments: tuple[Any, ...],
-    named: dict[str, Any],
-    label: str,
-    index: int,
-    path: str,
+    module: torch.nn.Module, label: str, arguments: tuple[Any, ...], named: dict[str, Any]
 ) -> JacobianRecords:
     """The records of one module at what it is called with."""
     if isinstance(module, CELLS):
@@ -210,7 +207,7 @@ def _of_layer(
         )
     dtypes = {parameter.dtype for parameter in module.parameters()}
     if is_recurrent(module) and not getattr(module, "proj_size", 0) and dtypes <= {*checks.DTYPES}:
-        return _of_recurrent(module, index, path, *arguments, **named)
+        return _of_recurrent(module, *arguments, **named)
     inputs = (*arguments, *named.values())
     tensors = [tensor for tensor in inputs if isinstance(tensor, torch.Tensor)]
     if not tensors:
@@ -226,14 +223,12 @@ def _of_layer(
         )
     known = counterpart(module) if len(inputs) == 1 and x.dtype in checks.DTYPES else None
     if known is None:
-        return JacobianRecords([_dense_record(module, x, arguments, named, label, index, path)])
+        return JacobianRecords([_dense_record(module, label, x, arguments, named)])
     checks.check_tensors(module, x, (), tuple(known.parameters.values()) or (x,))
-    return _by_engine(known, x, None, None, index, path)
+    return _by_engine(known, x)
 
 
-def _of_recurrent(
-    module: Any, index: int, path: str, input: Any, hx: Any = None, resets: Any = None
-) -> JacobianRecords:
+def _of_recurrent(module: Any, input: Any, hx: Any = None, resets: Any = None) -> JacobianRecords:
     """Those of a recurrent module: of each inner layer, direction and step, of a pack by padded sequences."""
     known = recurrent_counterpart(module)
     parameters = list(known.parameters.values())
@@ -257,11 +252,11 @@ def _of_recurrent(
             states = [state.unsqueeze(1) for state in states]
             resets = None if resets is None else resets.unsqueeze(axis)
     checks.check_states(module, states, x.shape[0 if module.batch_first else 1])
-    return _by_engine(known, x, lengths, states, index, path, resets)
+    return _by_engine(known, x, lengths, states, resets)
 
 
 def _by_engine(
-    known: Counterpart, x: torch.Tensor, lengths: Any, states: Any, index: int, path: str, resets: Any = None
+    known: Counterpart, x: torch.Tensor, lengths: Any = None, states: Any = None, resets: Any = None
 ) -> JacobianRecords:
     def compute_records(device: Device) -> JacobianRecords:
         return functional.jacobians(
@@ -272,20 +267,14 @@ def _by_engine(
             resets=None if resets is None else array_of(resets),
             states=tuple(map(array_of, states)) if states else None,
             buffers={name: array_of(tensor) for name, tensor in known.buffers.items()} or None,
-            index=index, path=path, device=device,
+            device=device,
         )  # fmt: skip
 
     return on_device_of(x, compute_records)
 
 
 def _dense_record(
-    module: torch.nn.Module,
-    x: torch.Tensor,
-    arguments: tuple[Any, ...],
-    named: dict[str, Any],
-    label: str,
-    index: int,
-    path: str,
+    module: torch.nn.Module, label: str, x: torch.Tensor, arguments: tuple[Any, ...], named: dict[str, Any]
 ) -> JacobianRecord:
     """That of a module without a layer of the engine's: all derivatives of a sample's output by its input x,
     by autograd, one element of the output of all samples at a time."""
@@ -293,7 +282,7 @@ def _dense_record(
     over_time, inputs = attends or recurs, (*arguments, *named.values())
     if over_time:  # masks and first states are constants
         inputs = (*arguments[:3], *map(named.get, ("query", "key", "value"))) if attends else ()
-    if any(isinstance(one, torch.Tensor) and one.is_floating_point() and one is not x for one in inputs):
+    if any(isinstance(t, torch.Tensor) and t.is_floating_point() and t is not x for t in inputs):
         raise ArgumentError(
             f"jacobians: {label} is called with more than one tensor: use layers with a single input"
         )
@@ -326,11 +315,7 @@ def _dense_record(
     rows, columns = prod(shape), outputs.shape[1]
     dtype = np.dtype(np.float64 if x.dtype == torch.float64 else np.float32)
     needed = rows * columns * batch * dtype.itemsize
-    if needed > (free := free_host_memory()):
-        raise DeviceError(
-            f"jacobians: {label} has no sparse Jacobian, and dense Jacobians of {batch} samples need "
-            f"{needed} bytes, but only {free} are free: use a smaller batch"
-        )
+    check_host_memory(needed, f"jacobians: a dense Jacobian of {label} for each of {batch} samples")
 
     def back(by_outputs: torch.Tensor) -> torch.Tensor:
         """(B, rows) the gradients with respect to x."""
@@ -350,10 +335,8 @@ def _dense_record(
         values[:, column] = back(weights).T.to("cpu", getattr(torch, dtype.name)).numpy()
         weights[:, column] = 0
     geometry = {"type": type(module).__name__, "input_shape": list(shape)}
-    return JacobianRecord(
-        index, type(module).__name__, Pattern.dense(rows, columns), values.reshape(rows * columns, batch),
-        geometry=geometry, path=path,
-    )  # fmt: skip
+    pattern, data = Pattern.dense(rows, columns), values.reshape(rows * columns, batch)
+    return JacobianRecord(0, type(module).__name__, pattern, data, geometry=geometry)
 
 
 # ---- the engine's layers of modules ----
@@ -452,11 +435,7 @@ def jacobians_of_steps(
                 f"x of shape {takes}"
             )
     needed = len(inputs) * batch * total**2 * state.element_size()
-    if 2 * needed > (free := free_host_memory()):
-        raise DeviceError(
-            f"jacobians of {len(inputs)} steps and {batch} samples need {2 * needed} bytes, but only {free} "
-            "are free: use fewer steps or samples"
-        )
+    check_host_memory(2 * needed, f"jacobians of {len(inputs)} steps and {batch} samples")
     matrices = np.empty((len(inputs), batch, total, total), str(state.dtype).removeprefix("torch."))
     with torch.inference_mode(False), torch.enable_grad():
         for t, x_t in enumerate(inputs):

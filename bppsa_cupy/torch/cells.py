@@ -121,7 +121,7 @@ def _walk(
     outputs = []
     for t in reversed(range(steps)) if is_backwards else range(steps):
         if cuts is not None and not (is_backwards and t == steps - 1):
-            state = [torch.where(cuts[t], 0.0, one) for one in state]
+            state = [torch.where(cuts[t], 0.0, part) for part in state]
         recurrent = linear(state[0], weight_hh, bias_hh).chunk(sums, -1)
         after = step([gate[t] for gate in projected], recurrent, state, rest)
         if ends is not None:

@@ -13,7 +13,6 @@ from bppsa_cupy import layers
 from bppsa_cupy.layers.linear_recurrent import Library
 from bppsa_cupy.torch import cells, checks
 from bppsa_cupy.torch.scan import linear_scan
-from bppsa_cupy.torch.transforms import is_proxy, record_call
 
 _LIBRARY = Library(
     module=torch,
@@ -96,8 +95,6 @@ class LinearOverTime(torch.nn.Module):
         ShapeError, DeviceError
             If a tensor has the wrong shape, dtype or device. The message names both sides.
         """
-        if is_proxy(input):
-            return record_call(self, input, hx)
         parameters = {name: getattr(self, name) for name in self._names}
         states = [] if hx is None else [hx]
         if isinstance(input, PackedSequence):

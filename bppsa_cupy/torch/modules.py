@@ -16,7 +16,6 @@ from bppsa_cupy.torch import checks
 from bppsa_cupy.torch.autograd import apply, run_over_time
 from bppsa_cupy.torch.engine import Arguments, engine_layer_of, mode_of
 from bppsa_cupy.torch.handover import goes_to_pytorch, one_step
-from bppsa_cupy.torch.transforms import is_exported, is_proxy, record_call
 
 
 class OverTime(torch.nn.Module):
@@ -92,9 +91,8 @@ class OverTime(torch.nn.Module):
             engine = engine_layer_of(*self._arguments(self.batch_first, self.input_size, self.num_layers))
             y, *after = apply(engine, None, (), input, parameters)
             return y, _state(after)
-        if is_proxy(input):
-            return record_call(self, input, hx, *(() if resets is None else (resets,)))
-        if resets is None and self.torch_class is not None and is_exported():
+        is_exported = torch.compiler.is_exporting() or torch.jit.is_tracing()
+        if is_exported and resets is None and self.torch_class is not None:  # other programs have no kernels
             return self.torch_class.forward(self, input, hx)
         checks.check_arguments(self)
         states = [] if hx is None else self._states(hx)

@@ -18,7 +18,7 @@ from bppsa_cupy.layers.weighted import Weighted
 from bppsa_cupy.torch.autograd import is_without_derivatives
 from bppsa_cupy.torch.checks import DTYPES
 from bppsa_cupy.torch.engine import array_of, on_device_of
-from bppsa_cupy.torch.transforms import hide_from_dynamo, is_batched, is_proxy, is_recorded, record_call
+from bppsa_cupy.torch.transforms import hide_from_dynamo, is_batched, is_recorded
 
 #: Buffers that no state dict has. KEPT: the mask of a module whose zeros were taken for one, bool. INDEX: the
 #: places (nnz,) int64 of a compact module's kept weights in the flattened weight. MASKED: a dense weight with
@@ -199,8 +199,6 @@ class Pruned(torch.nn.Module):
 
     def forward(self, input: Any) -> torch.Tensor:
         """PyTorch's output."""
-        if is_proxy(input):
-            return record_call(self, input)
         weight, bias = self._parameters.get(weight_name(self)), self.bias
         mask = self._buffers.get(INDEX)
         if mask is None:

@@ -6,7 +6,6 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 import torch
-import torch.fx
 
 Function = TypeVar("Function", bound=Any)
 _frames: Any = torch._C._dynamo.eval_frame
@@ -26,22 +25,6 @@ def hide_from_dynamo(function: Function) -> Function:
         skip = _frames._FrameAction.SKIP
         _frames.set_code_exec_strategy(function.__code__, _frames._FrameExecStrategy(skip, skip))
     return function
-
-
-def is_exported() -> bool:
-    """Whether a graph is made for other programs, which have PyTorch's operators alone."""
-    return torch.compiler.is_exporting() or torch.jit.is_tracing()
-
-
-def is_proxy(value: Any) -> bool:
-    """Whether torch.fx gives this value in place of a tensor."""
-    return isinstance(value, torch.fx.Proxy)
-
-
-def record_call(module: torch.nn.Module, proxy: Any, *arguments: Any) -> Any:
-    """The call of a module as torch.fx records those of torch.nn, without its inner operations."""
-    path = proxy.tracer.path_of_module(module)
-    return proxy.tracer.create_proxy("call_module", path, (proxy, *arguments), {})
 
 
 # ---- the axis that torch.vmap and batched gradients add, taken into the batch of sequences ----

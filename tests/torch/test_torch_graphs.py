@@ -63,7 +63,6 @@ def traced_and_loaded(model: torch.nn.Module) -> Any:
 RECORDERS: dict[str, Callable[[torch.nn.Module], Any]] = {
     "trace": traced,
     "loaded trace": traced_and_loaded,
-    "fx": torch.fx.symbolic_trace,
     "export": lambda model: torch.export.export(model, (X,), strict=False).module(),
     "strict export": lambda model: torch.export.export(model, (X,), strict=True).module(),
 }
@@ -74,7 +73,7 @@ RECORDERS: dict[str, Callable[[torch.nn.Module], Any]] = {
 def test_what_is_recorded_computes_the_same(name: str, recorder: str) -> None:
     model = model_of(name)
     graph = RECORDERS[recorder](model)
-    for x in (-X, OTHER) if recorder in ("trace", "loaded trace", "fx") else (-X,):
+    for x in (-X, OTHER) if recorder in ("trace", "loaded trace") else (-X,):
         assert_same([graph(x)], [model(x)])
         gradients = []
         for each in (graph, model):
