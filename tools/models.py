@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import argparse
 import inspect
+import time
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from bppsa_cupy.data import Dataset
+from bppsa_cupy.distributed.balance import STEPS
 from bppsa_cupy.errors import BppsaError, CheckpointError, ShapeError, reason_of
 from bppsa_cupy.models import build_model, find_factory
 from bppsa_cupy.network.prune import prune
@@ -118,3 +123,28 @@ def set_masks(network: Sequential, checkpoint: Checkpoint) -> None:
 def placed(network: Sequential, placement: tuple[int, ...] | int) -> tuple[int, ...]:
     """The placement that --ppv means for a network. Raises BppsaError."""
     return balanced_ppv(network, placement) if isinstance(placement, int) else placement
+
+
+def layer_seconds(network: Sequential, batch: int, repeats: int = 5) -> np.ndarray:
+    """(layers,) seconds of a training step on this process, measured: the median of some repeats per layer.
+    A forward pass counts as long as the VJP."""
+    shape = (batch, *(STEPS if size is None else size for size in network.input_shape))
+    y = network.forward(network.device.zeros(shape, network.dtype))
+    network.backward(network.device.xp.ones_like(y), "bp")
+    current, seconds = network.last_pass, np.zeros(len(network))
+    assert current is not None
+    for index, (layer, ctx) in enumerate(zip(network.layers, current.layers, strict=True)):
+        gradient = current.output_gradients[index]
+        works = [partial(layer.vjp, ctx, gradient)] * 2
+        if layer.parameter_shapes():
+            works.append(partial(layer.parameter_gradients, ctx, gradient))
+        for work in works:
+            times = []
+            for _ in range(repeats):
+                network.device.synchronize()
+                start = time.perf_counter()
+                work()
+                network.device.synchronize()
+                times.append(time.perf_counter() - start)
+            seconds[index] += np.median(times)
+    return seconds

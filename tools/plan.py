@@ -113,8 +113,8 @@ def _add_build_options(build: argparse.ArgumentParser) -> None:
     cli.add_partition(build, "made by --rank-count and --balance")
     build.add_argument(
         "--balance", choices=BALANCES,
-        help="Balance the ranks by multiply-adds of a training step, by its measured seconds, by bytes of "
-        "the Jacobians' values, or by number of chain elements. Default: multiply-adds.",
+        help="Balance the ranks by multiply-adds of a training step, or by its measured seconds. Default: "
+        "multiply-adds.",
     )  # fmt: skip
 
 

@@ -1,15 +1,12 @@
-"""What a training step costs by layer: multiply-adds, or measured seconds."""
+"""The multiply-adds of a training step by layer."""
 
 from __future__ import annotations
 
 import math
-import time
-from functools import partial
 
 import numpy as np
 
 from bppsa_cupy.network.architecture import Architecture
-from bppsa_cupy.network.sequential import Sequential
 
 #: The length of sequences where a network leaves it open.
 STEPS = 100
@@ -29,28 +26,3 @@ def layer_multiply_adds(architecture: Architecture) -> np.ndarray:
             terms = jacobian.pattern.nnz if jacobian is not None else weights * shape[0]
         counts[index] = terms * (3 if weights else 2)
     return counts
-
-
-def layer_seconds(network: Sequential, batch: int, repeats: int = 5) -> np.ndarray:
-    """(layers,) seconds of a training step on this process, measured: the median of some repeats per layer.
-    A forward pass counts as long as the VJP."""
-    shape = (batch, *(STEPS if size is None else size for size in network.input_shape))
-    y = network.forward(network.device.zeros(shape, network.dtype))
-    network.backward(network.device.xp.ones_like(y), "bp")
-    current, seconds = network.last_pass, np.zeros(len(network))
-    assert current is not None
-    for index, (layer, ctx) in enumerate(zip(network.layers, current.layers, strict=True)):
-        gradient = current.output_gradients[index]
-        works = [partial(layer.vjp, ctx, gradient)] * 2
-        if layer.parameter_shapes():
-            works.append(partial(layer.parameter_gradients, ctx, gradient))
-        for work in works:
-            times = []
-            for _ in range(repeats):
-                network.device.synchronize()
-                start = time.perf_counter()
-                work()
-                network.device.synchronize()
-                times.append(time.perf_counter() - start)
-            seconds[index] += np.median(times)
-    return seconds

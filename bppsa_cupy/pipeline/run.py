@@ -158,8 +158,8 @@ class Pipeline:
             self.placement = Placement(self.network, self.placement.ppv)
             self._make_stages()
         self._is_running = True
-        run = Run(self.network, self.placement, self._stages, self.group, self.trace)
-        yield from run.rows(schedule, work)
+        execution = Run(self.network, self.placement, self._stages, self.group, self.trace)
+        yield from execution.rows(schedule, work)
         self._is_running = False
 
     def _what_runs(self, name: str) -> dict[str, Any]:

@@ -57,16 +57,6 @@ class Partition:
         object.__setattr__(self, "bounds", tuple(bounds.tolist()))
 
     @classmethod
-    def equal(cls, items: int, ranks: int) -> Partition:
-        """Split items into parts whose sizes differ by at most 1. Rank r starts at item ⌊r·items/ranks⌋.
-
-        Raises PlanError if `ranks` is below 1.
-        """
-        items = as_integer("a partition", "items", items, 0, error=PlanError)
-        ranks = as_integer("a partition", "ranks", ranks, 1, MOST_RANKS, error=PlanError)
-        return cls(tuple(items * rank // ranks for rank in range(ranks + 1)))
-
-    @classmethod
     def balanced(cls, weights: Sequence[float] | np.ndarray, ranks: int) -> Partition:
         """Split items into parts of about equal weight, so that the heaviest part is as light as possible.
 

@@ -90,7 +90,9 @@ class NumericScan:
         """Compute every v(k) of the schedule from the element values and v(1)."""
         if batch not in self._runs:
             self._check_batch(batch)
-            self._keep(batch, self._parts(batch))
+            if len(self._runs) >= MAXIMAL_RUNS:
+                del self._runs[next(iter(self._runs))]
+            self._runs[batch] = self._parts(batch)
         for part in self._runs[batch]:
             if isinstance(part, int):
                 assert cross is not None
@@ -108,12 +110,6 @@ class NumericScan:
                 launches = [launch for step in steps for launch in self._bind_step(step, batch)]
                 parts.append(self.device.sequence(launches))
         return parts
-
-    def _keep(self, batch: int, launches: list[Launch | int]) -> None:
-        """Keep the run of a batch size."""
-        if len(self._runs) >= MAXIMAL_RUNS:
-            del self._runs[next(iter(self._runs))]
-        self._runs[batch] = launches
 
     # ---- views of the arena ----
 

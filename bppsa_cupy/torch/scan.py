@@ -72,33 +72,25 @@ def linear_scan(
     return _Scan.apply(a, b, h0, lengths, resets, reverse)
 
 
-def _given(tensor: Optional) -> Any:
-    """A tensor's memory as an array, conjugated where PyTorch has yet to do so."""
-    return None if tensor is None else array_of(tensor.resolve_conj())
+def _call_engine(function: Any, *arguments: Any) -> Any:
+    """A function of the engine for (a, …, lengths, resets, reverse), on the arrays of the tensors."""
+    *tensors, reverse = arguments
+
+    def call(device: Device) -> Any:
+        *arrays, lengths, resets = (None if t is None else array_of(t.resolve_conj()) for t in tensors)
+        return function(*arrays, reverse, lengths, resets, device=device)
+
+    return on_device_of(tensors[0], call)
 
 
-def _forward(device: Device, *arguments: Any) -> Any:
+def go_forward(*arguments: Any) -> torch.Tensor:
     """The states, of (a, b, h0, lengths, resets, reverse)."""
-    *tensors, reverse = arguments
-    factors, terms, first, ends, marks = map(_given, tensors)
-    return engine.linear_scan(factors, terms, first, reverse, ends, marks, device=device)
+    return tensor_of(_call_engine(engine.linear_scan, *arguments))
 
 
-def _backward(device: Device, *arguments: Any) -> Any:
-    """The gradients, of (a, h, gradient, h0, lengths, resets, reverse)."""
-    *tensors, reverse = arguments
-    factors, states, by_h, first, ends, marks = map(_given, tensors)
-    return engine.linear_scan_backward(factors, states, by_h, first, reverse, ends, marks, device=device)
-
-
-def go_forward(a: torch.Tensor, *arguments: Any) -> torch.Tensor:
-    """The states."""
-    return tensor_of(on_device_of(a, _forward, a, *arguments))
-
-
-def go_back(a: torch.Tensor, *arguments: Any) -> list[torch.Tensor]:
-    """The gradients with respect to a, b and h0."""
-    return list(map(tensor_of, on_device_of(a, _backward, a, *arguments)))
+def go_back(*arguments: Any) -> list[torch.Tensor]:
+    """The gradients with respect to a, b and h0, of (a, h, gradient, h0, lengths, resets, reverse)."""
+    return list(map(tensor_of, _call_engine(engine.linear_scan_backward, *arguments)))
 
 
 class _Scan(torch.autograd.Function):

@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 
 import bppsa_cupy as bp
-from bppsa_cupy.distributed.balance import STEPS, layer_multiply_adds, layer_seconds
+from bppsa_cupy.distributed.balance import STEPS, layer_multiply_adds
 from bppsa_cupy.models import build_model
+from bppsa_cupy.tools.models import layer_seconds
 
 
 def test_multiply_adds_of_layers():

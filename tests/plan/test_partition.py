@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from partition_cases import partitions, placements
+from partition_cases import equal_parts, partitions, placements
 from refusals import assert_refused
 
 from bppsa_cupy.errors import PlanError
@@ -37,13 +37,6 @@ def test_no_contiguous_parts_have_a_lighter_heaviest_one(weights, ranks):
         assert all(partition.part(rank) for rank in range(ranks))
 
 
-@pytest.mark.parametrize("ranks", [1, 2, 3, 5, 8, 16])
-def test_equal_parts_differ_by_one_at_most(ranks):
-    for n in range(40):
-        sizes = np.diff(Partition.equal(n, ranks).bounds)
-        assert sizes.sum() == n and set(sizes) <= {n // ranks, -(-n // ranks)}
-
-
 @given(st.integers(0, 12).flatmap(partitions))
 def test_owners_and_parts_say_the_same(partition):
     for rank in range(partition.ranks):
@@ -60,8 +53,6 @@ REFUSED = [
     (lambda: Partition(np.ma.masked_array([0, 1], [0, 1])), "masked array", "partition"),
     (lambda: Partition(((0, 1), (1, 2))), "partition", "bounds"),
     (lambda: Partition(None), "partition", "bounds"),
-    (lambda: Partition.equal(2.5, 1), "items=2.5", "integer"),
-    (lambda: Partition.equal(2, 0), "ranks=0", "at least 1"),
     (lambda: Partition.balanced([1, np.inf], 1), "inf", "finite"),
     (lambda: Partition.balanced([1, -2.0], 1), "-2.0", "at least 0"),
     (lambda: Partition((0, 2, 3)).check(4, 2, "layers"), "3 layers over 2", "4 over 2"),
@@ -100,12 +91,12 @@ def test_a_segment_goes_to_a_rank_once_and_to_no_rank_that_does_not_need_it(plac
 
 @given(st.integers(0, 20), st.integers(1, 9))
 def test_the_serial_scan_sends_a_vector_over_each_border(n, ranks):
-    placement = place(linear(n), Partition.equal(n, ranks).owners, ranks)
+    placement = place(linear(n), equal_parts(n, ranks).owners, ranks)
     assert len(placement.sent) == max(min(n, ranks) - 1, 0)
     assert not placement.sent[:, 1].any()
 
 
 def test_ranks_without_elements_take_no_part():
     for schedule in every_hybrid(5):
-        placement = place(schedule, Partition.equal(5, 8).owners, 8)
+        placement = place(schedule, equal_parts(5, 8).owners, 8)
         assert placement.ranks == 8 and sum(len(placement.steps_of(r)) == 0 for r in range(8)) >= 3

@@ -67,7 +67,7 @@ def test_a_partition_must_cover_the_network():
 
 def test_the_memory_limit_is_of_the_fullest_rank():
     chain = Chain(tuple(Element("J", Pattern.dense(8, 8), False, None, 7 - k) for k in range(8)))
-    partition = Partition.equal(8, 4)
+    partition = Partition((0, 2, 4, 6, 8))
     plan = plan_of(chain, batch_size=3)
     limit = int(0.45 * Budget(3, plan.itemsize).bytes(plan.chains[0], plan.schedule(0, "linear")))
     plan = over_ranks([chain], partition, memory_limit=limit)

@@ -7,6 +7,11 @@ from bppsa_cupy.plan import Partition, Schedule, place
 from bppsa_cupy.plan.schedule import blelloch, hybrid, linear, up_sweep_levels, with_input_gradient
 
 
+def equal_parts(items, ranks):
+    """Parts whose sizes differ by at most 1."""
+    return Partition(tuple(items * rank // ranks for rank in range(ranks + 1)))
+
+
 @st.composite
 def partitions(draw, items, most_ranks=6):
     """Contiguous parts anywhere, empty ones among them."""

@@ -130,8 +130,9 @@ def test_build_show_and_draw_over_ranks(capsys):
 
 
 @pytest.mark.parametrize("options", [
-    "--partition 0,4", "--partition 0,4,12 --rank-count 3", "--partition 0,4,12 --balance bytes",
-    "--balance bytes", "--partition 4,0,12", "--rank-count 2 --workers 3", "--rank-count 2 --memory-limit 10",
+    "--partition 0,4", "--partition 0,4,12 --rank-count 3", "--partition 0,4,12 --balance measured",
+    "--balance measured", "--partition 4,0,12", "--rank-count 2 --workers 3",
+    "--rank-count 2 --memory-limit 10",
 ])  # fmt: skip
 def test_contradictions_are_stated(capsys, options):
     assert run(f"build {LENET5} -o p.h5 {options}") == 1

@@ -93,7 +93,7 @@ def mkl_step(product: Any, factors: Sequence[Any], device: Any) -> Step:
     files = sorted((Path(sys.prefix) / "lib").glob("libmkl_rt.so*"))
     if not files:
         raise BenchmarkError("--against mkl needs MKL: pip install mkl, or use --against scipy")
-    mkl, general, one = ctypes.CDLL(str(files[0])), Descriptor(20, 0, 0), ctypes.c_double(1)
+    mkl, general, unit = ctypes.CDLL(str(files[0])), Descriptor(20, 0, 0), ctypes.c_double(1)
     sizes = {getattr(factor, "blocksize", (0, 1)) for factor in factors}
     block = min(sizes)[0] if len(sizes) == 1 and len(set(*sizes)) == 1 else 0
     arrays = list[np.ndarray]()  # which MKL reads
@@ -132,7 +132,7 @@ def mkl_step(product: Any, factors: Sequence[Any], device: Any) -> Step:
 
     def result() -> dict[str, np.ndarray]:
         x, y = np.linspace(1, 2, product.pattern.shape[1]), np.zeros(product.pattern.shape[0])
-        call("d_mv", 10, one, operands[max(results)], general, pointer(x), one, pointer(y))
+        call("d_mv", 10, unit, operands[max(results)], general, pointer(x), unit, pointer(y))
         return {OVERALL: y}
 
     multiply_all(90)  # SPARSE_STAGE_FULL_MULT
@@ -297,8 +297,11 @@ def multiply_pairs(pairs: dict[str, list[tuple[Any, Any]]], device: Any) -> Step
         products[name] = [a @ b for a, b in pairs[name]]
 
     def result() -> dict[str, np.ndarray]:
-        host = {name: [getattr(c, "get", lambda c=c: c)() for c in found] for name, found in products.items()}
-        return {name: np.stack([times_vector(c) for c in found]) for name, found in host.items()}
+        host = {
+            name: [getattr(c, "get", lambda c=c: c)() for c in matrices]
+            for name, matrices in products.items()
+        }
+        return {name: np.stack([times_vector(c) for c in matrices]) for name, matrices in host.items()}
 
     parts = {name: partial(multiply_all, name) for name in pairs}
     return Step(parts, result, device, reset=products.clear, per=len(next(iter(pairs.values()))))

@@ -21,7 +21,6 @@ import numpy as np
 from bppsa_cupy.data import Dataset, Split
 from bppsa_cupy.data.bitstream import make_bitstreams
 from bppsa_cupy.distributed import BatchSequential, Group, accumulate, distribute, guard
-from bppsa_cupy.distributed.balance import layer_seconds
 from bppsa_cupy.distributed.time_network import TimeSequential
 from bppsa_cupy.layers import GRU, RNN, Linear, MinGRU
 from bppsa_cupy.network.sequential import Sequential
@@ -29,7 +28,7 @@ from bppsa_cupy.pipeline import SCHEDULES, Pipeline
 from bppsa_cupy.pipeline.execution import TraceRow
 from bppsa_cupy.plan import Partition
 from bppsa_cupy.tools.benchmarks.train import make_batch, make_network
-from bppsa_cupy.tools.models import placed
+from bppsa_cupy.tools.models import layer_seconds, placed
 from bppsa_cupy.training.captured import CapturedStep
 from bppsa_cupy.training.loop import train
 from bppsa_cupy.training.losses import cross_entropy

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 from tqdm import tqdm
 
-from bppsa_cupy.distributed.balance import layer_multiply_adds, layer_seconds
+from bppsa_cupy.distributed.balance import layer_multiply_adds
 from bppsa_cupy.errors import BppsaError, PlanError
 from bppsa_cupy.network.sequential import Sequential
 from bppsa_cupy.plan import Partition, Plan
@@ -21,7 +21,7 @@ from bppsa_cupy.products.file import holds_product
 from bppsa_cupy.system.files import check_writable
 from bppsa_cupy.system.units import counted, in_bytes
 from bppsa_cupy.tools import cli
-from bppsa_cupy.tools.models import make_network
+from bppsa_cupy.tools.models import layer_seconds, make_network
 from bppsa_cupy.tools.pictures.picture_file import check_picture
 from bppsa_cupy.tools.plans.report import print_product_report, print_report, product_report, report
 from bppsa_cupy.tools.plans.schedule_picture import draw_schedule
@@ -143,33 +143,6 @@ def make_partition(
         if balance is not None:
             raise PlanError("--balance requires --rank-count")
         return None
-    if balance == "elements":
-        return _equal_elements(network, ranks)
-    if balance == "bytes":
-        return Partition.balanced(_jacobian_bytes(network, batch_size), ranks)
     if balance == "measured":
         return Partition.balanced(layer_seconds(network, batch_size), ranks)
     return Partition.balanced(layer_multiply_adds(network.architecture), ranks)
-
-
-def _equal_elements(network: Sequential, ranks: int) -> Partition:
-    """Equal numbers of elements: each part begins with one, and layers without one go with what is before.
-
-    A residual block, whose elements stay together, makes parts as equal as they can be.
-    """
-    items = [element.item for chain in network.architecture.chains() for element in chain.elements]
-    layers, counts = np.unique(np.array(items, np.int64), return_counts=True)
-    alone = bool((counts == 1).all())
-    cuts = (Partition.equal(layers.size, ranks) if alone else Partition.balanced(counts, ranks)).bounds
-    starts = [*layers.tolist(), len(network)]
-    return Partition((0, *(starts[cut] if cut else 0 for cut in cuts[1:-1]), len(network)))
-
-
-def _jacobian_bytes(network: Sequential, batch_size: int) -> np.ndarray:
-    """(layers,) bytes of the values of each layer's Jacobian."""
-    sizes = np.zeros(len(network))
-    for chain in network.architecture.chains():
-        for element in chain.elements:
-            width = 1 if element.shared else batch_size
-            sizes[element.item] += element.pattern.nnz * width * network.dtype.itemsize
-    return sizes
