@@ -25,9 +25,9 @@ def assert_is_step(cell: Cell, points: Points) -> None:
     form, functions = cell.form, cell.form.functions
     leaves = [[leaf(value) for value in kind] for kind in points]
     expected = step_of(cell)(*spaces(cell, *leaves))
-    after, kept = functions.forward(*points)
-    assert (len(after), len(kept)) == (form.states, form.saved)
-    a = functions.coefficients(kept, after, points.before, points.p)
+    after, saved = functions.forward(*points)
+    assert (len(after), len(saved)) == (form.states, form.saved)
+    a = functions.coefficients(saved, after, points.before, points.p)
     assert len(a) == form.coefficients
     w = probe_points(form, points.x[0].size, seed=7).x
     for row in range(form.states):
@@ -40,16 +40,16 @@ def assert_is_step(cell: Cell, points: Points) -> None:
         )
         by = [[next(gradients).numpy() for _ in kind] for kind in leaves]
         g = tuple(np.full_like(points.x[0], place == row) for place in range(form.states))
-        by_x, by_u, by_before, by_p = functions.backward(g, kept, after, points.before, points.p)
+        by_x, by_u, by_before, by_p = functions.backward(g, saved, after, points.before, points.p)
         entered = functions.enter(a, g)
-        through = sum(one * other for one, other in zip(functions.entry(a, w), entered, strict=True))
+        through = sum(left * right for left, right in zip(functions.entry(a, w), entered, strict=True))
         pairs = [*zip((*by_x, *by_before, *by_p), (*by[0], *by[2], *by[3]), strict=True)]
         pairs += [(by_u[place], by[1][gate]) for place, gate in enumerate(form.separate)]
         pairs += [(by[1][g], by[0][g]) for g in set(range(form.gates)) - set(form.separate)]
-        pairs += [(through, sum(one * other for one, other in zip(w, by[1], strict=True)))]
+        pairs += [(through, sum(left * right for left, right in zip(w, by[1], strict=True)))]
         pairs += zip(functions.carry(a, entered), by[2], strict=True)
-        for found, wanted in pairs:
-            assert_close(found + 0 * wanted, wanted, 64, scale=1 + np.abs(wanted).max())
+        for actual, wanted in pairs:
+            assert_close(actual + 0 * wanted, wanted, 64, scale=1 + np.abs(wanted).max())
 
 
 @pytest.mark.parametrize("name", BUILT_IN)
@@ -77,7 +77,7 @@ def test_a_cell_of_every_function_compiles_for_a_gpu() -> None:
 def test_relu_keeps_nan_and_has_no_gradient_at_0() -> None:
     functions = Cell.built_in("rnn_relu").form.functions
     x = (np.array([np.nan, 0.0, -1.0, 2.0]),)
-    (after, *_), kept = functions.forward(x, (np.zeros(4),), (np.zeros(4),), ())
+    (after, *_), saved = functions.forward(x, (np.zeros(4),), (np.zeros(4),), ())
     assert np.isnan(after[0]) and after[1:].tolist() == [0, 0, 2]
-    (by_x,), *_ = functions.backward((np.ones(4),), kept, (after,), (np.zeros(4),), ())
+    (by_x,), *_ = functions.backward((np.ones(4),), saved, (after,), (np.zeros(4),), ())
     assert by_x[1:].tolist() == [0, 0, 1]

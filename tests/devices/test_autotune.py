@@ -44,11 +44,11 @@ class Ways:
     def _make(self, name: str):
         self.made.append(name)
 
-        def run() -> None:
+        def work() -> None:
             for _ in range(self._milliseconds[name]):
                 self._device.xp.cuda.Event().record()
 
-        return run
+        return work
 
 
 def again(device: CudaDevice) -> Choices:
@@ -75,7 +75,7 @@ def test_another_key_is_measured_anew(tuning: CudaDevice, monkeypatch: pytest.Mo
     monkeypatch.setattr(tuning.xp.cuda, "device", handle, raising=False)
     ways = Ways(tuning, slow=7, quick=2)
     ways.choose()
-    runtime, found = tuning.xp.cuda.runtime, [choices_path(tuning.xp)]
+    runtime, paths = tuning.xp.cuda.runtime, [choices_path(tuning.xp)]
     for change in (
         lambda: monkeypatch.setattr(runtime, "getDeviceProperties", lambda number: {"name": b"another"}),
         lambda: monkeypatch.setattr(runtime, "driverGetVersion", lambda: 13000),
@@ -87,8 +87,8 @@ def test_another_key_is_measured_anew(tuning: CudaDevice, monkeypatch: pytest.Mo
         again(tuning)
         ways.made.clear()
         assert ways.choose() == "quick" and len(ways.made) == 2
-        found.append(choices_path(tuning.xp))
-    assert len(set(found)) == 6
+        paths.append(choices_path(tuning.xp))
+    assert len(set(paths)) == 6
     ways.made.clear()
     assert ways.choose("work B32") == "quick" and len(ways.made) == 2
 

@@ -63,8 +63,8 @@ def shard(function: Any, batch_axis: int) -> Any:
 
 def compare(function: Any, shared: Any, x: Any, batch_axis: int = 0) -> None:
     wanted = jax.value_and_grad(function, (0, 1))(shared, x)
-    found = jax.jit(jax.value_and_grad(shard(function, batch_axis), (0, 1)))(shared, x)
-    assert_same(found, wanted)
+    actual = jax.jit(jax.value_and_grad(shard(function, batch_axis), (0, 1)))(shared, x)
+    assert_same(actual, wanted)
 
 
 def compare_layer(name: str) -> None:

@@ -28,18 +28,18 @@ def test_planned_products_give_the_serial_scan(n, seed, data):
     for k, element in enumerate(chain.elements, 1):
         expected.append(element.pattern.to_scipy(values[k, k + 1]) @ expected[-1])
     for schedule in chain_plan.schedules.values():
-        found = dict(values)
+        results = dict(values)
         for step in schedule.steps:
             if step.kind == "mv":
-                matrix = chain_plan.pattern(step.right).to_scipy(found[step.right])
-                found[step.out] = matrix @ found[step.left]
+                matrix = chain_plan.pattern(step.right).to_scipy(results[step.right])
+                results[step.out] = matrix @ results[step.left]
             else:
                 product = chain_plan.product(step)
                 made = chain_plan.pattern(step.right).to_scipy() @ chain_plan.pattern(step.left).to_scipy()
                 assert chain_plan.pattern(step.out) == product.pattern == Pattern.from_scipy(made)
-                found[step.out] = evaluate(product, found[step.right], found[step.left])
+                results[step.out] = evaluate(product, results[step.right], results[step.left])
         for k in range(1, n + 1):
-            np.testing.assert_allclose(found[0, k], expected[k - 1], rtol=1e-10, atol=1e-10)
+            np.testing.assert_allclose(results[0, k], expected[k - 1], rtol=1e-10, atol=1e-10)
 
 
 @settings(max_examples=30)
@@ -161,6 +161,6 @@ REFUSED = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("call, error, given, fix", REFUSED)
-def test_refused_arguments(call, error, given, fix):
-    assert_refused(call, error, given, fix)
+@pytest.mark.parametrize("call, error, value, fix", REFUSED)
+def test_refused_arguments(call, error, value, fix):
+    assert_refused(call, error, value, fix)

@@ -32,7 +32,7 @@ class Exchange:
         where all of them wait or a message was not waited for."""
         results = [None] * self.size
 
-        def run(rank):
+        def run_rank(rank):
             with self.turn:
                 try:
                     results[rank] = part(ThreadRank(self, rank))
@@ -41,7 +41,7 @@ class Exchange:
                 self._ended.add(rank)
                 self.turn.notify_all()
 
-        threads = [threading.Thread(target=run, args=(rank,)) for rank in range(self.size)]
+        threads = [threading.Thread(target=run_rank, args=(rank,)) for rank in range(self.size)]
         for thread in threads:
             thread.start()
         for thread in threads:
@@ -56,7 +56,7 @@ class Exchange:
         while not ready():
             self._waiting[rank] = ready
             stuck = len(self._waiting) + len(self._ended) == self.size
-            assert not stuck or any(one() for one in self._waiting.values()), "every rank waits for another"
+            assert not stuck or any(f() for f in self._waiting.values()), "every rank waits for another"
             assert not self._failures, "another rank has failed"
             self.turn.wait()
             del self._waiting[rank]
@@ -116,11 +116,11 @@ class ThreadRank:
     def share_choices(self):
         pass
 
-    def _met(self, own):
+    def _met(self, value):
         """What every rank gives in its next meeting."""
         met = self.exchange.met
         number, self.meetings = self.meetings, self.meetings + 1
-        met.setdefault(number, {})[self.rank] = own
+        met.setdefault(number, {})[self.rank] = value
         self.exchange.turn.notify_all()
         self.exchange.wait(self.rank, lambda: len(met[number]) == self.size)
         return [met[number][rank] for rank in range(self.size)]
@@ -130,13 +130,13 @@ class ThreadRank:
 
     def agree(self, **values):
         """Wait for all ranks; raises PlanMismatchError where one has other values."""
-        agreed, own = self.exchange.agreed, self.exchange.agreed[self.rank]
-        own.append(values)
-        count = len(own)
+        agreed, history = self.exchange.agreed, self.exchange.agreed[self.rank]
+        history.append(values)
+        count = len(history)
         self.exchange.turn.notify_all()
-        self.exchange.wait(self.rank, lambda: all(len(one) >= count for one in agreed))
-        if any(one[count - 1] != values for one in agreed):
-            raise PlanMismatchError(f"the ranks have {[one[count - 1] for one in agreed]}")
+        self.exchange.wait(self.rank, lambda: all(len(entries) >= count for entries in agreed))
+        if any(entries[count - 1] != values for entries in agreed):
+            raise PlanMismatchError(f"the ranks have {[entries[count - 1] for entries in agreed]}")
 
 
 class UnderWay:

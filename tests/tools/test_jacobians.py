@@ -41,10 +41,10 @@ def test_dump(capsys):
     np.testing.assert_array_equal(first.to_scipy().toarray(), weights["0.weight"].T)
     np.testing.assert_array_equal(last.to_scipy().toarray(), weights["2.weight"].T)
     assert (first.batch, relu.batch, relu.pattern) == (None, 4, Pattern.diagonal(5))
-    assert all(one.gradient_norm > 0 for one in (first, relu, last))
+    assert all(record.gradient_norm > 0 for record in (first, relu, last))
     assert dump("--dtype", "float64", "--sample", "2", "--compress") == 0
     alone = load_jacobians("j.h5")
-    assert [one.sample for one in alone] == [None, 2, None]
+    assert [record.sample for record in alone] == [None, 2, None]
     np.testing.assert_array_equal(alone[1].data, relu.data[:, 2])
     network = build_model("model.py:small", seed=9, device="host")
     save_checkpoint("c.h5", Checkpoint(network.describe(), "float32", network.state_dict()))
@@ -67,7 +67,7 @@ def test_show(capsys):
     capsys.readouterr()
     assert main(["show", "j.h5", "--json"]) == 0
     rows = json.loads(capsys.readouterr().out)["records"]
-    assert rows == [describe(one) for one in load_jacobians("j.h5")]
+    assert rows == [describe(record) for record in load_jacobians("j.h5")]
 
 
 def test_plot_and_report(capsys):
@@ -85,8 +85,8 @@ def test_pictures_over_time(name, capsys):
     net.backward(np.ones(net.last_pass.output.shape))
     bp.save_jacobians("j.h5", net.transposed_jacobians())
     assert main([name, "j.h5", "-o", "all.png"]) == 0
-    one = "--layer 0 --inner 1 --direction backward --steps 1:4 --sample 2"
-    assert main([name, "j.h5", "-o", "one.svg", *one.split()]) == 0
+    selection = "--layer 0 --inner 1 --direction backward --steps 1:4 --sample 2"
+    assert main([name, "j.h5", "-o", "one.svg", *selection.split()]) == 0
     for options in ("--layer 1", "--inner 2", "--steps 6:", "--sample 3"):
         assert main([name, "j.h5", "-o", "p.png", *options.split()]) == 1 and error_line(capsys)
     assert not Path("p.png").exists()

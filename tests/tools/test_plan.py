@@ -19,13 +19,13 @@ main = command("bppsa-plan")
 LENET5 = "lenet5 --device host --batch-size 4 --input-shape 1,16,16"
 
 
-def run(words):
+def run_plan(words):
     return main([str(word) for word in (words.split() if isinstance(words, str) else words)])
 
 
 def facts_of(words, capsys):
     capsys.readouterr()
-    assert run(f"{words} --json") == 0
+    assert run_plan(f"{words} --json") == 0
     return json.loads(capsys.readouterr().out)
 
 
@@ -36,7 +36,7 @@ def lenet5():
 
 def test_build_show_verify_and_draw(capsys):
     words = "build model.py:small --device host -o p.h5 --schedules linear,hybrid --levels 1 --batch-size 8"
-    assert run(f"{words} --workers 3") == 0
+    assert run_plan(f"{words} --workers 3") == 0
     facts = facts_of("show p.h5", capsys)
     assert (facts["batch_size"], facts["workers"]) == (8, 3)
     (chain,) = facts["chains"]
@@ -46,8 +46,8 @@ def test_build_show_verify_and_draw(capsys):
     assert sum(level["mv"] for level in serial["by_level"]) == len(chain["elements"]) - 1
     for words in ("show p.h5", "verify p.h5 --model model.py:small", "draw p.h5 -o p.png",
                   "draw p.h5 --schedule linear -o p.svg"):  # fmt: skip
-        assert run(words) == 0
-    assert run("verify p.h5 --model model.py:wide") == 1
+        assert run_plan(words) == 0
+    assert run_plan("verify p.h5 --model model.py:wide") == 1
     assert "5 in the plan, 6 in the network" in error_line(capsys)
 
 
@@ -58,14 +58,14 @@ def test_a_term_of_another_entry_is_found(capsys):
         product = next(g for g in file["products"].values() if "a_position" in g)
         product["a_position"][0] += 1
 
-    assert run(["verify", edited("p.h5", "broken.h5", edit)]) == 1
+    assert run_plan(["verify", edited("p.h5", "broken.h5", edit)]) == 1
     assert "broken.h5: product " in error_line(capsys)
 
 
 def test_planned_products(capsys):
     a = scipy.sparse.random_array((12, 9), density=0.4, rng=np.random.default_rng(0), format="csr")
     bp.plan_gram(a, weights=True, triangle="upper").save("gram.h5")
-    assert run("show gram.h5") == 0 and run("verify gram.h5") == 0
+    assert run_plan("show gram.h5") == 0 and run_plan("verify gram.h5") == 0
     product = bp.plan_product(a.T, a, bp.Pattern.diagonal(9))
     product.save("product.h5")
     facts = facts_of("show product.h5", capsys)
@@ -75,13 +75,13 @@ def test_planned_products(capsys):
     assert [(p["nnz"], p["multiply_adds"]) for p in facts["products"]] == [
         (m.many.pattern.nnz, m.many.multiply_adds) for m in product.multiplications
     ]
-    assert run("show product.h5") == 0 and run("verify product.h5") == 0
+    assert run_plan("show product.h5") == 0 and run_plan("verify product.h5") == 0
 
     def edit(file):
         group = file["products"][sorted(file["products"])[0]]
         group.attrs["multiply_adds"] += 1
 
-    assert run(["verify", edited("product.h5", "broken.h5", edit)]) == 1
+    assert run_plan(["verify", edited("product.h5", "broken.h5", edit)]) == 1
     assert "multiply-adds" in error_line(capsys)
 
 
@@ -89,7 +89,7 @@ def test_planned_products(capsys):
 
 
 def test_explain(capsys):
-    assert run(f"build {LENET5} -o p.h5") == 0
+    assert run_plan(f"build {LENET5} -o p.h5") == 0
     facts = facts_of("explain p.h5 --workers 3,1 --batch-size 2", capsys)
     (chain,) = facts["chains"]
     assert facts["batch_size"] == 2 and [row["workers"] for row in chain["workers"]] == [1, 3]
@@ -99,14 +99,14 @@ def test_explain(capsys):
     assert (serial["mv"], serial["mm"], serial["depth"]) == (10, 0, 10)
     assert chain["workers"][0]["critical_paths"]["linear"] == serial["multiply_adds"]
     assert serial["critical_path"] == serial["multiply_adds"] and chain["workers"][0]["levels"] == 0
-    assert run("explain p.h5") == 0
+    assert run_plan("explain p.h5") == 0
 
 
 # ---- ranks ----
 
 
 def test_build_show_and_draw_over_ranks(capsys):
-    assert run(f"build {LENET5} -o p.h5 --partition 0,4,8,12 --levels 1") == 0
+    assert run_plan(f"build {LENET5} -o p.h5 --partition 0,4,8,12 --levels 1") == 0
     plan = Plan.load("p.h5")
     assert plan.partition == bp.Partition((0, 4, 8, 12)) and plan.workers == 3
     facts = facts_of("show p.h5", capsys)
@@ -125,8 +125,8 @@ def test_build_show_and_draw_over_ranks(capsys):
             assert sum(row[side] for row in rows) == len(messages)
             assert sum(row[f"{side}_bytes"] for row in rows) == sum(m["bytes"] for m in messages)
         assert sum(row["elements"] for row in rows) == len(chain["elements"])
-    assert run("show p.h5") == 0
-    assert run("draw p.h5 -o p.png") == 0 and run("draw p.h5 --schedule linear -o p.png") == 0
+    assert run_plan("show p.h5") == 0
+    assert run_plan("draw p.h5 -o p.png") == 0 and run_plan("draw p.h5 --schedule linear -o p.png") == 0
 
 
 @pytest.mark.parametrize("options", [
@@ -135,7 +135,7 @@ def test_build_show_and_draw_over_ranks(capsys):
     "--rank-count 2 --memory-limit 10",
 ])  # fmt: skip
 def test_contradictions_are_stated(capsys, options):
-    assert run(f"build {LENET5} -o p.h5 {options}") == 1
+    assert run_plan(f"build {LENET5} -o p.h5 {options}") == 1
     assert error_line(capsys)
 
 
@@ -150,14 +150,14 @@ def test_a_pipeline(capsys, lenet5):
     assert [stage["layers"] for stage in facts["stages"]] == ["1", "2 to 3", "4 to 5"]
     assert tuple(stage["weights"] for stage in facts["stages"]) == placement.weights
     (stale,) = facts["schedules"]
-    assert [(own["staleness"], own["live_passes"]) for own in stale["stages"]] == [(4, 5), (2, 3), (0, 1)]
+    assert [(row["staleness"], row["live_passes"]) for row in stale["stages"]] == [(4, 5), (2, 3), (0, 1)]
     memory = stage_memory(placement, "stale", 8)
-    assert [own["bytes"]["total"] for own in stale["stages"]] == [own.total for own in memory]
+    assert [row["bytes"]["total"] for row in stale["stages"]] == [row.total for row in memory]
     everything = f"{words} --ppv balanced:2 --pipeline all --micro-batches 4"
     facts = facts_of(everything, capsys)
     micro = {schedule["name"]: schedule["micro_batches"] for schedule in facts["schedules"]}
     assert micro == {name: 4 if kind.micro else 1 for name, kind in PIPELINES.items()}
-    assert run(f"{everything} --draw p.png") == 0
+    assert run_plan(f"{everything} --draw p.png") == 0
     assert facts_of("pipeline resnet20 --device host --ppv 7", capsys)["stale_share"] == pytest.approx(
         0.054, abs=5e-4
     )
@@ -168,5 +168,5 @@ def test_a_pipeline(capsys, lenet5):
     "--ppv 1 --micro-batches 9 --pipeline gpipe", "--ppv 1 --draw p.bmp",
 ])  # fmt: skip
 def test_pipelines_that_are_refused(capsys, options):
-    assert run(f"pipeline lenet5 --device host --batch-size 8 {options}") == 1
+    assert run_plan(f"pipeline lenet5 --device host --batch-size 8 {options}") == 1
     assert error_line(capsys)
