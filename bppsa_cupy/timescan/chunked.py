@@ -185,9 +185,9 @@ class ChunkScan:
         return True
 
     @property
-    def reran(self) -> str:
-        """Of the latest call that is through, for a description: that it was run again serially, if so."""
-        return RERAN if self._seen[0] else ""
+    def reran(self) -> bool:
+        """Whether the latest finished call ran again serially."""
+        return bool(self._seen[0])
 
 
 class TimeScan:
@@ -250,11 +250,11 @@ class TimeScan:
 
     @property
     def reran(self) -> bool:
-        """Whether the latest call that is through was run again serially."""
-        return self.by_chunks is not None and bool(self.by_chunks.reran)
+        """Whether the latest finished call ran again serially."""
+        return self.by_chunks is not None and self.by_chunks.reran
 
     @property
     def description(self) -> str:
         """Describes what the latest finished call ran, and why."""
-        how = serial.told(self._run) if self.by_chunks is None else self.by_chunks.reran
+        how = serial.told(self._run) if self.by_chunks is None else RERAN * self.reran
         return f"{self.choice}{how}"

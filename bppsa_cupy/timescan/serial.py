@@ -21,13 +21,7 @@ from bppsa_cupy.raw_kernels.frames.grids import grid_kernel
 from bppsa_cupy.raw_kernels.frames.twins import kernels_of
 from bppsa_cupy.raw_kernels.kernel import Kernel
 from bppsa_cupy.timescan.walk import Walk, WalkSize
-from bppsa_cupy.timescan.ways import (
-    best_layout,
-    grid_tile,
-    scratch_backward,
-    serial_way,
-    serial_ways,
-)
+from bppsa_cupy.timescan.ways import best_layout, grid_tile, scratch_backward, serial_way, serial_ways
 
 #: Launches of a graph, at most: making one takes some 20 µs a launch.
 LAUNCHES = 500
