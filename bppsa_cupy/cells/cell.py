@@ -64,6 +64,8 @@ class Cell:
     definition: Definition
     #: Of a linear cell; None of others.
     linear_form: LinearForm | None = None
+    #: The place of the state that a layer returns.
+    output = 0
 
     def __init__(
         self,
@@ -92,7 +94,7 @@ class Cell:
             ) from error
         self.definition = definition
         if definition.recurrent_gates:
-            self._form = form_of(definition)
+            self._form = form_of(definition, self.output)
         else:
             self.linear_form = linear_form(definition)
 

@@ -77,8 +77,8 @@ class Derivation:
     direct: Table
 
 
-def derive(traced: TracedStep) -> Derivation:
-    """Gradients, coefficients and what the forward pass stores for them."""
+def derive(traced: TracedStep, output: int = 0) -> Derivation:
+    """Gradients, coefficients and what the forward pass stores for them; see `form_of` for `output`."""
     definition, recurrent = traced.definition, traced.definition.recurrent_gates
     steps, sums = _by_sums(traced)
     summed = {gate: sympy.Symbol(f"a.{definition.gates[gate]}", real=True) for gate in sums}
@@ -86,7 +86,10 @@ def derive(traced: TracedStep) -> Derivation:
     forward: Definitions = dict(zip(after, _with_states(after, steps), strict=True))
     gradients = _named("g", definition.states)
     backward: Definitions = {}
-    by = _accumulate(dict(zip(after, gradients, strict=True)), forward, backward, "by")
+    seeds, by_output = dict(zip(after, gradients, strict=True)), sympy.Symbol("k.output", real=True)
+    if output:
+        seeds[after[output]] += by_output
+    by = _accumulate(seeds, forward, backward, "by")
     separate = tuple(gate for gate in recurrent if gate not in summed)
     u_of = {**dict(zip(recurrent, traced.u, strict=True)), **summed}
     by_x = [by.get(summed.get(gate, x), sympy.Integer(0)) for gate, x in enumerate(traced.x)]
@@ -109,6 +112,8 @@ def derive(traced: TracedStep) -> Derivation:
     stored = _stored((expression.xreplace(states) for expression in reached(wanted, backward)), varying)
     stored_values = {sympy.Symbol(f"k.{place}", real=True): value for place, value in enumerate(stored)}
     symbol_of = {value: symbol for symbol, value in stored_values.items()}
+    if output:
+        stored_values[by_output] = sympy.Integer(0)
 
     def known(value: Expression) -> Expression:
         return value.xreplace(states).xreplace(symbol_of)
@@ -247,10 +252,15 @@ def _stored(expressions: Iterable[Expression], varying: set[sympy.Symbol]) -> li
     return list(stored)
 
 
-def form_of(definition: Definition) -> CellForm:
-    """Derive and write a cell; raises CellError as `trace` does. The same texts in every run."""
+def form_of(definition: Definition, output: int = 0) -> CellForm:
+    """Derive and write a cell; raises CellError as `trace` does. The same texts in every run.
+
+    W_hh multiplies the first state, and frames add gradients with respect to outputs to those of the first
+    state. If the output is another state, the cell keeps a last row of zeros, and its backward function adds
+    that row to the gradient with respect to the output. `Stack` writes the gradient there.
+    """
     traced = trace(definition)
-    derived = derive(traced)
+    derived = derive(traced, output)
     functions = functions_of("\n\n\n".join(_texts(derived)), Functions)
     dense, diagonal = _blocks(derived)
     states = len(definition.states)

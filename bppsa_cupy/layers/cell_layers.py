@@ -214,6 +214,7 @@ class ProjectedCellLayer(CellLayer):
 
     def __init__(self, cell: Cell, hidden_size: int, **options: Any) -> None:
         super().__init__(cell, len(cell.gates) * hidden_size, hidden_size, **options)
+        self.output = cell.output
 
     def parameter_shapes(self) -> dict[str, Shape]:
         shapes = super().parameter_shapes()

@@ -140,6 +140,8 @@ class MatrixRecurrent(Recurrent):
     context = MatrixContext
     #: Whether the input is multiplied by W_ih; else it is the projected input.
     projects = True
+    #: The place of the state that is the output.
+    output = 0
     forward_methods: tuple[str, ...] = ("auto", "serial", "newton")
 
     def __init__(
@@ -397,7 +399,8 @@ class MatrixRecurrent(Recurrent):
     def _stack_size(self, batch: int, steps: int, itemsize: int) -> StackSize:
         return StackSize(
             self.walk_size(steps, batch, itemsize), self.input_size, self.num_layers, self.directions,
-            self.bias, self.outputs == "all", self.unit_parameters, self.projects,
+            self.bias, self.outputs == "all" and not self.output, self.unit_parameters, self.projects,
+            self.output,
         )  # fmt: skip
 
     def kept_shapes(self, batch: int, steps: int, has_resets: bool = False) -> dict[str, Shape]:

@@ -13,7 +13,7 @@ import numpy as np
 from scipy.linalg import blas, lapack
 from tqdm import tqdm
 
-from bppsa_cupy.errors import NonFiniteError, ShapeError
+from bppsa_cupy.errors import ArgumentError, NonFiniteError, ShapeError
 
 #: Rows of a history at most, and the numbers that it holds at most.
 ROWS, NUMBERS = 10_000, 1 << 24
@@ -140,7 +140,13 @@ class StepFlow(HostFlow):
 
     def evaluate(self, x: Any, h: np.ndarray) -> tuple[np.ndarray, Any]:
         """The next state and the Jacobian of the step: an array, a sparse matrix or a function."""
-        result = self._step(h) if x is None else self._step(x, h)
+        try:
+            result = self._step(h) if x is None else self._step(x, h)
+        except TypeError as error:
+            raise ArgumentError(
+                f"the step raises an error for a NumPy state ({error}): pass h0 in the array type of the "
+                "step, for example as a tensor"
+            ) from error
         if not isinstance(result, tuple) or len(result) != 2 or np.shape(result[0]) != h.shape:
             returned = type(result).__name__
             if isinstance(result, tuple):

@@ -171,7 +171,7 @@ class Exchange:
         self, device: Device, lengths: Array, inside: Array, rows: int, first: int = 0, out: bool = False
     ) -> None:
         self._device, self._lengths, self._inside, self._rows = device, lengths, inside, rows
-        self._first, self._out, self._alone = first, out, inside.shape[2] == 1
+        self._first, self._out, self._alone = first, out, 1 in (inside.shape[0], inside.shape[2])
         self._known: Any = None
         self._launch: Callable[..., None]  # of what is known
 
@@ -265,12 +265,13 @@ class Stack:
         H, inputs, lengths = sizes.walk.hidden, sizes.inputs, self.lengths
         self._take_input = Exchange(device, lengths, first.values, inputs)
         self._put_output = [
-            Exchange(device, lengths, d.walk.state, H, n * H, out=True) for n, d in enumerate(last)
-        ]
-        self._take_gradient = [
-            Exchange(device, lengths, d.by_output, H, n * H)
+            Exchange(device, lengths, d.walk.state[:, sizes.output * H :], H, n * H, out=True)
             for n, d in enumerate(last)
-            if d.by_output is not None
+        ]
+        # Gradients with respect to another state than the first one enter as the last kept row.
+        into = [d.walk.gates[:, -H:] if sizes.output else d.by_output for d in last]
+        self._take_gradient = [
+            Exchange(device, lengths, array, H, n * H) for n, array in enumerate(into) if array is not None
         ]
         self._put_gradient = Exchange(device, lengths, first.by_input, inputs, out=True)
         self._forwards: list[Any] = []
@@ -403,9 +404,9 @@ class Stack:
     def backward(self, method: str = "auto") -> None:
         """Compute every delta, and the gradients with respect to the initial states.
 
-        `method` is a method of net.backward.
+        `method` is a method of net.backward. Only the serial pass reads gradients from a kept row.
         """
-        self.bind_backward(method)
+        self.bind_backward("bp" if self.sizes.output else method)
         if self.device.side is not None:
             self.device.side.join()
         for launch in self._backward:

@@ -42,8 +42,9 @@ class WalkSize:
 @dataclass(frozen=True)
 class StackSize:
     """Sizes of a stack: those of each walk, F, inner layers, directions, whether there are biases,
-    whether every step is put out or the last state alone, the names of the cell's unit parameters, and
-    whether the input is projected by W_ih, or the caller gives the projected input."""
+    whether walks read a gradient with respect to every step's first state, the names of the cell's unit
+    parameters, whether the input is projected by W_ih, or the caller gives the projected input, and the place
+    of the state that is put out (see `form_of`)."""
 
     walk: WalkSize
     inputs: int
@@ -53,6 +54,7 @@ class StackSize:
     every_step: bool
     unit: tuple[str, ...] = ()
     projects: bool = True
+    output: int = 0
 
     @property
     def step_bytes(self) -> int:

@@ -126,6 +126,7 @@ def _walk(
         after = step([gate[t] for gate in projected], recurrent, state, rest)
         if ends is not None:
             after = [torch.where(t < ends, new, old) for new, old in zip(after, state, strict=True)]
-        outputs.append(after[0] if ends is None else torch.where(t < ends, after[0], 0.0))
+        y = after[layer.output]
+        outputs.append(y if ends is None else torch.where(t < ends, y, 0.0))
         state = after
     return torch.stack(outputs[::-1] if is_backwards else outputs), state

@@ -242,10 +242,11 @@ def recurrence(step: Callable[..., Any], *, batch_first: bool = False) -> Recurr
 
     Notes
     -----
-    A kernel needs one or more products of the first state with weights. All other operations must be
-    elementwise over the units. Weights may be any function of the parameters. Random numbers are drawn in the
-    same order as in a loop. For other step functions a loop is used, and `reason` and `report` give the
-    reason. The first call computes its first steps with both and compares the results.
+    A kernel needs one or more products of weights with the first state, or with another elementwise function
+    of the states, for example tanh(h). All other operations must be elementwise over the units. Weights may
+    be any function of the parameters. Random numbers are drawn in the same order as in a loop. For other step
+    functions a loop is used, and `reason` and `report` give the reason. The first call computes its first
+    steps with both and compares the results.
 
     Examples
     --------
@@ -297,7 +298,7 @@ def _pass_of_cell(cell: Any, x: torch.Tensor, states: Sequence[torch.Tensor]) ->
 def _pass_of(
     graph: StepGraph, tensors: dict[str, torch.Tensor], x: Any, states: Sequence[Any], extras: Sequence[Any]
 ) -> tuple[torch.Tensor, list[torch.Tensor]]:
-    gates, parameters = graph.prepare(list(tensors.values()), x, extras)
+    gates, before, parameters = graph.prepare(list(tensors.values()), x, states, extras)
     arguments = (projected_mode_of(graph.cell), gates.shape[-1], graph.hidden, 1, True, False, False)
-    y, *after = run_over_time(arguments, gates, None, [state[None] for state in states], parameters)
-    return y, [state[0] for state in after]
+    y, *after = run_over_time(arguments, gates, None, [state[None] for state in before], parameters)
+    return y, [state[0] for state in after[-len(states) :]]

@@ -24,6 +24,12 @@ class NoKernelError(Exception):
     """Why a step has no kernel."""
 
 
+class _OperandFirst(Cell):
+    """A cell whose first state is the operand of the products; the output is the second state."""
+
+    output = 1
+
+
 def _clamp(x: Any, low: Any = None, high: Any = None) -> Any:
     x = x if low is None else sympy.Max(x, low)
     return x if high is None else sympy.Min(x, high)
@@ -61,6 +67,10 @@ ELEMENTWISE: dict[str, Callable[..., Any]] = {
 }
 
 
+#: Operators that read only shapes and dtypes.
+SHAPE_ONLY = "empty_like zeros_like ones_like full_like new_zeros new_ones new_empty".split()
+
+
 class StepGraph:
     """A step's operators, sorted by what they follow from.
 
@@ -72,6 +82,8 @@ class StepGraph:
     biases    a node of parameters for each product, or None
     unit      nodes of parameters and their columns, which are the cell's own parameters
     states    of the step
+    operand   the node that the weights multiply, a function of the states; if that is not the first state,
+              the cell has this operand as an additional first state
 
     Raises NoKernelError with the operator that a kernel does not have.
     """
@@ -100,6 +112,8 @@ class StepGraph:
         self._gates: list[tuple[Node, int] | None] = []
         self._sums: list[tuple[int, int]] = []
         self._unit: list[tuple[Node, int]] = []
+        self.operand: Node | None = None
+        self._multiplied: Any = None
         self.products: list[Node] = []
         self.biases: list[Node | None] = []
         self.cell = self._made_cell()
@@ -116,41 +130,25 @@ class StepGraph:
             self.random.append(node)
             self._by_input.add(node)
         elif any(source in self._by_state for source in inputs):
-            if not self._is_shape_only(node):
+            if _name(node) not in SHAPE_ONLY:
                 self._by_state.add(node)
         elif any(source in self._by_input for source in inputs):
             self._by_input.add(node)
-
-    @staticmethod
-    def _is_shape_only(node: Any) -> bool:
-        """Whether a node reads the shape and the dtype of its inputs alone."""
-        return _name(node) in (
-            "empty_like",
-            "zeros_like",
-            "ones_like",
-            "full_like",
-            "new_zeros",
-            "new_ones",
-            "new_empty",
-        )
 
     # ---- the cell ----
 
     def _made_cell(self) -> Cell:
         H = self.hidden
-        for node in self.before:
-            if tuple(_shape(node)) != (self.batch, H):
-                raise NoKernelError(
-                    f"its states have the shapes {[tuple(_shape(n)) for n in self.before]}, but must have "
-                    "equal shapes"
-                )
+        shapes = [tuple(_shape(node)) for node in self.before]
+        if set(shapes) != {(self.batch, H)}:
+            raise NoKernelError(f"its states have the shapes {shapes}, but must have equal shapes")
         for result in self.results:
             if result not in self._by_state or tuple(_shape(result)) != (self.batch, H):
                 raise NoKernelError(
                     "a new state does not depend on the previous states, or has another shape than they have"
                 )
         known: dict[Node, list[Any]] = {
-            node: [sympy.Symbol(f"s{number}", real=True)] for number, node in enumerate(self.before)
+            node: [_symbol(f"s{number}")] for number, node in enumerate(self.before)
         }
         for node in self.graph.nodes:
             if node in self._by_state and node not in known:
@@ -167,22 +165,26 @@ class StepGraph:
         gates = [f"g{number}" for number in range(count)]
         states = [f"s{number}" for number in range(self.states)]
         parameters = [f"p{number}" for number in range(len(self._unit))]
+        kind, first = Cell, []
+        if self.has_operand:
+            new = self._multiplied.xreplace(dict(zip(map(_symbol, states), after, strict=True)))
+            kind, first, after = _OperandFirst, ["r"], [new, *after]
 
         def step(x: Any, u: Any, s: Any, p: Any) -> Any:
             by_name = {
-                **{sympy.Symbol(f"x{i}", real=True): getattr(x, gates[i]) for i in range(len(self._gates))},
-                **{sympy.Symbol(f"u{i}", real=True): getattr(u, gates[i]) for i in range(sums)},
-                **{sympy.Symbol(name, real=True): getattr(s, name) for name in states},
-                **{sympy.Symbol(name, real=True): getattr(p, name) for name in parameters},
+                **{_symbol(f"x{i}"): getattr(x, gates[i]) for i in range(len(self._gates))},
+                **{_symbol(f"u{i}"): getattr(u, gates[i]) for i in range(sums)},
+                **{_symbol(name): getattr(s, name) for name in states},
+                **{_symbol(name): getattr(p, name) for name in parameters},
             }
             return [sympy.sympify(formula).xreplace(by_name) for formula in after]
 
         self.gates = [*self._gates, *[None] * (count - len(self._gates))]
         try:
-            return Cell(
+            return kind(
                 "traced_step",
                 gates=gates,
-                states=states,
+                states=[*first, *states],
                 parameters=parameters,
                 recurrent=gates[:sums],
                 step=step,
@@ -238,7 +240,7 @@ class StepGraph:
             item = value, block
             if item not in table:
                 table.append(item)
-            symbols.append(sympy.Symbol(f"{letter}{table.index(item)}", real=True))
+            symbols.append(_symbol(f"{letter}{table.index(item)}"))
         return symbols
 
     def _product(self, node: Any, name: str, known: dict[Node, list[Any]]) -> list[Any]:
@@ -246,9 +248,14 @@ class StepGraph:
         bias, left, right = node.args if name == "addmm" else (None, *node.args)
         if node.kwargs or left not in self._by_state or right in self._by_state or right in self._by_input:
             raise NoKernelError("it has a matrix product of other tensors than a state and a weight")
-        if known[left] != [sympy.Symbol("s0", real=True)]:
+        operand = known[left][0]
+        if not self.products:
+            self.operand, self._multiplied = left, operand
+        of_states = all(symbol.name[0] in "sp" for symbol in operand.free_symbols)
+        if len(known[left]) != 1 or operand != self._multiplied or not of_states:
             raise NoKernelError(
-                "it multiplies a weight by another tensor than the first state: make that tensor a state"
+                "it multiplies weights by different tensors, or by a tensor that depends on the input and "
+                "the states: kernels support only products with the same function of the states"
             )
         columns = _shape(node)[1]
         if columns % self.hidden:
@@ -262,7 +269,7 @@ class StepGraph:
         self.biases.append(bias)
         first, blocks = len(self._sums), columns // self.hidden
         self._sums += [(len(self.products) - 1, block) for block in range(blocks)]
-        sums = [sympy.Symbol(f"u{first + block}", real=True) for block in range(blocks)]
+        sums = [_symbol(f"u{first + block}") for block in range(blocks)]
         if extra is not None:
             sums = [a + b for a, b in zip(self._operand(extra, blocks, known), sums, strict=True)]
         return sums
@@ -299,6 +306,11 @@ class StepGraph:
             begin += width // H
         return columns
 
+    @property
+    def has_operand(self) -> bool:
+        """Whether the operand of the products is not the first state."""
+        return bool(self._multiplied != _symbol("s0"))
+
     # ---- what is computed before a pass ----
 
     def _run(self, known: dict[Node, Any], wanted: Callable[[Node], bool]) -> None:
@@ -314,9 +326,14 @@ class StepGraph:
                 known[node] = node.target(*args, **kwargs)
 
     def prepare(
-        self, parameters: Sequence[torch.Tensor], x: torch.Tensor, extras: Sequence[torch.Tensor]
-    ) -> tuple[torch.Tensor, list[torch.Tensor]]:
-        """The gates of all steps (T, B, G H), and W_hh, b_hh and the cell's own parameters."""
+        self,
+        parameters: Sequence[torch.Tensor],
+        x: torch.Tensor,
+        states: Sequence[torch.Tensor],
+        extras: Sequence[torch.Tensor],
+    ) -> tuple[torch.Tensor, list[torch.Tensor], list[torch.Tensor]]:
+        """The gates of all steps (T, B, G H), the cell's states before the first step, and W_hh, b_hh and the
+        cell's own parameters."""
         H, steps = self.hidden, x.shape[0]
         constant: dict[Node, Any] = dict(zip(self.parameter_nodes, parameters, strict=True))
         changing = self._by_state | self._by_input
@@ -355,7 +372,15 @@ class StepGraph:
             _spread(constant[node][None], len(_shape(node)), 1, H, block, 1)[0, 0]
             for node, block in self._unit
         ]
-        return gates[0] if len(gates) == 1 else torch.cat(gates, -1), [weight, torch.cat(biases), *unit]
+        initial = list(states)
+        if self.has_operand:
+            known, needed = {**constant, **dict(zip(self.before, states, strict=True))}, {self.operand}
+            for node in reversed(list(self.graph.nodes)):
+                needed.update(node.all_input_nodes if node in needed else ())
+            self._run(known, needed.__contains__)
+            initial.insert(0, known[self.operand])
+        joined = gates[0] if len(gates) == 1 else torch.cat(gates, -1)
+        return joined, initial, [weight, torch.cat(biases), *unit]
 
     def _draws(self, steps: int, constant: dict[Node, Any]) -> list[torch.Tensor]:
         """The random numbers of all steps, drawn as a loop over steps draws them."""
@@ -439,6 +464,10 @@ def _zeros_like(node: Any) -> torch.Tensor:
     """In place of a value of which an operator reads the shape alone."""
     like = node.meta["val"]
     return torch.zeros(like.shape, dtype=like.dtype, device=like.device)
+
+
+def _symbol(name: str) -> Any:
+    return sympy.Symbol(name, real=True)
 
 
 def _shape(node: Any) -> torch.Size:

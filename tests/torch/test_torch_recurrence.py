@@ -14,6 +14,7 @@ from torch.nn.utils import parametrizations
 from torch_cases import assert_same
 
 import bppsa_cupy.torch as ours
+from bppsa_cupy.errors import ShapeError
 
 T, B, F, H = 9, 4, 3, 5
 
@@ -63,6 +64,24 @@ def with_extra(m: Any, x: torch.Tensor, h: torch.Tensor, drive: torch.Tensor) ->
     return torch.tanh(h @ m.W + x @ m.W_in) * torch.sigmoid(drive) + h.clamp(-1, 1) / 2
 
 
+def rate(m: Any, x: torch.Tensor, h: torch.Tensor) -> torch.Tensor:
+    """A rate network with noise, whose weight multiplies a function of the state."""
+    drive = torch.tanh(m.p[0] * h) @ m.W + x @ m.W_in + m.b
+    return h + 0.3 * (drive - h) + 0.05 * torch.randn_like(h)
+
+
+def adapting(m: Any, x: torch.Tensor, h: torch.Tensor, a: torch.Tensor) -> Any:
+    """A rate network with adaptation: two products of a function of both states."""
+    rates = torch.relu(h - 0.5 * a)
+    gate = torch.sigmoid(rates @ m.W.T + m.b)
+    return h + 0.3 * (rates @ m.W - gate * h + x @ m.W_in), a + 0.2 * (h - a)
+
+
+def second_state(m: Any, x: torch.Tensor, h: torch.Tensor, r: torch.Tensor) -> Any:
+    h = 0.8 * h + 0.2 * (torch.cat([x, r], -1) @ torch.cat([m.W_in, m.W]))
+    return h, torch.tanh(h)
+
+
 def dropped(m: Any, x: torch.Tensor, h: torch.Tensor) -> torch.Tensor:
     return dropout(torch.tanh(h @ m.W + x @ m.W_in), 0.5, m.training)
 
@@ -82,10 +101,13 @@ KERNELS: dict[str, tuple[Callable[[], torch.nn.Module], int]] = {
     "antisymmetric": (lambda: Step(antisymmetric), 1),
     "peephole": (lambda: Step(peephole, 4), 2),
     "extra": (lambda: Step(with_extra), 1),
+    "rate": (lambda: Step(rate), 1),
+    "adapting": (lambda: Step(adapting), 2),
+    "second state": (lambda: Step(second_state), 2),
     "dropout": (lambda: Step(dropped), 1),
 }
 #: Those that every run compiles, beside cells of PyTorch.
-QUICK = ("RNNCell", "GRUCell", "LSTMCell", "weight norm", "CTRNN with noise", "peephole")
+QUICK = ("RNNCell", "GRUCell", "LSTMCell", "weight norm", "CTRNN with noise", "peephole", "rate")
 
 
 def reset_before(m: Any, x: torch.Tensor, h: torch.Tensor) -> torch.Tensor:
@@ -190,16 +212,44 @@ def test_a_step_that_counts_its_calls_is_noticed() -> None:
     assert module.reason
 
 
-def test_derivatives_of_derivatives() -> None:
-    step = Step(peephole, 4).double()
+@pytest.mark.parametrize("name", some("peephole", long=["adapting"]))
+def test_derivatives_of_derivatives(name: str) -> None:
+    step = KERNELS[name][0]().double()
     x, h, c = (torch.randn(*shape, H, dtype=torch.float64) for shape in ((2, B), (B,), (B,)))
     x = x[..., :F].clone().requires_grad_()
     found = []
     for module in (ours.recurrence(step), step):
         y = module(x, h, c)[0][-1] if module is not step else step(x[1], *step(x[0], h, c))[0]
         (by_x,) = torch.autograd.grad(y.square().sum(), x, create_graph=True)
-        found.append(list(torch.autograd.grad(by_x.square().sum(), [x, step.W, step.p])))
+        found.append(list(torch.autograd.grad(by_x.square().sum(), [x, step.W, step.b])))
     assert_same(*found)
+
+
+@pytest.mark.parametrize(("steps", "batch"), [(1, 1), (1, 3), (4, 1)])
+def test_small_passes_and_gradients_with_other_strides(steps: int, batch: int) -> None:
+    module = ours.recurrence(Step(rate))
+    x, h = torch.randn(steps, batch, F), torch.randn(batch, H, requires_grad=True)
+    gradient = torch.randn(1, batch, H).expand(steps, batch, H)
+    found = []
+    for call in (module, lambda x, h: module._loop(x, [h], [])):
+        outputs = []
+        for is_recorded in (False, True):
+            torch.manual_seed(3)
+            with torch.set_grad_enabled(is_recorded):
+                outputs.append(call(x, h)[0])
+        found.append([*outputs, *torch.autograd.grad(outputs[1], h, gradient)])
+    assert module.reason == ""
+    assert_same(*found)
+
+
+def test_a_call_without_states_is_refused() -> None:
+    for formula in (leaky, reset_before):
+        module = ours.recurrence(Step(formula, 1 + (formula is reset_before)))
+        x = torch.ones(T, B, F)
+        for _ in range(2):
+            with pytest.raises(ShapeError):
+                module(x)
+            module(x, torch.zeros(B, H))
 
 
 def test_cells_of_pytorch_begin_with_zeros() -> None:
