@@ -20,6 +20,9 @@ from bppsa_cupy.timescan.chunked import TimeScan
 from bppsa_cupy.timescan.forward import TimeForward
 from bppsa_cupy.timescan.walk import StackSize, Walk, Weights
 
+#: Batch sizes up to which `Exchange` copies sample by sample.
+FEW = 4
+
 
 @dataclass(frozen=True, eq=False)
 class Direction:
@@ -172,6 +175,8 @@ class Exchange:
     ) -> None:
         self._device, self._lengths, self._inside, self._rows = device, lengths, inside, rows
         self._first, self._out, self._alone = first, out, 1 in (inside.shape[0], inside.shape[2])
+        # With few samples innermost, NumPy copies fastest sample by sample.
+        self._few = not out and not device.units_innermost and inside.shape[2] <= FEW
         self._known: Any = None
         self._launch: Callable[..., None]  # of what is known
 
@@ -182,7 +187,8 @@ class Exchange:
             theirs = memory(outside[:, :, columns].transpose(1, 2, 0))
             ours = memory(self._inside[:, : self._rows])
             source, target = (ours, theirs) if self._out else (theirs, ours)
-            target[...] = source
+            for part in range(target.shape[2]) if self._few else (slice(None),):
+                target[..., part] = source[..., part]
             return
         known = outside.shape, outside.dtype
         if known != self._known or not outside.flags.c_contiguous:

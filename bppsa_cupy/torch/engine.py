@@ -189,17 +189,18 @@ def _forward_on(
     parameters: Sequence[torch.Tensor],
     keep: bool,
 ) -> tuple[list[torch.Tensor], Saved]:
-    array, tensors = array_of(x), []
-    addresses: list[Any] = []
-    for parameter in parameters:
-        tensor = parameter.contiguous()
-        tensors.append(tensor)
-        addresses += tensor.data_ptr(), tensor.shape
+    layer, names, pool = engine
+    array, tensors = array_of(x), [parameter.contiguous() for parameter in parameters]
+    # The weights of a traced step have new addresses in each call. Their values are copied, so that launches
+    # stay bound.
+    addresses = tuple([(tensor.data_ptr() if layer.projects else 0, tensor.shape) for tensor in tensors])
     arrays = partial(_arrays, engine, device, array.dtype, tensors)
     limits = None if bounds is None else array_of(bounds)
     first = tuple(map(array_of, states)) if states else None
-    layer, _, pool = engine
-    saved = functional.begin(layer, device, array, tuple(addresses), arrays, limits, first, keep, pool)
+    saved = functional.begin(layer, device, array, addresses, arrays, limits, first, keep, pool)
+    if not layer.projects:
+        for name, tensor in zip(names, tensors, strict=True):
+            saved.context.parameters[name][...] = array_of(tensor)
     y = functional.run_forward(saved, array, limits, first)
     after = saved.states
     return [tensor_of(y), *map(tensor_of, after if isinstance(after, tuple) else (after,))], saved
@@ -207,7 +208,8 @@ def _forward_on(
 
 def _arrays(engine: EngineLayer, device: Device, dtype: np.dtype, parameters: Sequence[torch.Tensor]) -> Any:
     """Parameters and buffers of a layer, by name. Raises ShapeError."""
-    by_name = dict(zip(engine.names, map(array_of, parameters), strict=True))
+    tensors = parameters if engine.layer.projects else [tensor.clone() for tensor in parameters]
+    by_name = dict(zip(engine.names, map(array_of, tensors), strict=True))
     return checked_arrays(engine.layer, device, dtype, by_name, None)
 
 

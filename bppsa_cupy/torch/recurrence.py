@@ -82,8 +82,7 @@ class Recurrence(torch.nn.Module):
                 f"recurrence got x of shape {tuple(x.shape)}: pass (T, B, ...) with T >= 1 and B >= 1"
             )
         if cell and not rest:
-            count = 2 if isinstance(self.step, torch.nn.LSTMCell) else 1
-            rest = (x.new_zeros(x.shape[1], self.step.hidden_size),) * count
+            rest = (x.new_zeros(x.shape[1], self.step.hidden_size),) * self._count(x, rest)
         count = self._count(x, rest)
         if len(rest) < count:
             raise ShapeError(f"recurrence got {len(rest)} states: pass {count} after x, each (B, H)")
@@ -95,44 +94,33 @@ class Recurrence(torch.nn.Module):
                     f"recurrence got an extra of shape {tuple(extra.shape)} for {x.shape[0]} steps: pass one "
                     "value per time step"
                 )
-        if cell and not extras and _is_unchanged(self.step, x, states):
-            self.reason = ""
+        is_layer = cell and not extras and _is_unchanged(self.step, x, states)
+        graph = "" if is_layer else self._graph(x, states, extras)
+        self.reason = graph if isinstance(graph, str) else ""
+        if is_layer:
             y, after = _pass_of_cell(self.step, x, states)
-        elif isinstance(graph := self._graph(x, states, extras), str):
-            self.reason = graph
+        elif isinstance(graph, str):
             y, after = self._loop(x, states, extras)
         else:
-            self.reason = ""
             y, after = _pass_of(graph, self._tensors(), x, states, extras)
         y = y.transpose(0, 1) if self.batch_first else y
         return y, after[0] if count == 1 else tuple(after)
 
     def extra_repr(self) -> str:
-        return (
-            "" if isinstance(self.step, torch.nn.Module) else getattr(self.step, "__name__", repr(self.step))
-        )
+        is_module = isinstance(self.step, torch.nn.Module)
+        return "" if is_module else getattr(self.step, "__name__", repr(self.step))
 
     # ---- the step ----
 
     def _tensors(self) -> dict[str, torch.Tensor]:
-        step = self.step
-        return (
-            {**dict(step.named_parameters()), **dict(step.named_buffers())}
-            if isinstance(step, torch.nn.Module)
-            else {}
-        )
-
-    def _call(self, x: Any, rest: Sequence[Any]) -> tuple[Any, ...]:
-        """The states after a step."""
-        return self._function({}, x, *rest)
+        is_module = isinstance(self.step, torch.nn.Module)
+        return {**dict(self.step.named_parameters()), **dict(self.step.named_buffers())} if is_module else {}
 
     def _function(self, tensors: dict[str, torch.Tensor], x: Any, *rest: Any) -> tuple[Any, ...]:
-        """`_call` with other tensors, where there are any, in place of the step's."""
-        arguments = (x, tuple(rest)) if isinstance(self.step, torch.nn.LSTMCell) else (x, *rest)
-        if tensors:
-            after = torch.func.functional_call(self.step, tensors, arguments)
-        else:
-            after = self.step(*arguments)
+        """The states after a step, with these tensors, if there are any, in place of the step's."""
+        step = self.step
+        arguments = (x, tuple(rest)) if isinstance(step, torch.nn.LSTMCell) else (x, *rest)
+        after = torch.func.functional_call(step, tensors, arguments) if tensors else step(*arguments)
         return tuple(after) if isinstance(after, (tuple, list)) else (after,)
 
     def _count(self, x: torch.Tensor, rest: Sequence[Any]) -> int:
@@ -149,7 +137,8 @@ class Recurrence(torch.nn.Module):
         axis = 1 if self.batch_first else 0
         for count in range(1, len(rest) + 1):
             try:
-                after = self._call(x[0], (*rest[:count], *(extra.select(axis, 0) for extra in rest[count:])))
+                extras = (extra.select(axis, 0) for extra in rest[count:])
+                after = self._function({}, x[0], *rest[:count], *extras)
             except Exception as error:  # a step may be any program
                 cause = cause or error
                 continue
@@ -165,7 +154,7 @@ class Recurrence(torch.nn.Module):
     ) -> tuple[torch.Tensor, list[torch.Tensor]]:
         outputs, states = [], list(states)
         for t in range(len(x)):
-            states = list(self._call(x[t], (*states, *(extra[t] for extra in extras))))
+            states = list(self._function({}, x[t], *states, *(extra[t] for extra in extras)))
             outputs.append(states[0])
         return torch.stack(outputs), states
 
@@ -173,14 +162,8 @@ class Recurrence(torch.nn.Module):
 
     def _graph(self, x: torch.Tensor, states: Sequence[Any], extras: Sequence[Any]) -> StepGraph | str:
         """The step's graph for such a call, or why it has no kernel."""
-        key = (
-            self.training,
-            *(
-                (state.dtype, state.device.type, state.shape[-1:] if state is x else state.shape[1:])
-                for state in (x, *extras)
-            ),
-            *((state.dtype, state.shape) for state in states),
-        )
+        of_inputs = [(tensor.dtype, tensor.device.type, tensor.shape[1:]) for tensor in (x, *extras)]
+        key = (self.training, *of_inputs, *((state.dtype, state.shape) for state in states))
         if key not in self._graphs:
             try:
                 self._graphs[key] = self._made(x, states, extras)
@@ -197,9 +180,8 @@ class Recurrence(torch.nn.Module):
         state = torch.get_rng_state()
         try:
             with torch.enable_grad():
-                examples = [
-                    tensor.clone() for tensor in (*states, *(extra[0] for extra in extras))
-                ]  # one may be given twice
+                # A tensor may be passed twice.
+                examples = [tensor.clone() for tensor in (*states, *(extra[0] for extra in extras))]
                 graph = StepGraph(self._function, tensors, x[0], examples, len(states))
             steps = min(COMPARED, len(x))
             with torch.no_grad():

@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Callable, Sequence
-from functools import partial
+from functools import partial, reduce
+from itertools import accumulate, permutations
 from typing import Any
 
 import sympy
@@ -16,8 +17,8 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from bppsa_cupy.cells import Cell, sigmoid
 from bppsa_cupy.errors import CellError
 
-#: A step with its parameters: (parameters, x_t, *states, *extras) -> the new states.
-Function = Callable[..., Any]
+#: Nodes, each with the number of a block of H columns.
+Terms = tuple[tuple[Node, int], ...]
 
 
 class NoKernelError(Exception):
@@ -77,7 +78,7 @@ class StepGraph:
     Those of parameters alone are computed once a call, those of inputs alone over all steps at once, and
     random numbers before the pass, in the loop's order. What follows from a state is the cell.
 
-    cell      the cell, whose gates are `gates`: each a node of inputs and its column, or None for zeros
+    cell      the cell, whose gates are `gates`: each a sum of terms, which are nodes and their columns
     products  nodes of parameters (H, k H), whose columns are the rows of W_hh
     biases    a node of parameters for each product, or None
     unit      nodes of parameters and their columns, which are the cell's own parameters
@@ -85,15 +86,17 @@ class StepGraph:
     operand   the node that the weights multiply, a function of the states; if that is not the first state,
               the cell has this operand as an additional first state
 
+    `function` returns a tuple of the new states for (parameters, x, *states, *extras).
     Raises NoKernelError with the operator that a kernel does not have.
     """
 
-    def __init__(self, function: Function, parameters: Any, x: Any, rest: Sequence[Any], count: int) -> None:
-        module: GraphModule = make_fx(function)(parameters, x, *rest)
-        _split_products(module.graph)
-        module.graph.eliminate_dead_code()
-        self.graph: Graph = module.graph
-        self.module = module
+    def __init__(
+        self, function: Callable[..., Any], parameters: Any, x: Any, rest: Sequence[Any], count: int
+    ) -> None:
+        self.module: GraphModule = make_fx(function)(parameters, x, *rest)
+        self.graph: Graph = self.module.graph
+        _split_products(self.graph)
+        self.graph.eliminate_dead_code()
         self.states = count
         nodes = list(self.graph.nodes)
         places = [node for node in nodes if node.op == "placeholder"]
@@ -106,12 +109,10 @@ class StepGraph:
         self.random: list[Node] = []
         for node in nodes:
             self._sort(node)
-        (self.results,) = next(node for node in nodes if node.op == "output").args
-        if not isinstance(self.results, (list, tuple)):
-            self.results = [self.results]
-        self._gates: list[tuple[Node, int] | None] = []
-        self._sums: list[tuple[int, int]] = []
-        self._unit: list[tuple[Node, int]] = []
+        (self.results,) = nodes[-1].args
+        self.gates: list[Terms] = []
+        self._unit: list[Terms] = []
+        self._sums = 0
         self.operand: Node | None = None
         self._multiplied: Any = None
         self.products: list[Node] = []
@@ -120,19 +121,14 @@ class StepGraph:
 
     def _sort(self, node: Any) -> None:
         """Note what a node follows from."""
-        if node.op != "call_function":
-            return
-        inputs = node.all_input_nodes
-        if (
-            isinstance(node.target, torch._ops.OpOverload)
-            and torch.Tag.nondeterministic_seeded in node.target.tags
-        ):
+        inputs = set(node.all_input_nodes)
+        if torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ()):
             self.random.append(node)
             self._by_input.add(node)
-        elif any(source in self._by_state for source in inputs):
+        elif node.op == "call_function" and inputs & self._by_state:
             if _name(node) not in SHAPE_ONLY:
                 self._by_state.add(node)
-        elif any(source in self._by_input for source in inputs):
+        elif node.op == "call_function" and inputs & self._by_input:
             self._by_input.add(node)
 
     # ---- the cell ----
@@ -147,50 +143,52 @@ class StepGraph:
                 raise NoKernelError(
                     "a new state does not depend on the previous states, or has another shape than they have"
                 )
-        known: dict[Node, list[Any]] = {
-            node: [_symbol(f"s{number}")] for number, node in enumerate(self.before)
-        }
+        known: dict[Node, list[Any]] = {node: [_symbol("s", place)] for place, node in enumerate(self.before)}
         for node in self.graph.nodes:
             if node in self._by_state and node not in known:
                 known[node] = self._expressions(node, known)
-        after = [known[result][0] for result in self.results]
+        after = [sympy.sympify(known[result][0]) for result in self.results]
         if not self.products:
             raise NoKernelError("it has no product of a state with a weight")
-        return self._cell(after)
-
-    def _cell(self, after: Sequence[Any]) -> Cell:
-        """The cell of these new states."""
-        sums = len(self._sums)
-        count = max(sums, len(self._gates))
-        gates = [f"g{number}" for number in range(count)]
-        states = [f"s{number}" for number in range(self.states)]
-        parameters = [f"p{number}" for number in range(len(self._unit))]
-        kind, first = Cell, []
+        kind, states = Cell, [f"s{place}" for place in range(self.states)]
+        self.has_operand = bool(self._multiplied != _symbol("s", 0))
         if self.has_operand:
-            new = self._multiplied.xreplace(dict(zip(map(_symbol, states), after, strict=True)))
-            kind, first, after = _OperandFirst, ["r"], [new, *after]
-
-        def step(x: Any, u: Any, s: Any, p: Any) -> Any:
-            by_name = {
-                **{_symbol(f"x{i}"): getattr(x, gates[i]) for i in range(len(self._gates))},
-                **{_symbol(f"u{i}"): getattr(u, gates[i]) for i in range(sums)},
-                **{_symbol(name): getattr(s, name) for name in states},
-                **{_symbol(name): getattr(p, name) for name in parameters},
-            }
-            return [sympy.sympify(formula).xreplace(by_name) for formula in after]
-
-        self.gates = [*self._gates, *[None] * (count - len(self._gates))]
+            new = dict(zip((_symbol("s", place) for place in range(self.states)), after, strict=True))
+            kind, states, after = _OperandFirst, ["r", *states], [self._multiplied.xreplace(new), *after]
+        formulas = self._merged(after)
+        gates = [f"x{place}" for place in range(len(self.gates))]
         try:
             return kind(
                 "traced_step",
                 gates=gates,
-                states=[*first, *states],
-                parameters=parameters,
-                recurrent=gates[:sums],
-                step=step,
+                states=states,
+                parameters=[f"p{place}" for place in range(len(self._unit))],
+                recurrent=gates[: self._sums],
+                step=lambda *_: formulas,
             )
         except CellError as error:
             raise NoKernelError(str(error)) from error
+
+    def _merged(self, after: Sequence[Any]) -> list[Any]:
+        """These formulas with a single gate for each sum of inputs and parameters."""
+        read = set().union(*(formula.free_symbols for formula in after))
+        terms = {_symbol("x", place): gate for place, gate in enumerate(self.gates)}
+        terms |= {_symbol("p", place): unit for place, unit in enumerate(self._unit)}
+        terms = {symbol: sum_of for symbol, sum_of in terms.items() if symbol in read}
+        for total, part in permutations(list(terms), 2):
+            if total.name[0] == "x" and total in terms and part in terms:
+                by_total = [formula.xreplace({total: total - part}) for formula in after]
+                if all(part not in formula.free_symbols for formula in by_total):
+                    after, terms[total] = by_total, terms[total] + terms.pop(part)
+        new: dict[Any, Any] = {}
+        for letter in "xp":
+            symbols = [symbol for symbol in terms if symbol.name[0] == letter]
+            new |= {symbol: _symbol(letter, place) for place, symbol in enumerate(symbols)}
+        self.gates, self._unit = (
+            [sum_of for symbol, sum_of in terms.items() if symbol.name[0] == letter] for letter in "xp"
+        )
+        self.gates += [()] * (self._sums - len(self.gates))
+        return [formula.xreplace(new) for formula in after]
 
     def _expressions(self, node: Any, known: dict[Node, list[Any]]) -> list[Any]:
         """The value of a node, an expression for each block of H columns; a list of them for several."""
@@ -236,11 +234,11 @@ class StepGraph:
         varies = value in self._by_input or (len(shape) == 2 and shape[0] > 1)
         symbols = []
         for block in range(blocks):
-            table, letter = (self._gates, "x") if varies else (self._unit, "p")
-            item = value, block
-            if item not in table:
-                table.append(item)
-            symbols.append(_symbol(f"{letter}{table.index(item)}"))
+            table, letter = (self.gates, "x") if varies else (self._unit, "p")
+            terms = ((value, block),)
+            if terms not in table:
+                table.append(terms)
+            symbols.append(_symbol(letter, table.index(terms)))
         return symbols
 
     def _product(self, node: Any, name: str, known: dict[Node, list[Any]]) -> list[Any]:
@@ -267,9 +265,9 @@ class StepGraph:
             extra, bias = bias, None
         self.products.append(right)
         self.biases.append(bias)
-        first, blocks = len(self._sums), columns // self.hidden
-        self._sums += [(len(self.products) - 1, block) for block in range(blocks)]
-        sums = [_symbol(f"u{first + block}") for block in range(blocks)]
+        blocks = columns // self.hidden
+        sums = [_symbol("u", self._sums + block) for block in range(blocks)]
+        self._sums += blocks
         if extra is not None:
             sums = [a + b for a, b in zip(self._operand(extra, blocks, known), sums, strict=True)]
         return sums
@@ -300,16 +298,8 @@ class StepGraph:
             raise NoKernelError(
                 f"its {name} makes parts of {list(widths)} columns, but kernels support only multiples of {H}"
             )
-        columns, begin = [], 0
-        for width in widths:
-            columns.append(blocks[begin : begin + width // H])
-            begin += width // H
-        return columns
-
-    @property
-    def has_operand(self) -> bool:
-        """Whether the operand of the products is not the first state."""
-        return bool(self._multiplied != _symbol("s0"))
+        ends = accumulate(width // H for width in widths)
+        return [blocks[end - width // H : end] for width, end in zip(widths, ends, strict=True)]
 
     # ---- what is computed before a pass ----
 
@@ -339,7 +329,7 @@ class StepGraph:
         changing = self._by_state | self._by_input
         self._run(constant, lambda node: node not in changing and node.op != "placeholder")
         drawn = self._draws(steps, constant)
-        wanted = list(dict.fromkeys(gate[0] for gate in self.gates if gate is not None))
+        wanted = dict.fromkeys(node for gate in self.gates for node, _ in gate)
         inner = [node for node in wanted if node in self._by_input]
 
         def over_step(*values: torch.Tensor) -> list[torch.Tensor]:
@@ -351,26 +341,24 @@ class StepGraph:
         gates, place = [], 0
         while place < len(self.gates):
             gate, count = self.gates[place], 1
-            if gate is None:
-                gates.append(x.new_zeros(steps, self.batch, H))
-            else:
-                node, block = gate
-                # Neighbours of one node stay one tensor: each cut and each copy is as large as the gates.
-                while self.gates[place + count : place + count + 1] == [(node, block + count)]:
-                    count += 1
+            # Neighbours of one node stay one tensor: each cut and each copy is as large as the gates.
+            while self.gates[place + count : place + count + 1] == [tuple((n, b + count) for n, b in gate)]:
+                count += 1
+            terms = [] if gate else [x.new_zeros(steps, self.batch, count * H)]
+            for node, block in gate:
                 value = by_step[node] if node in by_step else constant[node].expand(steps, *_shape(node))
-                gates.append(_spread(value, len(_shape(node)), self.batch, H, block, count))
+                terms.append(_spread(value, len(_shape(node)), self.batch, H, block, count))
+            gates.append(reduce(torch.add, terms))
             place += count
-        weight = torch.cat([constant[node].T for node in self.products])
+        weights = [constant[node].T for node in self.products]
+        weight = weights[0] if len(weights) == 1 else torch.cat(weights)
         biases = [
-            weight.new_zeros(_shape(product)[1])
-            if bias is None
-            else constant[bias].expand(_shape(product)[1])
-            for product, bias in zip(self.products, self.biases, strict=True)
+            weight.new_zeros(len(rows)) if bias is None else constant[bias].expand(len(rows))
+            for rows, bias in zip(weights, self.biases, strict=True)
         ]
         unit = [
             _spread(constant[node][None], len(_shape(node)), 1, H, block, 1)[0, 0]
-            for node, block in self._unit
+            for ((node, block),) in self._unit
         ]
         initial = list(states)
         if self.has_operand:
@@ -466,8 +454,9 @@ def _zeros_like(node: Any) -> torch.Tensor:
     return torch.zeros(like.shape, dtype=like.dtype, device=like.device)
 
 
-def _symbol(name: str) -> Any:
-    return sympy.Symbol(name, real=True)
+def _symbol(letter: str, place: int) -> Any:
+    """The symbol of a gate's input x, its recurrent sum u, a state s or a parameter p, as cells call it."""
+    return sympy.Symbol(f"{letter}.{'x' if letter == 'u' else letter}{place}", real=True)
 
 
 def _shape(node: Any) -> torch.Size:
