@@ -256,7 +256,7 @@ def form_of(definition: Definition, output: int = 0) -> CellForm:
     """Derive and write a cell; raises CellError as `trace` does. The same texts in every run.
 
     W_hh multiplies the first state, and frames add gradients with respect to outputs to those of the first
-    state. If the output is another state, the cell keeps a last row of zeros, and its backward function adds
+    state. If the output is another state, the cell saves a last row of zeros, and its backward function adds
     that row to the gradient with respect to the output. `Stack` writes the gradient there.
     """
     traced = trace(definition)

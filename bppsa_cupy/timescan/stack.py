@@ -274,7 +274,7 @@ class Stack:
             Exchange(device, lengths, d.walk.state[:, sizes.output * H :], H, n * H, out=True)
             for n, d in enumerate(last)
         ]
-        # Gradients with respect to another state than the first one enter as the last kept row.
+        # Gradients with respect to another state than the first one enter as the last saved row.
         into = [d.walk.gates[:, -H:] if sizes.output else d.by_output for d in last]
         self._take_gradient = [
             Exchange(device, lengths, array, H, n * H) for n, array in enumerate(into) if array is not None
@@ -410,7 +410,7 @@ class Stack:
     def backward(self, method: str = "auto") -> None:
         """Compute every delta, and the gradients with respect to the initial states.
 
-        `method` is a method of net.backward. Only the serial pass reads gradients from a kept row.
+        `method` is a method of net.backward. Only the serial pass reads gradients from a saved row.
         """
         self.bind_backward("bp" if self.sizes.output else method)
         if self.device.side is not None:

@@ -6,6 +6,7 @@ import copy
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from marks import some
@@ -13,8 +14,12 @@ from torch.nn.functional import dropout, layer_norm, linear
 from torch.nn.utils import parametrizations
 from torch_cases import assert_same
 
+import bppsa_cupy as bp
 import bppsa_cupy.torch as ours
+from bppsa_cupy.devices import Device
 from bppsa_cupy.errors import ShapeError
+from bppsa_cupy.layers.cell_layers import ProjectedCellLayer
+from bppsa_cupy.torch.step_graph import StepGraph
 
 T, B, F, H = 9, 4, 3, 5
 
@@ -261,6 +266,39 @@ def test_cells_of_pytorch_begin_with_zeros() -> None:
         state = cell(x[t], state)
     assert module.reason == ""
     assert_same([y[-1], *after], [state[0], *state])
+
+
+@pytest.mark.parametrize(("steps", "batch"), [(9, 3), (1, 2)])
+def test_every_device_returns_another_state_than_the_multiplied_one(
+    steps: int, batch: int, device: Device
+) -> None:
+    x, h, W, b = (
+        torch.randn(*shape, dtype=torch.float64, requires_grad=True)
+        for shape in ((steps, batch, H), (batch, H), (H, H), (H,))
+    )
+    step = lambda x, h: 0.7 * h + 0.3 * (linear(torch.tanh(h), W, b) + x)  # noqa: E731
+    cell = StepGraph(lambda _, *rest: (step(*rest),), {}, x[0], [h], 1).cell
+    layer = ProjectedCellLayer(cell, H, batch_first=False)
+    parameters = {"weight_hh_l0": W.detach().numpy(), "bias_hh_l0": b.detach().numpy()}
+    first = torch.tanh(h), h
+    y, saved = bp.functional.forward(
+        layer, {name: device.asarray(array) for name, array in parameters.items()},
+        device.asarray(x.detach().numpy()), device=device,
+        states=tuple(device.asarray(state[None].detach().numpy()) for state in first),
+    )  # fmt: skip
+    weights = np.random.default_rng(0).standard_normal((steps, batch, H))
+    gradients = bp.functional.vjp(saved, device.asarray(weights))
+    expected, state = [], h
+    for t in range(steps):
+        state = step(x[t], state)
+        expected.append(state)
+    by = torch.autograd.grad((torch.stack(expected) * torch.from_numpy(weights)).sum(), [x, h, W, b])
+    by_r, by_h = (torch.from_numpy(device.to_host(array))[0] for array in gradients.states)
+    names = ("weight_hh_l0", "bias_hh_l0")
+    actual = [y, gradients.input, *(gradients.parameters[name] for name in names)]
+    y, by_x, *by_weights = (torch.from_numpy(device.to_host(array)) for array in actual)
+    by_first = by_h + by_r * (1 - torch.tanh(h) ** 2)
+    assert_same([y, by_x, by_first, *by_weights], [torch.stack(expected), *by])
 
 
 def test_each_shape_mode_and_dtype_is_traced() -> None:
