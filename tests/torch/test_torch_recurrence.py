@@ -159,27 +159,27 @@ def compared(step: torch.nn.Module, count: int, *extras: torch.Tensor) -> ours.R
     """The module of a step, whose values and gradients are those of the loop."""
     step = step.double()
     module = ours.recurrence(step, batch_first=True)
-    x, *extras = (torch.randn(B, T, one, dtype=torch.float64) for one in (F, *(H for _ in extras)))
+    x, *extras = (torch.randn(B, T, width, dtype=torch.float64) for width in (F, *(H for _ in extras)))
     states = [torch.randn(B, H, dtype=torch.float64) for _ in range(count)]
-    leaves = [one.requires_grad_() for one in (x, *states, *extras)]
+    leaves = [tensor.requires_grad_() for tensor in (x, *states, *extras)]
     torch.manual_seed(3)
     y, after = module(x, *states, *extras)
     torch.manual_seed(3)
     expected, state = [], tuple(states)
     for t in range(T):
-        given = (state,) if isinstance(step, torch.nn.LSTMCell) else state
-        state = step(x[:, t], *given, *(extra[:, t] for extra in extras))
+        hidden = (state,) if isinstance(step, torch.nn.LSTMCell) else state
+        state = step(x[:, t], *hidden, *(extra[:, t] for extra in extras))
         state = state if isinstance(state, tuple) else (state,)
         expected.append(state[0])
     pairs = [y, *(after if isinstance(after, tuple) else (after,))], [torch.stack(expected, 1), *state]
     assert_same(*pairs)
-    found = []
+    gradients = []
     for outputs in pairs:
-        loss = sum((one * torch.cos(one + place)).sum() for place, one in enumerate(outputs))
+        loss = sum((tensor * torch.cos(tensor + place)).sum() for place, tensor in enumerate(outputs))
         leaves_and_weights = [*leaves, *step.parameters()]
         by = torch.autograd.grad(loss, leaves_and_weights, allow_unused=True, materialize_grads=True)
-        found.append(list(by))
-    assert_same(*found)
+        gradients.append(list(by))
+    assert_same(*gradients)
     return module
 
 
@@ -191,7 +191,7 @@ def test_steps_with_a_kernel(name: str) -> None:
     if name == "dropout":
         y = module.eval()(torch.ones(B, T, F, dtype=torch.float64), torch.zeros(B, H, dtype=torch.float64))
         assert module.reason == "" and torch.equal(
-            *(one[0] for one in (y, module(torch.ones(B, T, F).double(), torch.zeros(B, H).double())))
+            *(result[0] for result in (y, module(torch.ones(B, T, F).double(), torch.zeros(B, H).double())))
         )
 
 
@@ -222,12 +222,12 @@ def test_derivatives_of_derivatives(name: str) -> None:
     step = KERNELS[name][0]().double()
     x, h, c = (torch.randn(*shape, H, dtype=torch.float64) for shape in ((2, B), (B,), (B,)))
     x = x[..., :F].clone().requires_grad_()
-    found = []
+    gradients = []
     for module in (ours.recurrence(step), step):
         y = module(x, h, c)[0][-1] if module is not step else step(x[1], *step(x[0], h, c))[0]
         (by_x,) = torch.autograd.grad(y.square().sum(), x, create_graph=True)
-        found.append(list(torch.autograd.grad(by_x.square().sum(), [x, step.W, step.b])))
-    assert_same(*found)
+        gradients.append(list(torch.autograd.grad(by_x.square().sum(), [x, step.W, step.b])))
+    assert_same(*gradients)
 
 
 @pytest.mark.parametrize(("steps", "batch"), [(1, 1), (1, 3), (4, 1)])
@@ -235,16 +235,16 @@ def test_small_passes_and_gradients_with_other_strides(steps: int, batch: int) -
     module = ours.recurrence(Step(rate))
     x, h = torch.randn(steps, batch, F), torch.randn(batch, H, requires_grad=True)
     gradient = torch.randn(1, batch, H).expand(steps, batch, H)
-    found = []
+    results = []
     for call in (module, lambda x, h: module._loop(x, [h], [])):
         outputs = []
         for is_recorded in (False, True):
             torch.manual_seed(3)
             with torch.set_grad_enabled(is_recorded):
                 outputs.append(call(x, h)[0])
-        found.append([*outputs, *torch.autograd.grad(outputs[1], h, gradient)])
+        results.append([*outputs, *torch.autograd.grad(outputs[1], h, gradient)])
     assert module.reason == ""
-    assert_same(*found)
+    assert_same(*results)
 
 
 def test_a_call_without_states_is_refused() -> None:
