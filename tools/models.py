@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from bppsa_cupy.data import Dataset
-from bppsa_cupy.distributed.balance import STEPS
+from bppsa_cupy.distributed.network import STEPS
 from bppsa_cupy.errors import BppsaError, CheckpointError, ShapeError, reason_of
 from bppsa_cupy.models import build_model, find_factory
 from bppsa_cupy.network.prune import prune

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import chain, pairwise
 from typing import Any, NamedTuple
@@ -198,8 +198,7 @@ class BatchSequential(SharedSequential):
         with self.device.naming_memory:
             current, inputs, cut = self._begun(x, into)
             current.keeps = keep
-            outputs: list[Array] = []
-            self._through_all(current, inputs, lengths, cut, lambda _, part: outputs.append(part.output))
+            outputs = [part.output for _, part in self._through_all(current, inputs, lengths, cut)]
             current.output = self._gathered(outputs, current.shape_at(len(self)), cut)
         self.last_pass = current
         return current.output
@@ -254,14 +253,11 @@ class BatchSequential(SharedSequential):
         with self.device.naming_memory:
             current, inputs, cut = self._begun(x, into)
             sums, losses = self._sum("gradients", self.gradients.flat.size), self._sum("loss", 1)
-
-            def go_back(number: int, part: Pass) -> None:
+            for number, part in self._through_all(current, inputs, lengths, cut, together=False):
                 value, gradient = loss(part.output, cut.samples[number])
                 self._back(part, checked_gradient(part, gradient), method, False)
                 sums.add(number, self.gradients.flat)
                 losses.add(number, value.reshape(1))
-
-            self._through_all(current, inputs, lengths, cut, go_back, together=False)
             self.gradients.flat[...] = sums.finish(len(cut.samples))
             result = losses.finish(len(cut.samples)).copy()[0]
             self._report_nothing(method, cut)
@@ -287,17 +283,10 @@ class BatchSequential(SharedSequential):
         return current, inputs, self.cut(len(inputs))
 
     def _through_all(
-        self,
-        current: BatchPass,
-        inputs: Array,
-        lengths: Any,
-        cut: Cut,
-        then: Callable[[int, Pass], object],
-        *,
-        together: bool = True,
-    ) -> None:
-        """Run the forward pass of every micro-batch of this process, and call `then` after each with its
-        number and pass. Each micro-batch has a separate pass if `together`, else all use one pass."""
+        self, current: BatchPass, inputs: Array, lengths: Any, cut: Cut, *, together: bool = True
+    ) -> Iterator[tuple[int, Pass]]:
+        """Run the forward pass of every micro-batch of this process, and yield its number and pass. Each
+        micro-batch has a separate pass if `together`, else all use one pass."""
         if self.over is not None:
             self.over.share_choices()
         inner, count = self.inner, len(cut.samples)
@@ -320,7 +309,7 @@ class BatchSequential(SharedSequential):
             part.output = inner._through(part, taken)
             if moves and not alone:
                 self._take_move(number, samples, cut, starts)
-            then(number, part)
+            yield number, part
         if moves and not alone:
             self._agree_on_buffers(count, starts)
         del current.parts[len(cut.numbers) if together else 1 :]

@@ -213,7 +213,7 @@ class Group:
             nccl.broadcast(array, root)
             return
         host = self._on_host(array)
-        self._wait(self._communicator.Ibcast((host, self._mpi.BYTE), root), host.nbytes)
+        wait_until(self._communicator.Ibcast((host, self._mpi.BYTE), root).Test, host.nbytes)
         self._fill(array, host)
 
     def agree(self, **values: object) -> None:
@@ -251,7 +251,7 @@ class Group:
 
     def barrier(self) -> None:
         """Wait until every rank has called this method."""
-        self._wait(self._communicator.Ibarrier())
+        wait_until(self._communicator.Ibarrier().Test)
 
     def any(self, flag: bool) -> bool:
         """Return whether `flag` is true on at least one rank."""
@@ -265,13 +265,11 @@ class Group:
             nccl.allgather(array, into, sizes)
             return
         part, every, byte = self._on_host(array), self._on_host(into, False), self._mpi.BYTE
-        self._wait(self._communicator.Iallgatherv((part, byte), (every, sizes, byte)), into.nbytes)
+        request = self._communicator.Iallgatherv((part, byte), (every, sizes, byte))
+        wait_until(request.Test, into.nbytes)
         self._fill(into, every)
 
     # ---- arrays ----
-
-    def _wait(self, request: Any, nbytes: int = 0) -> None:
-        wait_until(request.Test, nbytes)
 
     def _nccl_of(self, array: Array) -> Nccl | None:
         """NCCL where an array travels by it. Raises ShapeError for an array that cannot travel."""

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from bppsa_cupy.arguments import as_integer
-from bppsa_cupy.devices import Array, Device, Launch
-from bppsa_cupy.distributed.balance import layer_multiply_adds
+from bppsa_cupy.devices import Array, Launch
 from bppsa_cupy.distributed.batch_network import BatchSequential
 from bppsa_cupy.distributed.group import Group
-from bppsa_cupy.distributed.shared import RankBuffers, RankParameters, SharedSequential
+from bppsa_cupy.distributed.shared import SharedSequential
 from bppsa_cupy.distributed.time_network import TimeSequential
 from bppsa_cupy.errors import DistributedError, PlanError
 from bppsa_cupy.layers import Context
@@ -26,6 +26,8 @@ from bppsa_cupy.scan.ranks import RankScan
 
 #: The tags of activations and of gradients between layers, below `scan.ranks.FIRST_TAG`.
 FORWARD, BACKWARD = 0, 1
+#: The length of sequences where a network leaves it open.
+STEPS = 100
 
 
 def distribute(
@@ -98,6 +100,22 @@ def distribute(
     return RankSequential(network, group, partition)
 
 
+def layer_multiply_adds(architecture: Architecture) -> np.ndarray:
+    """(layers,) multiply-adds of a training step of one sample: a forward pass and a VJP take as many as the
+    Jacobian has entries, and so do the gradients of a layer with parameters."""
+    counts = np.zeros(len(architecture.layers))
+    for index, layer in enumerate(architecture.layers):
+        weights = sum(map(math.prod, layer.parameter_shapes().values()))
+        shape = tuple(STEPS if size is None else size for size in architecture.shapes[index])
+        jacobian = architecture.jacobians[index]
+        terms = layer.vjp_multiply_adds(shape)
+        if terms is None:
+            # A layer without a Jacobian is recurrent, and uses its weights at each step, or reshapes.
+            terms = jacobian.pattern.nnz if jacobian is not None else weights * shape[0]
+        counts[index] = terms * (3 if weights else 2)
+    return counts
+
+
 class RankSequential(SharedSequential):
     """One rank's layers of a network, with the interface of Sequential; made by `distribute`.
 
@@ -109,12 +127,9 @@ class RankSequential(SharedSequential):
 
     def __init__(self, network: Sequential, group: Group, partition: Partition) -> None:
         partition.check(len(network), group.size, "layers")
-        shapes, dtype = network.architecture.parameter_shapes(), network.dtype
-        initial = network.architecture.initial_buffers()
-        owners = {n: int(partition.owners[int(n.partition(".")[0])]) for n in (*shapes, *initial)}
-        parameters, gradients = (RankParameters(group, dtype, shapes, owners) for _ in range(2))
-        buffers = RankBuffers(group, dtype, initial, owners)
-        super().__init__(network, group, parameters, gradients, buffers, partition=partition.bounds)
+        names = *network.architecture.parameter_shapes(), *network.architecture.initial_buffers()
+        owners = {name: int(partition.owners[int(name.partition(".")[0])]) for name in names}
+        super().__init__(network, group, owners, partition=partition.bounds)
         self.partition, self.held = partition, partition.part(group.rank)
         self._holders = [rank for rank in range(group.size) if partition.part(rank)]
 
@@ -125,7 +140,7 @@ class RankSequential(SharedSequential):
         return super().plan(levels, workers, batch_size, **{"partition": self.partition, **options})
 
     def use(self, plan: Plan) -> None:
-        self._scans = RankScans(self.group, self.partition, self.architecture, plan, self.device, self.dtype)
+        self._scans = RankScans(self, self.architecture, plan)
 
     def _contexts(self) -> list[Context]:
         """Contexts; those of other ranks' layers hold nothing."""
@@ -220,31 +235,23 @@ class RankScans(RunScans):
     that differ between ranks.
     """
 
-    def __init__(
-        self,
-        group: Group,
-        partition: Partition,
-        architecture: Architecture,
-        plan: Plan,
-        device: Device,
-        dtype: np.dtype,
-    ) -> None:
-        super().__init__(architecture, plan, device, dtype)
-        if plan.partition is not None and plan.partition != partition:
+    def __init__(self, net: RankSequential, architecture: Architecture, plan: Plan) -> None:
+        super().__init__(architecture, plan, net.device, net.dtype)
+        self.net, self.group, self.partition = net, net.group, net.partition
+        if plan.partition is not None and plan.partition != self.partition:
             raise PlanError(
                 f"the plan is for the partition {plan.partition.bounds}, but the network was distributed "
-                f"with {partition.bounds}: call distribute(net, group, plan.partition), or build the plan "
-                "again"
+                f"with {self.partition.bounds}: call distribute(net, group, plan.partition), or build the "
+                "plan again"
             )
-        self.group, self.partition = group, partition
         self._chosen: dict[int, tuple[str, str]] = {}
         schedules = [chain.schedules[name].digest for name in plan.schedules for chain in plan.chains]
-        group.agree(plan=(plan.fingerprint, plan.batch_size, plan.schedules, schedules))
+        self.group.agree(plan=(plan.fingerprint, plan.batch_size, plan.schedules, schedules))
 
     def fitting(self, architecture: Architecture) -> RunScans:
         if architecture is self.architecture:
             return self
-        return RankScans(self.group, self.partition, architecture, self.plan, self.device, self.dtype)
+        return RankScans(self.net, architecture, self.plan)
 
     def schedule(self, position: int, method: str, want_input: bool = False) -> Schedule:
         """As of one device, with all elements filled: what travels is laid out as the scan has it."""

@@ -45,23 +45,24 @@ class SharedSequential(Sequential):
     _stores_kept = False
 
     def __init__(
-        self,
-        network: Sequential,
-        group: Group,
-        parameters: ParameterSet,
-        gradients: ParameterSet,
-        buffers: BufferSet,
-        **agreed: object,
+        self, network: Sequential, group: Group, owners: Mapping[str, int] | None, **agreed: object
     ) -> None:
+        """`owners` is the rank of each parameter and buffer, by name. Without it, every rank holds all."""
         agree_on(network, group, **agreed)
-        self.group, self.buffers = group, buffers
-        self._architecture = network.architecture
+        self.group, self._architecture = group, network.architecture
         self.dtype, self.device = network.dtype, network.device
         self.training, self.random_state = network.training, dict(network.random_state)
         self.last_pass, self.last_backward = None, None
-        self.parameters, self.gradients = parameters, gradients
+        shapes, initial = network.architecture.parameter_shapes(), network.architecture.initial_buffers()
+        if owners is None:
+            arrays = [ParameterSet(self.device, self.dtype, shapes) for _ in range(2)]
+            self.buffers = BufferSet(self.device, self.dtype, initial)
+        else:
+            arrays = [RankParameters(group, self.dtype, shapes, owners) for _ in range(2)]
+            self.buffers = RankBuffers(group, self.dtype, initial, owners)
+        self.parameters, self.gradients = arrays
         self.parameters.set_masks(self.architecture.masks, {})
-        load_state(parameters, buffers, network.state_dict())
+        load_state(self.parameters, self.buffers, network.state_dict())
 
     @property
     def writes(self) -> bool:

@@ -24,7 +24,7 @@ from bppsa_cupy.layers import (
 from bppsa_cupy.layers.elementwise import Elementwise
 from bppsa_cupy.layers.matrix_recurrent import MatrixContext
 from bppsa_cupy.network.architecture import Architecture
-from bppsa_cupy.network.parameters import BufferSet, ParameterSet, lay_out
+from bppsa_cupy.network.parameters import lay_out
 from bppsa_cupy.network.passes import Pass, through
 from bppsa_cupy.network.sequential import Sequential
 from bppsa_cupy.timescan import Stack, serial
@@ -54,10 +54,7 @@ class TimeSequential(SharedSequential):
     """
 
     def __init__(self, network: Sequential, group: Group, chunk: int | None = None) -> None:
-        shapes = network.architecture.parameter_shapes()
-        parameters, gradients = (ParameterSet(network.device, network.dtype, shapes) for _ in range(2))
-        buffers = BufferSet(network.device, network.dtype, network.architecture.initial_buffers())
-        super().__init__(network, group, parameters, gradients, buffers, chunk=chunk)
+        super().__init__(network, group, None, chunk=chunk)
         self.chunk, self.per_step = chunk, _per_step(network.architecture)
 
     def ranges(self, steps: int) -> TimeRanges:
@@ -207,9 +204,10 @@ class TimeRanges:
         """Replace an array by its sum over the ranks, and return it."""
         return self.group.sum(array)
 
-    def chunks(self, rank: int) -> int:
-        """How many chunks a rank holds."""
-        return -(-(self.starts[rank + 1] - self.starts[rank]) // self.chunk)
+    @property
+    def chunks(self) -> int:
+        """The number of chunks of all ranks."""
+        return -(-self.starts[-1] // self.chunk)
 
     def order(self, reverse: bool) -> list[int]:
         """The ranks in the order in which a walk meets them."""
@@ -218,10 +216,9 @@ class TimeRanges:
 
     def neighbours(self, reverse: bool) -> tuple[int | None, int | None]:
         """The ranks before and after this one in a walk's order; None at its ends."""
-        order = self.order(reverse)
-        place = order.index(self.group.rank)
-        before = order[place - 1] if place else None
-        return before, order[place + 1] if place + 1 < len(order) else None
+        size, rank, step = self.group.size, self.group.rank, -1 if reverse else 1
+        before, after = (other if 0 <= other < size else None for other in (rank - step, rank + step))
+        return before, after
 
 
 class Relayed:
@@ -268,8 +265,7 @@ class RankTimeScan:
 
     def __init__(self, device: Device, d: Direction, ranges: TimeRanges) -> None:
         group, (before, after) = ranges.group, ranges.neighbours(d.walk.reverse)
-        counts = [ranges.chunks(rank) for rank in ranges.order(d.walk.reverse)]
-        self._how = f"{sum(counts)} chunks of {ranges.chunk} on {len(counts)} ranks"
+        self._how = f"{ranges.chunks} chunks of {ranges.chunk} on {group.size} ranks"
         self._reran = False
         relayed = Relayed(ranges, device, d, False)
 
@@ -297,18 +293,6 @@ class RankTimeScan:
     def description(self) -> str:
         """Describes what the latest call ran, and why."""
         return f"chunked, {self._how}{RERAN if self._reran else ''}"
-
-
-def backward_pass(device: Device, d: Direction, ranges: TimeRanges, method: str) -> Relayed | RankTimeScan:
-    """The backward pass of one direction by a method of net.backward; the same on every rank."""
-    way, group, size = WAYS[method], ranges.group, replace(d.walk.size, steps=ranges.starts[-1])
-    chunks = sum(map(ranges.chunks, range(group.size)))
-    if way == "auto":  # from rank to rank is quicker where a chunk costs a core about H walks
-        way = "serial" if device.shared_bytes is None else "chunked"
-    lacks = size.state > MAXIMAL_STATE or shared_lack(device, size, "backward", ranges.chunk)
-    if way == "serial" or chunks == 1 or lacks:
-        return Relayed(ranges, device, d, False)
-    return RankTimeScan(device, d, ranges)
 
 
 class RankStack(Stack):
@@ -349,4 +333,12 @@ class RankStack(Stack):
         return sorted(range(len(turns)), key=lambda place: turns[place])
 
     def _backward_pass(self, d: Direction, method: str) -> Relayed | RankTimeScan:
-        return backward_pass(self.device, d, self._ranges, method)
+        """The backward pass of one direction by a method of net.backward; the same on every rank."""
+        device, ranges, way = self.device, self._ranges, WAYS[method]
+        size = replace(d.walk.size, steps=ranges.starts[-1])
+        if way == "auto":  # from rank to rank is quicker where a chunk costs a core about H walks
+            way = "serial" if device.shared_bytes is None else "chunked"
+        lacks = size.state > MAXIMAL_STATE or shared_lack(device, size, "backward", ranges.chunk)
+        if way == "serial" or ranges.chunks == 1 or lacks:
+            return Relayed(ranges, device, d, False)
+        return RankTimeScan(device, d, ranges)

@@ -18,11 +18,10 @@ from bppsa_cupy.arguments import as_instance
 from bppsa_cupy.errors import ArgumentError, ShapeError
 from bppsa_cupy.functional.passes import checked_parameters, taken_shape
 from bppsa_cupy.jax.operators import forward
-from bppsa_cupy.jax.passes import Inputs, Wanted, named, sequence_axis
+from bppsa_cupy.jax.passes import Inputs, Wanted, as_lengths, named, sequence_axis
 from bppsa_cupy.jax.scan import linear_scan
 from bppsa_cupy.layers import Recurrent
 from bppsa_cupy.layers.linear_recurrent import Library
-from bppsa_cupy.timescan.lengths import check_lengths
 
 #: The engine's layers that are in use, by their text: functions of equal arguments share one, and so what JAX
 #: has compiled for it, and the memory of passes.
@@ -454,7 +453,7 @@ def as_inputs(
         states = layer.check_states(state, batch, x.dtype, partial(_as_state, layer, x.dtype), "the state")
     bounds = None
     if lengths is not None:
-        bounds = _as_lengths(lengths, batch, steps)
+        bounds = as_lengths(lengths, batch, steps)
     if resets is not None:
         bounds = _as_marks(layer, x.shape[:2], lengths, resets)
     return Inputs(x, bounds, states, checked_parameters(layer, x.dtype, params, jnp.asarray))
@@ -470,16 +469,6 @@ def _as_state(layer: Recurrent, dtype: Any, array: Any) -> jax.Array:
             f"for example state.astype({wanted.name!r})"
         )
     return converted
-
-
-def _as_lengths(lengths: Any, batch: int, steps: int) -> jax.Array:
-    """`lengths` (B,); of a traced array shape and dtype are looked at alone."""
-    if isinstance(lengths, jax.core.Tracer):
-        check_lengths(np.ones(lengths.shape, lengths.dtype), batch, steps)
-    else:
-        lengths = np.asarray(lengths)
-        check_lengths(lengths, batch, steps)
-    return jnp.asarray(lengths)
 
 
 def _as_marks(layer: Recurrent, shape: tuple[int, ...], lengths: Any, resets: Any) -> jax.Array:

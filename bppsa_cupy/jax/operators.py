@@ -72,24 +72,15 @@ class Operator:
         return [jax.core.ShapedArray(struct.shape, struct.dtype) for struct in jax.tree.leaves(shapes)]
 
     def _batched(
-        self,
-        values: Sequence[Any],
-        dims: Sequence[int | None],
-        *,
-        layer: MatrixRecurrent,
-        tree: Any,
-        wanted: Wanted,
+        self, values: Sequence[Any], dims: Sequence[Any], *, layer: MatrixRecurrent, tree: Any, wanted: Wanted
     ) -> tuple[list[Any], list[int | None]]:
         """The rule for vmap: all samples in one call; one call after another where parameters, or the
         gradients with respect to them, are others for each, or where there is none."""
         bind = partial(self.primitive.bind, layer=layer, tree=tree, wanted=wanted)
         axes = batch_axes(layer, jax.tree.unflatten(tree, values))
         size = next(v.shape[dim] for v, dim in zip(values, dims, strict=True) if dim is not None)
-        if (
-            not size
-            or wanted.parameters
-            or any(axis is None and dim is not None for axis, dim in zip(axes, dims, strict=True))
-        ):
+        has_others = any(axis is None and dim is not None for axis, dim in zip(axes, dims, strict=True))
+        if not size or wanted.parameters or has_others:
             return _one_by_one(bind, values, dims)
         merged = [
             value if axis is None else _merge(value, dim, axis, size)

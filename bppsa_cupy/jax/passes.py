@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from bppsa_cupy.devices import Array, Device, get_device
@@ -15,6 +16,7 @@ from bppsa_cupy.functional import Gradients, Saved
 from bppsa_cupy.functional.passes import begin, keep, resume, run_forward
 from bppsa_cupy.functional.passes import go_back as back_through
 from bppsa_cupy.layers import MatrixRecurrent, Recurrent
+from bppsa_cupy.timescan.lengths import check_lengths
 
 #: DLPack's number of the host's memory.
 HOST = 1
@@ -142,6 +144,16 @@ def batch_axes(layer: MatrixRecurrent, parts: Any) -> list[int | None]:
         else:
             axes += [axis_of[name]] * len(jax.tree.leaves(part))
     return axes
+
+
+def as_lengths(lengths: Any, batch: int, steps: int) -> jax.Array:
+    """`lengths` (B,) as a JAX array, checked. Of a traced array, only shape and dtype are checked."""
+    if isinstance(lengths, jax.core.Tracer):
+        check_lengths(np.ones(lengths.shape, lengths.dtype), batch, max(steps, 1))
+    else:
+        lengths = np.asarray(lengths)
+        check_lengths(lengths, batch, steps)
+    return jnp.asarray(lengths)
 
 
 # ---- callbacks ----

@@ -13,8 +13,7 @@ from jax.extend.core import Primitive
 from jax.interpreters import ad, batching, mlir
 
 from bppsa_cupy.errors import ShapeError
-from bppsa_cupy.jax.passes import as_arrays, where
-from bppsa_cupy.timescan.lengths import check_lengths
+from bppsa_cupy.jax.passes import as_arrays, as_lengths, where
 from bppsa_cupy.timescan.linear_scan import REAL_OF, fill_states
 
 
@@ -66,19 +65,14 @@ def linear_scan(
             f"{h0.dtype} and shape {h0.shape}: pass {b.dtype}, a of shape ({batch} or 1, {steps} or 1, "
             f"{hidden}) and h0 of shape {(batch, hidden)}"
         )
-    if lengths is None:
-        lengths = jnp.full((batch,), steps, jnp.int32)
-    elif isinstance(lengths, jax.core.Tracer):
-        check_lengths(np.ones(lengths.shape, lengths.dtype), batch, max(steps, 1))
-    else:
-        check_lengths(np.asarray(lengths), batch, steps)
+    lengths = jnp.full((batch,), steps, jnp.int32) if lengths is None else as_lengths(lengths, batch, steps)
     marks = jnp.zeros((1, steps), bool) if resets is None else jnp.atleast_2d(resets)
     if marks.dtype != bool or marks.shape not in ((1, steps), (batch, steps)):
         raise ShapeError(
             f"linear_scan got resets of {marks.dtype} and shape {jnp.shape(resets)}: pass bools of shape "
             f"({steps},) or ({batch}, {steps})"
         )
-    return _scan.bind(a, b, h0, jnp.asarray(lengths), marks, reverse=bool(reverse))
+    return _scan.bind(a, b, h0, lengths, marks, reverse=bool(reverse))
 
 
 def _fill(reverse: bool, transposed: bool, execution: Any, out: Any, operands: Any) -> None:

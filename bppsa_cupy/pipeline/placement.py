@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from bppsa_cupy.arguments import as_integer, as_integers
-from bppsa_cupy.distributed.balance import layer_multiply_adds
+from bppsa_cupy.distributed.network import layer_multiply_adds
 from bppsa_cupy.errors import BppsaError
 from bppsa_cupy.layers import Layer, Recurrent, Residual
 from bppsa_cupy.layers.base import Shape

@@ -176,10 +176,10 @@ def make_schedule(name: str, stages: int, batches: int, micro: int = 1) -> Pipel
     batches = as_integer("a pipeline", "batches", batches, 0, error=BppsaError)
     if name == "stale":
         rows = list(_stale(stages, batches))
-    elif SCHEDULES[name].overlaps:
-        rows = list(_played([_batches_in_turn(stage, stages, batches) for stage in range(stages)]))
     else:
-        rows = _repeated(list(_played([_order(name, stages, micro, s) for s in range(stages)])), batches)
+        rows = list(_played([_order(name, stages, stage, batches, micro) for stage in range(stages)]))
+        if not SCHEDULES[name].overlaps:
+            rows = _repeated(rows, batches)
     table = np.array(rows, np.int64).reshape(-1, 5)
     # Within a cycle updates come last.
     order = np.lexsort((table[:, STAGE], table[:, KIND], table[:, CYCLE]))
@@ -247,28 +247,19 @@ def _repeated(rows: list[Action], batches: int) -> list[Action]:
     ]
 
 
-def _order(name: str, stages: int, micro: int, stage: int) -> list[Action]:
-    """The actions of a stage on one batch, in order."""
-    forward = [Action(0, FORWARD, stage, 0, number) for number in range(micro)]
-    back = [turn._replace(kind=BACKWARD) for turn in forward]
-    if name == "1f1b":
-        turns = _in_turn(forward, back, stages - 1 - stage)
-    else:
-        turns = forward + back[::-1]
-    return [*turns, Action(0, UPDATE, stage, 0)]
-
-
-def _in_turn(forward: list[Action], back: list[Action], first: int) -> list[Action]:
-    """`first` forward passes, then one back for one forward, until all are back."""
+def _order(name: str, stages: int, stage: int, batches: int, micro: int) -> list[Action]:
+    """The actions of a stage in order: on all batches if they overlap, else on one batch."""
+    overlaps = SCHEDULES[name].overlaps
+    keys = [(batch, 0) for batch in range(batches)] if overlaps else [(0, part) for part in range(micro)]
+    forward = [Action(0, FORWARD, stage, *key) for key in keys]
+    update = Action(0, UPDATE, stage, 0)
+    if not overlaps and name != "1f1b":
+        return [*forward, *(turn._replace(kind=BACKWARD) for turn in forward[::-1]), update]
+    # As many forward passes as stages follow, then one backward pass for one forward pass.
+    first = stages - 1 - stage
     turns = forward[:first]
-    for number, turn in enumerate(back):
-        turns += [*forward[first + number : first + number + 1], turn]
-    return turns
-
-
-def _batches_in_turn(stage: int, stages: int, batches: int) -> list[Action]:
-    """As many batches forward as stages follow, then one back for one forward, each with its update."""
-    forward = [Action(0, FORWARD, stage, batch) for batch in range(batches)]
-    turns = _in_turn(forward, [turn._replace(kind=BACKWARD) for turn in forward], stages - 1 - stage)
-    pairs = ((turn, turn._replace(kind=UPDATE)) for turn in turns)
-    return [each for back, update in pairs for each in ((back, update) if back.kind == BACKWARD else (back,))]
+    for number, turn in enumerate(forward):
+        turns += [*forward[first + number : first + number + 1], turn._replace(kind=BACKWARD)]
+        if overlaps:
+            turns.append(turn._replace(kind=UPDATE))
+    return turns if overlaps else [*turns, update]

@@ -11,7 +11,7 @@ import numpy as np
 
 from bppsa_cupy.plan.chain import Chain
 from bppsa_cupy.plan.memory import Budget
-from bppsa_cupy.plan.partition import RankSchedule, place
+from bppsa_cupy.plan.partition import place
 from bppsa_cupy.plan.schedule import BEGIN, END, KIND, SPLIT, WORKER, Schedule, Step
 from bppsa_cupy.plan.sizes import ChainSizes
 
@@ -38,7 +38,7 @@ def all_counts(sizes: ChainSizes, schedule: Schedule, budget: Budget) -> list[St
         terms = sizes.multiply_adds(step) * (1 if shared else budget.batch_size)
         kind, nnz = "vjp" if step.kind == "vjp" else "csr_mv", sizes.chain.length(step.end)
         if step.kind == "mm":
-            kind, nnz = sizes.kind(step), sizes.nnz(step.out)
+            kind, nnz = sizes.product(step).kind, sizes.nnz(step.out)
         counts.append(StepCounts(step, kind, nnz, terms))
     return counts
 
@@ -133,8 +133,3 @@ def with_vjps(chain: Chain, schedule: Schedule) -> Schedule:
         if chain.elements[k - 1].vjp_terms <= chain.elements[k - 1].pattern.nnz
     ]
     return replace(schedule, vjps=tuple(crossed))
-
-
-def message_bytes(sizes: ChainSizes, placement: RankSchedule, batch_size: int, itemsize: int) -> np.ndarray:
-    """(messages,) the bytes of each message's values."""
-    return sizes.values_sizes(placement.sent[:, 1:3], batch_size) * itemsize

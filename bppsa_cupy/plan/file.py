@@ -116,7 +116,7 @@ def read_plan(path: str | os.PathLike[str]) -> dict[str, Any]:
             "fingerprint": text(file, "fingerprint"),
             "chains": tuple(chains),
             "left_out": json_attribute(file, "left_out"),
-            **{name: number(file, name) for name in NUMBERS},
+            **{name: int(file.attrs[name]) for name in NUMBERS},
         }
 
 
@@ -133,9 +133,9 @@ def _read_chain(group: h5py.Group, patterns: Mapping[str, Pattern]) -> Chain:
 
 
 def _read_schedule(stored: h5py.Dataset, name: str) -> Schedule:
-    levels = number(stored, "levels") if "levels" in stored.attrs else None
+    levels = int(stored.attrs["levels"]) if "levels" in stored.attrs else None
     vjps = tuple(json_attribute(stored, "vjps")) if "vjps" in stored.attrs else ()
-    return Schedule(name, number(stored, "n"), stored[()], levels, vjps)
+    return Schedule(name, int(stored.attrs["n"]), stored[()], levels, vjps)
 
 
 # ---- patterns and products, by their digests ----
@@ -168,7 +168,7 @@ def read_patterns(file: h5py.File) -> dict[str, Pattern]:
     """The patterns of a file by digest."""
     return {
         digest: Pattern(
-            (number(group, "rows"), number(group, "columns")),
+            (int(group.attrs["rows"]), int(group.attrs["columns"])),
             *(integers(group, name) for name in ("indptr", "indices")),
         )
         for digest, group in file["patterns"].items()
@@ -182,7 +182,7 @@ def read_product(group: h5py.Group, patterns: Mapping[str, Pattern]) -> Product:
     maps = {name: integers(group, name) for name in MAPS[kind]}
     for array in maps.values():
         array.flags.writeable = False
-    c, terms = patterns[text(group, "pattern")], number(group, "multiply_adds")
+    c, terms = patterns[text(group, "pattern")], int(group.attrs["multiply_adds"])
     return Product(patterns[a], patterns[b], c, kind, terms, maps)
 
 
@@ -196,7 +196,7 @@ def write_format(file: h5py.File, format: str, version: int) -> None:
 
 def check_format(file: h5py.File, format: str, version: int, content: str, cure: str) -> None:
     """Raise PlanError unless the file holds `content`, by its format and version."""
-    kind, stored = text(file, "format"), number(file, "format_version")
+    kind, stored = text(file, "format"), int(file.attrs["format_version"])
     if kind != format:
         raise PlanError(
             f"{file.filename} has the format {kind!r} instead of {format!r}: pass a file that contains "
@@ -217,11 +217,6 @@ def integers(group: h5py.Group, name: str) -> np.ndarray:
 def text(group: h5py.Group | h5py.Dataset, name: str) -> str:
     """An attribute."""
     return attribute(group, name, str, PlanError)
-
-
-def number(group: h5py.Group | h5py.Dataset, name: str) -> int:
-    """An attribute."""
-    return attribute(group, name, int, PlanError)
 
 
 def json_attribute(group: h5py.Group | h5py.Dataset, name: str) -> Any:

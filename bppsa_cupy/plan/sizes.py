@@ -90,10 +90,6 @@ class ChainSizes:
             return self.chain.elements[step.split - 1].vjp_terms
         return self.nnz(step.right) if step.kind == "mv" else self.product(step).multiply_adds
 
-    def kind(self, step: Step) -> str:
-        """The kind of an "mm" step's product."""
-        return self.product(step).kind
-
     def values_sizes(self, segments: np.ndarray, batch_size: int) -> np.ndarray:
         """(k,) values that each of `segments` (k, 2) stores: (length, B), (nnz, B), or (nnz,) where shared.
 

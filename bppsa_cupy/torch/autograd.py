@@ -136,9 +136,36 @@ class Gradients(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *gradients: Any) -> Any:
-        bounds, *tensors = ctx.saved_tensors
-        arguments = ctx.engine, ctx.wanted, ctx.count, bounds, tensors, ctx.needs_input_grad[5:]
-        return (None,) * 5 + second_derivatives(*arguments, gradients)
+        """The derivatives of the gradients, weighted by `gradients`: of the pass in PyTorch's operations, so
+        that they have derivatives of any order."""
+        engine, wanted, count, (bounds, *tensors) = ctx.engine, ctx.wanted, ctx.count, ctx.saved_tensors
+        places = [place for place, is_needed in enumerate(ctx.needs_input_grad[5:]) if is_needed]
+
+        def results(*values: torch.Tensor) -> tuple[torch.Tensor, ...]:
+            replaced = list(tensors)
+            for place, value in zip(places, values, strict=True):
+                replaced[place] = value
+            x, states, parameters, by = _parts(engine, count, replaced)
+
+            def forward(*chosen: Any) -> Any:
+                remaining = iter(chosen)
+                inputs = next(remaining) if wanted[1] else x
+                first = [next(remaining) for _ in states]
+                return unrolled(engine, bounds, inputs, first, list(remaining) or parameters)
+
+            chosen = (x,) * wanted[1] + (*states,) + (*parameters,) * wanted[0]
+            outputs, pull, *_ = torch.func.vjp(forward, *chosen)
+            return pull(_weights(by, outputs))
+
+        first_gradients, pull, *_ = torch.func.vjp(results, *(tensors[place] for place in places))
+
+        def weighted(*gradients: torch.Tensor | None) -> tuple[torch.Tensor, ...]:
+            return pull(_weights(gradients, first_gradients))
+
+        derivatives: list[torch.Tensor | None] = [None] * len(tensors)
+        for place, derivative in zip(places, over_batched(weighted, gradients), strict=True):
+            derivatives[place] = derivative
+        return (None,) * 5 + tuple(derivatives)
 
     @staticmethod
     def vmap(
@@ -156,46 +183,6 @@ class Gradients(torch.autograd.Function):
     @staticmethod
     def jvp(ctx: Any, *tangents: Any) -> Any:
         raise _refusal(ctx.engine)
-
-
-def second_derivatives(
-    engine: EngineLayer,
-    wanted: tuple[bool, bool],
-    count: int,
-    bounds: torch.Tensor | None,
-    tensors: Sequence[torch.Tensor | None],
-    needed: Sequence[bool],
-    gradients: Sequence[torch.Tensor | None],
-) -> tuple[torch.Tensor | None, ...]:
-    """The derivatives of `Gradients`' results, weighted by `gradients`, by those of `tensors` that are
-    needed: of the pass in PyTorch's operations, so that they have derivatives of any order."""
-    places = [i for i, need in enumerate(needed) if need]
-
-    def results(*values: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        all_of = list(tensors)
-        for place, value in zip(places, values, strict=True):
-            all_of[place] = value
-        x, states, parameters, by = _parts(engine, count, all_of)
-
-        def forward(*tensors: Any) -> Any:
-            remaining = iter(tensors)
-            own_x = next(remaining) if wanted[1] else x
-            own_states = [next(remaining) for _ in states]
-            return unrolled(engine, bounds, own_x, own_states, list(remaining) or parameters)
-
-        chosen = (x,) * wanted[1] + (*states,) + (*parameters,) * wanted[0]
-        outputs, pull, *_ = torch.func.vjp(forward, *chosen)
-        return pull(_weights(by, outputs))
-
-    first_gradients, pull, *_ = torch.func.vjp(results, *(tensors[place] for place in places))
-
-    def weighted(*gradients: torch.Tensor | None) -> tuple[torch.Tensor, ...]:
-        return pull(_weights(gradients, first_gradients))
-
-    derivatives: list[torch.Tensor | None] = [None] * len(tensors)
-    for place, derivative in zip(places, over_batched(weighted, gradients), strict=True):
-        derivatives[place] = derivative
-    return tuple(derivatives)
 
 
 def _weights(

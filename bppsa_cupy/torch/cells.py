@@ -10,7 +10,6 @@ from typing import Any
 import torch
 from torch.nn.functional import linear
 
-from bppsa_cupy.layers import MatrixRecurrent
 from bppsa_cupy.raw_kernels.frames.form import CellForm
 from bppsa_cupy.torch.engine import EngineLayer
 
@@ -78,55 +77,46 @@ def unrolled(
     """Output and last states, as the engine's pass gives them."""
     layer = engine.layer
     step = step_of(layer.cell)
+
+    def walk(is_backwards: bool, x: torch.Tensor, state: Any, weights: Sequence[torch.Tensor]) -> Any:
+        """The outputs (T, B, H) of one inner layer in one direction over x (T, B, F), and its last states."""
+        rest = list(weights)
+        weight_ih = rest.pop(0) if layer.projects else None
+        weight_hh = rest.pop(0)
+        bias_ih = rest.pop(0) if layer.bias and layer.projects else None
+        bias_hh = rest.pop(0) if layer.bias else None
+        steps, batch = x.shape[:2]
+        state = state or [x.new_zeros(batch, layer.hidden_size)] * layer.cell.states
+        ends = cuts = None
+        if bounds is not None and bounds.dtype == torch.bool:
+            cuts = bounds.T.unsqueeze(-1).roll(-1, 0) if is_backwards else bounds.T.unsqueeze(-1)
+        elif bounds is not None:
+            ends = bounds.to(x.device).unsqueeze(1)
+        projected = (x if weight_ih is None else linear(x, weight_ih, bias_ih)).chunk(layer.cell.gates, -1)
+        outputs = []
+        for t in reversed(range(steps)) if is_backwards else range(steps):
+            if cuts is not None and not (is_backwards and t == steps - 1):
+                state = [torch.where(cuts[t], 0.0, part) for part in state]
+            recurrent = linear(state[0], weight_hh, bias_hh).chunk(layer.cell.sums, -1)
+            after = step([gate[t] for gate in projected], recurrent, state, rest)
+            if ends is not None:
+                after = [torch.where(t < ends, new, old) for new, old in zip(after, state, strict=True)]
+            y = after[layer.output]
+            outputs.append(y if ends is None else torch.where(t < ends, y, 0.0))
+            state = after
+        return torch.stack(outputs[::-1] if is_backwards else outputs), state
+
     y = x.transpose(0, 1) if layer.batch_first else x
     count = len(parameters) // (layer.num_layers * layer.directions)
     after = []
     for number in range(layer.num_layers):
         outputs = []
         for direction in range(layer.directions):
-            walk = layer.directions * number + direction
-            first = [state[walk] for state in states]
-            weights = parameters[walk * count : (walk + 1) * count]
-            output, last = _walk(layer, step, bool(direction), bounds, y, first, weights)
+            place = layer.directions * number + direction
+            weights = parameters[place * count : (place + 1) * count]
+            output, last = walk(bool(direction), y, [state[place] for state in states], weights)
             outputs.append(output)
             after.append(last)
         y = torch.cat(outputs, -1)
     y = y.transpose(0, 1) if layer.batch_first else y
     return (y, *map(torch.stack, zip(*after, strict=True)))
-
-
-def _walk(
-    layer: MatrixRecurrent,
-    step: Step,
-    is_backwards: bool,
-    bounds: torch.Tensor | None,
-    x: torch.Tensor,
-    first: Sequence[torch.Tensor],
-    parameters: Sequence[torch.Tensor],
-) -> tuple[torch.Tensor, Sequence[torch.Tensor]]:
-    """The outputs (T, B, H) of one inner layer in one direction over x (T, B, F), and its last states."""
-    gates, sums, rest = layer.cell.gates, layer.cell.sums, list(parameters)
-    weight_ih = rest.pop(0) if layer.projects else None
-    weight_hh = rest.pop(0)
-    bias_ih = rest.pop(0) if layer.bias and layer.projects else None
-    bias_hh = rest.pop(0) if layer.bias else None
-    steps, batch = x.shape[:2]
-    state: Sequence[torch.Tensor] = first or [x.new_zeros(batch, layer.hidden_size)] * layer.cell.states
-    ends = cuts = None
-    if bounds is not None and bounds.dtype == torch.bool:
-        cuts = bounds.T.unsqueeze(-1).roll(-1, 0) if is_backwards else bounds.T.unsqueeze(-1)
-    elif bounds is not None:
-        ends = bounds.to(x.device).unsqueeze(1)
-    projected = (x if weight_ih is None else linear(x, weight_ih, bias_ih)).chunk(gates, -1)
-    outputs = []
-    for t in reversed(range(steps)) if is_backwards else range(steps):
-        if cuts is not None and not (is_backwards and t == steps - 1):
-            state = [torch.where(cuts[t], 0.0, part) for part in state]
-        recurrent = linear(state[0], weight_hh, bias_hh).chunk(sums, -1)
-        after = step([gate[t] for gate in projected], recurrent, state, rest)
-        if ends is not None:
-            after = [torch.where(t < ends, new, old) for new, old in zip(after, state, strict=True)]
-        y = after[layer.output]
-        outputs.append(y if ends is None else torch.where(t < ends, y, 0.0))
-        state = after
-    return torch.stack(outputs[::-1] if is_backwards else outputs), state

@@ -128,24 +128,16 @@ class EngineLayer(NamedTuple):
 
 
 @lru_cache(maxsize=256)
-def engine_layer_of(
-    mode: str,
-    input_size: int,
-    hidden_size: int,
-    num_layers: int,
-    bias: bool,
-    batch_first: bool,
-    bidirectional: bool,
-) -> EngineLayer:
+def engine_layer_of(mode: str, *arguments: Any) -> EngineLayer:
     """That of `Arguments`."""
-    sizes = input_size, hidden_size, num_layers
+    *sizes, bias, batch_first, bidirectional = arguments
     options: dict[str, Any] = {"bias": bias, "batch_first": batch_first, "bidirectional": bidirectional}
     layer: MatrixRecurrent
     if mode.startswith("cell:"):
         _, digest, method = mode.split(":")
         layer = CellLayer(_cells[digest], *sizes, forward_method=method, **options)
     elif mode.startswith("projected:"):
-        layer = ProjectedCellLayer(_cells[mode.partition(":")[2]], hidden_size, **options)
+        layer = ProjectedCellLayer(_cells[mode.partition(":")[2]], sizes[1], **options)
     else:
         layer = layer_named(mode, *sizes, **options)
     return EngineLayer(layer, tuple(layer.parameter_shapes()), pool_of(layer))
@@ -177,33 +169,25 @@ def go_forward(
     bounds : Tensor or None
         Lengths (B,), or bools (B, T) that mark resets, or None.
     """
-    return on_device_of(x, _forward_on, engine, bounds, x, states, parameters, keep)
 
+    def compute(device: Device) -> tuple[list[torch.Tensor], Saved]:
+        layer, names, pool = engine
+        array, tensors = array_of(x), [parameter.contiguous() for parameter in parameters]
+        # The weights of a traced step have new addresses in each call. Their values are copied, so that
+        # launches stay bound.
+        addresses = tuple([(tensor.data_ptr() if layer.projects else 0, tensor.shape) for tensor in tensors])
+        arrays = partial(_arrays, engine, device, array.dtype, tensors)
+        limits = None if bounds is None else array_of(bounds)
+        first = tuple(map(array_of, states)) if states else None
+        saved = functional.begin(layer, device, array, addresses, arrays, limits, first, keep, pool)
+        if not layer.projects:
+            for name, tensor in zip(names, tensors, strict=True):
+                saved.context.parameters[name][...] = array_of(tensor)
+        y = functional.run_forward(saved, array, limits, first)
+        after = saved.states
+        return [tensor_of(y), *map(tensor_of, after if isinstance(after, tuple) else (after,))], saved
 
-def _forward_on(
-    device: Device,
-    engine: EngineLayer,
-    bounds: torch.Tensor | None,
-    x: torch.Tensor,
-    states: Sequence[torch.Tensor],
-    parameters: Sequence[torch.Tensor],
-    keep: bool,
-) -> tuple[list[torch.Tensor], Saved]:
-    layer, names, pool = engine
-    array, tensors = array_of(x), [parameter.contiguous() for parameter in parameters]
-    # The weights of a traced step have new addresses in each call. Their values are copied, so that launches
-    # stay bound.
-    addresses = tuple([(tensor.data_ptr() if layer.projects else 0, tensor.shape) for tensor in tensors])
-    arrays = partial(_arrays, engine, device, array.dtype, tensors)
-    limits = None if bounds is None else array_of(bounds)
-    first = tuple(map(array_of, states)) if states else None
-    saved = functional.begin(layer, device, array, addresses, arrays, limits, first, keep, pool)
-    if not layer.projects:
-        for name, tensor in zip(names, tensors, strict=True):
-            saved.context.parameters[name][...] = array_of(tensor)
-    y = functional.run_forward(saved, array, limits, first)
-    after = saved.states
-    return [tensor_of(y), *map(tensor_of, after if isinstance(after, tuple) else (after,))], saved
+    return on_device_of(x, compute)
 
 
 def _arrays(engine: EngineLayer, device: Device, dtype: np.dtype, parameters: Sequence[torch.Tensor]) -> Any:
@@ -230,35 +214,29 @@ def go_back(
     by_output, by_states
         Gradients with respect to the results of `go_forward`; None stands for zeros.
     """
-    gradient = next(tensor for tensor in (by_output, *by_states) if tensor is not None)
-    wanted = want_parameters, want_input, want_states
-    return on_device_of(gradient, _back_on, saved, by_output, by_states, wanted)
 
+    def compute(device: Device) -> tuple[torch.Tensor | None, list[torch.Tensor], list[torch.Tensor]]:
+        dtype, shapes = saved.slot.ctx.dtype, saved.slot.shapes
+        gradient = device.zeros(shapes.output, dtype) if by_output is None else array_of(by_output)
+        after = None
+        for tensor in by_states:
+            if tensor is not None:
+                after = tuple(
+                    device.zeros(shape, dtype) if tensor is None else array_of(tensor)
+                    for tensor, shape in zip(by_states, shapes.states, strict=True)
+                )
+                break
+        by_parameters, by_input, by_first = functional.go_back(
+            saved, gradient, after, want_parameters, want_input, want_states
+        )
+        first: Any = () if by_first is None else by_first if isinstance(by_first, tuple) else (by_first,)
+        return (
+            None if by_input is None else tensor_of(by_input),
+            list(map(tensor_of, first)),
+            list(map(tensor_of, by_parameters.values())),
+        )
 
-def _back_on(
-    device: Device,
-    saved: Saved,
-    by_output: torch.Tensor | None,
-    by_states: Sequence[torch.Tensor | None],
-    wanted: tuple[bool, bool, bool],
-) -> tuple[torch.Tensor | None, list[torch.Tensor], list[torch.Tensor]]:
-    dtype, shapes = saved.slot.ctx.dtype, saved.slot.shapes
-    gradient = device.zeros(shapes.output, dtype) if by_output is None else array_of(by_output)
-    after = None
-    for tensor in by_states:
-        if tensor is not None:
-            after = tuple(
-                device.zeros(shape, dtype) if tensor is None else array_of(tensor)
-                for tensor, shape in zip(by_states, shapes.states, strict=True)
-            )
-            break
-    by_parameters, by_input, by_first = functional.go_back(saved, gradient, after, *wanted)
-    first: Any = () if by_first is None else by_first if isinstance(by_first, tuple) else (by_first,)
-    return (
-        None if by_input is None else tensor_of(by_input),
-        list(map(tensor_of, first)),
-        list(map(tensor_of, by_parameters.values())),
-    )
+    return on_device_of(next(tensor for tensor in (by_output, *by_states) if tensor is not None), compute)
 
 
 # ---- tickets: a pass that a tensor holds, which autograd saves, hands on and frees ----

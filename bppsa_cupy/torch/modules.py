@@ -140,13 +140,35 @@ class OverTime(torch.nn.Module):
         bounds are lengths (B,), or bools (B, T) that mark resets, or None.
         """
         if self.training and self.dropout and self.num_layers > 1:
-            features = self.hidden_size * (2 if self.bidirectional else 1)
-            each = [self._arguments(batch_first, columns, 1) for columns in (self.input_size, features)]
-            return with_dropout(
-                each, self.dropout, self.num_layers, x, bounds, batch_first, states, parameters
-            )
+            return self._with_dropout(x, bounds, batch_first, states, parameters)
         arguments = self._arguments(batch_first, self.input_size, self.num_layers)
         return run_over_time(arguments, x, bounds, states, parameters)
+
+    def _with_dropout(
+        self, x: torch.Tensor, bounds: Any, batch_first: bool, states: Any, parameters: Any
+    ) -> list[torch.Tensor]:
+        """`_over`, an inner layer at a time: the output of each but the last goes through
+        torch.nn.functional.dropout.
+
+        Law: zeros are drawn from PyTorch's generator of the device of x over outputs (T, B, columns) in
+        memory order, as the torch.nn modules on the CPU draw theirs for padded sequences: with equal seeds
+        both drop the same values.
+        """
+        features = self.hidden_size * (2 if self.bidirectional else 1)
+        count = len(parameters) // self.num_layers
+        rows = states[0].shape[0] // self.num_layers if states else 0
+        after = []
+        for number in range(self.num_layers):
+            initial = [state[number * rows : (number + 1) * rows] for state in states]
+            weights = parameters[number * count : (number + 1) * count]
+            arguments = self._arguments(batch_first, features if number else self.input_size, 1)
+            x, *last = run_over_time(arguments, x, bounds, initial, weights)
+            after.append(last)
+            if number + 1 < self.num_layers:
+                by_time = x.transpose(0, 1).contiguous() if batch_first else x
+                x = torch.nn.functional.dropout(by_time, self.dropout)
+                x = x.transpose(0, 1) if batch_first else x
+        return [x, *map(torch.cat, zip(*after, strict=True))]
 
     def _arguments(self, batch_first: bool, inputs: int, layers: int) -> Arguments:
         """Those of inner layers."""
@@ -300,44 +322,3 @@ class CellLayer(OverTime):
 
     def extra_repr(self) -> str:
         return f"{self.cell!r}, {self.input_size}, {self.hidden_size}, num_layers={self.num_layers}"
-
-
-# ---- what padded sequences go through ----
-
-
-def with_dropout(
-    arguments: Sequence[Arguments],
-    p: float,
-    layers: int,
-    x: torch.Tensor,
-    bounds: torch.Tensor | None,
-    batch_first: bool,
-    states: Sequence[torch.Tensor],
-    parameters: Sequence[torch.Tensor],
-) -> list[torch.Tensor]:
-    """Output and last states of `run`, an inner layer at a time: the output of each but the last goes through
-    torch.nn.functional.dropout, which zeroes a value with probability p and scales others by 1 / (1 - p).
-
-    Law: zeros are drawn from PyTorch's generator of x's device over outputs (T, B, columns) in memory order,
-    as torch.nn's modules on the CPU draw theirs for padded sequences: of equal seeds both drop the same.
-
-    Parameters
-    ----------
-    arguments : sequence of Arguments
-        Arguments of the first inner layer alone, and of each that follows.
-    layers : int
-        Inner layers, whose states and parameters follow each other.
-    """
-    count = len(parameters) // layers
-    rows = states[0].shape[0] // layers if states else 0
-    after = []
-    for number in range(layers):
-        initial = [state[number * rows : (number + 1) * rows] for state in states]
-        weights = parameters[number * count : (number + 1) * count]
-        x, *last = run_over_time(arguments[min(number, 1)], x, bounds, initial, weights)
-        after.append(last)
-        if number + 1 < layers:
-            by_time = x.transpose(0, 1).contiguous() if batch_first else x
-            x = torch.nn.functional.dropout(by_time, p)
-            x = x.transpose(0, 1) if batch_first else x
-    return [x, *map(torch.cat, zip(*after, strict=True))]

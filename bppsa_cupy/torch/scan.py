@@ -142,55 +142,42 @@ def _gradients(ctx: Any, gradient: torch.Tensor, back: Any) -> Any:
     """The gradients with respect to the arguments; made of differentiable scans where they are to be
     differentiated."""
     a, h0, lengths, resets, h = ctx.saved_tensors
-    transformed = torch._C._are_functorch_transforms_active()
-    if transformed or torch.is_grad_enabled() or is_batched(gradient):
+    reverse = ctx.reverse
 
-        def differentiable(gradient: torch.Tensor) -> tuple[torch.Tensor, ...]:
-            return _differentiable(a, h, gradient, h0, lengths, resets, ctx.reverse)
+    def differentiable(gradient: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        """Of scans and products: g_t = gradient_t + conj(a_{t+1}) g_{t+1}."""
+        batch, steps, hidden = h.shape
+        # Where nothing that is not finite may enter: at resets, and after each sample's end.
+        cut = torch.zeros((1, steps, 1), dtype=torch.bool, device=h.device)
+        onward_resets = None
+        if lengths is not None:
+            after = torch.arange(steps, device=h.device) >= lengths.to(h.device).unsqueeze(1)
+            cut = cut | after.unsqueeze(2)
+        if resets is not None:
+            cut = cut | (resets if resets.dim() > 1 else resets.unsqueeze(0)).unsqueeze(2)
+            onward_resets = cut.roll(1 if reverse else -1, 1).squeeze(2)  # the step that wraps has no past
+        factors = a.expand(batch, steps, hidden).conj().resolve_conj().masked_fill(cut, 0)
+        none = h.new_zeros((batch, 1, hidden))
+        before = none if h0 is None else h0.unsqueeze(1)
+        onward = torch.cat([none, factors[:, :-1]] if reverse else [factors[:, 1:], none], 1)
+        by_b = linear_scan(onward, gradient, None, not reverse, lengths, onward_resets)
+        enters = by_b.masked_fill(cut, 0)
+        if reverse and lengths is not None:
+            first = (lengths.to(h.device) - 1).reshape(-1, 1, 1)
+            at_first = torch.arange(steps, device=h.device).reshape(1, -1, 1) == first
+            former = torch.where(at_first, before, torch.cat([h[:, 1:], none], 1))
+            by_h0 = (factors * enters * at_first).sum(1)
+        else:
+            former = torch.cat([h[:, 1:], before] if reverse else [before, h[:, :-1]], 1)[:, :steps]
+            by_h0 = (factors * enters)[:, -1 if reverse else 0] if steps else none[:, 0]
+        by_a = enters * former.conj().masked_fill(cut, 0)
+        return (by_a.sum_to_size(a.shape), by_b, *(() if h0 is None else (by_h0,)))
 
+    if torch._C._are_functorch_transforms_active() or torch.is_grad_enabled() or is_batched(gradient):
         gradients = over_batched(differentiable, [gradient])
     else:
-        gradients = back(a, h, gradient, h0, lengths, resets, ctx.reverse)
+        gradients = back(a, h, gradient, h0, lengths, resets, reverse)
     return gradients[0], gradients[1], None if h0 is None else gradients[2], None, None, None
-
-
-def _differentiable(
-    a: torch.Tensor,
-    h: torch.Tensor,
-    gradient: torch.Tensor,
-    h0: Optional,
-    lengths: Optional,
-    resets: Optional,
-    reverse: bool,
-) -> tuple[torch.Tensor, ...]:
-    """Gradients with respect to a, b and a given h0, of scans and products: g_t = gradient_t + conj(a_{t+1})
-    g_{t+1}."""
-    batch, steps, hidden = h.shape
-    # Where nothing that is not finite may enter: at resets, and after each sample's end.
-    cut = torch.zeros((1, steps, 1), dtype=torch.bool, device=h.device)
-    onward_resets = None
-    if lengths is not None:
-        after = torch.arange(steps, device=h.device) >= lengths.to(h.device).unsqueeze(1)
-        cut = cut | after.unsqueeze(2)
-    if resets is not None:
-        cut = cut | (resets if resets.dim() > 1 else resets.unsqueeze(0)).unsqueeze(2)
-        onward_resets = cut.roll(1 if reverse else -1, 1).squeeze(2)  # the step that wraps has no past
-    factors = a.expand(batch, steps, hidden).conj().resolve_conj().masked_fill(cut, 0)
-    none = h.new_zeros((batch, 1, hidden))
-    before = none if h0 is None else h0.unsqueeze(1)
-    onward = torch.cat([none, factors[:, :-1]] if reverse else [factors[:, 1:], none], 1)
-    by_b = linear_scan(onward, gradient, None, not reverse, lengths, onward_resets)
-    enters = by_b.masked_fill(cut, 0)
-    if reverse and lengths is not None:
-        first = (lengths.to(h.device) - 1).reshape(-1, 1, 1)
-        at_first = torch.arange(steps, device=h.device).reshape(1, -1, 1) == first
-        former = torch.where(at_first, before, torch.cat([h[:, 1:], none], 1))
-        by_h0 = (factors * enters * at_first).sum(1)
-    else:
-        former = torch.cat([h[:, 1:], before] if reverse else [before, h[:, :-1]], 1)[:, :steps]
-        by_h0 = (factors * enters)[:, -1 if reverse else 0] if steps else none[:, 0]
-    by_a = enters * former.conj().masked_fill(cut, 0)
-    return (by_a.sum_to_size(a.shape), by_b, *(() if h0 is None else (by_h0,)))
 
 
 @torch.library.custom_op(

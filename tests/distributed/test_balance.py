@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import bppsa_cupy as bp
-from bppsa_cupy.distributed.balance import STEPS, layer_multiply_adds
+from bppsa_cupy.distributed.network import STEPS, layer_multiply_adds
 from bppsa_cupy.models import build_model
 from bppsa_cupy.tools.models import layer_seconds
 

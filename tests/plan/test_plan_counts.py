@@ -71,7 +71,7 @@ def assert_all_counted(chain):
             made = multiply(patterns[step.right], patterns[step.left])
             assert sizes.multiply_adds(step) == made.multiply_adds
             # A product that is a diagonal by chance is known as one only when it is made.
-            assert sizes.kind(step) == made.kind or made.a.is_diagonal or made.b.is_diagonal
+            assert sizes.product(step).kind == made.kind or made.a.is_diagonal or made.b.is_diagonal
         pattern, counted = patterns[begin, end], sizes.pattern((begin, end))
         assert counted.shape == pattern.shape and counted.nnz == pattern.nnz == sizes.nnz((begin, end))
         np.testing.assert_array_equal(counted.row_lengths, pattern.row_lengths)
@@ -109,7 +109,7 @@ def test_steps_by_their_patterns(n, seed, batch, data):
         else:
             shared = all(element.shared for element in chain.elements[step.begin - 1 : step.end - 1])
             assert terms == (right @ left).sum() * (1 if shared else batch)
-            assert (kind, nnz) == (sizes.kind(step), (right @ left > 0).sum())
+            assert (kind, nnz) == (sizes.product(step).kind, (right @ left > 0).sum())
 
 
 def test_a_vjp_counts_as_it_runs(tmp_path):

@@ -16,7 +16,6 @@ from bppsa_cupy.csr import Pattern, index_dtype
 from bppsa_cupy.devices.host import HostDevice
 from bppsa_cupy.errors import PlanError
 from bppsa_cupy.plan import Budget, Chain, Element, place, rank_memory_plan
-from bppsa_cupy.plan.counts import message_bytes
 from bppsa_cupy.plan.memory import ALIGNMENT, memory_plan
 from bppsa_cupy.plan.product import map_dtype
 from bppsa_cupy.plan.schedule import blelloch, up_sweep_levels
@@ -145,7 +144,7 @@ def test_ranks_take_and_send_what_was_planned_and_give_the_bits_of_one(data, n, 
         for k, vector in vectors.items():
             np.testing.assert_array_equal(vector, expected[k])
     placement = place(schedule, owners, ranks)
-    amounts = message_bytes(chain_plan, placement, batch, 8).tolist()
+    amounts = (8 * chain_plan.values_sizes(placement.sent[:, 1:3], batch)).tolist()
     sent = [(m.source, m.target, amount) for m, amount in zip(placement.messages(), amounts, strict=True)]
     assert sorted(exchange.sent) == sorted(2 * sent)
 

@@ -297,11 +297,8 @@ def multiply_pairs(pairs: dict[str, list[tuple[Any, Any]]], device: Any) -> Step
         products[name] = [a @ b for a, b in pairs[name]]
 
     def result() -> dict[str, np.ndarray]:
-        host = {
-            name: [getattr(c, "get", lambda c=c: c)() for c in matrices]
-            for name, matrices in products.items()
-        }
-        return {name: np.stack([times_vector(c) for c in matrices]) for name, matrices in host.items()}
+        host = {name: [getattr(c, "get", lambda c=c: c)() for c in outs] for name, outs in products.items()}
+        return {name: np.stack([times_vector(c) for c in outs]) for name, outs in host.items()}
 
     parts = {name: partial(multiply_all, name) for name in pairs}
     return Step(parts, result, device, reset=products.clear, per=len(next(iter(pairs.values()))))

@@ -25,7 +25,7 @@ from bppsa_cupy.distributed.time_network import TimeSequential
 from bppsa_cupy.layers import GRU, RNN, Linear, MinGRU
 from bppsa_cupy.network.sequential import Sequential
 from bppsa_cupy.pipeline import SCHEDULES, Pipeline
-from bppsa_cupy.pipeline.execution import TraceRow
+from bppsa_cupy.pipeline.run import TraceRow
 from bppsa_cupy.plan import Partition
 from bppsa_cupy.tools.benchmarks.train import make_batch, make_network
 from bppsa_cupy.tools.models import layer_seconds, placed

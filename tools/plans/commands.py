@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 from tqdm import tqdm
 
-from bppsa_cupy.distributed.balance import layer_multiply_adds
+from bppsa_cupy.distributed.network import layer_multiply_adds
 from bppsa_cupy.errors import BppsaError, PlanError
 from bppsa_cupy.network.sequential import Sequential
 from bppsa_cupy.plan import Partition, Plan

@@ -20,7 +20,7 @@ from bppsa_cupy.plan import (
     place,
     rank_memory_plan,
 )
-from bppsa_cupy.plan.counts import StepCounts, all_counts, message_bytes, run_schedule
+from bppsa_cupy.plan.counts import StepCounts, all_counts, run_schedule
 from bppsa_cupy.plan.schedule import KIND, WORKER
 from bppsa_cupy.products.file import read_product_file
 from bppsa_cupy.products.steps import result_pattern
@@ -176,7 +176,7 @@ def schedule_ranks(plan: Plan, chain: ChainPlan, name: str) -> dict[str, Any]:
     assert plan.partition is not None
     owners = chain.chain.owners(plan.partition)
     placement = place(chain.schedules[name], owners, plan.partition.ranks)
-    amounts = message_bytes(chain, placement, plan.batch_size, plan.itemsize)
+    amounts = chain.values_sizes(placement.sent[:, 1:3], plan.batch_size) * plan.itemsize
     rows = by_rank(placement, amounts)
     for rank, row in enumerate(rows):
         layout = rank_memory_plan(chain, placement, rank, plan.batch_size, plan.itemsize)
