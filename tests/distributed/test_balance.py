@@ -23,5 +23,5 @@ def test_multiply_adds_of_layers():
 
 @pytest.mark.parametrize(("model", "layers"), [("lenet5", 12), ("gru", 2)])
 def test_every_layer_is_measured(model, layers):
-    seconds = layer_seconds(build_model(model, device="host"), 2, repeats=1)
+    seconds = layer_seconds(build_model(model, dtype="float64", device="host"), 2, repeats=1)
     assert seconds.shape == (layers,) and (seconds > 0).all() and np.isfinite(seconds).all()

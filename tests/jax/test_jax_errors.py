@@ -16,6 +16,8 @@ GRU, LSTM, LRU = bj.GRU(3, 4), bj.LSTM(3, 4), bj.LRU(3, 4)
 PARAMS, X, STATE = draw(GRU, 2, 5, np.float32)
 LSTM_PARAMS, _, LSTM_STATE = draw(LSTM, 2, 5, np.float32)
 LRU_PARAMS = LRU.init(jax.random.key(0))
+#: Of the passes, which run in float64, as those of other tests do.
+WEIGHTS, INPUT, _ = draw(GRU, 2, 5)
 WITHOUT_BIAS = {name: value for name, value in PARAMS.items() if name != "bias_hh_l0"}
 
 
@@ -65,8 +67,9 @@ def test_refused_arguments(call, value, fix) -> None:
     assert_refused(call, (bp.ArgumentError, bp.ShapeError), value, fix)
 
 
+@pytest.mark.usefixtures("x64")
 def test_lengths_that_are_traced() -> None:
-    compiled = jax.jit(lambda lengths: GRU(PARAMS, X, lengths=lengths))
+    compiled = jax.jit(lambda lengths: GRU(WEIGHTS, INPUT, lengths=lengths))
     with pytest.raises(
         RuntimeError, match=r"ShapeError: sample 1 has length 6: pass lengths from 1 to T = 5"
     ):
@@ -75,31 +78,34 @@ def test_lengths_that_are_traced() -> None:
 
 
 def loss(x):
-    return GRU(PARAMS, x)[0].sum()
+    return GRU(WEIGHTS, x)[0].sum()
 
 
 @pytest.mark.parametrize("call", [
-    lambda: jax.jvp(jax.jit(loss), (X,), (X,)),
-    lambda: jax.linearize(loss, X)[1](X),
-    lambda: jax.jacfwd(jax.checkpoint(loss))(X),
+    lambda: jax.jvp(jax.jit(loss), (INPUT,), (INPUT,)),
+    lambda: jax.linearize(loss, INPUT)[1](INPUT),
+    lambda: jax.jacfwd(jax.checkpoint(loss))(INPUT),
 ])  # fmt: skip
+@pytest.mark.usefixtures("x64")
 def test_forward_mode(call) -> None:
     with pytest.raises(TypeError, match="forward-mode"):
         call()
 
 
+@pytest.mark.usefixtures("x64")
 def test_what_is_linearized_is_right_where_it_goes_back() -> None:
-    value, tangents = jax.linearize(loss, X)
-    assert value == loss(X)
-    (gradient,) = jax.linear_transpose(tangents, X)(1.0)
-    assert_same(gradient, jax.grad(loss)(X))
+    value, tangents = jax.linearize(loss, INPUT)
+    assert value == loss(INPUT)
+    (gradient,) = jax.linear_transpose(tangents, INPUT)(1.0)
+    assert_same(gradient, jax.grad(loss)(INPUT))
 
 
 @pytest.mark.parametrize("call", [
-    lambda: jax.grad(lambda x: jax.grad(loss)(x).sum())(X),
-    lambda: jax.jit(jax.hessian(loss))(X[:1, :1]),
-    lambda: jax.grad(lambda x: jax.vjp(loss, x)[1](1.0)[0].sum())(X),
+    lambda: jax.grad(lambda x: jax.grad(loss)(x).sum())(INPUT),
+    lambda: jax.jit(jax.hessian(loss))(INPUT[:1, :1]),
+    lambda: jax.grad(lambda x: jax.vjp(loss, x)[1](1.0)[0].sum())(INPUT),
 ])  # fmt: skip
+@pytest.mark.usefixtures("x64")
 def test_second_derivatives(call) -> None:
     assert_refused(call, bp.PassError, "second derivatives", "jax.lax.scan")
 

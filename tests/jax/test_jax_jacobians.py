@@ -39,7 +39,7 @@ def test_steps_of_a_layer(name) -> None:
     np.testing.assert_allclose(alone.dense()[:, 0], chain.dense()[:, 1], atol=1e-14)
 
 
-@pytest.mark.parametrize("batch", [None, 3])
+@pytest.mark.parametrize("batch", some(3, long=[None]))
 def test_a_step_of_ones_own(batch) -> None:
     rng = np.random.default_rng(0)
     axes = () if batch is None else (batch,)

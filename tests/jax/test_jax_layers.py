@@ -22,10 +22,13 @@ SETTINGS = [
         for marks in [() if name == "lstm" else pytest.mark.long]
     ),
     pytest.param("gru", (3, 4, 2), {"bidirectional": True}, (3, 6), True, True, id="deep, both ways, ragged"),
-    pytest.param("gru", (3, 6, 1), {"bias": False}, (2, 5), False, False, id="no bias"),
-    pytest.param("lstm", (3, 4, 1), {"outputs": "last"}, (2, 5), True, True, id="the last output"),
-    pytest.param(
-        "lstm", (1, 1, 2), {}, (1, 1), False, False, id="one step of one unit", marks=pytest.mark.long
+    *(
+        pytest.param(*setting, id=name, marks=pytest.mark.long)
+        for name, setting in {
+            "no bias": ("gru", (3, 6, 1), {"bias": False}, (2, 5), False, False),
+            "the last output": ("lstm", (3, 4, 1), {"outputs": "last"}, (2, 5), True, True),
+            "one step of one unit": ("lstm", (1, 1, 2), {}, (1, 1), False, False),
+        }.items()
     ),
 ]
 
@@ -88,10 +91,11 @@ def test_fresh_parameters() -> None:
 
 
 @pytest.mark.parametrize("outputs", ["all", "last"])
+@pytest.mark.usefixtures("x64")
 def test_layouts(outputs: str) -> None:
     options = {"outputs": outputs, "bidirectional": True}
     first, second = bj.GRU(3, 4, **options), bj.GRU(3, 4, batch_first=False, **options)
-    params, x, h = draw(first, 2, 5, np.float32)
+    params, x, h = draw(first, 2, 5)
     y, after = first(params, x, h, lengths=[3, 5])
     turned, same = second(params, x.swapaxes(0, 1), h, lengths=[3, 5])
     assert_same((turned.swapaxes(0, 1) if outputs == "all" else turned, same), (y, after))

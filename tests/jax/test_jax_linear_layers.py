@@ -67,6 +67,7 @@ def test_transforms_and_habits() -> None:
             function(params, x[0], jnp.zeros((1, 3, 4)))
 
 
+@pytest.mark.long
 def test_complex_states_go_on_with_a_batch_and_without() -> None:
     with jax.enable_x64(True):
         function = bj.LRU(3, 4, batch_first=False)

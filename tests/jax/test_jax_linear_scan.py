@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from linear_reference import random_of
+from marks import some
 
 jax = pytest.importorskip("jax")
 jnp = jax.numpy
@@ -108,7 +109,7 @@ def test_no_steps() -> None:
         assert result.shape == (2, 0, 3)
 
 
-@pytest.mark.parametrize("reverse", [False, True])
+@pytest.mark.parametrize("reverse", some(False, long=[True]))
 def test_nothing_passes_a_reset_or_an_end(reverse: bool) -> None:
     """Derivatives of first and second order are those of the parts, whatever lies beyond the cut."""
     from bppsa_cupy.jax import linear_scan

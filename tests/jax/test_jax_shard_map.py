@@ -31,22 +31,15 @@ FUNCTIONS: dict[str, Any] = {
 }
 
 
-@pytest.mark.parametrize(
-    "names",
-    [
-        ("RNN",),
-        pytest.param((*FUNCTIONS, "linear_scan"), marks=pytest.mark.long),
-    ],
-    ids=["some", "all"],
-)
-def test_two_devices_give_what_one_gives(names: tuple[str, ...]) -> None:
+@pytest.mark.long
+def test_two_devices_give_what_one_gives() -> None:
     environment = {
         **os.environ,
         "XLA_FLAGS": "--xla_force_host_platform_device_count=2",
         "JAX_PLATFORMS": "cpu",
         "PYTHONPATH": str(Path(__file__).parents[1] / "support"),
     }
-    command = [sys.executable, __file__, *names]
+    command = [sys.executable, __file__, *FUNCTIONS, "linear_scan"]
     done = subprocess.run(command, env=environment, capture_output=True, encoding="utf-8")
     assert not done.returncode, done.stderr
 

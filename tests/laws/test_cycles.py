@@ -56,8 +56,10 @@ def new_network(length: int) -> None:
 
 
 def module(layer: torch.nn.Module) -> Step:
+    layer.double()
+
     def step(length: int) -> None:
-        x = torch.randn(2, length, 4, requires_grad=True)
+        x = torch.randn(2, length, 4, dtype=torch.float64, requires_grad=True)
         y = layer(x)
         y[0].sum().backward()
 

@@ -39,10 +39,10 @@ def count_calls(net, gradient):
 @pytest.mark.parametrize("name", NETWORKS)
 def test_calls_of_a_backward_pass(name):
     layers, shape, first, later = NETWORKS[name]
-    x = np.ones((2, *shape), np.float32)
+    x = np.ones((2, *shape))
     counts = []
     for _ in range(2):  # the first network loads its kernels
-        net = bp.Sequential(layers, shape, seed=0, device="host")
+        net = bp.Sequential(layers, shape, dtype="float64", seed=0, device="host")
         y = net.forward(x)
         counts = [count_calls(net, np.ones_like(y))]
         for _ in range(2):

@@ -38,8 +38,8 @@ def sequences(layer=None, steps=5):
 
 
 def records():
-    net = bp.Sequential([bp.RNN(2, 3)], (4, 2), device="host")
-    net.forward(np.ones((1, 4, 2), "float32"))
+    net = bp.Sequential([bp.RNN(2, 3)], (4, 2), dtype="float64", device="host")
+    net.forward(np.ones((1, 4, 2)))
     return net.transposed_jacobians()
 
 

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from functools import partial
-from itertools import pairwise
+from itertools import pairwise, product
 
 import numpy as np
 import pytest
 from cell_cases import SLOW
 from jax_cases import bj, jax, jnp, x64  # noqa: F401
+from marks import some, some_rows
 from tolerances import assert_close
 
 import bppsa_cupy as bp
 
 LAYERS = {"RNN": bp.RNN, "GRU": bp.GRU, "LSTM": bp.LSTM, "slow": partial(bp.CellLayer, SLOW)}
 STEPS = 11
+METHODS = ("bp", "blelloch")
 
 
 def network(name, device="host", **options):
@@ -31,8 +33,14 @@ def marks_and_parts():
     return marks, parts
 
 
-@pytest.mark.parametrize("name", LAYERS)
-@pytest.mark.parametrize("method", ["bp", "blelloch"])
+@pytest.mark.parametrize(
+    "name, method",
+    some_rows(
+        ("RNN", "bp"),
+        *product(["GRU", "LSTM"], METHODS),
+        long=[("RNN", "blelloch"), *product(["slow"], METHODS)],
+    ),
+)
 def test_parts_are_sequences(name, method, device, rng):
     net = network(name, device)
     marks, parts = marks_and_parts()
@@ -57,7 +65,7 @@ def test_parts_are_sequences(name, method, device, rng):
         assert_close(value, weights[key], 99, what=key)
 
 
-@pytest.mark.parametrize("name", ["RNN", "LSTM"])
+@pytest.mark.parametrize("name", some("LSTM", long=["RNN"]))
 def test_jacobians_and_exponents_see_resets(name, rng):
     net = network(name)
     marks, parts = marks_and_parts()
@@ -80,7 +88,7 @@ def test_jacobians_and_exponents_see_resets(name, rng):
     assert np.isfinite(exponents[1]).all()
 
 
-@pytest.mark.parametrize("name", ["RNN", "LSTM"])
+@pytest.mark.parametrize("name", some("LSTM", long=["RNN"]))
 @pytest.mark.parametrize("batch_first", [True, False])
 @pytest.mark.usefixtures("x64")
 def test_jax_and_functions_agree_with_a_network(name, batch_first, rng):

@@ -115,8 +115,8 @@ def test_records_lie_inside_with_their_paths(rng):
 
 def test_dropouts_inside_draw_numbers_of_their_own():
     dropouts = bp.Residual([bp.Dropout(), bp.Residual([bp.Dropout()], [bp.Dropout()])], [bp.Dropout()])
-    net = bp.Sequential([bp.Dropout(), dropouts, bp.Dropout()], (4096,), device="host")
-    net.forward(np.ones((1, 4096), "float32"))
+    net = bp.Sequential([bp.Dropout(), dropouts, bp.Dropout()], (4096,), dtype="float64", device="host")
+    net.forward(np.ones((1, 4096)))
     outer, block_ctx, last = net.last_pass.layers
     inner = block_ctx.inner["body"][1].inner
     contexts = [
@@ -128,9 +128,10 @@ def test_dropouts_inside_draw_numbers_of_their_own():
 
 
 def test_an_error_inside_of_a_pass_names_the_place():
-    net = bp.Sequential([bp.Residual([bp.ReLU(), bp.BatchNorm2d(2)])], (2, 1, 1), device="host")
+    block = bp.Residual([bp.ReLU(), bp.BatchNorm2d(2)])
+    net = bp.Sequential([block], (2, 1, 1), dtype="float64", device="host")
     with pytest.raises(bp.ShapeError, match=r"layer 0.body.1: BatchNorm2d"):
-        net.forward(np.ones((1, 2, 1, 1), "float32"))
+        net.forward(np.ones((1, 2, 1, 1)))
 
 
 # ---- recurrent layers inside ----

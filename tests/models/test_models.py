@@ -87,12 +87,12 @@ def alexnet_of_torch(first, second, pool, features, classes):
 )  # fmt: skip
 def test_scores_are_those_of_pytorchs_layers(name, shape, classes, make):
     torch.manual_seed(1)
-    model = nn.Sequential(*make()).eval()
+    model = nn.Sequential(*make()).double().eval()
     state = model.state_dict()
-    net = build_model(name, input_shape=shape, classes=classes, device="host").eval()
+    net = build_model(name, input_shape=shape, classes=classes, dtype="float64", device="host").eval()
     assert [type(layer).__name__ for layer in net.layers] == [type(m).__name__ for m in model]
     net.load_state_dict(state, by_order=True)
-    x = torch.randn(1, *shape)
+    x = torch.randn(1, *shape, dtype=torch.float64)
     with torch.no_grad():
         assert_close(net.forward(x.numpy()), model(x).numpy(), 9216)
     assert list(state) == list(net.state_dict())

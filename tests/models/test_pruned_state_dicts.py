@@ -34,8 +34,8 @@ class Vgg(nn.Module):
 
 def pruned(make, how):
     torch.manual_seed(0)
-    model = make()
-    model(torch.randn(2, 3, 32, 32))  # running statistics
+    model = make().double()
+    model(torch.randn(2, 3, 32, 32, dtype=torch.float64))  # running statistics
     for module in model.modules():
         if isinstance(module, (nn.Conv2d, nn.Linear)):
             prune.l1_unstructured(module, "weight", 0.9)
@@ -46,14 +46,15 @@ def pruned(make, how):
 
 @pytest.mark.parametrize(("name", "make"), [("vgg11", Vgg), ("resnet20", lambda: ResNet(20))])
 def test_pruned_models_load_by_order(name, make):
-    net, x = build_model(name, device="host").eval(), torch.randn(1, 3, 32, 32)
+    net = build_model(name, dtype="float64", device="host").eval()
+    x = torch.randn(1, 3, 32, 32, dtype=torch.float64)
     for how in ("removed", "pruned"):
         model = pruned(make, how)
         net.load_state_dict(model.state_dict(), by_order=True)
         weights = sum(isinstance(module, (nn.Conv2d, nn.Linear)) for module in model.modules())
         assert len(net.masks) == (weights if how == "pruned" else 0)
         with torch.no_grad():
-            np.testing.assert_allclose(net.forward(x.numpy()), model(x).numpy(), rtol=1e-4, atol=1e-5)
+            np.testing.assert_allclose(net.forward(x.numpy()), model(x).numpy(), rtol=1e-10, atol=1e-11)
 
 
 @pytest.mark.parametrize("nested", [False, True])

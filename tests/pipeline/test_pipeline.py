@@ -162,7 +162,7 @@ def test_on_every_device(device, schedule):
     def make(where):
         block = bp.Residual([bp.Conv2d(2, 2, 1), bp.BatchNorm2d(2), bp.Conv2d(2, 2, 1)])
         layers = [bp.Conv2d(1, 2, 3), block, bp.Flatten(), bp.Linear(8, 3)]
-        return bp.Sequential(layers, (1, 4, 4), device=where)
+        return bp.Sequential(layers, (1, 4, 4), dtype="float64", device=where)
 
     dataset = data(8, (1, 4, 4))
     options = {"ppv": (2, 3), "schedule": schedule}
@@ -173,7 +173,7 @@ def test_on_every_device(device, schedule):
         train(bp.Pipeline(net, **options), dataset, optimizer, Settings(batch_size=3, epochs=2))
         states.append(net.state_dict())
     for name, array in states[0].items():
-        np.testing.assert_allclose(array, states[1][name], rtol=1e-4, atol=1e-5, err_msg=name)
+        np.testing.assert_allclose(array, states[1][name], rtol=1e-10, atol=1e-12, err_msg=name)
 
 
 def test_masks_that_are_set_later_are_kept():

@@ -12,7 +12,7 @@ import bppsa_cupy as bp
 SIZES = st.integers(1, 9)
 SEEDS = st.integers(0, 2**32 - 1)
 #: Four sizes of blocks; each product of sizes is compiled on its own.
-BLOCKS = pytest.mark.parametrize("sizes", some((1, 3, 1, 3), long=[(1, 2, 3, 6)]), ids=str)
+BLOCKS = pytest.mark.parametrize("sizes", some((3, 3, 3, 3), long=[(1, 3, 1, 3), (1, 2, 3, 6)]), ids=str)
 
 
 def block_matrix(rng, shape, block, density=0.4):

@@ -244,9 +244,7 @@ def grid_kernels(
     return made
 
 
-@pytest.mark.parametrize(
-    "cell, hidden, batch, reverse, per_step, blocks", some_rows(GRIDS[1], long=[GRIDS[0], *GRIDS[2:]])
-)
+@pytest.mark.parametrize("cell, hidden, batch, reverse, per_step, blocks", some_rows(long=GRIDS))
 def test_grids_give_what_the_host_gives(
     cell: str, hidden: int, batch: int, reverse: bool, per_step: bool, blocks: int
 ) -> None:

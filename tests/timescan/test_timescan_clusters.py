@@ -34,9 +34,10 @@ def clustered(stub: CudaDevice, monkeypatch: pytest.MonkeyPatch) -> CudaDevice:
 
 def passes(device: Device) -> tuple[dict[str, np.ndarray], list[str]]:
     """Output and gradients of a network with a recurrent layer, and the ways it went."""
-    net = bp.Sequential([bp.GRU(3, 20), bp.Linear(20, 2)], input_shape=(4, 3), seed=0, device=device)
-    y = net.forward(np.random.default_rng(0).standard_normal((3, 4, 3)).astype(np.float32))
-    net.backward(device.asarray(np.ones(y.shape, np.float32)), method="bp")
+    layers = bp.GRU(3, 20), bp.Linear(20, 2)
+    net = bp.Sequential(layers, input_shape=(4, 3), dtype="float64", seed=0, device=device)
+    y = net.forward(np.random.default_rng(0).standard_normal((3, 4, 3)))
+    net.backward(device.asarray(np.ones(y.shape)), method="bp")
     results = {name: device.to_host(g) for name, g in net.gradients.items()} | {"output": device.to_host(y)}
     return results, [net.last_pass.layers[0].forward_ways[0], net.last_backward.backward_ways[0]]
 

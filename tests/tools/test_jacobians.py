@@ -8,6 +8,7 @@ import pytest
 import scipy.sparse
 from chain_cases import network_records
 from commands import command, error_line, folder  # noqa: F401  folder is a fixture
+from marks import some
 
 import bppsa_cupy as bp
 from bppsa_cupy.csr import Pattern
@@ -79,7 +80,7 @@ def test_plot_and_report(capsys):
         assert main(["plot", "j.h5", "-o", "c.png", *options.split()]) == 1 and error_line(capsys)
 
 
-@pytest.mark.parametrize("name", OVER_TIME)
+@pytest.mark.parametrize("name", some("norms", long=[name for name in OVER_TIME if name != "norms"]))
 def test_pictures_over_time(name, capsys):
     net, _ = network_records(bp.LSTM(2, 3, num_layers=2, bidirectional=True), 6, 3, lengths=[6, 3, 5])
     net.backward(np.ones(net.last_pass.output.shape))

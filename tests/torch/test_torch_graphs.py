@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import torch
+from marks import some
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.nn.utils import prune
 from torch_cases import assert_same
@@ -69,7 +70,7 @@ RECORDERS: dict[str, Callable[[torch.nn.Module], Any]] = {
 
 
 @pytest.mark.parametrize("recorder", RECORDERS)
-@pytest.mark.parametrize("name", ["RNN", "GRU", "LSTM", "CellLayer", "MinGRU"])
+@pytest.mark.parametrize("name", some("GRU", "MinGRU", long=["RNN", "LSTM", "CellLayer"]))
 def test_what_is_recorded_computes_the_same(name: str, recorder: str) -> None:
     model = model_of(name)
     graph = RECORDERS[recorder](model)
@@ -98,7 +99,7 @@ def test_exporters_get_pytorchs_operators(name: str) -> None:
         assert re.search(rf"aten(::|\.){name.lower()}", text) and "over_time" not in text
 
 
-@pytest.mark.parametrize("allowed", [False, True])
+@pytest.mark.parametrize("allowed", some(False, long=[True]))
 def test_compiled_models(allowed: bool) -> None:
     with torch._dynamo.config.patch(allow_rnn=allowed):
         check_compiled(model_of("GRU"), allowed)

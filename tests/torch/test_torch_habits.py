@@ -176,7 +176,7 @@ def test_a_pass_ends_with_its_graph() -> None:
 def test_a_first_pass_leaves_pytorchs_threads() -> None:
     program = (
         "import torch; torch.set_num_threads(1)\n"
-        "import bppsa_cupy.torch as ours; ours.GRU(2, 3)(torch.ones(4, 1, 2))\n"
+        "import bppsa_cupy.torch as ours; ours.GRU(2, 3).double()(torch.ones(4, 1, 2).double())\n"
         "print(torch.get_num_threads())"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)

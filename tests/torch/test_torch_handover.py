@@ -144,6 +144,7 @@ def test_a_program_may_wait(how: str, variables: dict[str, str], tmp_path: Path)
     assert len(program(tmp_path, how, **variables)) == 1
 
 
+@pytest.mark.long
 def test_the_process_that_compiles_ends_with_the_program(tmp_path: Path) -> None:
     code = (
         "import torch, bppsa_cupy.torch as ours\n"

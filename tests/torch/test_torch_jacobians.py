@@ -146,15 +146,13 @@ def test_last_steps_that_are_the_identity_count() -> None:
     product = ours.jacobians(lambda x, h: x * h, x, torch.ones(1))
     np.testing.assert_allclose(bp.lyapunov_exponents(product), [[math.log(0.5) / 2]], rtol=1e-12)
     torch.manual_seed(0)
-    gru = nn.GRU(1, 1)
+    gru = nn.GRU(1, 1).to(F64)
     with torch.no_grad():
         gru.weight_ih_l0[1] = 1
-    x = torch.cat([torch.zeros(50, 1), torch.full((50, 1), 99.0)])  # then z is 1 in float32, and so is ∂h/∂h
+    x = torch.cat([torch.zeros(50, 1), torch.full((50, 1), 99.0)]).to(F64)  # then z is 1, and so is ∂h/∂h
     records = ours.jacobians(gru, x)
     assert records.lengths() == [100] and (records.dense()[50:] == 1).all()
-    jacobian = torch.autograd.functional.jacobian(
-        lambda h: gru.to(F64)(x.to(F64), h)[1], torch.zeros(1, 1).to(F64)
-    )
+    jacobian = torch.autograd.functional.jacobian(lambda h: gru(x, h)[1], torch.zeros(1, 1).to(F64))
     expected = math.log(abs(float(jacobian))) / 100
     np.testing.assert_allclose(bp.lyapunov_exponents(records), [[expected]], rtol=1e-5)
 

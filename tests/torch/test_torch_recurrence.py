@@ -112,7 +112,7 @@ KERNELS: dict[str, tuple[Callable[[], torch.nn.Module], int]] = {
     "dropout": (lambda: Step(dropped), 1),
 }
 #: Those that every run compiles, beside cells of PyTorch.
-QUICK = ("RNNCell", "GRUCell", "LSTMCell", "weight norm", "CTRNN with noise", "peephole", "rate")
+QUICK = ("RNNCell", "GRUCell", "LSTMCell", "weight norm", "peephole", "rate")
 
 
 def reset_before(m: Any, x: torch.Tensor, h: torch.Tensor) -> torch.Tensor:
@@ -232,9 +232,10 @@ def test_derivatives_of_derivatives(name: str) -> None:
 
 @pytest.mark.parametrize(("steps", "batch"), [(1, 1), (1, 3), (4, 1)])
 def test_small_passes_and_gradients_with_other_strides(steps: int, batch: int) -> None:
-    module = ours.recurrence(Step(rate))
-    x, h = torch.randn(steps, batch, F), torch.randn(batch, H, requires_grad=True)
-    gradient = torch.randn(1, batch, H).expand(steps, batch, H)
+    module = ours.recurrence(Step(rate).double())
+    x, h = (torch.randn(*shape, dtype=torch.float64) for shape in ((steps, batch, F), (batch, H)))
+    h.requires_grad_()
+    gradient = torch.randn(1, batch, H, dtype=torch.float64).expand(steps, batch, H)
     results = []
     for call in (module, lambda x, h: module._loop(x, [h], [])):
         outputs = []
@@ -248,13 +249,13 @@ def test_small_passes_and_gradients_with_other_strides(steps: int, batch: int) -
 
 
 def test_a_call_without_states_is_refused() -> None:
-    for formula in (leaky, reset_before):
-        module = ours.recurrence(Step(formula, 1 + (formula is reset_before)))
-        x = torch.ones(T, B, F)
+    for formula in (rate, reset_before):
+        module = ours.recurrence(Step(formula, 1 + (formula is reset_before)).double())
+        x = torch.ones(T, B, F, dtype=torch.float64)
         for _ in range(2):
             with pytest.raises(ShapeError):
                 module(x)
-            module(x, torch.zeros(B, H))
+            module(x, x.new_zeros(B, H))
 
 
 def test_cells_of_pytorch_begin_with_zeros() -> None:
@@ -301,9 +302,10 @@ def test_every_device_returns_another_state_than_the_multiplied_one(
     assert_same([y, by_x, by_first, *by_weights], [torch.stack(expected), *by])
 
 
-def test_each_shape_mode_and_dtype_is_traced() -> None:
+@pytest.mark.parametrize("dtypes", some((torch.float64,), long=[(torch.float32, torch.float64)]), ids=len)
+def test_each_shape_mode_and_dtype_is_traced(dtypes: tuple[torch.dtype, ...]) -> None:
     module = ours.recurrence(torch.nn.GRUCell(F, H))
-    for dtype in (torch.float32, torch.float64):
+    for dtype in dtypes:
         module.to(dtype)
         for steps, batch in ((3, 2), (7, 1)):
             x = torch.randn(steps, batch, F, dtype=dtype)

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from marks import some
 from torch_cases import assert_same, flat, gradients, pair
 
 
@@ -30,8 +32,9 @@ def states_of(kind: str, *shape: int) -> Any:
     return tuple(parts) if kind == "LSTM" else parts[0]
 
 
+@pytest.mark.parametrize("kind", some("GRU", "LSTM", long=["RNN"]))
 @given(
-    st.sampled_from(["RNN", "GRU", "LSTM"]), st.integers(1, 9), st.integers(1, 4), st.integers(1, 2),
+    st.integers(1, 9), st.integers(1, 4), st.integers(1, 2),
     st.floats(0, 1), st.booleans(),
 )  # fmt: skip
 def test_one_pass_is_the_loop(
