@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Iterator
 
 import pytest
+from marks import some_rows
 
 torch = pytest.importorskip("torch")
 
@@ -14,12 +16,24 @@ PROGRAMS = list(make_programs())
 QUICK = "neurogym"
 
 
+@pytest.fixture
+def default_dtype() -> Iterator[None]:
+    """The dtype of new tensors is afterwards what it was."""
+    yield
+    torch.set_default_dtype(torch.float32)
+
+
+@pytest.mark.usefixtures("default_dtype")
 @pytest.mark.parametrize(
-    "program",
-    [pytest.param(p, id=p.name, marks=[] if p.name.startswith(QUICK) else pytest.mark.long)
-     for p in PROGRAMS],
-)  # fmt: skip
-def test_a_converted_program_trains_as_before(program: Program) -> None:
+    "program, dtype",
+    some_rows(
+        *((program, torch.float64) for program in PROGRAMS if program.name.startswith(QUICK)),
+        long=[(program, torch.float32) for program in PROGRAMS],
+    ),
+    ids=lambda value: getattr(value, "name", None),
+)
+def test_a_converted_program_trains_as_before(program: Program, dtype: torch.dtype) -> None:
+    torch.set_default_dtype(dtype)
     trained = {}
     for converted in (False, True):
         with warnings.catch_warnings():
