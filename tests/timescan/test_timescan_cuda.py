@@ -109,13 +109,13 @@ def test_a_launch_a_step_gives_what_the_host_gives(
 ):  # fmt: skip
     size = WalkSize(FORMS[name], steps, batch, hidden, 4)
     ours, calls = passes(cuda, size, reverse, ragged, per_step)
-    assert all(isinstance(one, serial.BySteps) for one in calls)
+    assert all(isinstance(call, serial.BySteps) for call in calls)
     wanted, others = passes(get_device("host"), size, reverse, ragged, per_step)
-    assert not any(isinstance(one, serial.BySteps) for one in others)
-    for what, ours_of, wanted_of in zip(
+    assert not any(isinstance(call, serial.BySteps) for call in others)
+    for label, ours_of, wanted_of in zip(
         ("state", "gates", "final", "delta", "entering"), ours, wanted, strict=True
     ):
-        assert_close(ours_of, wanted_of, length=64 * hidden, what=what)
+        assert_close(ours_of, wanted_of, length=64 * hidden, what=label)
     assert cuda.launched[f"{name}_forward_step"] == 2 * steps
     assert cuda.launched[f"{name}_backward_step"] == 2 * (steps + 1)
 
@@ -124,7 +124,7 @@ def test_wide_walks_go_by_the_whole_grid(cuda: CudaDevice, monkeypatch):
     monkeypatch.setattr(CudaDevice, "cooperative_blocks", 4)
     size = WalkSize(FORMS["gru"], 3, 5, 202, 4)
     ours, calls = passes(cuda, size, True, True, True)
-    assert all(one.way == "by the whole grid" for one in calls)
+    assert all(call.way == "by the whole grid" for call in calls)
     wanted, _ = passes(get_device("host"), size, True, True, True)
     for ours_of, wanted_of in zip(ours, wanted, strict=True):
         assert_close(ours_of, wanted_of, length=64 * 202)
@@ -137,13 +137,13 @@ def test_a_layer_by_matmuls_is_that_of_the_host(kind, stub, rng, monkeypatch):
     parameters = {name: array for name, array in layer.initialize(rng).items()}
     x, lengths = rng.standard_normal((3, 7, 3)), [7, 2, 4]
     weights = rng.standard_normal((3, 7, 10))
-    found = []
+    results = []
     for device in (get_device("host"), stub):
-        own = {name: device.asarray(array) for name, array in parameters.items()}
-        y, saved = bp.functional.forward(layer, own, device.asarray(x), lengths=lengths, device=device)
+        copies = {name: device.asarray(array) for name, array in parameters.items()}
+        y, saved = bp.functional.forward(layer, copies, device.asarray(x), lengths=lengths, device=device)
         gradients = bp.functional.vjp(saved, device.asarray(weights))
         arrays = {"y": y, "input": gradients.input, **gradients.parameters}
-        found.append({name: device.to_host(array) for name, array in arrays.items()})
-    for name, array in found[0].items():
-        np.testing.assert_allclose(found[1][name], array, atol=1e-12, err_msg=name)
+        results.append({name: device.to_host(array) for name, array in arrays.items()})
+    for name, array in results[0].items():
+        np.testing.assert_allclose(results[1][name], array, atol=1e-12, err_msg=name)
     assert not {"sequence_project", "sequence_weight_gradient"} & stub.launched.keys()
