@@ -72,15 +72,15 @@ if TYPE_CHECKING:
     from bppsa_cupy.tools.pictures.report import Report as Report
     from bppsa_cupy.tools.pictures.report import report as report
     from bppsa_cupy.training.captured import CapturedStep as CapturedStep
+    from bppsa_cupy.training.checkpoint import load_network as load_network
     from bppsa_cupy.training.losses import cross_entropy as cross_entropy
     from bppsa_cupy.training.losses import mse_loss as mse_loss
     from bppsa_cupy.training.optimizers import SGD as SGD
     from bppsa_cupy.training.optimizers import Adam as Adam
     from bppsa_cupy.training.optimizers import AdamW as AdamW
     from bppsa_cupy.training.optimizers import clip_grad_norm as clip_grad_norm
-    from bppsa_cupy.training.rebuild import load_network as load_network
-    from bppsa_cupy.training.sparsity import GradualPruning as GradualPruning
-    from bppsa_cupy.training.sparsity import RigL as RigL
+    from bppsa_cupy.training.settings import GradualPruning as GradualPruning
+    from bppsa_cupy.training.settings import RigL as RigL
 
     __version__: str
 
@@ -112,10 +112,10 @@ _NAMES = {
     "tools.pictures.report": "Report report",
     "timescan.linear_scan": "ScanGradients linear_scan linear_scan_backward",
     "training.captured": "CapturedStep",
+    "training.checkpoint": "load_network",
     "training.losses": "cross_entropy mse_loss",
     "training.optimizers": "SGD Adam AdamW clip_grad_norm",
-    "training.rebuild": "load_network",
-    "training.sparsity": "GradualPruning RigL",
+    "training.settings": "GradualPruning RigL",
 }
 _HOMES = {name: module for module, names in _NAMES.items() for name in names.split()}
 #: Subpackages that are attributes without an import.

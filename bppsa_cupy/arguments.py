@@ -53,6 +53,15 @@ def is_one_of(value: Any, words: Iterable[str]) -> bool:
     return isinstance(value, str) and value in words
 
 
+def as_choice(
+    owner: str, name: str, value: Any, words: Iterable[str], *, error: type[BppsaError] = ArgumentError
+) -> str:
+    """Return `value`. Raises `error` unless it is among these words."""
+    if not is_one_of(value, words):
+        raise error(f"{owner} got {name}={value!r}: pass one of {', '.join(map(repr, words))}")
+    return str(value)
+
+
 def as_path(owner: str, name: str, value: Any, *, error: type[BppsaError] = ArgumentError) -> Path:
     """`value`, a string or `os.PathLike`, as a Path, whether the file exists or not."""
     try:

@@ -59,10 +59,6 @@ def _add_audio(parser: argparse.ArgumentParser) -> None:
         ("n-mels", "Use N bands of the mel spectrum. Default: 128."),
     ):
         features.add_argument(f"--{name}", type=cli.positive, metavar="N", help=meaning)
-    features.add_argument(
-        "--rate", type=cli.positive, metavar="HZ", help="Resample to this rate. Default: no resampling."
-    )
-    features.add_argument("--mono", action="store_true", help="Average the channels.")
     split = parser.add_argument_group("classes and split")
     split.add_argument(
         "--pattern", metavar="REGEX",

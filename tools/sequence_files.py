@@ -12,9 +12,8 @@ from typing import Any
 import numpy as np
 
 from bppsa_cupy.data.audio import SETS, make_audio
-from bppsa_cupy.data.bitstream import CLASSES, make_bitstreams
 from bppsa_cupy.data.dataset import Raw
-from bppsa_cupy.data.sequences import Sequences, read_sequences, write_sequences
+from bppsa_cupy.data.sequences import CLASSES, Sequences, make_bitstreams, read_sequences, write_sequences
 from bppsa_cupy.errors import DataError
 from bppsa_cupy.system.files import check_writable
 from bppsa_cupy.system.units import counted
@@ -43,11 +42,11 @@ def run_bitstream(arguments: argparse.Namespace) -> None:
 
 def run_audio(arguments: argparse.Namespace) -> None:
     """Compute features of clips and write them."""
-    options = cli.specified(arguments, "n_mfcc", "n_fft", "hop_length", "n_mels", "rate")
+    options = cli.specified(arguments, "n_mfcc", "n_fft", "hop_length", "n_mels")
     sequences = make_audio(
         arguments.source,
         arguments.output,
-        replace(SETS[arguments.set], mono=arguments.mono, **options),
+        replace(SETS[arguments.set], **options),
         progress=sys.stderr.isatty(),
         **cli.taken(arguments, "pattern", "test_fraction", "seed"),
     )

@@ -73,7 +73,7 @@ def fix_dropout(model: nn.Sequential, network: Sequential, batch_size: int) -> N
         if isinstance(layer, Dropout):
             shape = network.shapes[index]
             where = draw(network.random_state, index)
-            ctx = Context(device, dtype, {}, {}, {}, shape, training=True, draw=where)
+            ctx = Context(device, dtype, {}, {}, shape, training=True, draw=where)
             mask = layer.forward(ctx, device.asarray(np.ones((batch_size, *shape), dtype)))
             factors = torch.tensor(np.array(device.to_host(mask)))
             model[index] = Scaled(factors).to(next(model.parameters()).device)

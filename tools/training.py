@@ -18,13 +18,10 @@ from bppsa_cupy.plan import Partition, Plan
 from bppsa_cupy.tools import cli, ranks
 from bppsa_cupy.tools.models import make_network, placed, set_masks
 from bppsa_cupy.tools.pictures.picture_file import check_picture, picture
-from bppsa_cupy.training.checkpoint import Checkpoint, load_checkpoint
-from bppsa_cupy.training.loop import check_dataset, train
+from bppsa_cupy.training.checkpoint import Checkpoint, load_checkpoint, network_of
+from bppsa_cupy.training.loop import History, check_dataset, train
 from bppsa_cupy.training.optimizers import SGD, Adam, AdamW, Optimizer
-from bppsa_cupy.training.rebuild import network_of
-from bppsa_cupy.training.settings import Settings
-from bppsa_cupy.training.sparsity import GradualPruning, RigL, Sparsity, sparsity_of
-from bppsa_cupy.training.steps import History
+from bppsa_cupy.training.settings import GradualPruning, RigL, Settings, Sparsity, sparsity_of
 
 OPTIMIZERS: dict[str, type[Optimizer]] = {"sgd": SGD, "adam": Adam, "adamw": AdamW}
 #: Hyper-parameters by optimizer, where neither the arguments nor a checkpoint give them.
@@ -206,7 +203,6 @@ def _optimizer(
 
 
 def _print_summary(history: History, seconds: float) -> None:
-    ran = history.ran
     if not history.rows:
         print("nothing to do: training had ended at the checkpoint's step (--epochs, --iterations: in all)")
         return
@@ -214,14 +210,7 @@ def _print_summary(history: History, seconds: float) -> None:
     print(
         f"steps {rows[0]['step']} to {rows[-1]['step']}: loss {rows[0]['loss']:.4f} to {rows[-1]['loss']:.4f}"
     )
-    for line in ran["forward_ways"]:
-        print(f"forward over time: {line}")
-    schedules = "; ".join(ran["schedules"])
-    print(f"backward: {ran['method']} ({ran['reason']}){', ' + schedules if schedules else ''}")
-    for line in ran["backward_ways"]:
-        print(f"backward over time: {line}")
-    if ran["by_kept_weights"]:
-        print(f"by the list of kept weights: layers {', '.join(ran['by_kept_weights'])}")
+    print(*history.ran, sep="\n")
     print(f"time {seconds:.1f} s, {len(rows) / seconds:.1f} steps/s")
 
 

@@ -7,8 +7,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from bppsa_cupy.arguments import is_one_of
-from bppsa_cupy.cells.definition import Definition, Step, names_of
-from bppsa_cupy.cells.definitions import DEFINITIONS
+from bppsa_cupy.cells.definition import DEFINITIONS, Definition, Step, names_of
 from bppsa_cupy.errors import CellError
 from bppsa_cupy.raw_kernels.cells import FORMS
 from bppsa_cupy.raw_kernels.frames.form import CellForm

@@ -1,4 +1,4 @@
-"""What a user says of a recurrent cell, checked by its names."""
+"""The names and the step of a recurrent cell, and the built-in cells."""
 
 from __future__ import annotations
 
@@ -68,3 +68,109 @@ def _check_identifier(subject: str, name: object) -> None:
 
 def _listed(names: Sequence[str]) -> str:
     return ", ".join(map(repr, names)) or "none"
+
+
+def sigmoid(x: Any) -> Any:
+    """Logistic sigmoid 1 / (1 + e^-x), for the steps of cells.
+
+    Parameters
+    ----------
+    x : SymPy expression
+        The argument.
+
+    Returns
+    -------
+    SymPy expression
+
+    Examples
+    --------
+    >>> import sympy, bppsa_cupy as bp
+    >>> bp.cells.sigmoid(sympy.Symbol("x"))
+    Sigmoid(x)
+    """
+    from bppsa_cupy.cells.symbolic import Sigmoid
+
+    return Sigmoid(x)
+
+
+def tanh(x: Any) -> Any:
+    """Hyperbolic tangent, for the steps of cells.
+
+    Parameters
+    ----------
+    x : SymPy expression
+        The argument.
+
+    Returns
+    -------
+    SymPy expression
+
+    Examples
+    --------
+    >>> import sympy, bppsa_cupy as bp
+    >>> bp.cells.tanh(sympy.Symbol("x"))
+    tanh(x)
+    """
+    import sympy
+
+    return sympy.tanh(x)
+
+
+def relu(x: Any) -> Any:
+    """max(x, 0), for the steps of cells; the derivative at 0 is 0.
+
+    Parameters
+    ----------
+    x : SymPy expression
+        The argument.
+
+    Returns
+    -------
+    SymPy expression
+
+    Examples
+    --------
+    >>> import sympy, bppsa_cupy as bp
+    >>> bp.cells.relu(sympy.Symbol("x"))
+    Max(0, x)
+    """
+    import sympy
+
+    return sympy.Max(x, 0)
+
+
+def rnn_tanh(x: Any, u: Any, s: Any, p: Any) -> Any:
+    """h' = tanh(W_ih x + W_hh h) (Elman 1990)."""
+    return {"h": tanh(x.h + u.h)}
+
+
+def rnn_relu(x: Any, u: Any, s: Any, p: Any) -> Any:
+    """h' = max(W_ih x + W_hh h, 0)."""
+    return {"h": relu(x.h + u.h)}
+
+
+def gru(x: Any, u: Any, s: Any, p: Any) -> Any:
+    """PyTorch's GRU (Cho et al. 2014, with the reset gate after the recurrent product)."""
+    r, z = sigmoid(x.r + u.r), sigmoid(x.z + u.z)
+    n = tanh(x.n + r * u.n)
+    return {"h": n + z * (s.h - n)}
+
+
+def lstm(x: Any, u: Any, s: Any, p: Any) -> Any:
+    """Long short-term memory with a forget gate (Hochreiter & Schmidhuber 1997, Gers et al. 2000)."""
+    i, f, o = sigmoid(x.i + u.i), sigmoid(x.f + u.f), sigmoid(x.o + u.o)
+    c = f * s.c + i * tanh(x.g + u.g)
+    return {"h": o * tanh(c), "c": c}
+
+
+def _table(*definitions: Definition) -> dict[str, Definition]:
+    return {definition.name: definition for definition in definitions}
+
+
+#: Every built-in cell by name; gates in the order of PyTorch's weights where it has the cell.
+DEFINITIONS = _table(
+    Definition("rnn_tanh", ("h",), ("h",), (), rnn_tanh),
+    Definition("rnn_relu", ("h",), ("h",), (), rnn_relu),
+    Definition("gru", ("r", "z", "n"), ("h",), (), gru),
+    Definition("lstm", ("i", "f", "g", "o"), ("h", "c"), (), lstm),
+)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import reduce
 from typing import Any
 
@@ -12,94 +13,46 @@ from sympy.core.evalf import prec_to_dps
 Expression = Any
 
 
-class Own(sympy.Function):
-    """A function of ours, whose value at numbers is that of the same in SymPy's own terms."""
+def _function(
+    name: str, terms: Callable[..., Expression], *partials: Callable[..., Expression], **more: Any
+) -> Any:
+    """Return a class of SymPy functions: `terms` gives the value in functions of SymPy.
 
-    def terms(self) -> Expression:
-        """The same expression in SymPy's own functions."""
-        raise NotImplementedError
+    `partials` give the derivatives with respect to the arguments, from the function itself and its arguments.
+    """
 
-    def _eval_evalf(self, prec: int) -> Expression:
-        return self.terms().evalf(prec_to_dps(prec))
+    def evaluate(self: Expression, prec: int) -> Expression:
+        return terms(*self.args).evalf(prec_to_dps(prec))
 
+    def fdiff(self: Expression, argindex: int = 1) -> Expression:
+        return partials[argindex - 1](self, *self.args)
 
-class Sigmoid(Own):
-    """1 / (1 + e^-x)"""
-
-    nargs = 1
-    is_real = True
-
-    def terms(self) -> Expression:
-        return 1 / (1 + sympy.exp(-self.args[0]))
-
-    def fdiff(self, argindex: int = 1) -> Expression:
-        return self * (1 - self)
+    methods = {"nargs": len(partials), "_eval_evalf": evaluate, "fdiff": fdiff, "__module__": __name__}
+    return type(sympy.Function)(name, (sympy.Function,), methods | more)
 
 
-class Reciprocal(Own):
-    """1 / x"""
-
-    nargs = 1
-
-    def terms(self) -> Expression:
-        return 1 / self.args[0]
-
-    def fdiff(self, argindex: int = 1) -> Expression:
-        return -(self**2)
+def _where(condition: Expression) -> Expression:
+    return sympy.Piecewise((1, condition), (0, True))
 
 
-class Root(Own):
-    """The square root of x."""
-
-    nargs = 1
-
-    def terms(self) -> Expression:
-        return sympy.sqrt(self.args[0])
-
-    def fdiff(self, argindex: int = 1) -> Expression:
-        return Reciprocal(self) / 2
+def _above(f: Expression, x: Expression, y: Expression) -> Expression:
+    return _where(f > y if y.is_number else x > y)
 
 
-class Maximum(Own):
-    """max(x, y): of a number y, the derivative is that of x where the value is above it, else 0."""
-
-    nargs = 2
-
-    def terms(self) -> Expression:
-        return sympy.Max(*self.args)
-
-    def fdiff(self, argindex: int = 1) -> Expression:
-        x, y = self.args
-        by_x = sympy.Piecewise((1, self > y if y.is_number else x > y), (0, True))
-        return by_x if argindex == 1 else 1 - by_x
+def _below(f: Expression, x: Expression, y: Expression) -> Expression:
+    return _where(f < y if y.is_number else x < y)
 
 
-class Minimum(Own):
-    """min(x, y): of a number y, the derivative is that of x where the value is below it, else 0."""
-
-    nargs = 2
-
-    def terms(self) -> Expression:
-        return sympy.Min(*self.args)
-
-    def fdiff(self, argindex: int = 1) -> Expression:
-        x, y = self.args
-        by_x = sympy.Piecewise((1, self < y if y.is_number else x < y), (0, True))
-        return by_x if argindex == 1 else 1 - by_x
-
-
-class Magnitude(Own):
-    """|x|, whose derivative at 0 is 0."""
-
-    nargs = 1
-
-    def terms(self) -> Expression:
-        return sympy.Abs(self.args[0])
-
-    def fdiff(self, argindex: int = 1) -> Expression:
-        x = self.args[0]
-        return sympy.Piecewise((1, x > 0), (-1, x < 0), (0, True))
-
+Sigmoid = _function("Sigmoid", lambda x: 1 / (1 + sympy.exp(-x)), lambda f, x: f * (1 - f), is_real=True)
+Reciprocal = _function("Reciprocal", lambda x: 1 / x, lambda f, x: -(f**2))
+Root = _function("Root", sympy.sqrt, lambda f, x: Reciprocal(f) / 2)
+#: For a number y, the derivative with respect to x is 1 where the value differs from y, else 0.
+Maximum = _function("Maximum", sympy.Max, _above, lambda f, x, y: 1 - _above(f, x, y))
+Minimum = _function("Minimum", sympy.Min, _below, lambda f, x, y: 1 - _below(f, x, y))
+#: The derivative at 0 is 0.
+Magnitude = _function(
+    "Magnitude", sympy.Abs, lambda f, x: sympy.Piecewise((1, x > 0), (-1, x < 0), (0, True))
+)
 
 #: Functions of one number, by the names that twins have them by.
 NAMES: dict[type, str] = {

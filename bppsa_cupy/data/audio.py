@@ -39,24 +39,16 @@ class Mfcc:
         Samples between frames.
     n_mels : int
         Bands of the mel spectrum.
-    rate : int or None
-        Sampling rate in Hz; clips of another rate are resampled. None keeps the rate of the clips.
-    mono : bool
-        Whether to average the channels first.
     """
 
     n_mfcc: int
     n_fft: int
     hop_length: int
     n_mels: int = 128
-    rate: int | None = None
-    mono: bool = False
 
     def __post_init__(self) -> None:
-        if not 2 <= self.n_mfcc <= self.n_mels or min(self.n_fft, self.hop_length, self.rate or 1) < 1:
-            raise DataError(
-                f"{self}: pass n_mfcc from 2 to n_mels, and n_fft, hop_length and rate of at least 1"
-            )
+        if not 2 <= self.n_mfcc <= self.n_mels or min(self.n_fft, self.hop_length) < 1:
+            raise DataError(f"{self}: pass n_mfcc from 2 to n_mels, and n_fft and hop_length of at least 1")
 
 
 #: The paper's table 3. Clips of 132,300 frames and two channels give 259 × 38, 517 × 24 and 1034 × 12.
@@ -101,7 +93,7 @@ def make_audio(
     ------
     DataError
         If a clip is empty, cannot be decoded, is shorter than a window, or differs from the others in rate or
-        channels without `rate` or `mono`. The file is then not written.
+        channels. The file is then not written.
     """
     if not 0 <= test_fraction < 1:
         raise DataError(f"got test_fraction={test_fraction}: pass a fraction of at least 0 and below 1")
@@ -109,10 +101,10 @@ def make_audio(
     clips = find_clips(folder, pattern)
     names = sorted(set(clips.values()))
     labels = np.array([names.index(label) for label in clips.values()], np.int64)
-    found = [normalize(array) for array in _extract_all(list(clips), mfcc, progress)]
-    lengths = np.array([len(array) for array in found], np.int64)
-    inputs = np.zeros((len(found), lengths.max(), found[0].shape[1]), np.float32)
-    for row, array in zip(inputs, found, strict=True):
+    features = [normalize(array) for array in _extract_all(list(clips), mfcc, progress)]
+    lengths = np.array([len(array) for array in features], np.int64)
+    inputs = np.zeros((len(features), lengths.max(), features[0].shape[1]), np.float32)
+    for row, array in zip(inputs, features, strict=True):
         row[: len(array)] = array
     is_test = draw_test(labels, test_fraction, seed)
     train, test = (
@@ -184,20 +176,14 @@ def _compile(pattern: str) -> re.Pattern[str]:
 
 def _extract_all(files: Sequence[Path], mfcc: Mfcc, progress: bool) -> list[np.ndarray]:
     """Features of every clip, in order, not normalised."""
-    samples, first_rate = decode(files[0])
-    channels = samples.shape[1]
+    first, first_rate = decode(files[0])
 
     def extract_checked(file: Path) -> np.ndarray:
         samples, rate = decode(file)
-        if rate != first_rate and mfcc.rate is None:
+        if (rate, samples.shape[1]) != (first_rate, first.shape[1]):
             raise DataError(
-                f"{file} has a rate of {rate} Hz, but {files[0]} has {first_rate} Hz: pass --rate to "
-                "resample all"
-            )
-        if samples.shape[1] != channels and not mfcc.mono:
-            raise DataError(
-                f"{file} has {samples.shape[1]} channels, but {files[0]} has {channels}: pass --mono to "
-                "average the channels"
+                f"{file} has {samples.shape[1]} channels at {rate} Hz, but {files[0]} has {first.shape[1]} "
+                f"channels at {first_rate} Hz: convert all clips to one format"
             )
         return extract(samples, rate, mfcc, str(file))
 
@@ -205,8 +191,8 @@ def _extract_all(files: Sequence[Path], mfcc: Mfcc, progress: bool) -> list[np.n
     try:
         # Small products: BLAS threads beside the pool's make them many times as slow on a busy machine.
         with threadpool_limits(1, user_api="blas"):
-            found = pool.map(extract_checked, files)
-            return list(tqdm(found, "features", len(files), unit="clip", disable=not progress))
+            features = pool.map(extract_checked, files)
+            return list(tqdm(features, "features", len(files), unit="clip", disable=not progress))
     finally:
         pool.shutdown(cancel_futures=True)
 
@@ -233,13 +219,7 @@ def extract(samples: np.ndarray, rate: int, mfcc: Mfcc, source: str) -> np.ndarr
     clip shorter than one window.
     """
     librosa = import_audio("librosa")
-    channels = samples.T
-    if mfcc.mono:
-        channels = channels.mean(axis=0, keepdims=True)
-    channels = np.ascontiguousarray(channels)
-    if mfcc.rate is not None and mfcc.rate != rate:
-        channels = librosa.resample(channels, orig_sr=rate, target_sr=mfcc.rate, axis=-1)
-        rate = mfcc.rate
+    channels = np.ascontiguousarray(samples.T)
     if channels.shape[1] < mfcc.n_fft:
         raise DataError(
             f"{source} has {channels.shape[1]} frames, but a window needs {mfcc.n_fft}: pass a smaller "
@@ -247,8 +227,8 @@ def extract(samples: np.ndarray, rate: int, mfcc: Mfcc, source: str) -> np.ndarr
         )
     options = {name: getattr(mfcc, name) for name in ("n_mfcc", "n_fft", "hop_length", "n_mels")}
     # A channel at a time: librosa would cut several together at 80 dB below the loudest.
-    found = [librosa.feature.mfcc(y=channel, sr=rate, **options)[1:].T for channel in channels]
-    return np.concatenate(found, axis=1).astype(np.float32)
+    features = [librosa.feature.mfcc(y=channel, sr=rate, **options)[1:].T for channel in channels]
+    return np.concatenate(features, axis=1).astype(np.float32)
 
 
 def normalize(features: np.ndarray) -> np.ndarray:

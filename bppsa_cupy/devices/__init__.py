@@ -6,7 +6,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from bppsa_cupy.arguments import is_one_of
+from bppsa_cupy.arguments import as_choice, is_one_of
 from bppsa_cupy.conversion import check_detached, say_once
 from bppsa_cupy.devices.base import Array, Device, Launch
 from bppsa_cupy.devices.cubins import TooOldError
@@ -81,6 +81,4 @@ def set_precision(precision: str) -> None:
     """
     from bppsa_cupy.devices.cuda import CudaDevice
 
-    if not is_one_of(precision, ["float32", "tf32"]):
-        raise ArgumentError(f"set_precision got precision={precision!r}: pass 'float32' or 'tf32'")
-    CudaDevice.precision = precision
+    CudaDevice.precision = as_choice("set_precision", "precision", precision, ["float32", "tf32"])

@@ -34,8 +34,12 @@ def rounded(count: int) -> int:
 class Choices:
     """The choices of one device, by the keys of the work.
 
-    used   that this process has made or adopted: they change bits, so a checkpoint holds them
-    leads  whether this process measures: over ranks, rank 0 does, and the others take its choices
+    Parameters
+    ----------
+    used
+        Choices that this process has made or adopted. They change bits, so a checkpoint stores them.
+    leads
+        Whether this process measures. Over ranks only rank 0 measures.
     """
 
     def __init__(self, device: Any) -> None:
@@ -48,9 +52,14 @@ class Choices:
     def choose(self, key: str, ways: Mapping[str, Way], default: str) -> str:
         """The way of this work, one of `ways`.
 
-        key      the kind of work, dtype and shape, with T and B `rounded`
-        ways     what makes a call of each way, on scratch arrays; nothing is made where nothing is measured
-        default  of the fixed table
+        Parameters
+        ----------
+        key
+            The kind of work, dtype and shape, with T and B `rounded`.
+        ways
+            Functions that bind each way to scratch arrays. They are called only to measure.
+        default
+            The way of the fixed table.
         """
         device = self._device
         if not device.tunes or len(ways) < 2:

@@ -101,6 +101,14 @@ class Device(abc.ABC):
     tunes = False
     #: Bytes of shared memory that a block can have at most; None where kernels take none.
     shared_bytes: int | None = None
+    #: Most blocks of a thread-block cluster; 1 if the device has no clusters.
+    cluster_blocks = 1
+    #: Most blocks of a launch that wait for one another, one per multiprocessor; 0 if no blocks can wait.
+    cooperative_blocks = 0
+    #: Whether launches on the current stream are recorded into a graph instead of run.
+    capturing = False
+    #: The second stream of the training step that is being captured, or None.
+    side: Any = None
 
     def __init__(self) -> None:
         self.launched: Counter[str] = Counter()
@@ -115,12 +123,12 @@ class Device(abc.ABC):
 
         The result is dropped with the device, or when many others of its kind were stored.
         """
-        found: T | None = self._remembered.get(key)
-        if found is None:
+        value: T | None = self._remembered.get(key)
+        if value is None:
             if len(self._remembered) >= FOUND:
                 self._remembered.clear()
-            found = self._remembered[key] = make()
-        return found
+            value = self._remembered[key] = make()
+        return value
 
     # ---- arrays ----
 
@@ -217,16 +225,6 @@ class Device(abc.ABC):
         neither."""
         return nullcontext()
 
-    @property
-    def capturing(self) -> bool:
-        """Whether launches on the current stream go into a graph, and are not made."""
-        return False
-
-    @property
-    def side(self) -> Any:
-        """The second stream of the training step that is being captured; None elsewhere."""
-        return None
-
     def follow(self, stream: Any) -> Any:
         """Let the current stream wait for the work on `stream`, where it is another one; the current stream.
         None stands for no stream."""
@@ -269,8 +267,8 @@ class Device(abc.ABC):
         variant, shape, checked = self._check_launch(kernel, arguments)
         if 0 in shape.grid:
             return Bound(kernel, (), _nothing, Counter())
-        run, passed = self._prepare(kernel, variant, shape), self._as_passed(kernel.parameters, checked)
-        return Bound(kernel, checked, partial(run, *passed), self.launched)
+        launch, passed = self._prepare(kernel, variant, shape), self._as_passed(kernel.parameters, checked)
+        return Bound(kernel, checked, partial(launch, *passed), self.launched)
 
     def bind_open(self, kernel: Kernel, names: Sequence[str], *arguments: Any) -> Callable[..., None]:
         """As `bind`, but the call takes the arrays of the parameters of these names, in that order, and
@@ -280,7 +278,7 @@ class Device(abc.ABC):
         if 0 in shape.grid:
             return _nothing
         places = list(map([*map(attrgetter("name"), kernel.parameters)].index, names))
-        run, passed = self._prepare(kernel, variant, shape), self._as_passed(kernel.parameters, checked)
+        launch, passed = self._prepare(kernel, variant, shape), self._as_passed(kernel.parameters, checked)
         for place in places:
             passed[place] = None
         parameters = list(map(kernel.parameters.__getitem__, places))
@@ -291,7 +289,7 @@ class Device(abc.ABC):
             for place, array in zip(places, self._as_passed(parameters, arrays), strict=True):
                 every[place] = array
             launched[name] += 1
-            run(*every)
+            launch(*every)
 
         return call
 
@@ -372,16 +370,22 @@ class Device(abc.ABC):
 
         return call
 
-    def repeat(self, kept: Graphs, name: Hashable, arrays: Sequence[Array], run: Launch) -> None:
-        """Call `run`, or replay what an earlier call with the same name and arrays recorded.
+    def repeat(self, graphs: Graphs, name: Hashable, arrays: Sequence[Array], launch: Launch) -> None:
+        """Call `launch`, or replay what an earlier call with the same name and arrays recorded.
 
-        kept    recordings of earlier calls; an empty dict at first. It belongs to the other arrays and bound
-                launches that `run` uses, which must be the same in every call
-        name    identifies the work, apart from the arrays
-        arrays  the arrays that may differ from call to call
-        run     must not wait for the device, and must not read host values that change
+        Parameters
+        ----------
+        graphs
+            Recordings of earlier calls, at first an empty dict. Other arrays and bound launches that `launch`
+            uses must be the same in every call.
+        name
+            Identifies the work, apart from the arrays.
+        arrays
+            The arrays that may differ from call to call.
+        launch
+            A function that does not wait for the device, and reads no host values that change.
         """
-        run()
+        launch()
 
     def check_shared(self, kernel: Kernel, shape: LaunchShape) -> None:
         """Raise DeviceError, with the bytes needed and there, where a block of this launch takes more shared
@@ -392,17 +396,6 @@ class Device(abc.ABC):
                 f"{self.name}: a block of kernel {kernel.name} needs {shape.shared_bytes} bytes of shared "
                 f"memory, but the GPU has only {there}: use fewer hidden units, float32 or device='host'"
             )
-
-    @property
-    def cluster_blocks(self) -> int:
-        """Blocks of a thread-block cluster that a kernel may ask for at most; 1 where there are none."""
-        return 1
-
-    @property
-    def cooperative_blocks(self) -> int:
-        """Blocks of a launch that may wait for one another at most, one per multiprocessor; 0 where none
-        may."""
-        return 0
 
     @property
     @abc.abstractmethod
@@ -425,14 +418,14 @@ def _nothing(*arrays: Array) -> None:
     """The launch of no work."""
 
 
-def too_little(device: Device, needed: int | None, found: BaseException | None = None) -> DeviceError:
-    """The error that tells of `needed` bytes; where they are not known, what `found` says."""
-    what = f"an array needs {needed} bytes"
+def too_little(device: Device, needed: int | None, error: BaseException | None = None) -> DeviceError:
+    """The error that tells of `needed` bytes; where they are not known, what `error` says."""
+    problem = f"an array needs {needed} bytes"
     if needed is None:
-        assert found is not None
-        what = f"an allocation failed ({reason_of(found)})"
+        assert error is not None
+        problem = f"an allocation failed ({reason_of(error)})"
     return DeviceError(
-        f"{device.name}: {what}, {device.free_memory()} are free: "
+        f"{device.name}: {problem}, {device.free_memory()} are free: "
         "use a smaller batch, or fewer levels of the scan"
     )
 

@@ -86,7 +86,7 @@ class CudaDevice(Device):
         self._capture = Capture()
 
     @property
-    def capturing(self) -> bool:
+    def capturing(self) -> bool:  # type: ignore[override]
         # The default stream cannot be captured. CUDA refuses the question while another stream is captured.
         stream = self.xp.cuda.get_current_stream()
         return stream.ptr != 0 and stream.is_capturing()
@@ -116,10 +116,10 @@ class CudaDevice(Device):
         # cuBLAS counts by columns: a matrix by rows is its transpose to it, and so is the result.
         operands = [_as_columns(matrix) for matrix in (right, left)]
         (right_turned, right_apart), (left_turned, left_apart) = operands
-        one, sum_before = np.ones(1, real), np.full(1, add, real)
+        factor, sum_before = np.ones(1, real), np.full(1, add, real)
         arguments = (
             right_turned, left_turned, *out.shape[::-1], inner,
-            one.ctypes.data, right.data.ptr, right_apart, left.data.ptr, left_apart,
+            factor.ctypes.data, right.data.ptr, right_apart, left.data.ptr, left_apart,
             sum_before.ctypes.data, out.data.ptr, _apart(out, 0),
         )  # fmt: skip
         workspace = 0
@@ -228,12 +228,12 @@ class CudaDevice(Device):
         return self._attribute("MultiProcessorCount")
 
     @property
-    def cluster_blocks(self) -> int:
+    def cluster_blocks(self) -> int:  # type: ignore[override]
         capability = int(self.xp.cuda.Device().compute_capability)
         return next((blocks for least, blocks in CLUSTER_BLOCKS.items() if capability >= least), 1)
 
     @property
-    def cooperative_blocks(self) -> int:
+    def cooperative_blocks(self) -> int:  # type: ignore[override]
         return self.workers if self._attribute("CooperativeLaunch") else 0
 
     def synchronize(self) -> None:
@@ -289,58 +289,69 @@ class CudaDevice(Device):
         one_by_one, branches = super().sequence(launches), Branches(self, launches)
         graphs: Graphs = {}
 
-        def run() -> None:
+        def launch_all() -> None:
             (branches.launch if self.capturing and graphs else one_by_one)()
 
         def replay() -> None:
             if self.capturing:
-                run()
+                launch_all()
             else:
-                self.replay(graphs, None, "a sequence of launches", run)
+                self.replay(graphs, None, "a sequence of launches", launch_all)
 
         return replay if len(launches) > 1 else one_by_one
 
-    def repeat(self, kept: Graphs, name: Hashable, arrays: Sequence[Any], run: Launch) -> None:
-        """Call `run`, from the second call on as one launch of a CUDA graph.
+    def repeat(self, graphs: Graphs, name: Hashable, arrays: Sequence[Any], launch: Launch) -> None:
+        """Call `launch`, from the second call on as one launch of a CUDA graph.
 
         A graph is used where the first call made few launches and the driver can capture them."""
         if self.capturing:
-            run()
+            launch()
         else:
             key = (name, *[(array.data.ptr, array.shape, array.strides) for array in arrays])
-            self.replay(kept, key, name, run, MOST_LAUNCHES)
+            self.replay(graphs, key, name, launch, MOST_LAUNCHES)
 
     def replay(
-        self, kept: Graphs, key: Hashable, name: Hashable, run: Launch, most: float = math.inf, **options: Any
+        self,
+        graphs: Graphs,
+        key: Hashable,
+        name: Hashable,
+        launch: Launch,
+        most: float = math.inf,
+        **options: Any,
     ) -> str:
-        """Call `run` the first time, and later launch a graph of it, which the second call captures.
-
-        kept     the graphs of earlier calls by `key`, or the reasons why there are none
-        most     launches that a graph may have
-        options  of `capture`
+        """Call `launch` the first time, and later launch a graph of it, which the second call captures.
 
         Returns "", or why no graph was launched.
+
+        Parameters
+        ----------
+        graphs
+            The graphs of earlier calls by `key`, or the reasons why there are none.
+        most
+            Launches that a graph may have.
+        options
+            Arguments of `capture`.
         """
-        graph = kept.get(key)
+        graph = graphs.get(key)
         if graph is None:
             before = self.launched.total()
-            run()
-            if len(kept) >= MOST_GRAPHS:
-                del kept[next(iter(kept))]
-            kept[key] = FIRST if self.launched.total() - before <= most else "it makes many launches"
+            launch()
+            if len(graphs) >= MOST_GRAPHS:
+                del graphs[next(iter(graphs))]
+            graphs[key] = FIRST if self.launched.total() - before <= most else "it makes many launches"
             return FIRST
         if graph == FIRST:
             try:
                 with self.naming_memory:
-                    graph = kept[key] = self.capture(run, **options)
+                    graph = graphs[key] = self.capture(launch, **options)
             except Exception as error:
                 if isinstance(error, DeviceError) and not isinstance(error, CaptureError):
                     raise
-                graph = kept[key] = f"the capture failed ({reason_of(error)})"
+                graph = graphs[key] = f"the capture failed ({reason_of(error)})"
                 if not isinstance(error, HostWaitError):
                     warnings.warn(f"{name} runs launch by launch: {graph}", RuntimeWarning, stacklevel=4)
         if isinstance(graph, str):
-            run()
+            launch()
             return graph
         graph(self)
         return ""
@@ -534,9 +545,14 @@ FIRST = "the first call, which loads kernels"
 class Capture(threading.local):
     """The capture that the current thread makes.
 
-    held       what lives as long as the graph, such as the arguments of its launches; None without a capture
-    workspace  the memory of cuBLAS in the graph
-    side       the second stream of a training step
+    Attributes
+    ----------
+    held
+        What lives as long as the graph, such as the arguments of its launches; None without a capture.
+    workspace
+        The memory of cuBLAS in the graph.
+    side
+        The second stream of a training step.
     """
 
     held: list[Any] | None = None
@@ -615,16 +631,16 @@ class Branches:
         events[-1].record()
         for stream in streams[1:]:
             stream.wait_event(events[-1])
-        for number, (launch, own) in enumerate(zip(self._launches, branch, strict=True)):
+        for number, (launch, number_of_branch) in enumerate(zip(self._launches, branch, strict=True)):
             for other in waits[number]:
-                if branch[other] != own:
-                    streams[own].wait_event(events[other])
-            with streams[own]:
+                if branch[other] != number_of_branch:
+                    streams[number_of_branch].wait_event(events[other])
+            with streams[number_of_branch]:
                 launch()
                 events[number].record()
-        last = {own: events[number] for number, own in enumerate(branch)}
-        for own in range(1, len(streams)):
-            streams[0].wait_event(last[own])
+        last = {number_of_branch: events[number] for number, number_of_branch in enumerate(branch)}
+        for number_of_branch in range(1, len(streams)):
+            streams[0].wait_event(last[number_of_branch])
 
 
 @cache

@@ -19,7 +19,6 @@ from bppsa_cupy.network.architecture import Architecture
 from bppsa_cupy.network.passes import (
     BackwardReport,
     Pass,
-    Walker,
     begin,
     checked_gradient,
     current_pass,
@@ -40,8 +39,8 @@ class BatchPass(Pass):
 
     parts: list[Pass] = field(default_factory=list)
 
-    def walkers(self) -> list[Walker]:
-        return self.parts[0].walkers() if self.parts else []
+    def ways(self, name: str) -> tuple[str, ...]:
+        return self.parts[0].ways(name) if self.parts else ()
 
 
 @dataclass(frozen=True)
@@ -210,7 +209,6 @@ class BatchSequential(SharedSequential):
         input_gradient: bool = False,
         *,
         of: Pass | None = None,
-        stale: bool = False,
         state_gradients: Any = None,
     ) -> Array | None:
         """`Sequential.backward`, collective. Raises DistributedError for gradients with respect to final
@@ -220,7 +218,7 @@ class BatchSequential(SharedSequential):
                 "a network with micro-batches accepts no gradients with respect to final states: omit them"
             )
         stored = self.last_pass if of is None else of
-        current, wanted = current_pass(stored, self.parameters, "backward", stale=stale), input_gradient
+        current, wanted = current_pass(stored, self.parameters, "backward"), input_gradient
         assert isinstance(current, BatchPass)
         cut = self.cut(current.batch)
         if len(current.parts) < len(cut.numbers):
@@ -326,7 +324,7 @@ class BatchSequential(SharedSequential):
         """What a rank ran that has no samples."""
         if not cut.numbers:
             reason = "the batch has fewer micro-batches than ranks"
-            self.last_backward = BackwardReport("bp", method, reason, (), {}, self.device.name)
+            self.last_backward = BackwardReport("bp", reason)
 
     # ---- what is agreed ----
 

@@ -147,7 +147,7 @@ class RankSequential(SharedSequential):
         return [
             self.new_context(index)
             if index in self.held
-            else Context(self.device, self.dtype, {}, {}, {}, self.architecture.shapes[index])
+            else Context(self.device, self.dtype, {}, {}, self.architecture.shapes[index])
             for index in range(len(self))
         ]
 

@@ -11,9 +11,8 @@ import numpy as np
 from bppsa_cupy.devices import Array
 from bppsa_cupy.distributed.group import Group
 from bppsa_cupy.errors import DistributedError
-from bppsa_cupy.network.parameters import ALIGNMENT, BufferSet, ParameterSet, lay_out
+from bppsa_cupy.network.parameters import ALIGNMENT, BufferSet, ParameterSet, lay_out, load_state
 from bppsa_cupy.network.sequential import Sequential
-from bppsa_cupy.network.state import load_state
 
 
 def agree_on(network: Sequential, group: Group, **agreed: object) -> None:

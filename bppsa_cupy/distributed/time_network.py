@@ -158,7 +158,7 @@ def _per_step(architecture: Architecture) -> range:
         if len(shape) < 2:
             stop = index + 1
             break
-    if not any(layer.is_recurrent() for layer in architecture.layers):
+    if not architecture.all_recurrent:
         raise DistributedError(
             "the network has no recurrent layer, so there are no time steps to split: use over='layers' or "
             "over='batch'"

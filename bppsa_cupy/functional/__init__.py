@@ -9,7 +9,6 @@ Examples
 >>> records = bp.functional.jacobians(layer, {}, x)
 """
 
-from bppsa_cupy.functional.passes import Gradients, Saved, forward, jacobians, vjp
-from bppsa_cupy.functional.pool import release_memory
+from bppsa_cupy.functional.passes import Gradients, Saved, forward, jacobians, release_memory, vjp
 
 __all__ = ["Gradients", "Saved", "forward", "jacobians", "release_memory", "vjp"]

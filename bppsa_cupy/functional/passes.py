@@ -1,25 +1,184 @@
-"""`forward`, `vjp` and `jacobians` of one layer."""
+"""`forward`, `vjp` and `jacobians` of one layer, on contexts that later passes use again."""
 
 from __future__ import annotations
 
+import threading
+import weakref
 from collections.abc import Callable, Hashable, Mapping
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from bppsa_cupy.arguments import as_flag, as_instance, is_one_of
+from bppsa_cupy.arguments import as_choice, as_flag, as_instance
 from bppsa_cupy.devices import Array, Device, device_of, get_device
 from bppsa_cupy.errors import ArgumentError, PassError, ShapeError
-from bppsa_cupy.functional.pool import Key, Pool, Shapes, Slot, pool_of
 from bppsa_cupy.layers import Context, Layer, MatrixRecurrent, Recurrent, Shape
-from bppsa_cupy.layers.arguments import as_bits
 from bppsa_cupy.layers.layer_records import layer_records
 from bppsa_cupy.layers.matrix_recurrent import MatrixContext
 from bppsa_cupy.layers.recurrent import RecurrentContext
 from bppsa_cupy.records.records import JacobianRecords
 from bppsa_cupy.timescan.chunked import WAYS
-from bppsa_cupy.timescan.lengths import take_lengths
-from bppsa_cupy.timescan.resets import Resets
+from bppsa_cupy.timescan.lengths import Resets, take_lengths
+
+#: A layer's pool holds at most this many times what its passes have taken at once.
+SPARE = 2
+
+
+#: What a context's launches are bound to: where it works, with which dtype, the shape of the input, the batch
+#: included, where parameters and buffers lie, and whether a way back may follow.
+Key = tuple[Hashable, str, Shape, Hashable, bool]
+
+
+class Shapes(NamedTuple):
+    """The shapes of the inputs and results of a pass of one layer.
+
+    Attributes
+    ----------
+    batch : int
+        Samples.
+    output : Shape
+        Shape of the output, in the caller's layout.
+    states : tuple of Shape
+        Shapes of the states, (num_layers D, B, H); empty for a layer that is not recurrent.
+    by_time, output_by_time : bool
+        Whether input and output are (T, B, columns).
+    """
+
+    batch: int
+    output: Shape
+    states: tuple[Shape, ...]
+    by_time: bool
+    output_by_time: bool
+
+
+@dataclass(eq=False)
+class Slot:
+    """A context of one layer, with the shapes of its passes, and the bytes of its buffers as `Pool.measure`
+    found them. `captured` says that a graph works on it, to which it belongs from then on."""
+
+    ctx: Context
+    key: Key
+    shapes: Shapes
+    nbytes: int = -1
+    captured: bool = False
+
+    @property
+    def place(self) -> Hashable:
+        """The device and the dtype of the slot."""
+        return self.key[:2]
+
+
+class Pool:
+    """The contexts of one layer: those that passes use are counted, those that none uses are kept.
+
+    A pass gets one of its own key. Where there is none it gets a new one, until all together hold SPARE times
+    the most that was in use at once; from then on a recurrent one that has waited for longest, which binds
+    its launches anew. What is beyond that limit is dropped.
+
+    Attributes
+    ----------
+    lock
+        Held while contexts move; a pass that is dropped gives its own back, which Python may do amid any
+        statement of the same thread.
+    gradients : dict of Hashable to dict of str to array
+        Buffers by place and parameter name, which the backward passes use in turn.
+    """
+
+    def __init__(self) -> None:
+        self.lock = threading.RLock()
+        self.gradients: dict[Hashable, dict[str, Array]] = {}
+        self._free: list[Slot] = []
+        self._free_bytes = self._used_bytes = self._peak = 0
+
+    def find(self, key: Key) -> Slot | None:
+        """A free context of this key, which is in use then."""
+        with self.lock:
+            for number, slot in enumerate(self._free):
+                if slot.key == key:
+                    self._used_bytes += slot.nbytes
+                    self._remove(number)
+                    return slot
+        return None
+
+    def acquire(
+        self,
+        key: Key,
+        shapes: Shapes,
+        parameters: dict[str, Array],
+        make: Callable[[], Context],
+        device_captures: bool = False,
+    ) -> Slot:
+        """A context to use on these parameters, of a key that `find` has none of: made, or bound anew. In a
+        capture it is a new one, which the graph keeps."""
+        with self.lock:
+            if device_captures:
+                return Slot(make(), key, shapes, captured=True)
+            if self._free_bytes + self._used_bytes >= SPARE * self._peak:
+                for number, slot in enumerate(self._free):
+                    if slot.place == key[:2]:
+                        if not isinstance(slot.ctx, RecurrentContext):
+                            break
+                        slot.ctx.rebind(parameters)
+                        self._remove(number)
+                        return Slot(slot.ctx, key, shapes)
+            return Slot(make(), key, shapes)
+
+    def _remove(self, number: int) -> None:
+        self._free_bytes -= self._free.pop(number).nbytes
+
+    def measure(self, slot: Slot) -> None:
+        """Count the buffers of a context in use, which it has by now."""
+        if slot.nbytes < 0:
+            with self.lock:
+                slot.nbytes = sum(array.nbytes for array in slot.ctx.stored_arrays())
+                self._used_bytes += slot.nbytes
+                self._peak = max(self._peak, self._used_bytes)
+
+    def give(self, slot: Slot) -> None:
+        """Take a context back, which lets go of its pass; one that was not measured, as its pass failed, is
+        dropped."""
+        slot.ctx.let_go()
+        if slot.nbytes < 0:
+            return
+        with self.lock:
+            self._used_bytes -= slot.nbytes
+            if slot.captured:
+                return
+            self._free.append(slot)
+            self._free_bytes += slot.nbytes
+            while self._free_bytes + self._used_bytes > SPARE * self._peak:
+                self._remove(0)
+
+    def clear(self) -> None:
+        """Drop what no pass uses."""
+        with self.lock:
+            self._free.clear()
+            self.gradients.clear()
+            self._free_bytes, self._peak = 0, self._used_bytes
+
+
+_pools: weakref.WeakKeyDictionary[Layer, Pool] = weakref.WeakKeyDictionary()
+
+
+def pool_of(layer: Layer) -> Pool:
+    """The pool of a layer, which ends with it."""
+    pool = _pools.get(layer)
+    if pool is None:
+        pool = _pools[layer] = Pool()
+    return pool
+
+
+def release_memory() -> None:
+    """Free the memory that is cached for later passes of all layers.
+
+    Examples
+    --------
+    >>> import bppsa_cupy as bp
+    >>> bp.functional.release_memory()
+    """
+    for pool in list(_pools.values()):
+        pool.clear()
 
 
 class Gradients(NamedTuple):
@@ -217,30 +376,18 @@ def begin(
     key = device.queue, x.dtype.char, x.shape, addresses, keep
     slot = None if device.capturing else pool.find(key)
     if slot is None:
-        slot = _new_slot(layer, pool, key, device, x.dtype, arrays)
+        parameters, of_layer = arrays()
+
+        def make() -> Context:
+            if key[:2] not in pool.gradients:
+                shapes = {name: array.shape for name, array in parameters.items()}
+                pool.gradients[key[:2]] = {n: device.empty(shape, x.dtype) for n, shape in shapes.items()}
+            gradients = pool.gradients[key[:2]]
+            return layer.context(device, x.dtype, parameters, gradients, (), module_buffers=of_layer)
+
+        slot = pool.acquire(key, shapes_of(layer, x.shape), parameters, make, device.capturing)
         slot.ctx.keeps = keep
     return Saved(layer, pool, slot)
-
-
-def _new_slot(
-    layer: Layer,
-    pool: Pool,
-    key: Key,
-    device: Device,
-    dtype: np.dtype,
-    arrays: Callable[[], tuple[dict[str, Array], dict[str, Array]]],
-) -> Slot:
-    place, shapes = key[:2], shapes_of(layer, key[2])
-    parameters, own_buffers = arrays()
-
-    def make() -> Context:
-        masks = {name: as_bits(device, mask, dtype) for name, mask in layer.masks().items()}
-        if place not in pool.gradients:
-            pool.gradients[place] = {name: device.empty(a.shape, dtype) for name, a in parameters.items()}
-        of_pool = pool.gradients[place]
-        return layer.context(device, dtype, parameters, of_pool, masks, (), module_buffers=own_buffers)
-
-    return pool.acquire(key, shapes, parameters, make, device.capturing)
 
 
 def run_forward(
@@ -333,8 +480,7 @@ def vjp(
     [[3.0, 3.0]]
     """
     as_instance("vjp", "saved", saved, Saved, "what functional.forward returned with the output")
-    if not is_one_of(method, WAYS):
-        raise ArgumentError(f"vjp got method={method!r}: pass {', '.join(map(repr, WAYS))}")
+    as_choice("vjp", "method", method, WAYS)
     ctx, shape = saved.context, saved.slot.shapes.output
     array = ctx.device.asarray(gradient)
     if array.shape != shape or array.dtype != ctx.dtype:
@@ -421,7 +567,7 @@ def keep(saved: Saved, out: Mapping[str, Array]) -> None:
     """Copy what the pass keeps into arrays of the layer's `kept_shapes`."""
     ctx = saved.context
     assert isinstance(ctx, MatrixContext) and ctx.stack is not None
-    for name, array in ctx.stack.kept().items():
+    for name, array in ctx.stack.saved_arrays().items():
         out[name][: len(array)] = array
         out[name][len(array) :] = 0
 

@@ -31,14 +31,14 @@ class CellFlow(HostFlow):
         names = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
         self._inner: list[tuple[Any, ...]] = []
         for number in range(layer.num_layers):
-            of = suffix(number, 0)
+            end = suffix(number, 0)
             weight, recurrent, bias, recurrent_bias = (
-                np.array(parameters[name + of], np.float64) if name + of in parameters else None
+                np.array(parameters[name + end], np.float64) if name + end in parameters else None
                 for name in names
             )
             if bias is None:
                 bias = np.zeros(self.form.gates * self.hidden)
-            unit = tuple(np.array(parameters[name + of], np.float64) for name in layer.unit_parameters)
+            unit = tuple(np.array(parameters[name + end], np.float64) for name in layer.unit_parameters)
             self._inner.append((weight, recurrent, bias[None], recurrent_bias, unit))
         states = range(self.form.states)
         self._seeds = [tuple(np.full((1, 1), float(place == row)) for place in states) for row in states]
@@ -103,12 +103,12 @@ class CellFlow(HostFlow):
         return after.reshape(state.shape), moved.reshape(tangent.shape)
 
     def _input(self, x: Any, batch: int) -> np.ndarray:
-        given, features = np.asarray(x, np.float64), self.layer.input_size
-        if given.shape != (*self.shape, features):
+        values, features = np.asarray(x, np.float64), self.layer.input_size
+        if values.shape != (*self.shape, features):
             raise ShapeError(
-                f"the input of a step has shape {given.shape}: pass {(*self.shape, features)} for each step"
+                f"the input of a step has shape {values.shape}: pass {(*self.shape, features)} for each step"
             )
-        return given.reshape(batch, features)
+        return values.reshape(batch, features)
 
 
 def _parts(array: np.ndarray, width: int) -> tuple[np.ndarray, ...]:

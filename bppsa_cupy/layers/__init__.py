@@ -30,8 +30,8 @@ from bppsa_cupy.layers.matrix_recurrent import MatrixRecurrent
 from bppsa_cupy.layers.norms import BatchNorm1d, BatchNorm2d
 from bppsa_cupy.layers.pools import AvgPool2d, MaxPool2d
 from bppsa_cupy.layers.recurrent import Recurrent
-from bppsa_cupy.layers.residual import Residual
 from bppsa_cupy.layers.selection import Pad2d, PadShortcut
+from bppsa_cupy.layers.stack import Residual
 from bppsa_cupy.layers.weighted import Linear
 
 __all__ = [

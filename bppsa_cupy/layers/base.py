@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import abc
-import hashlib
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, NamedTuple, Protocol
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
 from bppsa_cupy.csr import Pattern
 from bppsa_cupy.devices import Array, Device, Launch
 from bppsa_cupy.devices.base import Graphs
+from bppsa_cupy.errors import ShapeError
 from bppsa_cupy.jacobians.base import TransposedJacobian
-from bppsa_cupy.timescan.resets import Resets
+from bppsa_cupy.timescan.lengths import Resets
 
 Shape = tuple[int, ...]
 
@@ -39,23 +39,6 @@ class StepJacobians(NamedTuple):
     values: Array
 
 
-class OverTime(Protocol):
-    """The place of a rank's steps among those of all ranks."""
-
-    @property
-    def ranges(self) -> int:
-        """The number of ranks that hold steps."""
-
-    @property
-    def place(self) -> int: ...
-
-    def gather(self, part: Array, every: Array) -> None:
-        """Fill `every` (ranges, ...) with `part` (1, ...) of every rank; every rank must call it."""
-
-    def sum(self, part: Array) -> Array:
-        """Replace an array by its sum over the ranks and return it; every rank must call it."""
-
-
 @dataclass
 class Context:
     """The arrays and settings of one layer in one forward pass. Layer methods receive it as `ctx`.
@@ -69,8 +52,6 @@ class Context:
         (n,), for n kept values.
     gradients : dict of str to array
         The arrays that `parameter_gradients` writes.
-    masks : dict of str to array
-        Masks by parameter name, as integer arrays with all bits set where a weight is kept.
     input_shape : tuple of int
         Shape of one sample, without the batch.
     training : bool
@@ -89,7 +70,7 @@ class Context:
         Seed of random numbers: the network's key, the layer's index and the index of the training pass.
     first_sample : int
         Position in the batch of the first sample of this pass.
-    over_time : OverTime or None
+    over_time : TimeRanges or None
         The range of time steps of this rank. None if this process has all time steps.
     saved : dict
         The arrays that `forward` stores for the backward pass, always including "output".
@@ -109,7 +90,6 @@ class Context:
     dtype: np.dtype
     parameters: dict[str, Array]
     gradients: dict[str, Array]
-    masks: dict[str, Array]
     input_shape: Shape
     training: bool = True
     keeps: bool = True
@@ -118,7 +98,7 @@ class Context:
     method: str = "auto"
     draw: tuple[int, int, int] = (0, 0, 0)
     first_sample: int = 0
-    over_time: OverTime | None = None
+    over_time: Any = None
     module_buffers: dict[str, Array] = field(default_factory=dict)
     saved: dict[str, Any] = field(default_factory=dict)
     placed: dict[str, Array] = field(default_factory=dict, repr=False)
@@ -188,7 +168,7 @@ class Context:
         self.placed.clear()
         self.saved.clear()
 
-    def kept(self) -> Iterator[Array]:
+    def stored_arrays(self) -> Iterator[Array]:
         """Return an iterator over the arrays that the context stores."""
         yield from self._buffers.values()
 
@@ -267,23 +247,12 @@ class Layer(abc.ABC):
         """
         return {}
 
-    def masks(self) -> dict[str, np.ndarray]:
-        """Return a dict from parameter names to masks of 0 and 1.
-
-        A layer without masks returns {}.
-        """
-        return {}
-
     def initial_buffers(self) -> dict[str, np.ndarray]:
         """Return the initial buffers as a dict from names to float64 or int64 arrays, in PyTorch's order.
 
         A layer without buffers returns {}.
         """
         return {}
-
-    def state_names(self) -> tuple[str, ...]:
-        """Return the names of parameters and buffers, in the order of PyTorch's state dict."""
-        return (*self.parameter_shapes(), *self.initial_buffers())
 
     def is_barrier(self, training: bool) -> bool:
         """Whether the scan over layers stops at this layer. The default is False.
@@ -293,33 +262,8 @@ class Layer(abc.ABC):
         """
         return False
 
-    def is_recurrent(self) -> bool:
-        """Whether the layer is recurrent or contains a recurrent layer. The default is False."""
-        return False
-
-    def maskable(self) -> tuple[str, ...]:
-        """Return the names of the weights that accept a mask. A layer without such weights returns ()."""
-        return ()
-
-    def kept(self, input_shape: Shape, device: str) -> dict[str, np.ndarray]:
-        """Return the positions of the kept weights, for each weight that a device stores as a list.
-
-        `input_shape` is the shape of one sample, and `device` is the name of the device. The result is a dict
-        from weight names to ascending indices into the flattened weight. A layer without such weights returns
-        {}.
-        """
-        return {}
-
-    def with_masks(self, masks: Mapping[str, Any]) -> Layer:
-        """Return a copy of the layer with new masks.
-
-        `masks` maps weight names to masks. A weight without a mask becomes dense. Raises ShapeError if a mask
-        does not have the shape of its weight. A layer without maskable weights returns itself.
-        """
-        return self
-
     def describe(self, input_shape: Shape) -> dict[str, Any]:
-        """Return the layer's type, arguments, input shape and mask digests as a JSON-serialisable dict.
+        """Return the layer's type, arguments, input shape and mask digest as a JSON-serialisable dict.
 
         The arguments in `beside_geometry` are left out.
         """
@@ -328,10 +272,6 @@ class Layer(abc.ABC):
             "type": type(self).__name__,
             "input_shape": list(input_shape),
             **{name: value for name, value in config if name not in self.beside_geometry},
-            **{
-                f"{name}_mask": hashlib.sha256(np.packbits(mask).tobytes()).hexdigest()
-                for name, mask in self.masks().items()
-            },
         }
 
     @abc.abstractmethod
@@ -428,3 +368,16 @@ def uniform_fan_in(generator: np.random.Generator, shape: Shape, fan_in: int) ->
     """Uniform values in ±1/sqrt(fan_in), PyTorch's default; zeros if fan_in is 0."""
     bound = 1.0 / math.sqrt(fan_in) if fan_in else 0.0
     return generator.uniform(-bound, bound, shape)
+
+
+def check_images(layer: str, input_shape: tuple[int, ...], channels: int | None = None) -> None:
+    """Raise ShapeError unless `input_shape` is (channels, height, width) of sizes at least 1."""
+    if len(input_shape) != 3:
+        raise ShapeError(f"{layer} got input {input_shape}: pass images (channels, height, width)")
+    if channels is not None and input_shape[0] != channels:
+        raise ShapeError(
+            f"{layer} got input {input_shape} with {input_shape[0]} channels: pass {channels} channels, or "
+            "change the layer"
+        )
+    if min(input_shape) < 1:
+        raise ShapeError(f"{layer} got input {input_shape}: pass sizes of at least 1")

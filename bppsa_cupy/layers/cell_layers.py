@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from bppsa_cupy.arguments import as_instance, as_number, is_one_of
+from bppsa_cupy.arguments import as_choice, as_instance, as_number
 from bppsa_cupy.cells import Cell
 from bppsa_cupy.errors import ArgumentError
 from bppsa_cupy.layers.base import Shape
@@ -52,6 +52,8 @@ class RNN(MatrixRecurrent):
     (5, 5)
     """
 
+    arguments = (*MatrixRecurrent.arguments, "nonlinearity")
+
     def __init__(
         self,
         input_size: int,
@@ -62,16 +64,11 @@ class RNN(MatrixRecurrent):
         **options: Any,
     ) -> None:
         super().__init__(input_size, hidden_size, num_layers, *arguments, **options)
-        if not is_one_of(nonlinearity, NONLINEARITIES):
-            raise ArgumentError(f"RNN got nonlinearity={nonlinearity!r}: pass 'tanh' or 'relu'")
-        self.nonlinearity = nonlinearity
+        self.nonlinearity = as_choice("RNN", "nonlinearity", nonlinearity, NONLINEARITIES)
 
     @property
     def cell(self) -> CellForm:
         return NONLINEARITIES[self.nonlinearity]
-
-    def config(self) -> dict[str, Any]:
-        return {**super().config(), "nonlinearity": self.nonlinearity}
 
 
 class GRU(MatrixRecurrent):
@@ -132,16 +129,14 @@ class LSTM(MatrixRecurrent):
     ((7, 10), (20, 5))
     """
 
-    cell = FORMS["lstm"]
+    arguments = (*MatrixRecurrent.arguments, "proj_size")
+    cell, proj_size = FORMS["lstm"], 0
 
     def __init__(
         self, input_size: int, hidden_size: int, *arguments: Any, proj_size: int = 0, **options: Any
     ) -> None:
         super().__init__(input_size, hidden_size, *arguments, **options)
         as_number("LSTM", "proj_size", proj_size, lambda size: size == 0, "0")
-
-    def config(self) -> dict[str, Any]:
-        return {**super().config(), "proj_size": 0}
 
 
 class _OfCell(Recurrent):

@@ -12,15 +12,14 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
-from bppsa_cupy.arguments import as_flag, as_integer, as_pair, is_one_of
+from bppsa_cupy.arguments import as_choice, as_flag, as_integer, as_pair
 from bppsa_cupy.devices import Array, rules
 from bppsa_cupy.devices.autotune import rounded
 from bppsa_cupy.errors import ArgumentError, ShapeError
 from bppsa_cupy.geometry import Conv2dGeometry, Pair
 from bppsa_cupy.jacobians.conv2d import Conv2dJacobian
-from bppsa_cupy.layers.arguments import as_mask, check_images
-from bppsa_cupy.layers.base import Context, Shape
-from bppsa_cupy.layers.weighted import Weighted
+from bppsa_cupy.layers.base import Context, Shape, check_images
+from bppsa_cupy.layers.weighted import Weighted, as_mask
 from bppsa_cupy.raw_kernels.conv2d import (
     conv2d_fold,
     conv2d_forward,
@@ -109,14 +108,10 @@ class Conv2d(Weighted):
                 f"{name} got groups={groups}: pass a number that divides {in_channels} input channels and "
                 f"{out_channels} output channels"
             )
-        if not is_one_of(padding_mode, ["zeros"]):
-            raise ArgumentError(f"{name} got padding_mode={padding_mode!r}: pass 'zeros'")
+        as_choice(name, "padding_mode", padding_mode, ["zeros"])
         self.padding: Pair | str
         if isinstance(padding, str):
-            if padding not in ("same", "valid"):
-                raise ArgumentError(
-                    f"{name} got padding={padding!r}: pass a number, a pair, 'same' or 'valid'"
-                )
+            as_choice(name, "padding", padding, ("same", "valid"))
             if padding == "same" and self.stride != (1, 1):
                 raise ArgumentError(
                     f"{name} got padding='same' and stride={stride}: use stride 1 with 'same'"
@@ -161,9 +156,6 @@ class Conv2d(Weighted):
 
     def jacobian(self, input_shape: Shape) -> Conv2dJacobian:
         return Conv2dJacobian(self.geometry(input_shape), self.mask)
-
-    def convolution(self, input_shape: Shape) -> Conv2dGeometry:
-        return self.geometry(input_shape)
 
     def dense_forward(self, ctx: Context, x: Array, y: Array) -> None:
         self._fill(ctx, "forward", x, (y,))
@@ -215,9 +207,14 @@ class Conv2d(Weighted):
 class Unfolded:
     """A convolution by matrix products, the patches of some samples at a time.
 
-    depth      terms of an output's sum
-    positions  of a plane of outputs
-    samples    whose patches are made at a time
+    Parameters
+    ----------
+    depth
+        Terms in the sum of an output.
+    positions
+        Positions of an output plane.
+    samples
+        Samples whose patches are computed together.
     """
 
     def __init__(self, ctx: Context, geometry: Conv2dGeometry) -> None:

@@ -17,6 +17,8 @@ from bppsa_cupy.layers.linear_recurrent import Library, LinearContext, LinearRec
 
 #: Elements that are scaled and added at once on the host.
 SCALED_AT_ONCE = 1 << 15
+#: Range of the step Δ of a new DiagonalSSM.
+LEAST_STEP, MOST_STEP = 1e-3, 1e-1
 
 
 class Discretised(NamedTuple):
@@ -47,6 +49,7 @@ class DiagonalRecurrent(LinearRecurrent):
     States are complex, (1, B, N).
     """
 
+    arguments = tuple(name for name in LinearRecurrent.arguments if name != "bias")
     paired = True
     scale = 1.0
     own_parameters: tuple[str, ...]
@@ -55,19 +58,19 @@ class DiagonalRecurrent(LinearRecurrent):
         super().__init__(input_size, hidden_size, False, **options)
 
     @abc.abstractmethod
-    def discretised(self, xp: Any, own: Mapping[str, Array]) -> Discretised:
-        """Return λ and γ, computed from the parameters `own` with the array module `xp`.
+    def discretised(self, xp: Any, parameters: Mapping[str, Array]) -> Discretised:
+        """Return λ and γ, computed from `parameters` with the array module `xp`.
 
-        `own` maps the names in `own_parameters` to arrays (N,).
+        `parameters` maps the names in `own_parameters` to arrays (N,).
         """
 
     @abc.abstractmethod
     def own_gradients(
-        self, xp: Any, own: Mapping[str, Array], made: Discretised, by: Discretised
+        self, xp: Any, parameters: Mapping[str, Array], made: Discretised, by: Discretised
     ) -> dict[str, Array]:
         """Return the gradients with respect to the parameters in `own_parameters`, by name.
 
-        `xp` and `own` are the arguments of `discretised`, and `made` is its result. `by` contains the
+        `xp` and `parameters` are the arguments of `discretised`, and `made` is its result. `by` contains the
         gradients with respect to λ and γ.
 
         Complex gradients follow PyTorch: the gradient with respect to the real part, plus i times the
@@ -82,14 +85,11 @@ class DiagonalRecurrent(LinearRecurrent):
     def output_size(self) -> int:
         return self.input_size
 
-    def config(self) -> dict[str, Any]:
-        return {name: value for name, value in super().config().items() if name != "bias"}
-
     def parameter_shapes(self) -> dict[str, Shape]:
         N, F = self.hidden_size, self.input_size
         matrices = {"B_re": (N, F), "B_im": (N, F), "C_re": (F, N), "C_im": (F, N), "D": (F,)}
-        own: dict[str, Shape] = {**dict.fromkeys(self.own_parameters, (N,)), **matrices}
-        return {f"{name}_l0": shape for name, shape in own.items()}
+        shapes: dict[str, Shape] = {**dict.fromkeys(self.own_parameters, (N,)), **matrices}
+        return {f"{name}_l0": shape for name, shape in shapes.items()}
 
     def initialize(self, generator: np.random.Generator) -> dict[str, np.ndarray]:
         """Draw new parameters with `generator`, as in the paper of the layer.
@@ -97,10 +97,10 @@ class DiagonalRecurrent(LinearRecurrent):
         B, C and D are normal with variances 1 / (2 F), 1 / N and 1.
         """
         deviations = {"B": (2 * self.input_size) ** -0.5, "C": self.hidden_size**-0.5, "D": 1.0}
-        own = self.initial_own(generator)
+        drawn = self.initial_own(generator)
         return {
-            name: own[name.removesuffix("_l0")]
-            if name.removesuffix("_l0") in own
+            name: drawn[name.removesuffix("_l0")]
+            if name.removesuffix("_l0") in drawn
             else deviations[name[0]] * generator.standard_normal(shape)
             for name, shape in self.parameter_shapes().items()
         }
@@ -117,20 +117,20 @@ class DiagonalRecurrent(LinearRecurrent):
 
     def _inward(self, ctx: LinearContext, made: Discretised) -> Array:
         """γ B as reals (2 N, I), of each row the real parts before the imaginary ones."""
-        own, xp, gain = self._parameters(ctx), ctx.device.xp, made.gain[:, None]
+        parameters, xp, gain = self._parameters(ctx), ctx.device.xp, made.gain[:, None]
         rows = ctx.buffer("inward", (self.hidden_size, 2, self.input_size))
-        for place, (one, other) in enumerate((("B_re", "B_im"), ("B_im", "B_re"))):
-            xp.multiply(own[one], gain.real, out=rows[:, place])
+        for place, (part, other) in enumerate((("B_re", "B_im"), ("B_im", "B_re"))):
+            xp.multiply(parameters[part], gain.real, out=rows[:, place])
             if gain.dtype.kind == "c":
-                rows[:, place] += own[other] * (gain.imag if place else -gain.imag)
+                rows[:, place] += parameters[other] * (gain.imag if place else -gain.imag)
         return rows.reshape(-1, self.input_size)
 
     def _outward(self, ctx: LinearContext) -> Array:
         """s C as reals (F, 2 N) that the state's are multiplied by."""
-        own, xp = self._parameters(ctx), ctx.device.xp
+        parameters, xp = self._parameters(ctx), ctx.device.xp
         columns = ctx.buffer("outward", (self.input_size, self.hidden_size, 2))
-        xp.multiply(own["C_re"], self.scale, out=columns[:, :, 0])
-        xp.multiply(own["C_im"], -self.scale, out=columns[:, :, 1])
+        xp.multiply(parameters["C_re"], self.scale, out=columns[:, :, 0])
+        xp.multiply(parameters["C_im"], -self.scale, out=columns[:, :, 1])
         return columns.reshape(self.input_size, -1)
 
     def factors(self, ctx: LinearContext) -> Array:
@@ -144,10 +144,10 @@ class DiagonalRecurrent(LinearRecurrent):
 
     def put(self, ctx: LinearContext, state: Array, out: Array) -> None:
         x, skip = ctx.input, ctx.parameters["D_l0"]
-        own = out if out.flags.c_contiguous else ctx.buffer("put", out.shape)
-        self.multiply(ctx, state, self._outward(ctx), None, own)
-        if own is not out:
-            out[...] = own
+        result = out if out.flags.c_contiguous else ctx.buffer("put", out.shape)
+        self.multiply(ctx, state, self._outward(ctx), None, result)
+        if result is not out:
+            out[...] = result
         self._add_scaled(ctx, x, skip, out)
 
     @staticmethod
@@ -159,14 +159,14 @@ class DiagonalRecurrent(LinearRecurrent):
             xp.multiply(rows, scale, out=more)
             out += more
             return
-        whole, given = out.reshape(-1, columns), rows.reshape(-1, columns)
+        outputs, inputs = out.reshape(-1, columns), rows.reshape(-1, columns)
         count = max(1, SCALED_AT_ONCE // columns)
         scales, more = (ctx.buffer(name, (count, columns)) for name in ("scales", "scaled"))
         scales[...] = scale
-        for first in range(0, len(whole), count):
-            part = whole[first : first + count]
+        for first in range(0, len(outputs), count):
+            part = outputs[first : first + count]
             more_of_part = more[: len(part)]
-            xp.multiply(given[first : first + count], scales[: len(part)], out=more_of_part)
+            xp.multiply(inputs[first : first + count], scales[: len(part)], out=more_of_part)
             part += more_of_part
 
     # ---- backward ----
@@ -186,7 +186,7 @@ class DiagonalRecurrent(LinearRecurrent):
 
     def weight_gradients(self, ctx: LinearContext) -> None:
         xp, x, by_output = ctx.device.xp, ctx.input, ctx.saved["by_output"]
-        own, made = self._parameters(ctx), self._made(ctx)
+        parameters, made = self._parameters(ctx), self._made(ctx)
         state, by_term = (ctx.buffer(name, (*ctx.rows, self.reals)) for name in ("state", "by_term"))
         by_inward = ctx.buffer("by_inward", (self.hidden_size, 2, self.input_size))
         by_outward = ctx.buffer("by_outward", (self.output_size, self.hidden_size, 2))
@@ -195,12 +195,14 @@ class DiagonalRecurrent(LinearRecurrent):
         xp.multiply(by_outward[:, :, 0], self.scale, out=ctx.gradients["C_re_l0"])
         xp.multiply(by_outward[:, :, 1], -self.scale, out=ctx.gradients["C_im_l0"])
         by_factor = ctx.saved["by_factor"].view(self.state_dtype(ctx.dtype))
-        by = Discretised(by_factor, self._back_to_matrix(ctx, own, made.gain, by_inward))
-        for name, value in self.own_gradients(xp, own, made, by).items():
+        by = Discretised(by_factor, self._back_to_matrix(ctx, parameters, made.gain, by_inward))
+        for name, value in self.own_gradients(xp, parameters, made, by).items():
             ctx.gradients[f"{name}_l0"][...] = value
         ctx.gradients["D_l0"][...] = xp.einsum("btf,btf->f", by_output, x)
 
-    def _back_to_matrix(self, ctx: LinearContext, own: Mapping[str, Array], gain: Array, by: Array) -> Array:
+    def _back_to_matrix(
+        self, ctx: LinearContext, parameters: Mapping[str, Array], gain: Array, by: Array
+    ) -> Array:
         """Write the gradients with respect to B, from those with respect to γ B, (N, 2, I).
 
         Returns the gradient with respect to γ, (N,).
@@ -210,7 +212,7 @@ class DiagonalRecurrent(LinearRecurrent):
             xp.multiply(part, gain.real[:, None], out=ctx.gradients[f"{name}_l0"])
 
         def sums(name: str, part: Array) -> Array:
-            return xp.einsum("ni,ni->n", own[name], part)
+            return xp.einsum("ni,ni->n", parameters[name], part)
 
         by_real = sums("B_re", parts[0]) + sums("B_im", parts[1])
         if gain.dtype.kind != "c":
@@ -220,14 +222,14 @@ class DiagonalRecurrent(LinearRecurrent):
         return by_real + 1j * (sums("B_re", parts[1]) - sums("B_im", parts[0]))
 
     def scan_in(
-        self, library: Library, cell: Any, own: Any, x: Any, lengths: Any, first: Any
+        self, library: Library, cell: Any, parameters: Any, x: Any, lengths: Any, first: Any
     ) -> tuple[Any, Any]:
-        made = self.discretised(library.module, own)
-        matrix = made.gain[:, None] * (own["B_re"] + 1j * own["B_im"])
+        made = self.discretised(library.module, parameters)
+        matrix = made.gain[:, None] * (parameters["B_re"] + 1j * parameters["B_im"])
         term = x @ matrix.real.T + 1j * (x @ matrix.imag.T)
         h = library.scan(made.factor, term, first, False, lengths)
-        y = self.scale * (h.real @ own["C_re"].T - h.imag @ own["C_im"].T)
-        return y + x * own["D"], h
+        y = self.scale * (h.real @ parameters["C_re"].T - h.imag @ parameters["C_im"].T)
+        return y + x * parameters["D"], h
 
 
 class LRU(DiagonalRecurrent):
@@ -241,8 +243,6 @@ class LRU(DiagonalRecurrent):
         F features and N complex units.
     r_min, r_max : float, default: 0.0 and 1.0
         λ is initialised uniformly over the area of the ring r_min ≤ |λ| ≤ r_max.
-    max_phase : float, default: 2 π
-        The phase of λ is initialised uniformly in [0, max_phase).
     **options
         Further arguments of `Recurrent` except `bias`.
 
@@ -259,30 +259,17 @@ class LRU(DiagonalRecurrent):
     ((7, 3), (5, 3))
     """
 
+    arguments = (*DiagonalRecurrent.arguments, "r_min", "r_max")
     own_parameters = ("nu_log", "theta_log", "gamma_log")
 
     def __init__(
-        self,
-        input_size: int,
-        hidden_size: int,
-        *,
-        r_min: float = 0.0,
-        r_max: float = 1.0,
-        max_phase: float = 2 * math.pi,
-        **options: Any,
+        self, input_size: int, hidden_size: int, *, r_min: float = 0.0, r_max: float = 1.0, **options: Any
     ) -> None:
         super().__init__(input_size, hidden_size, **options)
         self.r_min = as_number("LRU", "r_min", r_min, lambda r: 0 <= r < 1, "a radius in [0, 1)")
         self.r_max = as_number("LRU", "r_max", r_max, lambda r: 0 < r <= 1, "a radius in (0, 1]")
-        self.max_phase = as_number(
-            "LRU", "max_phase", max_phase, lambda p: 0 < p <= 2 * math.pi, "an angle in (0, 2 π]"
-        )
         if self.r_max <= self.r_min:
             raise ArgumentError(f"LRU got r_min={r_min} and r_max={r_max}: pass r_min < r_max")
-
-    def config(self) -> dict[str, Any]:
-        ring = {"r_min": self.r_min, "r_max": self.r_max, "max_phase": self.max_phase}
-        return {**super().config(), **ring}
 
     def initial_own(self, generator: np.random.Generator) -> dict[str, np.ndarray]:
         radius, phase = generator.uniform(size=(2, self.hidden_size))
@@ -290,21 +277,21 @@ class LRU(DiagonalRecurrent):
         squares = np.minimum(squares, 1 - 1e-6)
         return {
             "nu_log": np.log(-0.5 * np.log(squares)),
-            "theta_log": np.log(self.max_phase * (1 - phase)),
+            "theta_log": np.log(2 * math.pi * (1 - phase)),
             "gamma_log": 0.5 * np.log1p(-squares),
         }
 
-    def discretised(self, xp: Any, own: Mapping[str, Array]) -> Discretised:
-        factor = xp.exp(-xp.exp(own["nu_log"]) + 1j * xp.exp(own["theta_log"]))
-        return Discretised(factor, xp.exp(own["gamma_log"]))
+    def discretised(self, xp: Any, parameters: Mapping[str, Array]) -> Discretised:
+        factor = xp.exp(-xp.exp(parameters["nu_log"]) + 1j * xp.exp(parameters["theta_log"]))
+        return Discretised(factor, xp.exp(parameters["gamma_log"]))
 
     def own_gradients(
-        self, xp: Any, own: Mapping[str, Array], made: Discretised, by: Discretised
+        self, xp: Any, parameters: Mapping[str, Array], made: Discretised, by: Discretised
     ) -> dict[str, Array]:
         turned = xp.conj(by.factor) * made.factor
         return {
-            "nu_log": -(turned.real * xp.exp(own["nu_log"])),
-            "theta_log": -(turned.imag * xp.exp(own["theta_log"])),
+            "nu_log": -(turned.real * xp.exp(parameters["nu_log"])),
+            "theta_log": -(turned.imag * xp.exp(parameters["theta_log"])),
             "gamma_log": by.gain.real * made.gain,
         }
 
@@ -318,8 +305,6 @@ class DiagonalSSM(DiagonalRecurrent):
     ----------
     input_size, hidden_size : int
         F features and N complex units. Each unit represents a conjugate pair of states.
-    dt_min, dt_max : float, default: 0.001 and 0.1
-        Δ is initialised log-uniformly between dt_min and dt_max.
     **options
         Further arguments of `Recurrent` except `bias`.
 
@@ -327,7 +312,7 @@ class DiagonalSSM(DiagonalRecurrent):
     -----
     Parameters: Lambda_re_l0, Lambda_im_l0 and log_step_l0 (N,), B_re_l0 and B_im_l0 (N, F), C_re_l0 and
     C_im_l0 (F, N), D_l0 (F,). Λ is initialised to the N eigenvalues of HiPPO-N above the real axis (appendix
-    B, equation 9). The state is complex.
+    B, equation 9), and Δ log-uniformly between 0.001 and 0.1. The state is complex.
 
     Examples
     --------
@@ -339,45 +324,28 @@ class DiagonalSSM(DiagonalRecurrent):
     own_parameters = ("Lambda_re", "Lambda_im", "log_step")
     scale = 2.0
 
-    def __init__(
-        self,
-        input_size: int,
-        hidden_size: int,
-        *,
-        dt_min: float = 1e-3,
-        dt_max: float = 1e-1,
-        **options: Any,
-    ) -> None:
-        super().__init__(input_size, hidden_size, **options)
-        self.dt_min = as_number("DiagonalSSM", "dt_min", dt_min, lambda t: t > 0, "a step above 0")
-        self.dt_max = as_number("DiagonalSSM", "dt_max", dt_max, lambda t: t > 0, "a step above 0")
-        if self.dt_max < self.dt_min:
-            raise ArgumentError(f"DiagonalSSM got dt_min={dt_min} and dt_max={dt_max}: pass dt_min <= dt_max")
-
-    def config(self) -> dict[str, Any]:
-        return {**super().config(), "dt_min": self.dt_min, "dt_max": self.dt_max}
-
     def initial_own(self, generator: np.random.Generator) -> dict[str, np.ndarray]:
         # HiPPO-N of twice as many states: -1/2 on the diagonal, and a skew part with eigenvalues ± i ω.
         size = 2 * self.hidden_size
         root = np.sqrt(np.arange(size) + 0.5)
         skew = np.tril(np.outer(root, root), -1)
         turns = np.linalg.eigvalsh(1j * (skew - skew.T))[self.hidden_size :]
-        steps = generator.uniform(math.log(self.dt_min), math.log(self.dt_max), self.hidden_size)
+        steps = generator.uniform(math.log(LEAST_STEP), math.log(MOST_STEP), self.hidden_size)
         return {"Lambda_re": np.full(self.hidden_size, -0.5), "Lambda_im": turns, "log_step": steps}
 
-    def discretised(self, xp: Any, own: Mapping[str, Array]) -> Discretised:
-        continuous = own["Lambda_re"] + 1j * own["Lambda_im"]
-        turned = continuous * xp.exp(own["log_step"])
+    def discretised(self, xp: Any, parameters: Mapping[str, Array]) -> Discretised:
+        continuous = parameters["Lambda_re"] + 1j * parameters["Lambda_im"]
+        turned = continuous * xp.exp(parameters["log_step"])
         # e^z - 1 of reals that do not cancel.
         sine, grown = xp.sin(turned.imag / 2), xp.exp(turned.real)
         less = xp.expm1(turned.real) - 2 * grown * sine * sine + 1j * grown * xp.sin(turned.imag)
         return Discretised(xp.exp(turned), less / continuous)
 
     def own_gradients(
-        self, xp: Any, own: Mapping[str, Array], made: Discretised, by: Discretised
+        self, xp: Any, parameters: Mapping[str, Array], made: Discretised, by: Discretised
     ) -> dict[str, Array]:
-        continuous, step = own["Lambda_re"] + 1j * own["Lambda_im"], xp.exp(own["log_step"])
+        continuous = parameters["Lambda_re"] + 1j * parameters["Lambda_im"]
+        step = xp.exp(parameters["log_step"])
         by_turned = xp.conj(made.factor) * by.factor + xp.conj(made.factor / continuous) * by.gain
         by_continuous = step * by_turned - xp.conj(made.gain / continuous) * by.gain
         return {

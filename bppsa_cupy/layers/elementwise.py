@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import ClassVar
 
-from bppsa_cupy.arguments import as_finite, as_integer, as_probability, is_one_of
+from bppsa_cupy.arguments import as_choice, as_finite, as_integer, as_probability
 from bppsa_cupy.devices import Array
 from bppsa_cupy.errors import ArgumentError, ShapeError
 from bppsa_cupy.jacobians.diagonal import ActivationJacobian, DiagonalJacobian, DropoutJacobian, ReLUJacobian
@@ -194,9 +194,7 @@ class GELU(Activation):
     kernel = gelu_forward
 
     def __init__(self, approximate: str = "none") -> None:
-        if not is_one_of(approximate, FORMS):
-            raise ArgumentError(f"GELU got approximate={approximate!r}: pass 'none' or 'tanh'")
-        self.approximate = approximate
+        self.approximate = as_choice("GELU", "approximate", approximate, FORMS)
 
     def scalars(self) -> tuple[float, ...]:
         return (FORMS.index(self.approximate),)

@@ -9,9 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from bppsa_cupy.arguments import is_one_of
+from bppsa_cupy.arguments import as_choice
 from bppsa_cupy.devices import Array
-from bppsa_cupy.errors import ArgumentError
 from bppsa_cupy.layers.base import Shape
 from bppsa_cupy.layers.linear_recurrent import Library, LinearContext, LinearRecurrent
 from bppsa_cupy.raw_kernels.linear.form import LinearForm
@@ -93,16 +92,16 @@ class GatedRecurrent(LinearRecurrent):
         if not self.cell.has_output:
             out[...] = state
             return
-        own = out if out.flags.c_contiguous else ctx.buffer("put", state.shape)
-        self._launch(ctx, "output", state, own)
-        if own is not out:
-            out[...] = own
+        result = out if out.flags.c_contiguous else ctx.buffer("put", state.shape)
+        self._launch(ctx, "output", state, result)
+        if result is not out:
+            out[...] = result
 
     def _launch(self, ctx: LinearContext, verb: str, *arrays: Array) -> None:
         """Launch a kernel of the cell on the projected input, its unit parameters and `arrays`."""
         batch, steps = ctx.rows
-        given = self._projected(ctx), self._unit(ctx), *arrays
-        ctx.device.launch(linear_kernels_of(self.cell)[verb], *given, batch * steps, self.hidden_size)
+        inputs = self._projected(ctx), self._unit(ctx), *arrays
+        ctx.device.launch(linear_kernels_of(self.cell)[verb], *inputs, batch * steps, self.hidden_size)
 
     def _projected(self, ctx: LinearContext) -> Array:
         """The projected input, (B, T, G H)."""
@@ -111,60 +110,62 @@ class GatedRecurrent(LinearRecurrent):
     def _project(self, ctx: LinearContext, projected: Array) -> None:
         """Fill it with W x + b of every step, and the input itself where the last gate is that."""
         columns, weight = self.weighted, ctx.parameters["weight_ih_l0"]
-        own = projected
+        product = projected
         if columns < projected.shape[2]:
-            own = ctx.buffer("product", (*ctx.rows, columns))
-        self.multiply(ctx, ctx.input, weight, self._bias(ctx), own)
-        if own is not projected:
-            projected[:, :, :columns], projected[:, :, columns:] = own, ctx.input
+            product = ctx.buffer("product", (*ctx.rows, columns))
+        self.multiply(ctx, ctx.input, weight, self._bias(ctx), product)
+        if product is not projected:
+            projected[:, :, :columns], projected[:, :, columns:] = product, ctx.input
 
     def _bias(self, ctx: LinearContext) -> Array | None:
         """The biases of the gates that have weights, 0 where one has none; None without any."""
         if not self.bias:
             return None
-        given, H, rows = ctx.parameters["bias_ih_l0"], self.hidden_size, self.weighted
-        if len(given) == rows:
-            return given
+        learned, H, rows = ctx.parameters["bias_ih_l0"], self.hidden_size, self.weighted
+        if len(learned) == rows:
+            return learned
         bias = ctx.buffer("bias", (rows,))
         bias[...] = 0
-        bias.reshape(-1, H)[list(self.biased)] = given.reshape(-1, H)
+        bias.reshape(-1, H)[list(self.biased)] = learned.reshape(-1, H)
         return bias
 
     def cell_in(self, library: Library) -> Any:
         # The text of the cell's twins is plain Python: here in the library's names.
         names = vars(library.functions)
         functions = (self.cell.functions.terms, self.cell.functions.output)
-        return [one and FunctionType(one.__code__, names, one.__name__) for one in functions]
+        return [
+            function and FunctionType(function.__code__, names, function.__name__) for function in functions
+        ]
 
     def scan_in(
-        self, library: Library, cell: Any, own: Any, x: Any, lengths: Any, first: Any
+        self, library: Library, cell: Any, parameters: Any, x: Any, lengths: Any, first: Any
     ) -> tuple[Any, Any]:
         H, (terms, output) = self.hidden_size, cell
-        projected = x @ own["weight_ih"].T
+        projected = x @ parameters["weight_ih"].T
         gates = [projected[..., start : start + H] for start in range(0, projected.shape[-1], H)]
         if self.skips:
             gates = [*gates, x]
         if self.bias:
             for place, gate in enumerate(self.biased):
-                gates[gate] = gates[gate] + own["bias_ih"][place * H : (place + 1) * H]
-        unit = self.unit_values(library.module, own)
+                gates[gate] = gates[gate] + parameters["bias_ih"][place * H : (place + 1) * H]
+        unit = self.unit_values(library.module, parameters)
         (factor,), (term,) = terms(gates, unit)
         h = library.scan(factor, term, first, False, lengths)
         return (h if output is None else output(gates, (h,), unit)[0]), h
 
-    def unit_values(self, xp: Any, own: Mapping[str, Any]) -> list[Any]:
+    def unit_values(self, xp: Any, parameters: Mapping[str, Any]) -> list[Any]:
         """Return the unit parameters that the cell reads, one array (H,) each.
 
-        `xp` is the array module: NumPy, CuPy, PyTorch or jax.numpy. `own` maps the names of the learned unit
-        parameters to arrays. The default returns these arrays unchanged.
+        `xp` is the array module: NumPy, CuPy, PyTorch or jax.numpy. `parameters` maps the names of the
+        learned unit parameters to arrays. The default returns these arrays unchanged.
         """
-        return [own[name] for name in self.unit_parameters]
+        return [parameters[name] for name in self.unit_parameters]
 
-    def unit_gradients(self, xp: Any, own: Mapping[str, Any], by: list[Any]) -> list[Any]:
+    def unit_gradients(self, xp: Any, parameters: Mapping[str, Any], by: list[Any]) -> list[Any]:
         """Return the gradients with respect to the learned unit parameters.
 
-        `xp` and `own` are the arguments of `unit_values`. `by` contains the gradients with respect to the
-        arrays that `unit_values` returns. The default returns `by`, because `unit_values` returns the
+        `xp` and `parameters` are the arguments of `unit_values`. `by` contains the gradients with respect to
+        the arrays that `unit_values` returns. The default returns `by`, because `unit_values` returns the
         parameters unchanged.
         """
         return by
@@ -192,8 +193,8 @@ class GatedRecurrent(LinearRecurrent):
 
     def hand_back(self, ctx: LinearContext, state: Array, by_output: Array, by: tuple[Array, Array]) -> None:
         none = ctx.buffer("none", (0,))
-        own = (state, by_output) if self.cell.has_output else (none, none)
-        self._launch(ctx, "by_inputs", own[0], *by, own[1], self._delta(ctx))
+        outputs = (state, by_output) if self.cell.has_output else (none, none)
+        self._launch(ctx, "by_inputs", outputs[0], *by, outputs[1], self._delta(ctx))
 
     def _delta(self, ctx: LinearContext) -> Array:
         """The gradient with respect to the projected input and the unit parameters, (B, T, (G + Q) H)."""
@@ -211,14 +212,14 @@ class GatedRecurrent(LinearRecurrent):
         delta, by_rows = self._delta(ctx), ctx.buffer("by_rows", (self.weighted,))
         self.multiply_sums(ctx, delta, ctx.input, ctx.gradients["weight_ih_l0"], by_rows)
         if self.bias:
-            own = ctx.gradients["bias_ih_l0"]
-            if own.size != by_rows.size:
+            by_bias = ctx.gradients["bias_ih_l0"]
+            if by_bias.size != by_rows.size:
                 by_rows = by_rows.reshape(-1, H)[list(self.biased)].reshape(-1)
-            own[...] = by_rows
+            by_bias[...] = by_rows
         if self.unit_parameters:
             by_units = xp.sum(delta[:, :, self.cell.gates * H :], axis=(0, 1)).reshape(-1, H)
-            found = self.unit_gradients(xp, self._units_of(ctx), list(by_units))
-            for name, gradient in zip(self.unit_parameters, found, strict=True):
+            gradients = self.unit_gradients(xp, self._units_of(ctx), list(by_units))
+            for name, gradient in zip(self.unit_parameters, gradients, strict=True):
                 ctx.gradients[f"{name}_l0"][...] = gradient
 
 
@@ -253,21 +254,17 @@ class MinGRU(GatedRecurrent):
     ((7, 5), (10, 3))
     """
 
+    arguments = (*GatedRecurrent.arguments, "candidate")
+
     def __init__(
         self, input_size: int, hidden_size: int, *arguments: Any, candidate: str = "linear", **options: Any
     ) -> None:
         super().__init__(input_size, hidden_size, *arguments, **options)
-        if not is_one_of(candidate, CANDIDATES):
-            takes = " or ".join(map(repr, CANDIDATES))
-            raise ArgumentError(f"MinGRU got candidate={candidate!r}: pass {takes}")
-        self.candidate = candidate
+        self.candidate = as_choice("MinGRU", "candidate", candidate, CANDIDATES)
 
     @property
     def cell(self) -> LinearForm:
         return LINEAR_FORMS[CANDIDATES[self.candidate]]
-
-    def config(self) -> dict[str, Any]:
-        return {**super().config(), "candidate": self.candidate}
 
 
 class MinLSTM(GatedRecurrent):
@@ -390,6 +387,7 @@ class RGLRU(GatedRecurrent):
     {'weight_ih_l0': (8, 4), 'bias_ih_l0': (8,), 'a_param_l0': (4,)}
     """
 
+    arguments = tuple(name for name in GatedRecurrent.arguments if name != "hidden_size")
     cell = LINEAR_FORMS["rglru"]
     unit_parameters = ("a_param",)
     biased = (0, 1)
@@ -397,9 +395,6 @@ class RGLRU(GatedRecurrent):
 
     def __init__(self, input_size: int, *, bias: bool = True, **options: Any) -> None:
         super().__init__(input_size, input_size, bias=bias, **options)
-
-    def config(self) -> dict[str, Any]:
-        return {name: value for name, value in super().config().items() if name != "hidden_size"}
 
     def initialize(self, generator: np.random.Generator) -> dict[str, np.ndarray]:
         shapes, values = self.parameter_shapes(), {}
@@ -413,11 +408,11 @@ class RGLRU(GatedRecurrent):
 
     # ---- Λ as the cell takes it ----
 
-    def unit_values(self, xp: Any, own: Mapping[str, Any]) -> list[Any]:
-        return [-SHARPNESS * _softplus(xp, own["a_param"])]
+    def unit_values(self, xp: Any, parameters: Mapping[str, Any]) -> list[Any]:
+        return [-SHARPNESS * _softplus(xp, parameters["a_param"])]
 
-    def unit_gradients(self, xp: Any, own: Mapping[str, Any], by: list[Any]) -> list[Any]:
-        return [-SHARPNESS * by[0] / (1 + xp.exp(-own["a_param"]))]
+    def unit_gradients(self, xp: Any, parameters: Mapping[str, Any], by: list[Any]) -> list[Any]:
+        return [-SHARPNESS * by[0] / (1 + xp.exp(-parameters["a_param"]))]
 
 
 def _softplus(xp: Any, x: Any) -> Any:

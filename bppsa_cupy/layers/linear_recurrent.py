@@ -15,7 +15,7 @@ from bppsa_cupy.layers.base import StepJacobians
 from bppsa_cupy.layers.recurrent import Recurrent, RecurrentContext
 from bppsa_cupy.timescan import products
 from bppsa_cupy.timescan.chunked import WAYS
-from bppsa_cupy.timescan.linear import LinearScan
+from bppsa_cupy.timescan.linear_scan import LinearScan
 
 
 class Library(NamedTuple):
@@ -86,11 +86,11 @@ class LinearContext(RecurrentContext):
     def last(self, rows: Array) -> Array:
         """Return the row of `rows` (B, T, columns) at the last step of each sample, as (B, columns)."""
         samples, step, here = self._ends(len(rows))
-        found = rows[samples, step]
+        ends = rows[samples, step]
         if here is None:
-            return found
+            return ends
         assert self.over_time is not None
-        return self.over_time.sum(self.device.xp.where(here[:, None], found, found.dtype.type(0)))
+        return self.over_time.sum(self.device.xp.where(here[:, None], ends, ends.dtype.type(0)))
 
     def add_last(self, rows: Array, more: Array) -> None:
         """Add `more` (B, columns) to the row of `rows` (B, T, columns) at the last step of each sample."""
@@ -102,14 +102,11 @@ class LinearContext(RecurrentContext):
     def _ends(self, batch: int) -> tuple[Any, Any, Array | None]:
         """The samples, their last steps of this pass, and whether these are here (None: they are)."""
         xp, over = self.device.xp, self.over_time
-        if over is None:
-            return (
-                (slice(None), -1, None)
-                if self.lengths is None
-                else (xp.arange(batch), self.lengths - 1, None)
-            )
         if self.lengths is None:
-            return slice(None), -1, xp.full(batch, over.place == over.ranges - 1)
+            here = None if over is None else xp.full(batch, over.place == over.ranges - 1)
+            return slice(None), -1, here
+        if over is None:
+            return xp.arange(batch), self.lengths - 1, None
         # Lengths are those of this range; a sample ends in the last range that has steps of it.
         every = xp.empty((over.ranges, batch), np.int64)
         over.gather(xp.ascontiguousarray(self.lengths[None]), every)
@@ -248,9 +245,23 @@ class LinearRecurrent(Recurrent):
     # ---- forward ----
 
     def forward(self, ctx: LinearContext, x: Array) -> Array:
-        ctx.went_back, ctx.input = False, self._taken(ctx, x)
+        ctx.went_back = False
+        if ctx.lengths is None:
+            ctx.input = ctx.device.xp.ascontiguousarray(x)
+        else:
+            ctx.input = ctx.buffer("input_0", x.shape)
+            ctx.input[...] = x
+            ctx.clear(ctx.input)
         shape = *ctx.rows, self.output_size
-        state = self._scanned(ctx)
+        factor, term = self.terms(ctx)
+        state = ctx.buffer("state", (*ctx.rows, self.reals))
+        scan, initial = self._scan(ctx, factor, self.forward_method), self._initial(ctx)
+        if ctx.over_time is not None:
+            received = ctx.buffer("came", initial.shape)
+            received[...] = self._carried(ctx, scan, term, initial, False)
+            initial = received
+        ctx.forward = self._describe(ctx, scan.choice("forward"))
+        scan.forward(term, initial, state)
         after = ctx.buffer("states_0", (1, len(x), self.hidden_size), self.state_dtype(ctx.dtype))
         after[0] = ctx.last(state).view(after.dtype)
         if self.outputs == "last":
@@ -265,30 +276,8 @@ class LinearRecurrent(Recurrent):
         ctx.saved.pop("state_gradients", None)
         return y
 
-    def _taken(self, ctx: LinearContext, x: Array) -> Array:
-        """The input, with 0 after each sample's end."""
-        if ctx.lengths is None:
-            return ctx.device.xp.ascontiguousarray(x)
-        taken = ctx.buffer("input_0", x.shape)
-        taken[...] = x
-        ctx.clear(taken)
-        return taken
-
-    def _scanned(self, ctx: LinearContext) -> Array:
-        """The states, (B, T, R)."""
-        factor, term = self.terms(ctx)
-        state = ctx.buffer("state", (*ctx.rows, self.reals))
-        scan, initial = self._scan(ctx, factor, self.forward_method), self._initial(ctx)
-        if ctx.over_time is not None:
-            came = ctx.buffer("came", initial.shape)
-            came[...] = self._carried(ctx, scan, term, initial, False)
-            initial = came
-        ctx.forward = self._told(ctx, scan.forward_choice)
-        scan.forward(term, initial, state)
-        return state
-
     @staticmethod
-    def _told(ctx: LinearContext, choice: Any) -> str:
+    def _describe(ctx: LinearContext, choice: Any) -> str:
         over = ctx.over_time
         return f"l0: {choice}" + ("" if over is None else f", on {over.ranges} ranks at once")
 
@@ -299,9 +288,9 @@ class LinearRecurrent(Recurrent):
         the scan's direction."""
         over, shape = ctx.over_time, first.shape
         assert over is not None
-        own = [ctx.buffer(f"own_{name}", (1, *shape)) for name in ("product", "end")]
+        part = [ctx.buffer(f"own_{name}", (1, *shape)) for name in ("product", "end")]
         every = [ctx.buffer(f"every_{name}", (over.ranges, *shape)) for name in ("product", "end", "start")]
-        start = scan.over_ranges(terms, first, own, every, over.gather, transposed=transposed)
+        start = scan.over_ranges(terms, first, part, every, over.gather, transposed=transposed)
         return ctx.device.xp.ascontiguousarray(start[over.place])
 
     def _scan(self, ctx: LinearContext, factor: Array, method: str) -> LinearScan:
@@ -341,28 +330,18 @@ class LinearRecurrent(Recurrent):
         return self._by_input(ctx)
 
     def _go_back(self, ctx: LinearContext, gradient: Array) -> None:
-        """Go back over time, from the gradient with respect to the output."""
+        """Go back over time from the gradient with respect to the output, (B, T, O) or (B, O)."""
         ctx.went_back = False
-        found = self._back_through(ctx, gradient).view(self.state_dtype(ctx.dtype))
-        by_initial = ctx.buffer("state_gradients_0", (1, *found.shape), found.dtype)
-        by_initial[0] = found
-        ctx.went_back = True
-        if ctx.want_states:
-            ctx.saved["state_gradients"] = by_initial
-
-    def _back_through(self, ctx: LinearContext, given: Array) -> Array:
-        """The gradient with respect to the first state, (B, R), from that with respect to the output:
-        (B, T, O), or (B, O) of the last step."""
         by_output = ctx.buffer("by_output", (*ctx.rows, self.output_size))
-        as_it_is = ctx.lengths is None and ctx.final_gradient is None and given.flags.c_contiguous
-        if given.ndim == 3 and as_it_is:
-            by_output = given
-        elif given.ndim == 3:
-            by_output[...] = given
+        is_ready = ctx.lengths is None and ctx.final_gradient is None and gradient.flags.c_contiguous
+        if gradient.ndim == 3 and is_ready:
+            by_output = gradient
+        elif gradient.ndim == 3:
+            by_output[...] = gradient
             ctx.clear(by_output)
         else:
             by_output[...] = 0
-            ctx.add_last(by_output, given)
+            ctx.add_last(by_output, gradient)
         state, by_term = (ctx.buffer(name, (*ctx.rows, self.reals)) for name in ("state", "by_term"))
         by_state = self.by_state(ctx, state, by_output)
         if ctx.final_gradient is not None:
@@ -377,21 +356,26 @@ class LinearRecurrent(Recurrent):
             zero = ctx.buffer("zero", initial.shape)
             zero[...] = 0
             incoming = self._carried(ctx, scan, by_state, zero, True)
-        ctx.backward = self._told(ctx, scan.backward_choice)
+        ctx.backward = self._describe(ctx, scan.choice("backward"))
         scan.backward(state, initial, by_state, by_factor, by_term, by_initial, incoming)
         if over is not None:
             by_initial[...] = over.sum(by_initial if over.place == 0 else by_initial * 0)
         self.hand_back(ctx, state, by_output, (by_factor, by_term))
-        return by_initial
+        by_initial = by_initial.view(self.state_dtype(ctx.dtype))
+        by_states = ctx.buffer("state_gradients_0", (1, *by_initial.shape), by_initial.dtype)
+        by_states[0] = by_initial
+        ctx.went_back = True
+        if ctx.want_states:
+            ctx.saved["state_gradients"] = by_states
 
     def _by_input(self, ctx: LinearContext) -> Array:
         """The gradient with respect to the input."""
         out = ctx.buffer("input_gradient", ctx.input.shape)
-        whole = out if out.flags.c_contiguous else ctx.buffer("by_input", out.shape)
-        self.write_by_input(ctx, whole)
-        ctx.clear(whole)
-        if whole is not out:
-            out[...] = whole
+        result = out if out.flags.c_contiguous else ctx.buffer("by_input", out.shape)
+        self.write_by_input(ctx, result)
+        ctx.clear(result)
+        if result is not out:
+            out[...] = result
         return out
 
     # ---- the same in the differentiable operations of PyTorch or JAX, around its linear scan ----
@@ -405,13 +389,13 @@ class LinearRecurrent(Recurrent):
 
     @abc.abstractmethod
     def scan_in(
-        self, library: Library, cell: Any, own: Any, x: Any, lengths: Any, first: Any
+        self, library: Library, cell: Any, parameters: Any, x: Any, lengths: Any, first: Any
     ) -> tuple[Any, Any]:
         """Return the outputs and states of all steps, computed with PyTorch or JAX.
 
-        `cell` is the result of `cell_in` for `library`. `own` maps parameter names, without the suffix "_l0",
-        to arrays. `x` is the input (B, T, F). `lengths` are the valid steps per sample, or None. `first` is
-        the initial state, or None for zeros.
+        `cell` is the result of `cell_in` for `library`. `parameters` maps parameter names, without the suffix
+        "_l0", to arrays. `x` is the input (B, T, F). `lengths` are the valid steps per sample, or None.
+        `first` is the initial state, or None for zeros.
         """
 
     def forward_in(
@@ -446,9 +430,9 @@ class LinearRecurrent(Recurrent):
         def last(rows: Any) -> Any:
             return rows[:, -1] if lengths is None else rows[library.steps(rows, len(rows)), lengths - 1]
 
-        own = {key.removesuffix("_l0"): array for key, array in parameters.items()}
+        named = {key.removesuffix("_l0"): array for key, array in parameters.items()}
         first = None if state is None else state[0]
-        y, h = self.scan_in(library, cell, own, cleared(x), lengths, first)
+        y, h = self.scan_in(library, cell, named, cleared(x), lengths, first)
         y = cleared(y)
         return (last(y) if self.outputs == "last" else y), last(h)[None]
 
@@ -461,23 +445,15 @@ class LinearRecurrent(Recurrent):
     def step_jacobians(self, ctx: LinearContext) -> Iterator[StepJacobians]:
         xp, (batch, steps) = ctx.device.xp, ctx.rows
         factor = xp.broadcast_to(self.factors(ctx), (batch, steps, self.reals)).transpose(1, 2, 0)
-        after = None if ctx.lengths is None else xp.arange(steps)[:, None] >= ctx.lengths[None, :]
-        values = self._entries(ctx, factor, after)
-        yield StepJacobians(f"{type(self).__name__} l0", "forward", self.step_pattern, values)
-
-    def _entries(self, ctx: LinearContext, factor: Array, after: Array | None) -> Array:
-        """The entries (T, nnz, B) of the transposed Jacobians by factors (T, R, B); the identity where a step
-        is `after` its sample's end."""
-        xp = ctx.device.xp
-        if not self.paired:
-            values = xp.array(factor, order="C")
-            if after is not None:
-                xp.copyto(values, 1, where=after[:, None, :])
-            return values
-        # Of a unit, rows by the former real and imaginary part: (re, im), (-im, re).
-        real, imaginary = factor[:, ::2], factor[:, 1::2]
-        values = xp.stack([real, imaginary, -imaginary, real], axis=2)
-        if after is not None:
+        values, identity = factor[:, :, None], xp.ones((1, 1, 1, 1), ctx.dtype)
+        if self.paired:
+            # The rows of a unit are the previous real and imaginary part: (re, im), (-im, re).
+            real, imaginary = factor[:, ::2], factor[:, 1::2]
+            values = xp.stack([real, imaginary, -imaginary, real], axis=2)
             identity = xp.asarray([1, 0, 0, 1], ctx.dtype)[None, None, :, None]
+        values = xp.array(values, order="C")
+        if ctx.lengths is not None:  # the Jacobian of a step after the end is the identity
+            after = xp.arange(steps)[:, None] >= ctx.lengths[None, :]
             xp.copyto(values, identity, where=after[:, None, None, :])
-        return values.reshape(len(factor), -1, factor.shape[2])
+        values = values.reshape(steps, -1, batch)
+        yield StepJacobians(f"{type(self).__name__} l0", "forward", self.step_pattern, values)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import abc
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -29,7 +29,7 @@ from bppsa_cupy.timescan import (
     stack_shapes,
     suffix,
 )
-from bppsa_cupy.timescan.resets import CLOSED
+from bppsa_cupy.timescan.lengths import CLOSED
 
 #: Batches and numbers of steps whose bound passes a context keeps, at most.
 MOST_STACKS = 4
@@ -52,7 +52,7 @@ class MatrixContext(RecurrentContext):
         The key says also whether there are resets.
     version : int
         Version of the device's choices that the stacks follow.
-    whole : tuple or None
+    full_sizes : tuple or None
         Batch size and steps if all sequences have full length.
     """
 
@@ -60,7 +60,7 @@ class MatrixContext(RecurrentContext):
     stack: Stack | None = field(default=None, repr=False)
     at_once: dict[tuple[int, int], int] = field(default_factory=dict, repr=False)
     stacks: dict[tuple[int, int, bool], Stack] = field(default_factory=dict, repr=False)
-    whole: tuple[int, int] | None = field(default=None, repr=False)
+    full_sizes: tuple[int, int] | None = field(default=None, repr=False)
     version: int = field(default=0, repr=False)
 
     @property
@@ -82,14 +82,14 @@ class MatrixContext(RecurrentContext):
         self.stacks.clear()
 
 
-def set_states(arrays: Iterable[Array], given: tuple[Array, ...] | None) -> None:
+def set_states(arrays: Iterable[Array], states: tuple[Array, ...] | None) -> None:
     """Set arrays (S, B), one per direction, from PyTorch's layout; 0 for None."""
     for number, array in enumerate(arrays):
-        if given is None:
+        if states is None:
             array[...] = 0
             continue
-        H = given[0].shape[2]
-        for component, values in enumerate(given):
+        H = states[0].shape[2]
+        for component, values in enumerate(states):
             array[component * H : (component + 1) * H].T[...] = values[number]
 
 
@@ -133,7 +133,7 @@ class MatrixRecurrent(Recurrent):
     {'weight_ih_l0': (4, 3), 'weight_hh_l0': (4, 4)}
     """
 
-    arguments = (
+    arguments: ClassVar[tuple[str, ...]] = (
         "input_size", "hidden_size", "num_layers", "bias", "batch_first", "dropout", "bidirectional",
         "outputs", "forward_method",
     )  # fmt: skip
@@ -185,12 +185,12 @@ class MatrixRecurrent(Recurrent):
         for layer in range(self.num_layers):
             inputs = self.directions * self.hidden_size if layer else self.input_size
             for direction in range(self.directions):
-                of = suffix(layer, direction)
-                shapes[f"weight_ih{of}"] = (rows, inputs)
-                shapes[f"weight_hh{of}"] = (recurrent, self.hidden_size)
+                end = suffix(layer, direction)
+                shapes[f"weight_ih{end}"] = (rows, inputs)
+                shapes[f"weight_hh{end}"] = (recurrent, self.hidden_size)
                 if self.bias:
-                    shapes |= {f"bias_ih{of}": (rows,), f"bias_hh{of}": (recurrent,)}
-                shapes |= {f"{name}{of}": (self.hidden_size,) for name in self.unit_parameters}
+                    shapes |= {f"bias_ih{end}": (rows,), f"bias_hh{end}": (recurrent,)}
+                shapes |= {f"{name}{end}": (self.hidden_size,) for name in self.unit_parameters}
         return shapes
 
     # ---- passes ----
@@ -206,14 +206,14 @@ class MatrixRecurrent(Recurrent):
             stack = self._enter(ctx, x)
             y, states = self._output(ctx, x), self._state_buffers(ctx, "states", batch)
 
-            def run() -> None:
+            def go_forward() -> None:
                 self._set_initial(ctx, stack)
                 stack.forward()
                 if self.outputs == "all":
                     _put(ctx, stack.put, y)
                 self._put_last(stack, y, states)
 
-            self._repeat(stack, "forward", (y, *states, *(ctx.initial or ())), run)
+            self._repeat(stack, "forward", (y, *states, *(ctx.initial or ())), go_forward)
         ctx.went_back = False
         ctx.saved.update(input=x, output=y, states=states if len(states) > 1 else states[0])
         ctx.saved.pop("state_gradients", None)
@@ -266,12 +266,12 @@ class MatrixRecurrent(Recurrent):
                 buffer[number] = array[component * H : (component + 1) * H].T
 
     @staticmethod
-    def _repeat(stack: Stack, name: str, arrays: tuple[Array, ...], run: Launch) -> None:
+    def _repeat(stack: Stack, name: str, arrays: tuple[Array, ...], launch: Launch) -> None:
         """Make work on the stack and these arrays, which a device may keep as a graph."""
         if stack.graphs is None:
-            run()
+            launch()
         else:
-            stack.device.repeat(stack.graphs, (name, stack.ends_early), arrays, run)
+            stack.device.repeat(stack.graphs, (name, stack.ends_early), arrays, launch)
 
     def _steps_at_once(self, ctx: MatrixContext, batch: int, steps: int) -> int:
         """How many steps a pass without a way back takes at a time, in the same buffers, each part from the
@@ -287,11 +287,11 @@ class MatrixRecurrent(Recurrent):
             ctx.at_once[batch, steps] = -(-steps // -(-steps // length))
         return ctx.at_once[batch, steps]
 
-    def resume(self, ctx: MatrixContext, x: Array, kept: Mapping[str, Array]) -> None:
-        """Restore the context after ``forward(x)`` from the stored arrays `kept` (see `kept_shapes`)."""
+    def resume(self, ctx: MatrixContext, x: Array, stored: Mapping[str, Array]) -> None:
+        """Restore the context after ``forward(x)`` from the stored arrays `stored` (see `kept_shapes`)."""
         stack = self._enter(ctx, x)
         self._set_initial(ctx, stack)
-        stack.recall({name: array[: stack.sizes.walk.steps] for name, array in kept.items()})
+        stack.recall({name: array[: stack.sizes.walk.steps] for name, array in stored.items()})
         ctx.saved["input"] = x
 
     def _enter(self, ctx: MatrixContext, x: Array, first: int = 0) -> Stack:
@@ -304,13 +304,13 @@ class MatrixRecurrent(Recurrent):
             steps, lengths = resets.steps, resets.lengths
         stack = self._make_stack(ctx, batch, steps)
         stack.ends_early = lengths is not None
-        whole = (batch, steps) if lengths is None else None
-        if whole is None or ctx.whole != whole:
+        full_sizes = (batch, steps) if lengths is None else None
+        if full_sizes is None or ctx.full_sizes != full_sizes:
             stack.lengths[...] = steps if lengths is None else (lengths - first).clip(0, steps)
-        ctx.whole = whole
+        ctx.full_sizes = full_sizes
         if resets is not None:
             stack.extra = resets.extra
-        stack.take(_spread(ctx, x))
+        stack.take_input(_spread(ctx, x))
         return stack
 
     def _set_initial(self, ctx: MatrixContext, stack: Stack) -> None:
@@ -348,7 +348,7 @@ class MatrixRecurrent(Recurrent):
             states = self._state_buffers(ctx, "state_gradients", len(gradient))
         ctx.went_back = False
 
-        def run() -> None:
+        def go_back() -> None:
             set_states(stack.boundaries, ctx.final_gradient)
             if self.outputs == "all":
                 stack.take_gradient(_spread(ctx, gradient))
@@ -361,7 +361,7 @@ class MatrixRecurrent(Recurrent):
             self._get_states(states, stack.state_gradients)
 
         arrays = (gradient, *states, *(ctx.final_gradient or ()))
-        self._repeat(stack, f"backward {ctx.method}", arrays, run)
+        self._repeat(stack, f"backward {ctx.method}", arrays, go_back)
         ctx.went_back = True
         if states:
             ctx.saved["state_gradients"] = states if len(states) > 1 else states[0]
@@ -389,18 +389,12 @@ class MatrixRecurrent(Recurrent):
 
     # ---- buffers ----
 
-    def walk_size(self, steps: int, batch: int, itemsize: int) -> WalkSize:
-        """Return the sizes of a pass over `steps` time steps of `batch` samples.
-
-        `itemsize` is the size of one number in bytes.
-        """
-        return WalkSize(self.cell, steps, batch, self.hidden_size, itemsize)
-
-    def _stack_size(self, batch: int, steps: int, itemsize: int) -> StackSize:
+    def _stack_size(self, batch: int, steps: int, itemsize: int, has_resets: bool = False) -> StackSize:
+        cell = resetting_form(self)[0] if has_resets else self.cell
         return StackSize(
-            self.walk_size(steps, batch, itemsize), self.input_size, self.num_layers, self.directions,
-            self.bias, self.outputs == "all" and not self.output, self.unit_parameters, self.projects,
-            self.output,
+            WalkSize(cell, steps, batch, self.hidden_size, itemsize), self.input_size, self.num_layers,
+            self.directions, self.bias, self.outputs == "all" and not self.output, self.unit_parameters,
+            self.projects, self.output,
         )  # fmt: skip
 
     def kept_shapes(self, batch: int, steps: int, has_resets: bool = False) -> dict[str, Shape]:
@@ -409,10 +403,7 @@ class MatrixRecurrent(Recurrent):
         These are states and gates, of shape (T, rows, B) for T = `steps` and B = `batch`. With `has_resets`
         there may be 2 T steps.
         """
-        size = self._stack_size(batch, steps, 0)
-        if has_resets:
-            size = replace(size, walk=replace(size.walk, cell=resetting_form(self)[0], steps=2 * steps))
-        return kept_shapes(size)
+        return kept_shapes(self._stack_size(batch, steps * (1 + has_resets), 0, has_resets))
 
     def _make_stack(self, ctx: MatrixContext, batch: int, steps: int) -> Stack:
         """The bound passes for this batch and number of steps, made where none are kept of them."""
@@ -423,14 +414,12 @@ class MatrixRecurrent(Recurrent):
             ctx.version = ctx.device.choices.version
         ctx.stack = ctx.stacks.pop(key, None)
         if ctx.stack is None:
-            sizes = self._stack_size(batch, steps, ctx.dtype.itemsize)
-            if has_resets:
-                sizes = replace(sizes, walk=replace(sizes.walk, cell=resetting_form(self)[0]))
+            sizes = self._stack_size(batch, steps, ctx.dtype.itemsize, has_resets)
             shapes = stack_shapes(sizes, ctx.device)
             if ctx.lacks(shapes):
                 ctx.unbind()  # what is there is bound to buffers that are too small
             buffers = {name: ctx.buffer(name, shape) for name, shape in shapes.items()}
-            buffers["lengths"], ctx.whole = ctx.buffer("lengths", (batch,), np.int64), None
+            buffers["lengths"], ctx.full_sizes = ctx.buffer("lengths", (batch,), np.int64), None
             arrays = buffers, ctx.parameters, ctx.gradients
             closing = None
             if has_resets:
@@ -501,7 +490,7 @@ def _put(ctx: MatrixContext, put: Callable[[Array], None], out: Array) -> None:
 
 
 def _part(ctx: MatrixContext, x: Array, first: int, length: int) -> Array:
-    """So many steps of sequences (B, T, F), or those that are left, as `Stack.take` takes them."""
+    """So many steps of sequences (B, T, F), or those that are left, as `Stack.take_input` takes them."""
     part = x[:, first : first + length]
     return part if part.strides[0] < part.strides[1] else ctx.device.xp.ascontiguousarray(part)
 

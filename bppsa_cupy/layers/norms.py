@@ -12,8 +12,7 @@ from bppsa_cupy.arguments import as_flag, as_integer, as_positive, as_probabilit
 from bppsa_cupy.devices import Array
 from bppsa_cupy.errors import ShapeError
 from bppsa_cupy.jacobians.diagonal import BatchNormJacobian
-from bppsa_cupy.layers.arguments import check_images
-from bppsa_cupy.layers.base import Context, Layer, Shape
+from bppsa_cupy.layers.base import Context, Layer, Shape, check_images
 from bppsa_cupy.raw_kernels.norms import (
     batch_norm_forward,
     batch_norm_statistics,
@@ -231,7 +230,7 @@ class BatchNorm2d(BatchNorm):
     --------
     >>> import bppsa_cupy as bp
     >>> layer = bp.BatchNorm2d(3)
-    >>> layer.state_names()
+    >>> (*layer.parameter_shapes(), *layer.initial_buffers())
     ('weight', 'bias', 'running_mean', 'running_var', 'num_batches_tracked')
     >>> layer.is_barrier(training=True), layer.is_barrier(training=False)
     (True, False)

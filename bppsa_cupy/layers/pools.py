@@ -13,8 +13,7 @@ from bppsa_cupy.errors import ShapeError
 from bppsa_cupy.geometry import Pair, Pool2dGeometry
 from bppsa_cupy.jacobians.avg_pool2d import AvgPool2dJacobian
 from bppsa_cupy.jacobians.max_pool2d import MaxPool2dJacobian
-from bppsa_cupy.layers.arguments import check_images
-from bppsa_cupy.layers.base import Context, Layer, Shape
+from bppsa_cupy.layers.base import Context, Layer, Shape, check_images
 from bppsa_cupy.raw_kernels.pools import (
     avg_pool2d_forward,
     avg_pool2d_vjp,

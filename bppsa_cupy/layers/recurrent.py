@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from bppsa_cupy.arguments import as_flag, as_integer, is_one_of
+from bppsa_cupy.arguments import as_choice, as_flag, as_integer
 from bppsa_cupy.csr import Pattern
 from bppsa_cupy.devices import Array
 from bppsa_cupy.errors import ArgumentError, ShapeError
@@ -139,12 +139,8 @@ class Recurrent(Layer):
         self.hidden_size = as_integer(name, "hidden_size", hidden_size, 1)
         self.bias = as_flag(name, "bias", bias)
         self.batch_first = as_flag(name, "batch_first", batch_first)
-        if not is_one_of(outputs, OUTPUTS):
-            raise ArgumentError(f"{name} got outputs={outputs!r}: pass {' or '.join(map(repr, OUTPUTS))}")
-        if not is_one_of(forward_method, self.forward_methods):
-            takes = ", ".join(map(repr, self.forward_methods))
-            raise ArgumentError(f"{name} got forward_method={forward_method!r}: pass one of {takes}")
-        self.outputs, self.forward_method = outputs, forward_method
+        self.outputs = as_choice(name, "outputs", outputs, OUTPUTS)
+        self.forward_method = as_choice(name, "forward_method", forward_method, self.forward_methods)
 
     @property
     @abc.abstractmethod
@@ -194,9 +190,6 @@ class Recurrent(Layer):
     def jacobian(self, input_shape: Shape) -> None:
         return None
 
-    def is_recurrent(self) -> bool:
-        return True
-
     def check_resets(self) -> None:
         """Raise ArgumentError unless the layer accepts resets."""
         raise ArgumentError(
@@ -205,13 +198,13 @@ class Recurrent(Layer):
         )
 
     def check_states(
-        self, given: Any, batch: int, dtype: np.dtype, convert: Callable[[Any], Any], what: str
+        self, states: Any, batch: int, dtype: np.dtype, convert: Callable[[Any], Any], argument: str
     ) -> tuple[Array, ...]:
         """Check the states of the caller, and return them as arrays (num_layers D, B, H).
 
         Parameters
         ----------
-        given : array or tuple of array
+        states : array or tuple of array
             The states that the caller passed: h, or the pair (h, c) for an LSTM.
         batch : int
             B.
@@ -219,7 +212,7 @@ class Recurrent(Layer):
             Dtype of the network. States of another dtype are converted if no value changes.
         convert : callable
             Converts a state to an array, for example the `asarray` method of a device.
-        what : str
+        argument : str
             Name of the states in error messages.
 
         Raises
@@ -228,16 +221,16 @@ class Recurrent(Layer):
             If a shape or dtype does not fit.
         """
         name, count, dtype = type(self).__name__, self.state_count, self.state_dtype(dtype)
-        components = tuple(given) if isinstance(given, (tuple, list)) else (given,)
+        components = tuple(states) if isinstance(states, (tuple, list)) else (states,)
         if len(components) != count:
             takes = "one array" if count == 1 else "a pair of arrays (h, c)"
-            raise ShapeError(f"{name} got {len(components)} arrays as {what}: pass {takes}")
+            raise ShapeError(f"{name} got {len(components)} arrays as {argument}: pass {takes}")
         arrays = tuple(map(convert, components))
         shape = (self.num_layers * self.directions, batch, self.hidden_size)
         for array in arrays:
             if tuple(array.shape) != shape or array.dtype != dtype:
                 raise ShapeError(
-                    f"{name} got {what} of {array.dtype} and shape {tuple(array.shape)}: pass {dtype} of "
+                    f"{name} got {argument} of {array.dtype} and shape {tuple(array.shape)}: pass {dtype} of "
                     f"shape {shape}, (num_layers * directions, B, hidden_size)"
                 )
         return arrays

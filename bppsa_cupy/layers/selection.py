@@ -7,12 +7,11 @@ from collections.abc import Sequence
 from itertools import product
 from typing import Any
 
-from bppsa_cupy.arguments import as_integer, is_one_of
+from bppsa_cupy.arguments import as_choice, as_integer
 from bppsa_cupy.devices import Array
-from bppsa_cupy.errors import ArgumentError, ShapeError
+from bppsa_cupy.errors import ShapeError
 from bppsa_cupy.jacobians.selection import Piece, SelectionJacobian
-from bppsa_cupy.layers.arguments import check_images
-from bppsa_cupy.layers.base import Context, Layer, Shape
+from bppsa_cupy.layers.base import Context, Layer, Shape, check_images
 
 MODES = ("zeros", "circular", "reflect")
 
@@ -84,10 +83,9 @@ class Pad2d(Selection):
         if len(sides) != 4:
             raise ShapeError(f"Pad2d got padding={padding!r}: pass an integer or (left, right, top, bottom)")
         sides = [as_integer("Pad2d", "padding", side, 0) for side in sides]
-        if not is_one_of(mode, MODES):
-            raise ArgumentError(f"Pad2d got mode={mode!r}: pass 'zeros', 'circular' or 'reflect'")
         self.sides: list[int] = sides
-        self.padding, self.mode = sides[0] if len(set(sides)) == 1 else sides, mode
+        self.padding = sides[0] if len(set(sides)) == 1 else sides
+        self.mode = as_choice("Pad2d", "mode", mode, MODES)
 
     def output_shape(self, input_shape: Shape) -> Shape:
         check_images(repr(self), input_shape)

@@ -1,10 +1,13 @@
-"""Layers one after another, for one shape of input: their shapes, names, and passes through them."""
+"""Layers one after another and residual blocks (He et al. 2016): shapes, names, and passes through them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property, partial
+from itertools import repeat
 from typing import Any, Final, TypeVar
+from zlib import crc32
 
 import numpy as np
 
@@ -12,6 +15,7 @@ from bppsa_cupy.arguments import as_list
 from bppsa_cupy.devices import Array, Device, Launch
 from bppsa_cupy.errors import ShapeError
 from bppsa_cupy.layers.base import Context, Layer, Shape
+from bppsa_cupy.layers.weighted import Weighted
 
 Value = TypeVar("Value")
 #: A layer's index -> what its random numbers follow from.
@@ -86,30 +90,38 @@ class LayerStack:
     @cached_property
     def state_names(self) -> tuple[str, ...]:
         """The names of parameters and buffers, in the order of PyTorch's state dict."""
-        return self._names(layer.state_names() for layer in self.layers)
+        return tuple(
+            f"{place.path}.{name}"
+            for place in walk(self)
+            if not isinstance(place.layer, Residual)
+            for name in (*place.layer.parameter_shapes(), *place.layer.initial_buffers())
+        )
+
+    @cached_property
+    def weighted(self) -> dict[str, tuple[Weighted, Shape]]:
+        """The layers that accept a mask and their input shapes, by the names of their weights."""
+        return {
+            f"{place.path}.weight": (place.layer, place.stack.shapes[place.index])
+            for place in walk(self)
+            if isinstance(place.layer, Weighted)
+        }
 
     @property
     def masks(self) -> dict[str, np.ndarray]:
         """Masks by weight name, bool: True where a weight is kept."""
-        return by_name(layer.masks() for layer in self.layers)
+        return {name: layer.mask for name, (layer, _) in self.weighted.items() if layer.mask is not None}
 
-    @cached_property
-    def maskable(self) -> tuple[str, ...]:
-        """Names of the weights that accept a mask."""
-        return self._names(layer.maskable() for layer in self.layers)
-
-    def kept(self, device: str) -> dict[str, np.ndarray]:
+    def kept_positions(self, device: str) -> dict[str, np.ndarray]:
         """Kept positions, flattened and ascending, of weights whose layer uses a list of them."""
-        return by_name(layer.kept(shape, device) for layer, shape in self._placed)
+        lists = {name: layer.lists(shape) for name, (layer, shape) in self.weighted.items()}
+        return {
+            name: weights.index for name, weights in lists.items() if weights and weights.is_quicker(device)
+        }
 
     @property
     def _placed(self) -> Iterable[tuple[Layer, Shape]]:
         """The layers, each with the shape of its input."""
         return zip(self.layers, self.shapes[:-1], strict=True)
-
-    def layers_with_masks(self, masks: Mapping[str, Any]) -> list[Layer]:
-        """Copies of the layers with these masks, by weight name, instead of the present ones."""
-        return with_masks(self.layers, masks)
 
     def describe_layers(self) -> list[dict[str, Any]]:
         """The geometry of each layer as JSON values."""
@@ -124,7 +136,6 @@ class LayerStack:
         dtype: np.dtype,
         parameters: Mapping[str, Array],
         gradients: Mapping[str, Array],
-        masks: Mapping[str, Array],
         buffers: Mapping[str, Array],
         prefix: str = "",
     ) -> Context:
@@ -136,7 +147,6 @@ class LayerStack:
             dtype=dtype,
             parameters={name: parameters[start + name] for name in names},
             gradients={name: gradients[start + name] for name in names},
-            masks={name: masks[start + name] for name in layer.masks()},
             input_shape=self.shapes[index],
             module_buffers={name: buffers[start + name] for name in layer.initial_buffers()},
         )
@@ -171,10 +181,6 @@ class LayerStack:
                 break
         return result
 
-    @staticmethod
-    def _names(of_layers: Iterable[Iterable[str]]) -> tuple[str, ...]:
-        return tuple(f"{index}.{name}" for index, names in enumerate(of_layers) for name in names)
-
 
 def forward_through(
     layer: Layer, ctx: Context, x: Array, training: bool, draw: tuple[int, int, int], place: str
@@ -205,8 +211,12 @@ def with_masks(layers: Sequence[Layer], masks: Mapping[str, Any], prefix: str = 
     result = []
     for index, layer in enumerate(layers):
         start = f"{prefix}{index}."
-        of_layer = {name: masks[start + name] for name in layer.maskable() if start + name in masks}
-        result.append(layer.with_masks(of_layer))
+        if isinstance(layer, Weighted):
+            layer = layer.with_mask(masks.get(f"{start}weight"))
+        elif isinstance(layer, Residual):
+            branches = layer.branches.items()
+            layer = Residual(**{key: with_masks(inside, masks, f"{start}{key}.") for key, inside in branches})
+        result.append(layer)
     return result
 
 
@@ -223,3 +233,250 @@ def _checked_layers(layers: Sequence[Layer]) -> tuple[Layer, ...]:
         if not isinstance(layer, Layer):
             raise ShapeError(f"{layer!r} is not a layer: pass layer objects, such as bp.ReLU()", str(index))
     return tuple(checked)
+
+
+@dataclass(slots=True)
+class Place:
+    """A layer in a network.
+
+    Attributes
+    ----------
+    path : str
+        "3", or "3.body.0" inside a block.
+    stack : LayerStack
+        The layers around it.
+    index : int
+        Its index in the stack.
+    ctx : Context or None
+        Its part of a pass.
+    """
+
+    path: str
+    stack: LayerStack
+    index: int
+    ctx: Context | None
+
+    @property
+    def layer(self) -> Layer:
+        return self.stack.layers[self.index]
+
+    @property
+    def output_shape(self) -> Shape:
+        return self.stack.shapes[self.index + 1]
+
+
+def walk(stack: LayerStack, contexts: Sequence[Context] | None = None, path: str = "") -> Iterator[Place]:
+    """Yield the layers in order, each block before the layers inside it, with their contexts.
+
+    A block that the pass did not reach has no layers inside.
+    """
+    every: Iterable[Context | None] = repeat(None) if contexts is None else contexts
+    for index, (layer, ctx) in enumerate(zip(stack.layers, every, strict=False)):
+        yield Place(f"{path}{index}", stack, index, ctx)
+        if isinstance(layer, Residual):
+            inner = ctx.inner if isinstance(ctx, ResidualContext) else {}
+            for branch, inside in layer.stacks(stack.shapes[index]).items():
+                if ctx is None or branch in inner:
+                    yield from walk(inside, inner.get(branch), f"{path}{index}.{branch}.")
+
+
+#: The two branches, in the order of a state dict.
+BRANCHES = ("body", "shortcut")
+
+
+@dataclass
+class ResidualContext(Context):
+    """A residual block's part of a pass.
+
+    Attributes
+    ----------
+    inner : dict of str to list of Context
+        Contexts of the layers of each branch.
+    by_outputs : dict of str to dict of int to array
+        Gradients with respect to layer outputs of each branch, of the last backward pass.
+    """
+
+    inner: dict[str, list[Context]] = field(default_factory=dict, repr=False)
+    by_outputs: dict[str, dict[int, Array]] = field(default_factory=dict, repr=False)
+
+    def stored_arrays(self) -> Iterator[Array]:
+        yield from super().stored_arrays()
+        for contexts in self.inner.values():
+            for ctx in contexts:
+                yield from ctx.stored_arrays()
+
+    def let_go(self) -> None:
+        super().let_go()
+        self.by_outputs.clear()
+        for contexts in self.inner.values():
+            for ctx in contexts:
+                ctx.let_go()
+
+
+class Residual(Layer):
+    """Residual block: y = body(x) + shortcut(x).
+
+    Parameters
+    ----------
+    body : sequence of Layer
+        The layers of the body. Residual blocks may be nested. Initial states of recurrent layers are 0.
+    shortcut : sequence of Layer, default: ()
+        The layers of the shortcut. An empty sequence means the identity.
+
+    Raises
+    ------
+    ShapeError
+        If layers do not fit, or body and shortcut have different output shapes. The message names the layer.
+    ArgumentError
+        If `body` or `shortcut` is not a sequence.
+
+    Notes
+    -----
+    Parameters and buffers are named as in nested PyTorch modules: "body.0.weight", "shortcut.0.weight".
+
+    The scan over layers stops at a residual block, and `backward` computes its VJP, the sum of the VJPs of
+    body and shortcut. The Jacobian of a block with two 3×3 convolutions of C channels would have 25 C entries
+    per row.
+
+    Examples
+    --------
+    >>> import bppsa_cupy as bp
+    >>> layer = bp.Residual([bp.Linear(4, 4), bp.Tanh()])
+    >>> layer.output_shape((4,)), list(layer.parameter_shapes())
+    ((4,), ['body.0.weight', 'body.0.bias'])
+    """
+
+    context = ResidualContext
+    backward_reads = ("input",)
+
+    def __init__(self, body: Sequence[Layer], shortcut: Sequence[Layer] = ()) -> None:
+        self.branches = {
+            name: tuple(as_list("Residual", name, layers, "a list of layers, such as [bp.ReLU()]"))
+            for name, layers in zip(BRANCHES, (body, shortcut), strict=True)
+        }
+        self._stacks: dict[Shape, dict[str, LayerStack]] = {}
+
+    def stacks(self, input_shape: Shape) -> dict[str, LayerStack]:
+        """Return body and shortcut for an input shape. Raises ShapeError if they do not fit."""
+        if input_shape not in self._stacks:
+            stacks = {}
+            for name, layers in self.branches.items():
+                try:
+                    stacks[name] = LayerStack(layers, input_shape)
+                except ShapeError as error:
+                    raise error.at(name) from error
+            outputs = [stack.output_shape for stack in stacks.values()]
+            if outputs[0] != outputs[1]:
+                raise ShapeError(
+                    f"for input {input_shape}, the body of Residual returns {outputs[0]}, but its shortcut "
+                    f"returns {outputs[1]}: make both shapes equal, for example with "
+                    "shortcut=[PadShortcut(channels, stride)]"
+                )
+            self._stacks[input_shape] = stacks
+        return self._stacks[input_shape]
+
+    def config(self) -> dict[str, Any]:
+        """Return the constructor's arguments. The result of `describe` is JSON-serialisable."""
+        return {name: list(layers) for name, layers in self.branches.items()}
+
+    def describe(self, input_shape: Shape) -> dict[str, Any]:
+        branches = {name: stack.describe_layers() for name, stack in self.stacks(input_shape).items()}
+        return {"type": type(self).__name__, "input_shape": list(input_shape), **branches}
+
+    def output_shape(self, input_shape: Shape) -> Shape:
+        return self.stacks(input_shape)["body"].output_shape
+
+    def is_barrier(self, training: bool) -> bool:
+        return True
+
+    def jacobian(self, input_shape: Shape) -> None:
+        return None
+
+    def vjp_multiply_adds(self, input_shape: Shape) -> int:
+        total = 0
+        for stack in self.stacks(input_shape).values():
+            for layer, shape in zip(stack.layers, stack.shapes, strict=False):
+                count = layer.vjp_multiply_adds(shape)
+                if count is None:
+                    operator = layer.jacobian(shape)
+                    count = 0 if operator is None else operator.pattern.nnz
+                total += count
+        return total
+
+    # ---- what the branches hold, by name ----
+
+    def parameter_shapes(self) -> dict[str, Shape]:
+        return self._by_name(lambda layer: layer.parameter_shapes())
+
+    def initialize(self, generator: np.random.Generator) -> dict[str, np.ndarray]:
+        return self._by_name(lambda layer: layer.initialize(generator))
+
+    def initial_buffers(self) -> dict[str, np.ndarray]:
+        return self._by_name(lambda layer: layer.initial_buffers())
+
+    def _by_name(self, of_layer: Callable[[Layer], Mapping[str, Any]]) -> dict[str, Any]:
+        """Return the values of `of_layer` by the names of the block."""
+        return {
+            f"{branch}.{name}": value
+            for branch, layers in self.branches.items()
+            for name, value in by_name(map(of_layer, layers)).items()
+        }
+
+    # ---- passes ----
+
+    def forward(self, ctx: ResidualContext, x: Array) -> Array:
+        results = []
+        for branch, stack in self.stacks(ctx.input_shape).items():
+            if branch not in ctx.inner:
+                ctx.inner[branch] = self._contexts(ctx, branch, stack)
+            for inner in ctx.inner[branch]:
+                inner.lengths, inner.resets, inner.over_time = ctx.lengths, ctx.resets, ctx.over_time
+                inner.first_sample, inner.keeps = ctx.first_sample, ctx.keeps
+            draws = partial(inner_draw, ctx.draw, branch)
+            try:
+                results.append(stack.forward(ctx.inner[branch], x, ctx.training, draws))
+            except ShapeError as error:
+                raise error.at(branch) from error
+        y = ctx.buffer("output", results[0].shape)
+        ctx.device.xp.add(*results, out=y)
+        ctx.saved["output"] = y
+        return y
+
+    def vjp(self, ctx: ResidualContext, gradient: Array) -> Array:
+        results = []
+        for branch, stack in self.stacks(ctx.input_shape).items():
+            result = gradient
+            for layer, inner in zip(reversed(stack.layers), reversed(ctx.inner[branch]), strict=True):
+                result = layer.vjp(inner, result)
+            results.append(result)
+        return self._sum(ctx, results)
+
+    def parameter_gradients(self, ctx: ResidualContext, gradient: Array) -> None:
+        self.backward(ctx, gradient, False)
+
+    def backward(self, ctx: ResidualContext, gradient: Array, want_input: bool) -> Array | None:
+        results = []
+        for branch, stack in self.stacks(ctx.input_shape).items():
+            by_outputs = ctx.by_outputs[branch] = {}
+            for inner in ctx.inner[branch]:
+                inner.method = ctx.method
+            results.append(stack.backward(ctx.inner[branch], gradient, want_input, by_outputs))
+        return self._sum(ctx, results) if want_input else None
+
+    def _sum(self, ctx: ResidualContext, results: Sequence[Array]) -> Array:
+        result = ctx.buffer("input_gradient", results[0].shape)
+        ctx.device.xp.add(*results, out=result)
+        return result
+
+    def _contexts(self, ctx: ResidualContext, branch: str, stack: LayerStack) -> list[Context]:
+        arrays = ctx.parameters, ctx.gradients, ctx.module_buffers
+        return [
+            stack.new_context(index, ctx.device, ctx.dtype, *arrays, prefix=f"{branch}.")
+            for index in range(len(stack.layers))
+        ]
+
+
+def inner_draw(draw: tuple[int, int, int], branch: str, index: int) -> tuple[int, int, int]:
+    """The draw of a layer inside a block, different for each place."""
+    key, number, passes = draw
+    return key, crc32(f"{number}.{branch}.{index}".encode()), passes

@@ -10,23 +10,61 @@ from __future__ import annotations
 
 import abc
 import copy
+import hashlib
 import math
-from collections.abc import Hashable, Mapping, MutableMapping
+from collections.abc import Hashable, MutableMapping
 from functools import cached_property, partial
 from typing import Any
 from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from bppsa_cupy.arguments import as_flag, as_integer
+from bppsa_cupy.arguments import as_flag, as_integer, as_plain_array
 from bppsa_cupy.devices import Array, Device, rules
 from bppsa_cupy.errors import ShapeError
 from bppsa_cupy.geometry import Conv2dGeometry
 from bppsa_cupy.jacobians.linear import LinearJacobian
-from bppsa_cupy.layers.arguments import as_mask, hold
 from bppsa_cupy.layers.base import Context, Layer, Shape, uniform_fan_in
 from bppsa_cupy.raw_kernels.gathers import gather_fill
 from bppsa_cupy.raw_kernels.sparse_conv2d import sparse_convolve, sparse_weight_gradient
+
+
+def as_mask(layer: str, mask: Any, shape: tuple[int, ...]) -> np.ndarray | None:
+    """Return `mask` as a read-only bool array of `shape`, or None.
+
+    Raises ShapeError for another shape, or an element that is not a finite number.
+    """
+    if mask is None:
+        return None
+    raw = as_plain_array(layer, "mask", mask)
+    if raw.shape != shape:
+        raise ShapeError(
+            f"{layer} got a mask of shape {raw.shape}: pass a mask with the weight's shape {shape}"
+        )
+    wrong = np.argwhere(~np.isfinite(raw))
+    if wrong.size:
+        place = tuple(wrong[0].tolist())
+        raise ShapeError(
+            f"{layer} got a mask with the value {raw[place]} at {place}: pass 0 or 1 for each weight"
+        )
+    array = np.array(raw, dtype=bool)
+    array.flags.writeable = False
+    return array
+
+
+def as_bits(device: Device, mask: np.ndarray, dtype: np.dtype) -> Array:
+    """Return a mask as integers as wide as the dtype, with all bits set where a value is kept.
+
+    `hold` is then a single operation, and NaN does not pass.
+    """
+    bits = np.dtype(f"u{dtype.itemsize}")
+    return device.asarray(np.where(mask, bits.type(np.iinfo(bits).max), bits.type(0)))
+
+
+def hold(values: Array, bits: Array) -> None:
+    """Set pruned values to 0, in place."""
+    masked = values.view(bits.dtype)
+    masked &= bits
 
 
 class Weighted(Layer):
@@ -51,14 +89,14 @@ class Weighted(Layer):
         """The shape of the weight, (outputs, ...)."""
 
     @abc.abstractmethod
-    def convolution(self, input_shape: Shape) -> Conv2dGeometry:
+    def geometry(self, input_shape: Shape) -> Conv2dGeometry:
         """Return the geometry of the convolution that computes the layer for an input shape.
 
         One input of the layer may contain several samples of this convolution (see `samples`).
         """
 
     def samples(self, array: Array) -> Array:
-        """Return `array`, an input or output, as (samples, channels, height, width) of `convolution`."""
+        """Return `array`, an input or output, as (samples, channels, height, width) of `geometry`."""
         return array
 
     @abc.abstractmethod
@@ -79,13 +117,13 @@ class Weighted(Layer):
         `gradient` is the gradient with respect to the output.
         """
 
-    def kept(self, input_shape: Shape, device: str) -> dict[str, np.ndarray]:
-        lists = self.lists(input_shape)
-        return {"weight": lists.index} if lists is not None and lists.is_quicker(device) else {}
+    def describe(self, input_shape: Shape) -> dict[str, Any]:
+        digest = None if self.mask is None else hashlib.sha256(np.packbits(self.mask).tobytes()).hexdigest()
+        return super().describe(input_shape) | ({} if digest is None else {"weight_mask": digest})
 
     def vjp_multiply_adds(self, input_shape: Shape) -> int:
         """Multiply-adds of the dense product, padding included, or the equivalent for a list of weights."""
-        geometry = self.convolution(input_shape)
+        geometry = self.geometry(input_shape)
         samples = math.prod(input_shape) // (geometry.in_channels * math.prod(geometry.in_size))
         weights, lists = math.prod(self.weight_shape), self.lists(input_shape)
         if lists is not None and lists.is_quicker("host"):
@@ -109,7 +147,8 @@ class Weighted(Layer):
         if self.mask is None:
             ctx.repeat(way, (source, result, *ctx.parameters.values()), partial(by_all, ctx, source, result))
             return
-        lists, device = _lists_of(self, self.convolution(ctx.input_shape), self.mask), ctx.device
+        lists, device = self.lists(ctx.input_shape), ctx.device
+        assert lists is not None
         bias = ctx.parameters.get("bias") if way == "forward" else None
 
         def by_list(array: Array, result: Array) -> None:
@@ -132,11 +171,12 @@ class Weighted(Layer):
             arrays = gradient, ctx.saved["input"], *ctx.gradients.values()
             ctx.repeat("by weights", arrays, partial(self.dense_parameter_gradients, ctx, gradient))
             return
-        lists = _lists_of(self, self.convolution(ctx.input_shape), self.mask)
+        lists = self.lists(ctx.input_shape)
+        assert lists is not None
         if not lists.is_quicker(ctx.device.name):
             with np.errstate(invalid="ignore"):
                 self.dense_parameter_gradients(ctx, gradient)
-            hold(ctx.gradients["weight"], ctx.masks["weight"])
+            hold(ctx.gradients["weight"].reshape(-1), lists.bits(ctx.device, ctx.dtype))
             return
         x, weight = ctx.saved["input"], ctx.gradients["weight"]
         listed = weight if weight.ndim == 1 else ctx.buffer("kept_gradient", (lists.index.size,))
@@ -150,7 +190,10 @@ class Weighted(Layer):
         """Return the lists of kept weights for an input shape, or None without a mask."""
         if self.mask is None:
             return None
-        return _lists_of(self, self.convolution(input_shape), self.mask)
+        lists, geometry = _LISTS.setdefault(self, {}), self.geometry(input_shape)
+        if geometry not in lists:
+            lists[geometry] = KeptWeights(geometry, self.mask)
+        return lists[geometry]
 
     def parameter_shapes(self) -> dict[str, Shape]:
         weight = self.weight_shape
@@ -164,15 +207,10 @@ class Weighted(Layer):
             arrays["weight"][~self.mask] = 0
         return arrays
 
-    def masks(self) -> dict[str, np.ndarray]:
-        return {} if self.mask is None else {"weight": self.mask}
-
-    def maskable(self) -> tuple[str, ...]:
-        return ("weight",)
-
-    def with_masks(self, masks: Mapping[str, Any]) -> Weighted:
+    def with_mask(self, mask: Any) -> Weighted:
+        """Return a copy with another mask of the weight; None means dense. Raises ShapeError."""
         result = copy.copy(self)
-        result.mask = as_mask(repr(self), masks.get("weight"), self.weight_shape)
+        result.mask = as_mask(repr(self), mask, self.weight_shape)
         return result
 
 
@@ -232,7 +270,7 @@ class Linear(Weighted):
     def jacobian(self, input_shape: Shape) -> LinearJacobian:
         return LinearJacobian(self.in_features, self.out_features, math.prod(input_shape[:-1]), self.mask)
 
-    def convolution(self, input_shape: Shape) -> Conv2dGeometry:
+    def geometry(self, input_shape: Shape) -> Conv2dGeometry:
         return Conv2dGeometry(self.in_features, (1, 1), self.out_features, (1, 1))
 
     def samples(self, array: Array) -> Array:
@@ -257,14 +295,6 @@ class Linear(Weighted):
 def listed_cost(geometry: Conv2dGeometry, device: str) -> float:
     """The time of a multiply-add by list, in those of one by all weights."""
     return rules.listed_cost(device, math.prod(geometry.out_size))
-
-
-def _lists_of(owner: Hashable, geometry: Conv2dGeometry, mask: np.ndarray) -> KeptWeights:
-    """The lists of a layer, which never changes, made once for each geometry."""
-    lists = _LISTS.setdefault(owner, {})
-    if geometry not in lists:
-        lists[geometry] = KeptWeights(geometry, mask)
-    return lists[geometry]
 
 
 #: Weights by rows of outputs, as `sparse_convolve` reads them, int32: where each row begins, then of each
@@ -335,6 +365,15 @@ class KeptWeights:
             upload = device.upload_index if way == "index" else device.asarray
             self._uploaded[device, way] = tuple(map(upload, arrays))
         return self._uploaded[device, way]
+
+    def bits(self, device: Device, dtype: np.dtype) -> Array:
+        """Return the flattened mask as `as_bits` returns it."""
+        key = device, dtype.name
+        if key not in self._uploaded:
+            mask = np.zeros(self.weights, bool)
+            mask[self.index] = True
+            self._uploaded[key] = (as_bits(device, mask, dtype),)
+        return self._uploaded[key][0]
 
     # ---- passes: a kernel and its arguments ----
 

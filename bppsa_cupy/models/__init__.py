@@ -9,9 +9,8 @@ from typing import Any
 
 from bppsa_cupy.arguments import as_integer, as_list, is_one_of
 from bppsa_cupy.errors import BppsaError
-from bppsa_cupy.models.factories import call_factory, load_factory
 from bppsa_cupy.models.images import alexnet, lenet5, resnet, vgg11, vgg16
-from bppsa_cupy.models.sequences import gru, lstm, of_cell, rnn
+from bppsa_cupy.models.sequences import call_factory, gru, load_factory, lstm, of_cell, rnn
 from bppsa_cupy.network import Sequential
 
 #: Built-in factories: each takes input_shape and Sequential's options, all by keyword.

@@ -204,7 +204,7 @@ def _convolution(before: int, channels: int, stride: int) -> list[Layer]:
 def he_normal(network: Sequential, seed: int) -> Sequential:
     """Set weights to normal values of variance 2 / fan-in and biases to 0; return the network."""
     generator = np.random.default_rng((seed, 2015))
-    for name in network.architecture.maskable:
+    for name in network.architecture.weighted:
         shape = network.parameters[name].shape
         values = generator.standard_normal(shape) * math.sqrt(2 / math.prod(shape[1:]))
         network.parameters[name][...] = network.device.asarray(values, dtype=network.dtype)

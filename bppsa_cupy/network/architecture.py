@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Final
 
+import numpy as np
+
 from bppsa_cupy.arguments import as_integer
 from bppsa_cupy.errors import ArgumentError, PlanMismatchError, ShapeError
 from bppsa_cupy.jacobians.base import TransposedJacobian
 from bppsa_cupy.layers import Layer, Recurrent
-from bppsa_cupy.layers.residual import walk
-from bppsa_cupy.layers.stack import LayerStack
+from bppsa_cupy.layers.stack import LayerStack, walk, with_masks
 from bppsa_cupy.plan import Chain, Element, Plan
+from bppsa_cupy.system.units import counted, in_bytes
 
 
 @dataclass(frozen=True)
@@ -95,6 +98,11 @@ class Architecture(LayerStack):
     def recurrent(self) -> dict[int, Recurrent]:
         """The recurrent layers, by index."""
         return {index: layer for index, layer in enumerate(self.layers) if isinstance(layer, Recurrent)}
+
+    @cached_property
+    def all_recurrent(self) -> list[Recurrent]:
+        """The recurrent layers, in residual blocks too."""
+        return [place.layer for place in walk(self) if isinstance(place.layer, Recurrent)]
 
     def operator(self, layer: Layer, shape: tuple[int, ...]) -> TransposedJacobian | None:
         """The transposed Jacobian of a layer for an input shape: one for all layers of equal geometry, and so
@@ -178,13 +186,13 @@ class Architecture(LayerStack):
     def with_masks(self, masks: Mapping[str, Any]) -> Architecture:
         """The architecture with these masks, by the weight's name, in place of all it has: copies of the
         layers. Raises ArgumentError for the name of another parameter, ShapeError for another shape."""
-        unknown = [name for name in masks if name not in self.maskable]
+        unknown = [name for name in masks if name not in self.weighted]
         if unknown:
             raise ArgumentError(
                 f"the network got a mask for {unknown[0]!r}, which has no masks: pass masks only for "
-                f"{', '.join(self.maskable) or 'Conv2d and Linear layers'}"
+                f"{', '.join(self.weighted) or 'Conv2d and Linear layers'}"
             )
-        return Architecture(self.layers_with_masks(masks), self.input_shape, self.training)
+        return Architecture(with_masks(self.layers, masks), self.input_shape, self.training)
 
     def describe(self) -> dict[str, Any]:
         """The network's geometry as JSON holds it: what a checkpoint is compared by, whatever the mode."""
@@ -222,3 +230,50 @@ def _checked_shape(input_shape: Sequence[int]) -> tuple[int, ...]:
             f"input_shape is {input_shape!r}: pass a tuple of sizes of at least 1, such as (3, 32, 32)"
         ) from cause
     return (*steps, *shape)
+
+
+def summarize(architecture: Architecture, dtype: np.dtype) -> str:
+    """A table with a line per layer, and the totals.
+
+    Layers of a residual block follow their block. Indices and row pointers of a layer's Jacobians count once.
+    """
+    rows, entries, size = [("layer", "output", "parameters", "Jacobian nnz", "bytes")], 0, 0
+    for place in walk(architecture):
+        layer, shape = place.layer, place.stack.shapes[place.index]
+        operator, steps, pattern = architecture.operator(layer, shape), 1, None
+        if isinstance(layer, Recurrent):
+            pattern, steps = layer.step_pattern, (shape[0] or 0) * layer.num_layers * layer.directions
+        elif operator is not None:
+            pattern = operator.pattern
+        parameters = sum(map(math.prod, layer.parameter_shapes().values()))
+        nnz = nbytes = "–"
+        if pattern is not None:
+            nnz = ("" if steps == 1 else f"{steps:,} × " if steps else "T × ") + f"{pattern.nnz:,}"
+            layer_bytes = (
+                steps * pattern.nnz * dtype.itemsize + pattern.indices.nbytes + pattern.indptr.nbytes
+            )
+            entries, size, nbytes = (
+                entries + steps * pattern.nnz,
+                size + layer_bytes,
+                in_bytes(layer_bytes) if steps else "–",
+            )
+        name = f"{'  ' * (place.path.count('.') // 2)}{place.path} {type(layer).__name__}"
+        rows.append((name, _text(place.output_shape), f"{parameters:,}" if parameters else "–", nnz, nbytes))
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = [f"{dtype}, input {_text(architecture.input_shape)}"]
+    for name, shown, *numbers in rows:
+        cells = [name.ljust(widths[0]), shown.ljust(widths[1])]
+        cells += (number.rjust(width) for number, width in zip(numbers, widths[2:], strict=True))
+        lines.append("  ".join(cells).rstrip())
+    learned = sum(map(math.prod, architecture.parameter_shapes().values()))
+    masked = sum(int((~mask).sum()) for mask in architecture.masks.values())
+    held = f", of which masks hold {masked:,} at 0" if masked else ""
+    lines.append(f"{counted(learned, 'parameter')}, {in_bytes(learned * dtype.itemsize)}{held}")
+    total = f"{counted(entries, 'entry', 'entries')}, {in_bytes(size)}"
+    if None in architecture.input_shape:
+        total = "as many as there are steps, which the input's shape leaves open"
+    return "\n".join([*lines, f"Jacobians of one sample: {total}"])
+
+
+def _text(shape: tuple[int | None, ...]) -> str:
+    return " × ".join("T" if size is None else str(size) for size in shape)

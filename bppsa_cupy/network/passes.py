@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+import weakref
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from bppsa_cupy.devices import Array, Device
 from bppsa_cupy.errors import ArgumentError, PassError, ShapeError
-from bppsa_cupy.layers import Context, Layer, Recurrent
+from bppsa_cupy.layers import Context
 from bppsa_cupy.layers.recurrent import RecurrentContext
-from bppsa_cupy.layers.residual import ResidualContext, walk
+from bppsa_cupy.layers.stack import ResidualContext, walk
 from bppsa_cupy.network.architecture import Architecture
 from bppsa_cupy.network.parameters import ParameterSet
 from bppsa_cupy.plan import SCHEDULES
-from bppsa_cupy.timescan.lengths import take_lengths
-from bppsa_cupy.timescan.resets import Resets
+from bppsa_cupy.timescan.lengths import Resets, take_lengths
 
 METHODS = ("auto", "bp", *SCHEDULES)
 
@@ -106,35 +106,19 @@ class Pass:
     @property
     def forward_ways(self) -> tuple[str, ...]:
         """Method and reason of each recurrent layer's forward pass: one per inner layer and direction."""
-        return tuple(line for walker in self.walkers() for line in walker.labelled(walker.ctx.forward_ways))
+        return self.ways("forward_ways")
 
-    def walkers(self) -> list[Walker]:
-        """The recurrent layers, those inside of residual blocks among them."""
-        found = []
-        if ResidualContext in map(type, self.layers):
-            for place in walk(self.architecture, self.layers):
-                if isinstance(place.ctx, RecurrentContext):
-                    found.append(Walker(place.path, place.layer, place.ctx))
-        else:
-            for index, ctx in enumerate(self.layers):
-                if isinstance(ctx, RecurrentContext):
-                    found.append(Walker(str(index), self.architecture.layers[index], ctx))
-        return found
+    def ways(self, name: str) -> tuple[str, ...]:
+        """The lines "forward_ways" or "backward_ways" of all recurrent layers, in residual blocks too."""
+        return tuple(
+            f"{place.path} {type(place.layer).__name__} {line}"
+            for place in walk(self.architecture, self.layers)
+            if isinstance(place.ctx, RecurrentContext)
+            for line in getattr(place.ctx, name)
+        )
 
     def _saved(self, name: str) -> dict[int, Any]:
         return {index: ctx.saved[name] for index, ctx in self.recurrent.items() if name in ctx.saved}
-
-
-class Walker(NamedTuple):
-    """A recurrent layer at one pass, by its place: "3.body.1"."""
-
-    place: str
-    layer: Layer
-    ctx: RecurrentContext
-
-    def labelled(self, ways: Iterable[str]) -> Iterator[str]:
-        """Ways over time, with the layer they are of."""
-        return (f"{self.place} {type(self.layer).__name__} {way}" for way in ways)
 
 
 @dataclass(frozen=True)
@@ -145,70 +129,64 @@ class BackwardReport:
     ----------
     method : str
         "bp", "linear", "blelloch" or "hybrid".
-    requested : str
-        The requested method.
     reason : str
         Why this method ran.
     schedules : tuple of str
         One schedule per run of layers, such as "hybrid of 2 levels: 7 mv and 3 mm in 6 levels"; empty for
         "bp".
-    launches : dict of str to int
-        Kernel launches by name.
-    device : str
-        Name of the device.
-    backward_ways : tuple of str
-        Method and reason per inner recurrent layer and direction, such as "0 RNN l0: chunked, 300 chunks of
-        100 (measured on cuda)".
+    current : weak reference to Pass, or None
+        The pass. None if this rank had no samples.
     """
 
     method: str
-    requested: str
     reason: str
-    schedules: tuple[str, ...]
-    launches: dict[str, int]
-    device: str
-    backward_ways: tuple[str, ...] = ()
+    schedules: tuple[str, ...] = ()
+    current: weakref.ref[Pass] | None = field(default=None, repr=False)
 
     @property
-    def launched(self) -> int:
-        """The number of kernel launches."""
-        return sum(self.launches.values())
+    def backward_ways(self) -> tuple[str, ...]:
+        """Method and reason per inner recurrent layer and direction.
+
+        For example "0 RNN l0: chunked, 300 chunks of 100 (measured on cuda)". Empty once the pass is deleted
+        or used for another forward pass.
+        """
+        current = None if self.current is None else self.current()
+        return () if current is None else current.ways("backward_ways")
 
 
-def own_pass(given: Pass, parameters: ParameterSet) -> Pass:
-    """`given`, which must be a pass of the network of these parameters. Raises PassError."""
-    if given.parameters is not parameters:
+def own_pass(candidate: Pass, parameters: ParameterSet) -> Pass:
+    """`latest`, which must be a pass of the network of these parameters. Raises PassError."""
+    if candidate.parameters is not parameters:
         raise PassError("the pass belongs to another network: use a pass of this network")
-    return given
+    return candidate
 
 
-def current_pass(given: Pass | None, parameters: ParameterSet, caller: str, *, stale: bool = False) -> Pass:
-    """`given`, which must be a pass of these parameters that came to its end, at their present version unless
-    it may be `stale`. Raises PassError."""
-    if given is None:
+def current_pass(latest: Pass | None, parameters: ParameterSet, caller: str) -> Pass:
+    """Return `latest`, a finished pass of these parameters at their present version, or raise PassError."""
+    if latest is None:
         raise PassError(f"{caller} was called before forward: run net.forward(x) first")
-    if given.parameters is not parameters:
-        own_pass(given, parameters)
-    if given.output is None:
+    if latest.parameters is not parameters:
+        own_pass(latest, parameters)
+    if latest.output is None:
         raise PassError(
             f"the pass is incomplete, because the latest call of forward failed: run net.forward(x) again "
             f"before {caller}"
         )
-    if not given.keeps:
+    if not latest.keeps:
         raise PassError(
             f"the forward pass had keep=False: run net.forward(x) without keep=False before {caller}"
         )
-    if given.version != parameters.version and not stale:
+    if latest.version != parameters.version:
         raise PassError(
-            f"the parameters have changed since the forward pass, from version {given.version} to "
+            f"the parameters have changed since the forward pass, from version {latest.version} to "
             f"{parameters.version}: run net.forward(x) again before {caller}"
         )
-    return given
+    return latest
 
 
-def checked_gradient(current: Pass, given: Any) -> Array:
+def checked_gradient(current: Pass, gradient: Any) -> Array:
     """The gradient with respect to the output, on the device. Raises ShapeError."""
-    array, expected = current.parameters.device.asarray(given), current.output.shape
+    array, expected = current.parameters.device.asarray(gradient), current.output.shape
     if array.shape != expected or array.dtype != current.parameters.dtype:
         raise ShapeError(
             f"backward got a gradient of {array.dtype} and shape {tuple(array.shape)}: pass "
@@ -218,36 +196,25 @@ def checked_gradient(current: Pass, given: Any) -> Array:
 
 
 def begin(current: Pass, x: Any, lengths: Any, states: Any, keep: bool, resets: Any = None) -> Array:
-    """Take a batch into a pass; it is on the device then. Arguments and errors are those of
-    `Sequential.forward`."""
-    architecture = current.architecture
-    given = take_input("the network", current.device, current.dtype, x, architecture.check_input)
+    """Start a pass and return the batch on the device. See `Sequential.forward`."""
+    batch = take_input(current.architecture, current.device, current.dtype, x)
     current.parameters.apply_masks()
     current.output, current.keeps = None, keep  # no output until the pass has come to its end
     for ctx in current.layers:
         ctx.keeps = keep
-    current.input, current.version = given, current.parameters.version
+    current.input, current.version = batch, current.parameters.version
     current.forget_gradients()
     set_sequences(current, lengths, states, resets)
-    return given
+    return batch
 
 
-def take_input(
-    owner: str,
-    device: Device,
-    dtype: np.dtype,
-    x: Any,
-    check: Callable[[tuple[int, ...]], object],
-) -> Array:
-    """A batch on the device, of the network's dtype; lists are converted. Raises ShapeError.
-
-    check  raises ShapeError unless a batch may have a shape
-    """
-    given = device.asarray(x, dtype if isinstance(x, (list, tuple)) else None)
-    check(given.shape)
-    if given.dtype != dtype:
-        raise ShapeError(f"{owner} got input of {given.dtype}: pass x.astype({dtype.name!r})")
-    return given
+def take_input(architecture: Architecture, device: Device, dtype: np.dtype, x: Any) -> Array:
+    """Return a batch on the device. Lists are converted. Raises ShapeError for another shape or dtype."""
+    array = device.asarray(x, dtype if isinstance(x, (list, tuple)) else None)
+    architecture.check_input(array.shape)
+    if array.dtype != dtype:
+        raise ShapeError(f"the network got input of {array.dtype}: pass x.astype({dtype.name!r})")
+    return array
 
 
 def through(current: Pass, x: Array, layers: range, training: bool, random_state: Mapping[str, int]) -> Array:
@@ -266,54 +233,46 @@ def draw(random_state: Mapping[str, int], index: int) -> tuple[int, int, int]:
 
 def set_sequences(current: Pass, lengths: Any, states: Any, resets: Any) -> None:
     """Hand lengths, resets and initial states to the recurrent layers of a pass. Raises ShapeError."""
-    taken, cuts = None, None
     if lengths is not None or resets is not None:
-        what = "resets" if lengths is None else "lengths"
+        name = "resets" if lengths is None else "lengths"
         if lengths is not None and resets is not None:
             raise ArgumentError("forward got lengths and resets: pass only one of them")
-        if not any(layer.is_recurrent() for layer in current.architecture.layers):
-            raise ArgumentError(f"forward got {what}, but no layer of the network is recurrent: omit them")
+        if not current.architecture.all_recurrent:
+            raise ArgumentError(f"forward got {name}, but no layer of the network is recurrent: omit them")
     if lengths is not None:
-        taken = take_lengths(current.device, lengths, current.batch, current.input.shape[1])
+        lengths = take_lengths(current.device, lengths, current.batch, current.input.shape[1])
     if resets is not None:
-        for place in walk(current.architecture):
-            if isinstance(place.layer, Recurrent):
-                place.layer.check_resets()
-        cuts = Resets(current.device, resets, current.batch, current.input.shape[1])
+        for layer in current.architecture.all_recurrent:
+            layer.check_resets()
+        resets = Resets(current.device, resets, current.batch, current.input.shape[1])
     initial = checked_states(current, states, "the initial state")
     for ctx in current.layers:
-        ctx.lengths, ctx.resets = taken, cuts
+        ctx.lengths, ctx.resets = lengths, resets
     for index, ctx in current.recurrent.items():
         ctx.initial, ctx.final_gradient = initial.get(index), None
 
 
-def checked_states(current: Pass, given: Any, what: str) -> dict[int, tuple[Array, ...]]:
-    """Return the given states by layer index, as arrays on the device."""
-    if given is None:
+def checked_states(current: Pass, states: Any, name: str) -> dict[int, tuple[Array, ...]]:
+    """Return the states `name` by layer index, as arrays on the device. Raises ArgumentError, ShapeError."""
+    if states is None:
         return {}
-    checked, recurrent = {}, current.architecture.recurrent
-    for index, state in _by_layer(recurrent, given, what).items():
+    recurrent = current.architecture.recurrent
+    if not isinstance(states, Mapping):
+        if len(recurrent) != 1:
+            keys = ", ".join(f"{index}: ..." for index in recurrent)
+            raise ArgumentError(
+                f"{name} is a single {type(states).__name__}, but the network has {len(recurrent)} recurrent "
+                f"layers: pass a dict by layer index, {{{keys}}}"
+            )
+        states = dict.fromkeys(recurrent, states)
+    checked = {}
+    for index, state in states.items():
         if index not in recurrent:
             raise ArgumentError(
-                f"{what} has an entry for layer {index!r}: pass entries only for the recurrent layers, "
+                f"{name} has an entry for layer {index!r}: pass entries only for the recurrent layers, "
                 f"{list(recurrent)}"
             )
         checked[index] = recurrent[index].check_states(
-            state, current.batch, current.dtype, current.device.asarray, what
+            state, current.batch, current.dtype, current.device.asarray, name
         )
     return checked
-
-
-def _by_layer(recurrent: Mapping[int, Recurrent], given: Any, what: str) -> Mapping[int, Any]:
-    """`given` by the layer's index; a state on its own is that of the only recurrent layer."""
-    if isinstance(given, Mapping):
-        return given
-    if len(recurrent) == 1:
-        return dict.fromkeys(recurrent, given)
-    if not recurrent:
-        raise ArgumentError(f"got {what}, but no layer of the network is recurrent: omit it")
-    keys = ", ".join(f"{index}: ..." for index in recurrent)
-    raise ArgumentError(
-        f"{what} is a single {type(given).__name__}, but the network has {len(recurrent)} recurrent "
-        f"layers: pass a dict by layer index, {{{keys}}}"
-    )

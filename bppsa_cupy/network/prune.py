@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from bppsa_cupy.arguments import as_number
+from bppsa_cupy.arguments import as_choice, as_number
 from bppsa_cupy.errors import PruneError
 from bppsa_cupy.network.sequential import Sequential
 
@@ -56,9 +56,8 @@ def prune(network: Sequential, fraction: float, scope: str = "layer") -> dict[st
     10
     """
     fraction = as_number("prune", "fraction", fraction, lambda f: 0 <= f <= 1, A_SHARE, error=PruneError)
-    if scope not in SCOPES:
-        raise PruneError(f"prune got scope={scope!r}: pass 'layer' or 'global'")
-    present = {name: network.masks.get(name) for name in network.architecture.maskable}
+    as_choice("prune", "scope", scope, SCOPES, error=PruneError)
+    present = {name: network.masks.get(name) for name in network.architecture.weighted}
     magnitudes = {name: _magnitudes(network, name, mask) for name, mask in present.items()}
     if not present:
         raise PruneError("the network has no Conv2d or Linear layer: there is nothing to prune")

@@ -33,8 +33,11 @@ class RunScans:
     ) -> Array | None:
         """Go back through a run: fill, scan with VJPs, parameter gradients (equation 2).
 
-        gradient  with respect to the run's output, (B, ...); the gradient with respect to its input is
-                  returned if it is needed
+        Parameters
+        ----------
+        gradient
+            The gradient with respect to the output of the run, (B, ...). The gradient with respect to its
+            input is returned if `want_input` is True.
         """
         scan, batch, stack = self.scan(part.position, method, want_input), at.batch, at.architecture
         self.fill(scan, part, at)
@@ -84,7 +87,10 @@ class RunScans:
     ) -> None:
         """Equation 2 for the layers of these elements, from the vectors of a scan that has run.
 
-        as_layers  those that are in the layers' layout already
+        Parameters
+        ----------
+        as_layers
+            Vectors that already have the layout of the layers.
         """
         batch, stack = at.batch, at.architecture
         for k in elements:

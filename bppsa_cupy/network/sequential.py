@@ -8,16 +8,24 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from bppsa_cupy.arguments import as_integer
+from bppsa_cupy.arguments import as_choice, as_integer
 from bppsa_cupy.devices import Array, Device, get_device
 from bppsa_cupy.errors import ArgumentError, PlanError, ShapeError
 from bppsa_cupy.layers import Context, Layer
 from bppsa_cupy.layers.layer_records import layer_records
 from bppsa_cupy.layers.recurrent import RecurrentContext
-from bppsa_cupy.layers.residual import Residual, ResidualContext
-from bppsa_cupy.layers.stack import LayerStack
-from bppsa_cupy.network.architecture import Architecture, Run
-from bppsa_cupy.network.parameters import BufferSet, ParameterSet, real_dtype
+from bppsa_cupy.layers.stack import LayerStack, Residual, ResidualContext
+from bppsa_cupy.network.architecture import Architecture, Run, summarize
+from bppsa_cupy.network.parameters import (
+    BufferSet,
+    ParameterSet,
+    check_names,
+    in_order,
+    load_state,
+    real_dtype,
+    state_of,
+    without_masks,
+)
 from bppsa_cupy.network.passes import (
     METHODS,
     BackwardReport,
@@ -31,8 +39,6 @@ from bppsa_cupy.network.passes import (
     through,
 )
 from bppsa_cupy.network.run_scans import RunScans
-from bppsa_cupy.network.state import check_names, in_order, load_state, state_of, without_masks
-from bppsa_cupy.network.summary import summarize
 from bppsa_cupy.plan import Budget, Partition, Plan, build_plan
 from bppsa_cupy.records.record import JacobianRecord
 from bppsa_cupy.records.records import JacobianRecords
@@ -193,7 +199,7 @@ class Sequential:
     @property
     def by_kept_weights(self) -> tuple[str, ...]:
         """Names, such as "3.body.1", of the masked layers that store and compute only their kept weights."""
-        return tuple(name.rpartition(".")[0] for name in self.architecture.kept(self.device.name))
+        return tuple(name.rpartition(".")[0] for name in self.architecture.kept_positions(self.device.name))
 
     def __len__(self) -> int:
         return len(self.layers)
@@ -304,16 +310,16 @@ class Sequential:
 
     def _take_masks(self, masked: Architecture) -> None:
         """Take an architecture with other masks, and store parameters and gradients as these need."""
-        kept = masked.kept(self.device.name) if self._stores_kept else {}
-        self.parameters.set_masks(masked.masks, kept)
-        self.gradients.set_masks({}, kept)
+        positions = masked.kept_positions(self.device.name) if self._stores_kept else {}
+        self.parameters.set_masks(masked.masks, positions)
+        self.gradients.set_masks({}, positions)
         self._architecture = masked
 
     # ---- contexts ----
 
     def new_context(self, index: int) -> Context:
         """Return a new context of layer `index` that uses the network's parameters and gradients."""
-        arrays = self.parameters.arrays, self.gradients.arrays, self.parameters.masks, self.buffers
+        arrays = self.parameters.arrays, self.gradients.arrays, self.buffers
         ctx = self.architecture.new_context(index, self.device, self.dtype, *arrays)
         ctx.training, ctx.draw = self.training, draw(self.random_state, index)
         return ctx
@@ -392,8 +398,8 @@ class Sequential:
             if current.architecture is not self.architecture:  # the pass is older than the masks, or the mode
                 current.architecture, current.layers = self.architecture, self._contexts()
             current.stream = self.device.follow(current.stream)
-            given = begin(current, x, lengths, states, keep, resets)
-            y = current.output = self._through(current, given)
+            batch = begin(current, x, lengths, states, keep, resets)
+            y = current.output = self._through(current, batch)
         self.last_pass = current
         self.random_state["passes"] += self.training
         return y
@@ -418,7 +424,6 @@ class Sequential:
         input_gradient: bool = False,
         *,
         of: Pass | None = None,
-        stale: bool = False,
         state_gradients: Any = None,
     ) -> Array | None:
         """Compute the gradients with respect to all parameters from the gradient with respect to the output.
@@ -436,8 +441,6 @@ class Sequential:
             Whether to return the gradient with respect to the input.
         of : Pass, optional
             The forward pass to differentiate. Default: `last_pass`.
-        stale : bool, default: False
-            Whether to allow parameters that have changed since that pass.
         state_gradients : dict of int to array, optional
             Gradients with respect to the final states of recurrent layers, by layer index. Zeros by default.
             If given, `last_pass.state_gradients` contains the gradients with respect to the initial states.
@@ -475,19 +478,19 @@ class Sequential:
         >>> net.gradients["0.bias"].tolist()
         [2.0, 2.0, 2.0]
         """
-        given = self.last_pass if of is None else of
-        current = current_pass(given, self.parameters, "backward", stale=stale)
+        latest = self.last_pass if of is None else of
+        current = current_pass(latest, self.parameters, "backward")
         with self.device.naming_memory:
             current.stream = self.device.follow(current.stream)
             return self._run_backward(current, gradient, method, input_gradient, state_gradients)
 
     def _run_backward(
-        self, current: Pass, given: Any, method: str, input_gradient: bool, state_gradients: Any
+        self, current: Pass, output_gradient: Any, method: str, input_gradient: bool, state_gradients: Any
     ) -> Array | None:
         """`backward` through a pass that is checked, with its report."""
         if method not in METHODS:
-            raise ArgumentError(f"backward got method={method!r}: pass one of {', '.join(METHODS)}")
-        gradient = checked_gradient(current, given)
+            as_choice("backward", "method", method, METHODS)
+        gradient = checked_gradient(current, output_gradient)
         by_states = {}
         if state_gradients is not None:
             by_states = checked_states(
@@ -500,8 +503,6 @@ class Sequential:
             method, reason = "bp", "no plan is in use"
             if self._scans is not None:
                 method, reason = self._scans.choose(current.batch)
-        launched = self.device.launched
-        before = dict(launched)
         last = None if self._gone_back is None else self._gone_back()
         if last is not None and last.output_gradients:  # their buffers are about to be written over
             last.forget_gradients()
@@ -511,18 +512,8 @@ class Sequential:
             if isinstance(ctx, RecurrentContext):
                 ctx.final_gradient = by_states.get(index)
         result = self._go_back(current, gradient, method, input_gradient)
-        counts = {name: count - before.get(name, 0) for name, count in launched.items()}
-        self.last_backward = BackwardReport(
-            method=method,
-            requested=requested,
-            reason=reason,
-            schedules=() if self._scans is None or method == "bp" else self._scans.describe(),
-            launches={name: count for name, count in counts.items() if count},
-            device=self.device.name,
-            backward_ways=tuple(
-                line for walker in current.walkers() for line in walker.labelled(walker.ctx.backward_ways)
-            ),
-        )
+        schedules = () if self._scans is None or method == "bp" else self._scans.describe()
+        self.last_backward = BackwardReport(method, reason, schedules, self._gone_back)
         return result
 
     def _go_back(self, current: Pass, gradient: Array, method: str, input_gradient: bool) -> Array | None:
@@ -532,20 +523,20 @@ class Sequential:
         if method == "bp":
             return architecture.backward(current.layers, gradient, input_gradient, by_outputs)
         result: Array | None = gradient
-        for run, layers in architecture.back():
+        for part, layers in architecture.back():
             if result is None:
                 break
-            if run is not None and (scans := self._scans_of(run, method)) is not None:
-                wanted = architecture.wants(run.start, input_gradient)
-                result = scans.back_through(run, current, result, method, wanted)
+            if part is not None and (scans := self._scans_of(part, method)) is not None:
+                wanted = architecture.wants(part.start, input_gradient)
+                result = scans.back_through(part, current, result, method, wanted)
             else:
                 result = architecture.backward(current.layers, result, input_gradient, by_outputs, layers)
         return result
 
-    def _scans_of(self, run: Run, method: str) -> RunScans | None:
+    def _scans_of(self, part: Run, method: str) -> RunScans | None:
         """The scans, where they go through a run; None where it is crossed by its one element's VJP. Raises
         PlanError where there is something to scan and no plan."""
-        if self._scans is None and len(run.elements) > 1:
+        if self._scans is None and len(part.elements) > 1:
             raise PlanError(
                 f"method {method!r} needs a plan, but no plan is in use: call net.use(net.plan()), or "
                 "net.use(Plan.load(path)) with a file of bppsa-plan build"
@@ -666,11 +657,11 @@ class Sequential:
         >>> [record.pattern.shape for record in net.transposed_jacobians()]
         [(4, 3), (3, 3)]
         """
-        given = self.last_pass if of is None else of
-        current = current_pass(given, self.parameters, "transposed_jacobians")
+        latest = self.last_pass if of is None else of
+        current = current_pass(latest, self.parameters, "transposed_jacobians")
         with self.device.naming_memory:
-            found = _records(current, current.architecture, current.layers, current.output_gradients)
-            return JacobianRecords(found)
+            records = _records(current, current.architecture, current.layers, current.output_gradients)
+            return JacobianRecords(records)
 
     # ---- state ----
 
@@ -729,16 +720,16 @@ class Sequential:
         >>> bool((a.parameters["0.bias"] == b.parameters["0.bias"]).all())
         True
         """
-        whole, masks = without_masks(arrays)
-        named = in_order(self.architecture, whole) if by_order else whole
+        dense, masks = without_masks(arrays)
+        named = in_order(self.architecture, dense) if by_order else dense
         check_names(self.architecture, named)
         if masks:
-            own = {id(array): name for name, array in named.items()}
-            given = {own[id(whole[name])]: mask for name, mask in masks.items()}
-            self._architecture.with_masks({**self.masks, **given})
+            names = {id(array): name for name, array in named.items()}
+            named_masks = {names[id(dense[name])]: mask for name, mask in masks.items()}
+            self._architecture.with_masks({**self.masks, **named_masks})
         load_state(self.parameters, self.buffers, named)
         if masks:
-            self.set_masks({**self.masks, **given})
+            self.set_masks({**self.masks, **named_masks})
 
     # ---- copies, text ----
 

@@ -15,8 +15,7 @@ from bppsa_cupy.distributed.network import layer_multiply_adds
 from bppsa_cupy.errors import BppsaError
 from bppsa_cupy.layers import Layer, Recurrent, Residual
 from bppsa_cupy.layers.base import Shape
-from bppsa_cupy.layers.residual import walk
-from bppsa_cupy.layers.stack import LayerStack
+from bppsa_cupy.layers.stack import LayerStack, walk
 from bppsa_cupy.layers.weighted import Weighted
 from bppsa_cupy.network.architecture import Architecture
 from bppsa_cupy.network.sequential import Sequential

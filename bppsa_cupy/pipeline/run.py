@@ -34,10 +34,10 @@ from bppsa_cupy.pipeline.schedules import (
 )
 from bppsa_cupy.pipeline.stage import Parcel, Stage, StagePass
 from bppsa_cupy.timescan.lengths import take_lengths
+from bppsa_cupy.training.loop import Row, Work, not_finite
 from bppsa_cupy.training.losses import cross_entropy
 from bppsa_cupy.training.optimizers import Optimizer
 from bppsa_cupy.training.settings import Settings
-from bppsa_cupy.training.steps import Row, Work, not_finite
 
 #: The tag of activations of forward passes outside of a schedule, and the first tag of other messages.
 RELAY, FIRST_TAG = 1, 2
@@ -174,7 +174,7 @@ class Pipeline:
         name = self.schedule_at(work.first - 1)
         micro = self.micro_batches if SCHEDULES[name].micro else 1
         schedule = make_schedule(name, self.stages, len(work.sizes), micro)
-        work.history.ran = work.history.ran or self._what_runs(name)
+        work.history.ran = work.history.ran or [self._describe(name)]
         self.network.train()
         if self.network.architecture is not self.placement.architecture:  # the masks are others
             self.placement = Placement(self.network, self.placement.ppv)
@@ -183,19 +183,12 @@ class Pipeline:
         yield from Run(self, self._stages).rows(schedule, work)
         self._is_running = False
 
-    def _what_runs(self, name: str) -> dict[str, Any]:
-        """As `what_ran`."""
+    def _describe(self, name: str) -> str:
+        """Return the line on how the backward pass runs."""
         how = "simulated by one process" if self.group is None else f"on {self.stages} ranks"
         kind, parts, stages = SCHEDULES[name], self.micro_batches, f"{self.stages} stages"
         micro = f" of {parts} micro-batches" if kind.micro and parts > 1 else ""
-        return {
-            "method": "bp",
-            "reason": f"pipeline {name}{micro}, ppv {self.placement.ppv}, {stages} {how}",
-            "schedules": [],
-            "forward_ways": [],
-            "backward_ways": [],
-            "by_kept_weights": list(self.network.by_kept_weights),
-        }
+        return f"backward: bp (pipeline {name}{micro}, ppv {self.placement.ppv}, {stages} {how})"
 
 
 class Run:
@@ -438,7 +431,7 @@ class StageSequential(SharedSequential):
 
     def _evaluated(self, x: Any, lengths: Any) -> Array:
         group, xp = self.group, self.device.xp
-        inputs = take_input("the network", self.device, self.dtype, x, self.architecture.check_input)
+        inputs = take_input(self.architecture, self.device, self.dtype, x)
         batch, steps = len(inputs), inputs.shape[1]
         self.parameters.apply_masks()
         group.finish()

@@ -12,8 +12,7 @@ from zlib import crc32
 from bppsa_cupy.devices import Array, Launch
 from bppsa_cupy.errors import ShapeError
 from bppsa_cupy.layers import Context
-from bppsa_cupy.layers.residual import inner_draw
-from bppsa_cupy.layers.stack import LayerStack, backward_input_first, forward_through
+from bppsa_cupy.layers.stack import LayerStack, backward_input_first, forward_through, inner_draw
 from bppsa_cupy.network.sequential import Sequential
 from bppsa_cupy.pipeline.placement import Item, Placement
 
@@ -90,10 +89,10 @@ class Stage:
         net = self.network
         parameters = net.parameters
         device, dtype = net.device, net.dtype
-        arrays = device, dtype, parameters.arrays, net.gradients.arrays, parameters.masks, net.buffers
+        arrays = device, dtype, parameters.arrays, net.gradients.arrays, net.buffers
         if item.kind == "layer":
             return [item.stack.new_context(item.index, *arrays, prefix=item.path)]
-        contexts = [Context(device, dtype, {}, {}, {}, item.input_shape)]
+        contexts = [Context(device, dtype, {}, {}, item.input_shape)]
         if item.kind == "close":
             prefix, shortcut = f"{item.place}.shortcut.", item.shortcut
             contexts += [

@@ -7,4 +7,4 @@ from bppsa_cupy.timescan.stack import (
     stack_shapes,
     suffix,
 )
-from bppsa_cupy.timescan.walk import StackSize, Walk, WalkSize
+from bppsa_cupy.timescan.ways import StackSize, Walk, WalkSize

@@ -19,8 +19,7 @@ from bppsa_cupy.raw_kernels import KERNELS
 from bppsa_cupy.raw_kernels.cells import FORMS
 from bppsa_cupy.raw_kernels.frames.twins import kernels_of
 from bppsa_cupy.timescan import serial
-from bppsa_cupy.timescan.walk import Walk
-from bppsa_cupy.timescan.ways import choose_walk, scratch_backward
+from bppsa_cupy.timescan.ways import Walk, choose_walk, scratch_backward
 
 #: Which way over time a method of net.backward asks for.
 WAYS = {"auto": "auto", "bp": "serial", "linear": "serial", "blelloch": "chunked", "hybrid": "chunked"}
@@ -42,12 +41,19 @@ def bind_reduce(
 ) -> Launch:
     """A call that fills the maps of chunks from `first` on.
 
-    gradient   (T, H, B), by the output of every step, or None
-    maps       out, (chunks - first, B, S, S), by columns, each without its power of two; states have S
-               elements
-    exponents  out, (chunks - first, B, S) int32, those powers
-    offsets    out, (chunks - first, P H, B), what each chunk makes of its own gradients; (0,) without any
-    tensor_units  float32 units, at most 24, up to which a GPU multiplies an RNN's Jacobians on tensor cores
+    Parameters
+    ----------
+    gradient
+        (T, H, B), by the output of every step, or None.
+    maps
+        Output array, (chunks - first, B, S, S), by columns, each without its power of two. States have S
+        elements.
+    exponents
+        Output array, (chunks - first, B, S) int32, those powers.
+    offsets
+        Output array, (chunks - first, P H, B), what each chunk makes of its own gradients; (0,) without any.
+    tensor_units
+        Most float32 units for which a GPU multiplies the Jacobians of an RNN on tensor cores, at most 24.
     """
     size = walk.size
     by_tensors = device.shared_bytes is not None and size.itemsize == 4 and size.hidden <= tensor_units
@@ -64,9 +70,14 @@ def bind_reduce(
 class Elsewhere:
     """The exchange with the chunks of a walk on other ranks.
 
-    first    whether the walk's first chunk is here
-    receive  fills the gradient after the last chunk here; None where that is the walk's last
-    send     takes the gradient before the first chunk here; None where that is the walk's first
+    Attributes
+    ----------
+    first
+        Whether the walk's first chunk is here.
+    receive
+        Fills the gradient after the last chunk here; None where that is the walk's last.
+    send
+        Takes the gradient before the first chunk here; None where that is the walk's first.
     """
 
     first: bool
@@ -77,11 +88,17 @@ class Elsewhere:
 class ChunkScan:
     """Reduce, scan and expand of one walk, bound to its arrays: calling it fills `delta` and `entering`.
 
-    last, delta, entering  as `TimeScan` takes them, of the steps here
-    again      makes the launch that follows of a flag, (1,) int32 on the device, which is not 0 where a
-               boundary is not finite: the serial pass, where it is wanted
-    elsewhere  which chunks are here, and what comes from others and goes to them; None where all are here
-    reduce, scan, expand  the three phases, one launch each
+    Parameters
+    ----------
+    last, delta, entering
+        As `TimeScan` takes them, of the steps here.
+    again
+        Makes the launch that follows of a flag, (1,) int32 on the device, which is not 0 where a boundary
+        is not finite: the serial pass, where it is wanted.
+    elsewhere
+        Which chunks are here, and what comes from others and goes to them; None where all are here.
+    reduce, scan, expand
+        The three phases, one launch each.
     """
 
     def __init__(
@@ -193,22 +210,30 @@ class ChunkScan:
 class TimeScan:
     """A backward pass of one walk, bound to its arrays: calling it fills `delta` and `entering`.
 
-    gradient  (T, H, B), by the output of every step; None where there is none
-    last      (P H, B), the gradient with respect to the state after the last step
-    delta     out, (T, cell.deltas * H, B)
-    entering  out, (P H, B), the gradient with respect to the initial state
-    method    "auto", "bp", "linear" (serial), "blelloch" or "hybrid" (by chunks), as net.backward takes them
-    chunk     its length in steps; by default that of the rules, or the quickest measured on a GPU
-    by_chunks  the scan by chunks, where that was chosen
-
     Law: every method and chunk length gives the same gradients up to rounding. Where a boundary is not
     finite, as where the products of Jacobians left the range and the gradients might not have, the
     pass is run again serially, and `description` says so. The device decides that by a flag of its own:
     the serial walk is always launched, and returns at once where it is not wanted. So the host waits for
-    nothing, and a call can be captured into a graph; what `reran` and `description` tell is what the host
-    knows by then, of a GPU as a rule of the call before.
+    nothing, and a call can be captured into a graph. On a GPU `description` is as a rule of the call before.
 
     Raises DeviceError where memory does not suffice.
+
+    Parameters
+    ----------
+    gradient
+        (T, H, B), by the output of every step; None where there is none.
+    last
+        (P H, B), the gradient with respect to the state after the last step.
+    delta
+        Output array, (T, cell.deltas * H, B).
+    entering
+        Output array, (P H, B), the gradient with respect to the initial state.
+    method
+        "auto", "bp", "linear" (serial), "blelloch" or "hybrid" (by chunks), as net.backward takes them.
+    chunk
+        Its length in steps; by default that of the rules, or the quickest measured on a GPU.
+    by_chunks
+        The scan by chunks, where that was chosen.
     """
 
     def __init__(
@@ -234,8 +259,6 @@ class TimeScan:
             device, size, "backward", way, chunk=chunk, make=scratch,
             by_rule=rules.backward_by_chunks(size.steps, size.batch, size.state),
         )  # fmt: skip
-        if way == "serial":
-            self.choice = replace(self.choice, reason=f"method {method!r}")
         self.by_chunks: ChunkScan | None = None
         if self.choice.method == "serial":
             self._run = serial.backward(device, walk, gradient, last, size.steps, delta, entering)
@@ -249,12 +272,8 @@ class TimeScan:
         self._run()
 
     @property
-    def reran(self) -> bool:
-        """Whether the latest finished call ran again serially."""
-        return self.by_chunks is not None and self.by_chunks.reran
-
-    @property
     def description(self) -> str:
-        """Describes what the latest finished call ran, and why."""
-        how = serial.told(self._run) if self.by_chunks is None else RERAN * self.reran
-        return f"{self.choice}{how}"
+        """The method of the latest finished call, and the reason."""
+        if self.by_chunks is None:
+            return f"{self.choice}{serial.describe_launch(self._run)}"
+        return f"{self.choice}{RERAN * self.by_chunks.reran}"

@@ -21,7 +21,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from itertools import count
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -30,8 +30,7 @@ from bppsa_cupy.devices.order import Bound
 from bppsa_cupy.raw_kernels import KERNELS
 from bppsa_cupy.timescan import serial
 from bppsa_cupy.timescan.chunked import bind_reduce
-from bppsa_cupy.timescan.walk import Walk, WalkSize
-from bppsa_cupy.timescan.ways import choose_walk
+from bppsa_cupy.timescan.ways import Walk, WalkSize, choose_walk
 
 #: Iterations after which the serial pass is run; and what a correction may be when they end, in units of the
 #: dtype's rounding times the state's size.
@@ -44,9 +43,14 @@ SETTLING_WALKS, SETTLING_STEPS = 32, 64
 class ForwardReport(NamedTuple):
     """The outcome of a pass by chunks.
 
-    converged   whether the chunks gave the states; if not, the serial pass did
-    iterations  Newton's steps; the walks in which boundaries settle come on top
-    chunks      that were walked at once
+    Attributes
+    ----------
+    converged
+        Whether the chunks gave the states; if not, the serial pass did.
+    iterations
+        Newton's steps; the walks in which boundaries settle come on top.
+    chunks
+        Chunks that ran together.
     """
 
     converged: bool
@@ -58,10 +62,13 @@ class ChunkedForward:
     """A forward pass of one walk by chunks, bound to its arrays: calling it fills `state`, `gates` and
     `final`.
 
-    chunk     steps per chunk; at least 1
-
     Law: the states are the serial pass's to the bit. Where the iteration does not converge, boundaries do not
     settle, or values leave the range, the serial pass is run. `report` is of the latest call.
+
+    Parameters
+    ----------
+    chunk
+        Steps per chunk; at least 1.
     """
 
     report: ForwardReport
@@ -237,40 +244,37 @@ class ChunkedForward:
 class TimeForward:
     """A forward pass of one walk, bound to its arrays: calling it fills `state`, `gates` and `final`.
 
-    method  of `choose_forward`
+    Parameters
+    ----------
+    method
+        See `choose_forward`.
     """
 
     def __init__(self, device: Device, walk: Walk, method: str) -> None:
         chunk, self._reason = choose_forward(device, walk.size, method)
-        self._chunked: ChunkedForward | None = None
-        if chunk:
-            self._chunked = ChunkedForward(device, walk, chunk)
-        self._call = self._chunked or serial.forward(device, walk)
+        self._call: Any = ChunkedForward(device, walk, chunk) if chunk else serial.forward(device, walk)
+        #: Whether it runs by chunks, so that the host waits for the result.
+        self.iterates = chunk > 0
+        #: Whether it is one launch of independent blocks.
+        self.is_launch = isinstance(self._call, Bound)
 
     def __call__(self) -> None:
         self._call()
 
     @property
-    def is_launch(self) -> bool:
-        """Whether it is one launch of independent blocks."""
-        return isinstance(self._call, Bound)
-
-    @property
-    def iterates(self) -> bool:
-        """Whether it goes by chunks, and the host waits for what that comes to."""
-        return self._chunked is not None
-
-    @property
     def description(self) -> str:
-        """Describes what the latest call ran, and why."""
-        ran = f"serial{serial.told(self._call)}" if self._chunked is None else self._chunked.description
-        return f"{ran} ({self._reason})"
+        """The method of the latest call, and the reason."""
+        how = self._call.description if self.iterates else f"serial{serial.describe_launch(self._call)}"
+        return f"{how} ({self._reason})"
 
 
 def choose_forward(device: Device, size: WalkSize, method: str = "auto") -> tuple[int, str]:
     """The chunk length of a forward pass by chunks, and why; 0 for the serial pass.
 
-    method  "serial", "newton", or "auto": serial on the host; on a GPU the quicker one, as measured
+    Parameters
+    ----------
+    method
+        "serial", "newton", or "auto": serial on the host; on a GPU the quicker one, as measured.
     """
 
     def scratch(walk: Walk, length: int) -> Launch:

@@ -1,17 +1,313 @@
-"""`bp.linear_scan`: the recurrence h_t = a_t h_{t-1} + b_t of arrays, and its gradients."""
+"""The recurrence h_t = a_t h_{t-1} + b_t: `bp.linear_scan`, its gradients, and the passes on a device."""
 
 from __future__ import annotations
 
-from functools import lru_cache
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache, partial
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from bppsa_cupy.arguments import as_flag, as_integer, as_output, as_plain_array, is_one_of
-from bppsa_cupy.devices import Array, Device, device_of, get_device
+from bppsa_cupy.arguments import as_choice, as_flag, as_integer, as_output, as_plain_array
+from bppsa_cupy.devices import Array, Device, device_of, get_device, rules
+from bppsa_cupy.devices.autotune import rounded
 from bppsa_cupy.errors import ArgumentError, ShapeError
+from bppsa_cupy.raw_kernels import KERNELS
 from bppsa_cupy.timescan.lengths import take_lengths
-from bppsa_cupy.timescan.linear import LinearScan, no_state, nothing
+from bppsa_cupy.timescan.ways import Choice
+
+#: Chunks of a scan that a caller asks for, and the fewest steps of a chunk.
+MOST_CHUNKED = 16
+
+
+@lru_cache(maxsize=16)
+def nothing(device: Device, dtype: Any, steps: int | None = None) -> Array:
+    """An array without elements, (0,) or (0, T)."""
+    return device.empty(0 if steps is None else (0, steps), dtype)
+
+
+@lru_cache(maxsize=16)
+def no_state(device: Device, shape: tuple[int, ...], dtype: np.dtype) -> Array:
+    """Zeros, which nothing writes to."""
+    return device.zeros(shape, dtype)
+
+
+@dataclass
+class Known:
+    """The choices that a device remembers for scans of one kind.
+
+    They are the methods of "forward" and "backward", and the launches of walks, by name and scalars.
+    """
+
+    choices: dict[str, Choice] = field(default_factory=dict)
+    launches: dict[tuple[str, tuple[int, ...]], Callable[..., None]] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class LinearScan:
+    """h_t = a_t h_{t-1} + b_t of arrays of real numbers, of which complex ones are pairs.
+
+    Law: every method and chunk length gives the same values up to rounding. Where what comes to a chunk is
+    not finite, as where a product left the range and the state might not have, the scan is run again
+    serially; a flag on the device decides that, and the host waits for nothing.
+
+    Attributes
+    ----------
+    a
+        Factors, (B or 1, T or 1, W).
+    batch, steps, width
+        Sizes of b, with W real numbers per step.
+    lengths
+        (B,) int64, where each sample ends.
+    resets
+        (B or 1, T) uint8, where a is 0; (0, T) where it never is.
+    paired
+        Whether numbers are complex.
+    reverse
+        Whether the scan goes from the last step to the first.
+    method, chunk
+        "auto", "serial" or "chunked", and the steps of a chunk, by default that of the rules.
+    known
+        Choices and launches that the device stores for such scans.
+    """
+
+    device: Device
+    a: Array
+    batch: int
+    steps: int
+    width: int
+    lengths: Array
+    resets: Array
+    paired: bool
+    reverse: bool
+    method: str = "auto"
+    chunk: int | None = None
+    known: Known = field(init=False)
+
+    def __post_init__(self) -> None:
+        device = self.device
+        key = (
+            LinearScan, self.a.dtype, self.a.shape, self.batch, self.steps, self.width, self.resets.shape[0],
+            self.paired, self.reverse, self.method, self.chunk, device.workers,
+            device.choices.version,
+        )  # fmt: skip
+        self.known = device.remember(key, Known)
+
+    @property
+    def read(self) -> tuple[Array, ...]:
+        """The arrays that every pass reads."""
+        return self.a, self.lengths, self.resets
+
+    def forward(self, b: Array, initial: Array, h: Array, *, transposed: bool = False) -> None:
+        """Fill h with the states (B, T, W) from `initial` (B, W) on; where `transposed`, with those of the
+        transpose, which goes the other way: g_t = b_t + a_{t+1} g_{t+1}."""
+        descending = self.reverse != transposed
+        choice = self.choice("forward")
+
+        def walk(start: Array, chunk: int, chunks: int, wanted: Array | None) -> Callable[[], None]:
+            arrays = self.a, b, start, self.lengths, self.resets, self._or_none(wanted), h
+            scalars = (
+                *self._sizes(chunk, chunks), self.paired, False, descending, transposed, wanted is not None,
+            )  # fmt: skip
+            return self._bound("linear_scan_forward", arrays, scalars)
+
+        self._run(choice, b, initial, transposed, False, walk)
+
+    def _reduce(self, b: Array, out: Sequence[Array], chunk: int, transposed: bool, conjugate: bool) -> None:
+        """Fill the products of the factors of each chunk and its ends from a state of 0, (chunks, B, W)
+        each."""
+        sizes, descending = self._sizes(chunk, len(out[0])), self.reverse != transposed
+        self.device.launch(
+            KERNELS["linear_scan_reduce"], self.a, b, self.lengths, self.resets, *out, *sizes, self.paired,
+            conjugate, descending, transposed,
+        )  # fmt: skip
+
+    def _carry(self, product: Array, end: Array, first: Array, start: Array, transposed: bool) -> None:
+        """Fill `start` (chunks, B, W), what comes to each chunk, from their products and ends, and what comes
+        to the first of them in the scan's direction."""
+        self.device.launch(
+            KERNELS["linear_scan_carry"], product, end, first, start, len(product), first.size, self.paired,
+            self.reverse != transposed,
+        )  # fmt: skip
+
+    def over_ranges(
+        self,
+        b: Array,
+        first: Array,
+        part: Sequence[Array],
+        every: Sequence[Array],
+        gather: Callable[[Array, Array], None],
+        *,
+        transposed: bool = False,
+    ) -> Array:
+        """What comes to each of the ranges of steps of which one is here, (ranges, B, W), from what comes to
+        the first of them in the scan's direction.
+
+        Parameters
+        ----------
+        part
+            Arrays for the product and the end of this range, (1, B, W) each.
+        every
+            Arrays for the products and ends of all ranges and for the result, (ranges, B, W) each.
+        gather
+            Function that fills an array of all ranges from the array of this range.
+        """
+        self._reduce(b, part, max(1, self.steps), transposed, transposed)
+        product, end, start = every
+        for values, all_of in zip(part, (product, end), strict=True):
+            gather(values, all_of)
+        self._carry(product, end, first, start, transposed)
+        return start
+
+    def backward(
+        self,
+        h: Array,
+        initial: Array,
+        gradient: Array,
+        by_a_out: Array,
+        by_b: Array,
+        by_initial: Array,
+        incoming: Array | None = None,
+    ) -> None:
+        """Fill the gradients with respect to a (of a's shape), b (B, T, W) and the first state (B, W), from
+        that with respect to h, and from what is `incoming` behind the last step, (B, W), zeros without it."""
+        device, each, descending = self.device, self.a.shape[1] == self.steps, not self.reverse
+        is_complete = each and self.a.shape[0] == self.batch
+        choice = self.choice("backward")
+        by_a: list[Array] = []
+
+        def walk(start: Array, chunk: int, chunks: int, wanted: Array | None) -> Callable[[], None]:
+            if not by_a:
+                rows = self.steps if each else chunks
+                by_a.append(
+                    by_a_out if is_complete else device.empty((self.batch, rows, self.width), h.dtype)
+                )
+            if wanted is not None and not each:
+                # A walk of one chunk leaves the sums of all in its place.
+                by_a.append(device.zeros((self.batch, 1, self.width), h.dtype))
+            arrays = (
+                self.a, h, initial, gradient, start, self.lengths, self.resets, self._or_none(wanted), by_b,
+                by_a[-1], by_initial,
+            )  # fmt: skip
+            scalars = (
+                *self._sizes(chunk, chunks), self.paired, True, descending, each, wanted is not None,
+            )  # fmt: skip
+            return self._bound("linear_scan_backward", arrays, scalars)
+
+        last = no_state(device, initial.shape, h.dtype) if incoming is None else incoming
+        flag = self._run(choice, gradient, last, True, True, walk)
+        if is_complete:
+            return
+        total = by_a[0]
+        if not each:
+            total = total.sum(axis=1, keepdims=True)
+            if len(by_a) > 1:
+                assert flag is not None
+                total = device.xp.where(flag != 0, by_a[1], total)
+        by_a_out[...] = total.sum(axis=0, keepdims=True) if self.a.shape[0] != self.batch else total
+
+    def choice(self, verb: str) -> Choice:
+        """Return how `forward` or `backward` runs, and why."""
+        choices = self.known.choices
+        if verb not in choices:
+            choices[verb] = self._choose(verb)
+        return choices[verb]
+
+    def _choose(self, verb: str) -> Choice:
+        """Serially or by chunks: as asked for, by the rules, or on a GPU as measured."""
+        device, steps, itemsize = self.device, max(1, self.steps), self.a.dtype.itemsize
+        on_host = device.shared_bytes is None
+        rule = rules.scan_chunk(on_host, device.workers, self.batch, steps, self.width, itemsize)
+        length = self.chunk or rule or max(MOST_CHUNKED, -(-steps // MOST_CHUNKED))
+        if self.method == "serial":
+            return Choice("serial", steps, 1, "as asked for")
+        if length >= steps:
+            return Choice("serial", steps, 1, "one chunk")
+        if self.method == "chunked":
+            return Choice("chunked", length, -(-steps // length), "as asked for")
+        if self.chunk is not None:
+            rule = self.chunk
+        tried = {
+            "serial": 0,
+            **{
+                f"chunks of {steps_per_chunk}": steps_per_chunk
+                for steps_per_chunk in (length // 4, length, 4 * length)
+            },
+        }
+        tried = {
+            name: chunk_steps
+            for name, chunk_steps in tried.items()
+            if not chunk_steps or MOST_CHUNKED <= chunk_steps <= steps // 2
+        }
+        ways = {name: partial(self._scratch, verb, chunk_steps) for name, chunk_steps in tried.items()}
+        key = (
+            f"linear scan {verb} B{rounded(self.batch)} T{rounded(steps)} W{self.width} "
+            f"a{self.a.shape[1] > 1} f{8 * itemsize} pairs{self.paired} resets{self.resets.shape[0] > 0}"
+        )
+        way = device.choices.choose(key, ways, "serial" if rule is None else f"chunks of {rule}")
+        why = f"measured on {device.name}" if device.tunes else f"the rule for {device.name}"
+        chunk = tried.get(way, rule) or steps
+        return Choice("chunked" if chunk < steps else "serial", chunk, -(-steps // chunk), why)
+
+    def _scratch(self, verb: str, chunk: int) -> Callable[[], None]:
+        """A scan of these sizes over arrays of its own."""
+        device, dtype, shape = self.device, self.a.dtype, (self.batch, self.steps, self.width)
+        a, x, y = device.zeros(self.a.shape, dtype), device.zeros(shape, dtype), device.empty(shape, dtype)
+        first, last = (device.zeros((self.batch, self.width), dtype) for _ in range(2))
+        lengths = device.asarray(np.full(self.batch, self.steps, np.int64))
+        resets = device.zeros(self.resets.shape, np.uint8)
+        scan = LinearScan(
+            device, a, self.batch, self.steps, self.width, lengths, resets, self.paired, self.reverse,
+            "chunked" if chunk else "serial", chunk or None,
+        )  # fmt: skip
+        if verb == "forward":
+            return lambda: scan.forward(x, first, y)
+        by_a = device.empty(self.a.shape, dtype)
+        return lambda: scan.backward(x, first, x, by_a, y, last)
+
+    def _bound(self, name: str, arrays: tuple[Array, ...], scalars: tuple[int, ...]) -> Callable[[], None]:
+        """The launch of a kernel on arrays, checked where one of such scalars and numbers has not been."""
+        launches, key = self.known.launches, (name, scalars)
+        launch = launches.get(key)
+        if launch is None:
+            kernel = KERNELS[name]
+            names = [parameter.name for parameter in kernel.parameters if parameter.is_array]
+            launch = launches[key] = self.device.bind_open(kernel, names, *arrays, *scalars)
+        return partial(launch, *arrays)
+
+    def _sizes(self, chunk: int, chunks: int) -> tuple[int, ...]:
+        return (
+            self.batch, self.steps, self.width, *self.a.shape[:2], self.resets.shape[0], chunk, chunks,
+        )  # fmt: skip
+
+    def _or_none(self, wanted: Array | None) -> Array:
+        return nothing(self.device, np.int32) if wanted is None else wanted
+
+    def _run(
+        self,
+        choice: Choice,
+        b: Array,
+        initial: Array,
+        transposed: bool,
+        conjugate: bool,
+        walk: Callable[[Array, int, int, Array | None], Callable[[], None]],
+    ) -> Array | None:
+        """Walk as was chosen; gives the flag that tells whether it was done again serially, if any."""
+        device, chunk, chunks = self.device, choice.chunk, choice.chunks
+        if choice.method == "serial":
+            walk(initial, chunk, 1, None)()
+            return None
+        shape = chunks, *initial.shape
+        product, end, start = (device.empty(shape, b.dtype) for _ in range(3))
+        flag = device.zeros(1, np.int32)
+        self._reduce(b, (product, end), chunk, transposed, conjugate)
+        self._carry(product, end, initial, start, transposed)
+        device.launch(KERNELS["finite_check"], start, flag, start.size)
+        walk(start, chunk, chunks, None)()
+        walk(initial, max(1, self.steps), 1, flag)()
+        return flag
+
 
 #: What numbers may be, by the reals that they are made of.
 REAL_OF = {
@@ -116,12 +412,12 @@ def linear_scan(
     >>> bp.linear_scan(np.full(1, 0.5), np.ones((1, 3, 1))).ravel()
     array([1.  , 1.5 , 1.75])
     """
-    where, scan, given, dtype = _scan_of(
+    where, scan, values, dtype = _scan_of(
         "linear_scan", "b", a, b, reverse, lengths, resets, method, chunk, device
     )
-    initial = _initial(where, h0, given, dtype)
-    h = _out(where, "linear_scan", out, given.shape, dtype, [given, initial, *scan.read])
-    scan.forward(_reals(given), _reals(initial), _reals(h))
+    initial = _initial(where, h0, values, dtype)
+    h = _out(where, "linear_scan", out, values.shape, dtype, [values, initial, *scan.read])
+    scan.forward(_reals(values), _reals(initial), _reals(h))
     return h
 
 
@@ -173,16 +469,16 @@ def linear_scan_backward(
     >>> gradients.a.tolist(), gradients.h0.tolist()
     ([1.0], [[0.75]])
     """
-    where, scan, given, dtype = _scan_of(
+    where, scan, values, dtype = _scan_of(
         "linear_scan_backward", "h", a, h, reverse, lengths, resets, method, chunk, device
     )
     by_h = where.asarray(gradient)
-    if tuple(by_h.shape) != tuple(given.shape) or by_h.dtype != dtype:
+    if tuple(by_h.shape) != tuple(values.shape) or by_h.dtype != dtype:
         raise ShapeError(
             f"linear_scan_backward got a gradient of {by_h.dtype} and shape {tuple(by_h.shape)}, and h of "
-            f"{dtype} and shape {tuple(given.shape)}: pass both with the same dtype and shape"
+            f"{dtype} and shape {tuple(values.shape)}: pass both with the same dtype and shape"
         )
-    initial = _initial(where, h0, given, dtype)
+    initial = _initial(where, h0, values, dtype)
     owner = "linear_scan_backward"
     outs = (None, None, None) if out is None else out
     if not isinstance(outs, (tuple, list)) or len(outs) != 3:
@@ -190,15 +486,17 @@ def linear_scan_backward(
             f"{owner} got out={out!r}: pass three arrays for the gradients with respect to a, b and h0"
         )
     by_a_out, by_b_out, by_h0_out = outs
-    read = [given, initial, by_h, *scan.read]
-    shapes = np.shape(a), given.shape, initial.shape
+    read = [values, initial, by_h, *scan.read]
+    shapes = np.shape(a), values.shape, initial.shape
     made: list[Array] = []
     for array, shape in zip((by_a_out, by_b_out, by_h0_out), shapes, strict=True):
         made.append(_out(where, owner, array, shape, dtype, [*read, *made]))
-    found = ScanGradients(*made)
-    by_a = _reals(_with_steps(found.a))
-    scan.backward(_reals(given), _reals(initial), _reals(by_h), by_a, _reals(found.b), _reals(found.h0))
-    return found
+    gradients = ScanGradients(*made)
+    by_a = _reals(_with_steps(gradients.a))
+    scan.backward(
+        _reals(values), _reals(initial), _reals(by_h), by_a, _reals(gradients.b), _reals(gradients.h0)
+    )
+    return gradients
 
 
 def fill_states(
@@ -214,9 +512,11 @@ def fill_states(
 ) -> None:
     """Fill `out` (B, T, H) with the states of a scan, or of its transpose, as `LinearScan.forward` has them;
     all are the device's arrays, resets (B or 1, T) of bools."""
-    _, scan, given, dtype = _scan_of("linear_scan", "b", a, b, reverse, lengths, resets, "auto", None, device)
+    _, scan, values, dtype = _scan_of(
+        "linear_scan", "b", a, b, reverse, lengths, resets, "auto", None, device
+    )
     scan.forward(
-        _reals(given), _reals(_initial(device, h0, given, dtype)), _reals(out), transposed=transposed
+        _reals(values), _reals(_initial(device, h0, values, dtype)), _reals(out), transposed=transposed
     )
 
 
@@ -235,23 +535,22 @@ def _scan_of(
     """The device, the scan, and `b` there, called `name`, with its dtype. Raises ShapeError."""
     where = get_device(device) if device is not None else device_of(b)
     where.check_process()
-    given = where.asarray(b)
-    if given.ndim != 3 or given.dtype not in REAL_OF:
+    values = where.asarray(b)
+    if values.ndim != 3 or values.dtype not in REAL_OF:
         raise ShapeError(
-            f"{owner} got {name} of {given.dtype} and shape {tuple(given.shape)}: pass float32, float64, "
+            f"{owner} got {name} of {values.dtype} and shape {tuple(values.shape)}: pass float32, float64, "
             "complex64 or complex128 of shape (B, T, H)"
         )
-    (batch, steps, hidden), dtype = given.shape, given.dtype
+    (batch, steps, hidden), dtype = values.shape, values.dtype
     factors = _as(owner, "a", where, a, dtype)
     rows = _with_steps(factors)
     shape = rows.shape
     if len(shape) != 3 or shape[0] not in (1, batch) or shape[1] not in (1, steps) or shape[2] != hidden:
         raise ShapeError(
-            f"{owner} got a of shape {tuple(factors.shape)} and {name} of shape {tuple(given.shape)}: "
+            f"{owner} got a of shape {tuple(factors.shape)} and {name} of shape {tuple(values.shape)}: "
             f"pass a of shape ({batch} or 1, {steps} or 1, {hidden})"
         )
-    if not is_one_of(method, METHODS):
-        raise ArgumentError(f"{owner} got method={method!r}: pass {', '.join(map(repr, METHODS))}")
+    as_choice(owner, "method", method, METHODS)
     if chunk is not None:
         chunk = as_integer(owner, "chunk", chunk, 1)
     ends = _whole(where, batch, steps) if lengths is None else take_lengths(where, lengths, batch, steps)
@@ -263,7 +562,7 @@ def _scan_of(
             _marks(owner, where, resets, batch, steps), dtype.kind == "c", as_flag(owner, "reverse", reverse),
             method, chunk,
         ),
-        given,
+        values,
         dtype,
     )  # fmt: skip
 
@@ -272,14 +571,14 @@ def _as(owner: str, name: str, device: Device, array: Any, dtype: np.dtype) -> A
     """Return `array` on the device in this dtype. A complex dtype also accepts its real dtype.
 
     Raises ShapeError for any other dtype."""
-    given = device.asarray(array)
-    if given.dtype != dtype:
-        if given.dtype != REAL_OF[dtype]:
+    values = device.asarray(array)
+    if values.dtype != dtype:
+        if values.dtype != REAL_OF[dtype]:
             raise ShapeError(
-                f"{owner} got {name} of {given.dtype}, but computes in {dtype}: pass {name} of {dtype}"
+                f"{owner} got {name} of {values.dtype}, but computes in {dtype}: pass {name} of {dtype}"
             )
-        given = device.xp.ascontiguousarray(given.astype(dtype))
-    return given
+        values = device.xp.ascontiguousarray(values.astype(dtype))
+    return values
 
 
 @lru_cache(maxsize=256)
@@ -292,13 +591,13 @@ def _initial(device: Device, h0: Any, b: Array, dtype: np.dtype) -> Array:
     shape = b.shape[0], b.shape[2]
     if h0 is None:
         return no_state(device, shape, dtype)
-    given = _as("linear_scan", "h0", device, h0, dtype)
-    if tuple(given.shape) != shape:
+    state = _as("linear_scan", "h0", device, h0, dtype)
+    if tuple(state.shape) != shape:
         raise ShapeError(
-            f"linear_scan got h0 of shape {tuple(given.shape)} and b of shape {tuple(b.shape)}: pass h0 of "
+            f"linear_scan got h0 of shape {tuple(state.shape)} and b of shape {tuple(b.shape)}: pass h0 of "
             f"shape {shape}"
         )
-    return given
+    return state
 
 
 def _out(

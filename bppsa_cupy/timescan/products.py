@@ -21,7 +21,7 @@ from bppsa_cupy.raw_kernels.sequences import (
     staged_count,
     tiles,
 )
-from bppsa_cupy.timescan.walk import Walk, WalkSize, Weights
+from bppsa_cupy.timescan.ways import Walk, WalkSize, Weights
 
 #: Steps times samples that one partial sum of a weight's gradient has at least: a host's thread is worth more
 #: of them than a GPU's block.
@@ -45,10 +45,16 @@ def project(
 ) -> Launch:
     """A call that sets out_t = W values_t + bias at every step; Wᵀ in place of W where `transposed`.
 
-    values  (T, rows, B), of which the first I rows are taken
-    weight  (O, I), or (I, O) where `transposed`; bias (O,) or None
-    out     (T, O, B)
-    way     "kernel" or "matmul"; by default the quickest measured, or that of the rules
+    Parameters
+    ----------
+    values
+        (T, rows, B), of which the first I rows are taken.
+    weight
+        (O, I), or (I, O) where `transposed`; bias (O,) or None.
+    out
+        (T, O, B).
+    way
+        "kernel" or "matmul"; by default the quickest measured, or that of the rules.
     """
     steps, outputs, batch = out.shape
     inputs = weight.shape[0 if transposed else 1]
@@ -115,9 +121,14 @@ def gradients(
     """A call that overwrites all gradients with respect to weights and biases of one direction on a GPU, of a
     layer narrow enough for one read of what they follow from (`gradients_size`).
 
-    delta      (T, cell.deltas * H, B)
-    values     (T, rows, B), of which the layer's input are the first rows
-    workspace  flat, of at least `gradients_size` elements
+    Parameters
+    ----------
+    delta
+        (T, cell.deltas * H, B).
+    values
+        (T, rows, B), of which the layer's input are the first rows.
+    workspace
+        Flat, of at least `gradients_size` elements.
     """
     assert by.weight_ih is not None
     size, cell, inputs = walk.size, walk.size.cell, by.weight_ih.shape[1]
@@ -125,8 +136,10 @@ def gradients(
     place = padded(rows) * padded(columns + 1)
     parts = gradients_size(device, size, inputs) // place
     partial, none = workspace[: parts * place], workspace[:0]
-    own = cell.recurrent_rows
-    sources = device.remember(("recurrent rows", own), lambda: device.asarray(np.array(own, np.int32)))
+    recurrent = cell.recurrent_rows
+    sources = device.remember(
+        ("recurrent rows", recurrent), lambda: device.asarray(np.array(recurrent, np.int32))
+    )
     add_up = device.bind(
         sequence_gradients, delta, walk.state, walk.initial, values, partial, size.steps, rows, size.state,
         size.hidden, values.shape[1], inputs, size.batch, parts, staged_count(rows, columns, size.itemsize),
@@ -182,11 +195,18 @@ def weight_gradient(
     """A call that overwrites `weight` (J, K) and `bias` (J,) with the sums over steps and samples of
     delta times value, and of delta.
 
-    delta      (T, rows, B), of which J rows from `first` on are taken
-    values     (T, rows, B), of which the first K rows are taken
-    workspace  flat, of at least `workspace_size` elements
-    initial    None, or the state before step 0, (>= K, B): then step s's value is that of step s - 1
-    way        as in `project`
+    Parameters
+    ----------
+    delta
+        (T, rows, B), of which J rows from `first` on are taken.
+    values
+        (T, rows, B), of which the first K rows are taken.
+    workspace
+        Flat, of at least `workspace_size` elements.
+    initial
+        None, or the state before step 0, (>= K, B): then step s's value is that of step s - 1.
+    way
+        See `project`.
     """
     steps, delta_rows, batch = delta.shape
     rows, columns = weight.shape
@@ -200,9 +220,9 @@ def weight_gradient(
     if way is None:
         way = _way(device, "weight", delta, rows, columns, scratch)
     if way == "matmul":
-        own, taken = delta[:, first : first + rows], values[:, :columns]
+        rows_of_delta, taken = delta[:, first : first + rows], values[:, :columns]
         before = None if initial is None else initial[:columns]
-        return _gradient_by_matmul(device, own, taken, weight, bias, before, reverse)
+        return _gradient_by_matmul(device, rows_of_delta, taken, weight, bias, before, reverse)
     parts = partial_sums(device, steps, batch, rows, columns)
     weights, biases = weight, bias
     if parts > 1:
@@ -238,16 +258,20 @@ def _gradient_by_matmul(
     """`weight_gradient` on a GPU by one product of the deltas of all steps and samples with their values; and
     one more of the first step's, whose values are the initial state."""
     batch, xp = delta.shape[2], device.xp
-    own, taken = _by_row(device, delta), _by_row(device, values)
-    pairs = [(own, taken)]
+    rows_of_delta, taken = _by_row(device, delta), _by_row(device, values)
+    pairs = [(rows_of_delta, taken)]
     if initial is not None:
-        later, first = (own[:-batch], own[-batch:]) if reverse else (own[batch:], own[:batch])
+        later, first = (
+            (rows_of_delta[:-batch], rows_of_delta[-batch:])
+            if reverse
+            else (rows_of_delta[batch:], rows_of_delta[:batch])
+        )
         pairs = [(first, device.memory_of(initial)), (later, taken[batch:] if reverse else taken[:-batch])]
 
     def call() -> None:
         for number, (deltas, factors) in enumerate(pairs):
             device.multiply(deltas.T, factors, weight, add=number > 0)
         if bias is not None:
-            xp.sum(own, axis=0, out=bias)
+            xp.sum(rows_of_delta, axis=0, out=bias)
 
     return call

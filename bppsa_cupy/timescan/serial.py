@@ -20,8 +20,15 @@ from bppsa_cupy.raw_kernels.frames.clusters import cluster_kernel
 from bppsa_cupy.raw_kernels.frames.grids import grid_kernel
 from bppsa_cupy.raw_kernels.frames.twins import kernels_of
 from bppsa_cupy.raw_kernels.kernel import Kernel
-from bppsa_cupy.timescan.walk import Walk, WalkSize
-from bppsa_cupy.timescan.ways import best_layout, grid_tile, scratch_backward, serial_way, serial_ways
+from bppsa_cupy.timescan.ways import (
+    Walk,
+    WalkSize,
+    best_layout,
+    grid_tile,
+    scratch_backward,
+    serial_way,
+    serial_ways,
+)
 
 #: Launches of a graph, at most: making one takes some 20 µs a launch.
 LAUNCHES = 500
@@ -30,7 +37,10 @@ LAUNCHES = 500
 class BySteps:
     """A pass of one walk: `first`, then the launches of `count` steps, then `last`.
 
-    bind  binds the launch of a step by its number
+    Parameters
+    ----------
+    bind
+        Function that binds the launch of a step, given its number.
     """
 
     def __init__(
@@ -75,13 +85,19 @@ def backward_by_steps(
 ) -> BySteps:
     """A call that goes back through all steps.
 
-    gradient  (T, H, B), by the output of every step; None where there is none
-    boundary  (P H, B), by the state after the last step
-    delta     out, (T, cell.deltas * H, B)
-    entering  out, (P H, B), by the state before the first step
-
     A launch begins with what W_hh hands on of the step after. One more ends the pass: of a time at which
     every sample is padded, so that it does that alone.
+
+    Parameters
+    ----------
+    gradient
+        (T, H, B), by the output of every step; None where there is none.
+    boundary
+        (P H, B), by the state after the last step.
+    delta
+        Output array, (T, cell.deltas * H, B).
+    entering
+        Output array, (P H, B), by the state before the first step.
     """
     size, dtype, batch = walk.size, walk.state.dtype, walk.size.batch
     kernel, steps, cell = kernels_of(size.cell)["backward_step"], size.steps, size.cell
@@ -96,16 +112,16 @@ def backward_by_steps(
     def bind(number: int) -> Launch:
         step = steps - 1 - number
         later = delta[walk.time(step + 1)] if number else none
-        given = carried[number % 2] if number else boundary
+        by_later = carried[number % 2] if number else boundary
         if step < 0:
             return device.bind(
                 kernel, walk.initial, unused[1], walk.initial, by_unit, walk.unit, walk.or_none(None), later,
-                given, walk.lengths, unused[0], entering, steps, *size.scalars[1:], False,
+                by_later, walk.lengths, unused[0], entering, steps, *size.scalars[1:], False,
             )  # fmt: skip
         t = walk.time(step)
         return device.bind(
             kernel, walk.state[t], walk.gates[t], walk.before(step), by_unit, walk.unit,
-            walk.or_none(None if gradient is None else gradient[t]), later, given, walk.lengths, delta[t],
+            walk.or_none(None if gradient is None else gradient[t]), later, by_later, walk.lengths, delta[t],
             carried[(number + 1) % 2], t, *size.scalars[1:], gradient is not None,
         )  # fmt: skip
 
@@ -116,9 +132,14 @@ class Together:
     """A pass by one launch whose blocks wait for one another; once the device has refused the launch, this
     and all later passes go the other way.
 
-    launch  of the blocks
-    way     "by clusters of 8 blocks", or "by the whole grid"; empty once the launch was refused
-    other   makes the pass by the other way
+    Parameters
+    ----------
+    launch
+        The launch of the blocks.
+    way
+        "by clusters of 8 blocks", or "by the whole grid"; empty once the launch was refused.
+    other
+        Function that binds the pass by the next method.
     """
 
     def __init__(self, launch: Launch, way: str, other: Callable[[], Launch]) -> None:
@@ -134,17 +155,20 @@ class Together:
             self.launch()
 
 
-def told(launch: Launch) -> str:
+def describe_launch(launch: Launch) -> str:
     """Return the text about the launches in the description of a serial pass."""
     if isinstance(launch, Together):
-        return f", {launch.way}" if launch.way else told(launch.launch)
+        return f", {launch.way}" if launch.way else describe_launch(launch.launch)
     return ", a launch a step" if isinstance(launch, BySteps) else ""
 
 
 def forward(device: Device, walk: Walk, way: str | None = None) -> Launch:
     """A call that fills `walk.state`, `walk.gates` and `walk.final`.
 
-    way  of `ways.serial_ways`; by default the one that is measured, or the first
+    Parameters
+    ----------
+    way
+        A member of `ways.serial_ways`. Default: the measured one, or the first.
     """
     if way is None:
         way = serial_way(device, walk.size, "forward", partial(forward, device))
@@ -210,13 +234,19 @@ def backward(
 ) -> Launch:
     """A call that goes back through every chunk of `chunk` steps, each from its own boundary.
 
-    gradient  (T, H, B), by the output of every step; None where there is none
-    boundary  (ceil(T / chunk), P H, B), by the state at each chunk's end, from later steps
-    delta     out, (T, cell.deltas * H, B), by `walk.projected`, the separate gates' recurrent sums and the
-              unit parameters
-    entering  out, (ceil(T / chunk), P H, B), by the state before each chunk
-
-    way       of a whole sequence, chunk = T, as in `forward`; several chunks go by blocks
+    Parameters
+    ----------
+    gradient
+        (T, H, B), by the output of every step; None where there is none.
+    boundary
+        (ceil(T / chunk), P H, B), by the state at each chunk's end, from later steps.
+    delta
+        Output array, (T, cell.deltas * H, B), by `walk.projected`, the recurrent sums of the separate gates
+        and the unit parameters.
+    entering
+        Output array, (ceil(T / chunk), P H, B), by the state before each chunk.
+    way
+        See `forward`. Several chunks always run by blocks.
     """
     in_blocks = partial(backward_in_blocks, device, walk, gradient, boundary, chunk, delta, entering)
     if chunk < walk.size.steps:

@@ -18,7 +18,7 @@ from bppsa_cupy.raw_kernels.sequences import sequence_gather, sequence_scatter
 from bppsa_cupy.timescan import products
 from bppsa_cupy.timescan.chunked import TimeScan
 from bppsa_cupy.timescan.forward import TimeForward
-from bppsa_cupy.timescan.walk import StackSize, Walk, Weights
+from bppsa_cupy.timescan.ways import StackSize, Walk, Weights
 
 #: Batch sizes up to which `Exchange` copies sample by sample.
 FEW = 4
@@ -28,16 +28,27 @@ FEW = 4
 class Direction:
     """One direction of one inner layer; arrays are by time, and lie in memory as `Device.arrange` has them.
 
-    name         "l0", "l0_reverse", "l1", ...
-    walk         its passes over time
-    values       (T, I, B), the inner layer's input (of the first I rows)
-    parameters, gradients  those of PyTorch's names, shared with the network
-    by_output    (T, H, B), the gradient with respect to every step's output; None where there is none
-    boundary     (P H, B), the gradient with respect to the state after the last step
-    delta        (T, cell.deltas * H, B), the gradient with respect to the projected input, the separate
-                 gates' recurrent sums and the unit parameters
-    entering     (P H, B), the gradient with respect to the state before the first step
-    by_input     (T, I, B), what the direction makes of the gradient with respect to the inner layer's input
+    Attributes
+    ----------
+    name
+        "l0", "l0_reverse", "l1", ...
+    walk
+        The passes over time.
+    values
+        (T, I, B), the inner layer's input (of the first I rows).
+    parameters, gradients
+        Arrays of the network.
+    by_output
+        (T, H, B), the gradient with respect to every step's output; None where there is none.
+    boundary
+        (P H, B), the gradient with respect to the state after the last step.
+    delta
+        (T, cell.deltas * H, B), the gradient with respect to the projected input, the separate gates'
+        recurrent sums and the unit parameters.
+    entering
+        (P H, B), the gradient with respect to the state before the first step.
+    by_input
+        (T, I, B), the part of this direction in the gradient with respect to the input.
     """
 
     name: str
@@ -80,14 +91,14 @@ def stack_shapes(sizes: StackSize, device: Device) -> dict[str, tuple[int, ...]]
             if sizes.directions > 1 and sizes.layers > 1:
                 shapes[f"by_joined{direction}"] = (T, sizes.directions * H, B)
         for layer in range(sizes.layers):
-            own: dict[str, tuple[int, ...]] = {
+            sizes_of_layer: dict[str, tuple[int, ...]] = {
                 "unit": (cell.parameters * H,),
                 "delta": (T, cell.deltas * H, B),
                 **dict.fromkeys(("initial", "final", "boundary", "entering"), (S, B)),
             }
             if not sizes.bias:
-                own["no_bias"] = (cell.sums * H,)
-            shapes |= {name + suffix(layer, direction): shape for name, shape in own.items()}
+                sizes_of_layer["no_bias"] = (cell.sums * H,)
+            shapes |= {name + suffix(layer, direction): shape for name, shape in sizes_of_layer.items()}
     if sizes.directions > 1:
         for layer in range(1, sizes.layers):
             shapes[f"joined_l{layer}"] = (T, sizes.directions * H, B)
@@ -121,40 +132,40 @@ def make_directions(
 
     def make(layer: int, direction: int) -> Direction:
         both = sizes.directions > 1
-        of, last = suffix(layer, direction), layer == sizes.layers - 1
+        end, last = suffix(layer, direction), layer == sizes.layers - 1
         if not sizes.bias:
-            buffers[f"no_bias{of}"][...] = 0
+            buffers[f"no_bias{end}"][...] = 0
         walk = Walk(
-            size=sizes.walk, reverse=direction == 1, weight_hh=parameters[f"weight_hh{of}"],
-            bias_hh=parameters[f"bias_hh{of}"] if sizes.bias else buffers[f"no_bias{of}"],
-            unit=buffers[f"unit{of}"], lengths=buffers["lengths"], initial=arranged(f"initial{of}"),
-            projected=arranged("projected"), state=arranged(f"state{of}"), gates=arranged(f"gates{of}"),
-            final=arranged(f"final{of}"),
+            size=sizes.walk, reverse=direction == 1, weight_hh=parameters[f"weight_hh{end}"],
+            bias_hh=parameters[f"bias_hh{end}"] if sizes.bias else buffers[f"no_bias{end}"],
+            unit=buffers[f"unit{end}"], lengths=buffers["lengths"], initial=arranged(f"initial{end}"),
+            projected=arranged("projected"), state=arranged(f"state{end}"), gates=arranged(f"gates{end}"),
+            final=arranged(f"final{end}"),
         )  # fmt: skip
         inputs, by_input = (
-            ("input", f"by_input{direction}") if sizes.projects else ("projected", f"delta{of}")
+            ("input", f"by_input{direction}") if sizes.projects else ("projected", f"delta{end}")
         )
         if layer:
             inputs = f"joined_l{layer}" if both else f"state_l{layer - 1}"
             by_input = f"by_joined{direction}" if both else f"by_output{direction}"
         return Direction(
-            name=of[1:], walk=walk, values=arranged(inputs),
-            parameters=_weights(parameters, of, sizes.unit), gradients=_weights(gradients, of, sizes.unit),
+            name=end[1:], walk=walk, values=arranged(inputs),
+            parameters=_weights(parameters, end, sizes.unit), gradients=_weights(gradients, end, sizes.unit),
             by_output=arranged(f"by_output{direction}") if sizes.every_step or not last else None,
-            boundary=arranged(f"boundary{of}"), delta=arranged(f"delta{of}"),
-            entering=arranged(f"entering{of}"), by_input=arranged(by_input),
+            boundary=arranged(f"boundary{end}"), delta=arranged(f"delta{end}"),
+            entering=arranged(f"entering{end}"), by_input=arranged(by_input),
         )  # fmt: skip
 
     return [[make(layer, d) for d in range(sizes.directions)] for layer in range(sizes.layers)]
 
 
-def _weights(arrays: Mapping[str, Array], of: str, unit: tuple[str, ...]) -> Weights:
+def _weights(arrays: Mapping[str, Array], end: str, unit: tuple[str, ...]) -> Weights:
     return Weights(
-        weight_ih=arrays.get(f"weight_ih{of}"),
-        weight_hh=arrays[f"weight_hh{of}"],
-        bias_ih=arrays.get(f"bias_ih{of}"),
-        bias_hh=arrays.get(f"bias_hh{of}"),
-        unit=tuple(arrays[f"{name}{of}"] for name in unit),
+        weight_ih=arrays.get(f"weight_ih{end}"),
+        weight_hh=arrays[f"weight_hh{end}"],
+        bias_ih=arrays.get(f"bias_ih{end}"),
+        bias_hh=arrays.get(f"bias_hh{end}"),
+        unit=tuple(arrays[f"{name}{end}"] for name in unit),
     )
 
 
@@ -162,12 +173,17 @@ class Exchange:
     """A call that takes columns of the caller's sequences into `inside`, or writes them from there; 0 after a
     sample's end.
 
-    lengths  (B,) int64, where each sample ends
-    inside   (T, rows, B), of which the first `rows` belong to the caller's columns from `first` on
-    out      whether the caller's are written
-
     A call is told whether samples may end early. Where none does, a single one is copied, which takes half as
     long as a small launch. Nothing is checked again while the caller's shape and dtype stay the same.
+
+    Parameters
+    ----------
+    lengths
+        (B,) int64, where each sample ends.
+    inside
+        (T, rows, B), of which the first `rows` belong to the caller's columns from `first` on.
+    out
+        Whether `inside` is copied to the caller.
     """
 
     def __init__(
@@ -193,14 +209,14 @@ class Exchange:
         known = outside.shape, outside.dtype
         if known != self._known or not outside.flags.c_contiguous:
             inside, lengths, (steps, rows, batch) = self._inside, self._lengths, self._inside.shape
-            given: tuple[Any, ...]
+            arguments: tuple[Any, ...]
             if self._out:
                 kernel = sequence_scatter
-                given = inside, lengths, outside, steps, rows, self._rows, batch
+                arguments = inside, lengths, outside, steps, rows, self._rows, batch
             else:
-                kernel, given = sequence_gather, (outside, lengths, inside, steps, rows, batch)
+                kernel, arguments = sequence_gather, (outside, lengths, inside, steps, rows, batch)
             ends = outside.shape[2], self._first
-            self._launch = self._device.bind_open(kernel, ("outside",), *given, *ends)
+            self._launch = self._device.bind_open(kernel, ("outside",), *arguments, *ends)
             self._known = known
         self._launch(outside)
 
@@ -224,24 +240,36 @@ class Widened:
 class Stack:
     """Bound launches of a recurrent layer on buffers of `stack_shapes`; nothing is allocated in a pass.
 
-    buffers      those of `stack_shapes`, and `lengths` (B,) int64, where each sample ends
-    parameters, gradients  by PyTorch's names ("weight_ih_l0")
-    forward_method  of the passes over time: "auto", "serial" or "newton"
-    layers       the directions of each inner layer; `directions` has all of them, in PyTorch's order
-    ends_early   whether a sample may end before the last step; set with `lengths`
-    closing      (G H,), the projected input that makes every state 0; G are the cell's gates, the last of
-                 which has no weights where `weight_ih` has fewer rows: it is 1 at all other steps
-    extra        (times, samples) of the steps with that input; set with `lengths`
-    initial_states, boundaries  (S, B), one per direction: the states before the first step, and the gradients
-                 with respect to those after the last one
-    final_states, state_gradients  (S, B), likewise: the states after the last step of the latest `forward`,
-                 and the gradients with respect to the initial states of the latest `backward`
-    graphs       launches that the device keeps (`Device.repeat`); None where passes wait for something, as
-                 iterations for their error and ranks for one another
-
     A caller fills `lengths` and the initial states, and the input by `take`; then `forward`; then, for the
     backward pass, the boundaries and the gradient with respect to the output; `backward`; `weight_gradients`
     and `input_gradient` in either order, or neither.
+
+    Parameters
+    ----------
+    buffers
+        Arrays of `stack_shapes`, and `lengths` (B,) int64, where each sample ends.
+    parameters, gradients
+        Arrays by the names of PyTorch ("weight_ih_l0").
+    forward_method
+        Method of the passes over time: "auto", "serial" or "newton".
+    layers
+        The directions of each inner layer; `directions` has all of them, in PyTorch's order.
+    ends_early
+        Whether a sample may end before the last step; set with `lengths`.
+    closing
+        (G H,), the projected input that makes every state 0; G are the cell's gates, the last of which
+        has no weights where `weight_ih` has fewer rows: it is 1 at all other steps.
+    extra
+        (times, samples) of the steps with that input; set with `lengths`.
+    initial_states, boundaries
+        (S, B), one per direction: the states before the first step, and the gradients with respect to
+        those after the last one.
+    final_states, state_gradients
+        (S, B), likewise: the states after the last step of the latest `forward`, and the gradients with
+        respect to the initial states of the latest `backward`.
+    graphs
+        Launches that the device stores (`Device.repeat`). None if the host waits in a pass, for example
+        for the error of an iteration.
     """
 
     ends_early: bool
@@ -269,7 +297,7 @@ class Stack:
         self._workspace = buffers["sums"]
         first, last = self.directions[0], self.layers[-1]
         H, inputs, lengths = sizes.walk.hidden, sizes.inputs, self.lengths
-        self._take_input = Exchange(device, lengths, first.values, inputs)
+        self._exchange_input = Exchange(device, lengths, first.values, inputs)
         self._put_output = [
             Exchange(device, lengths, d.walk.state[:, sizes.output * H :], H, n * H, out=True)
             for n, d in enumerate(last)
@@ -283,7 +311,7 @@ class Stack:
         self._forwards: list[Any] = []
         self._joins: list[Launch] = []
         self._forward = self._bind_forward(forward_method)
-        iterates = any(getattr(one, "iterates", True) for one in self._forwards)
+        iterates = any(getattr(forward, "iterates", True) for forward in self._forwards)
         self.graphs = None if iterates or closing is not None else {}
         self._method: str | None = None
         self._scans: list[Any] = []
@@ -293,9 +321,9 @@ class Stack:
 
     # ---- forward ----
 
-    def take(self, x: Array) -> None:
+    def take_input(self, x: Array) -> None:
         """Take the input, (B, T, F); after a sample's end it becomes 0."""
-        self._take_input(x, self.ends_early)
+        self._exchange_input(x, self.ends_early)
 
     def forward(self) -> None:
         """Compute every state of every inner layer and direction. A captured training step reduces the chunks
@@ -311,17 +339,17 @@ class Stack:
             if chunks is None or not chunks.reduce_beside(launch):
                 launch()
 
-    def kept(self) -> dict[str, Array]:
+    def saved_arrays(self) -> dict[str, Array]:
         """The arrays of the latest `forward` that the backward pass reads, by the names of `kept_shapes`."""
         arrays = {}
         for d in self.directions:
             arrays[f"state_{d.name}"], arrays[f"gates_{d.name}"] = d.walk.state, d.walk.gates
         return arrays
 
-    def recall(self, kept: Mapping[str, Array]) -> None:
+    def recall(self, stored: Mapping[str, Array]) -> None:
         """In place of a `forward`: take what one of the same input, lengths and first states had kept."""
-        for name, array in self.kept().items():
-            array[...] = kept[name]
+        for name, array in self.saved_arrays().items():
+            array[...] = stored[name]
         for join in self._joins:
             join()
 
@@ -340,10 +368,10 @@ class Stack:
             self._forwards += passes
             for place in self._order(passes):
                 d = layer[place]
-                given, out = d.parameters, d.walk.projected
-                if given.weight_ih is not None:
-                    weights = given.weight_ih, given.bias_ih
-                    if len(given.weight_ih) < out.shape[1]:
+                weights_of_layer, out = d.parameters, d.walk.projected
+                if weights_of_layer.weight_ih is not None:
+                    weights = weights_of_layer.weight_ih, weights_of_layer.bias_ih
+                    if len(weights_of_layer.weight_ih) < out.shape[1]:
                         launches.append(widen := Widened(self.device, *weights, out.shape[1]))
                         weights = widen.weight, widen.bias
                     launches.append(products.project(self.device, d.values, *weights, out))
@@ -366,16 +394,16 @@ class Stack:
 
         def call() -> None:
             for number, state in enumerate(states):
-                own = joined[:, number * H : (number + 1) * H]
-                device.memory_of(own)[...] = device.memory_of(state[:, :H])
+                target = joined[:, number * H : (number + 1) * H]
+                device.memory_of(target)[...] = device.memory_of(state[:, :H])
 
         return call
 
     @staticmethod
     def _bind_units(direction: Direction) -> list[Launch]:
         """The copy of the unit parameters, one after the other, for the walk."""
-        own = direction.walk.unit.reshape(-1, direction.walk.size.hidden)
-        pairs = list(zip(own, direction.parameters.unit, strict=True))
+        values = direction.walk.unit.reshape(-1, direction.walk.size.hidden)
+        pairs = list(zip(values, direction.parameters.unit, strict=True))
 
         def call() -> None:
             for target, source in pairs:
@@ -393,8 +421,8 @@ class Stack:
 
     def take_gradient(self, gradient: Array) -> None:
         """Take the gradient with respect to the output of every step, (B, T, D H)."""
-        for take in self._take_gradient:
-            take(gradient, self.ends_early)
+        for exchange in self._take_gradient:
+            exchange(gradient, self.ends_early)
 
     def bind_backward(self, method: str) -> None:
         """Bind what `backward` launches by this method, if it is not bound."""

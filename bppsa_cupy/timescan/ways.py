@@ -1,16 +1,15 @@
-"""How a pass over time goes: serially or by chunks, and of which length; a serial one on a GPU by blocks, by
-thread-block clusters, by the whole grid, or by a launch per step."""
+"""Sizes of passes over time, and the method of each pass: serial or by chunks, and how a GPU walks."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property, partial
 from hashlib import sha256
 
 import numpy as np
 
-from bppsa_cupy.devices import Array, Device, rules
+from bppsa_cupy.devices import Array, Device, Launch, rules
 from bppsa_cupy.devices.autotune import rounded
 from bppsa_cupy.errors import DeviceError
 from bppsa_cupy.raw_kernels import KERNELS
@@ -20,6 +19,7 @@ from bppsa_cupy.raw_kernels.frames.clusters import (
     layouts_of_clusters,
     sums_of,
 )
+from bppsa_cupy.raw_kernels.frames.form import CellForm
 from bppsa_cupy.raw_kernels.frames.grids import Tile, products_of, tile_of
 from bppsa_cupy.raw_kernels.frames.kernels import real_of
 from bppsa_cupy.raw_kernels.frames.places import is_wide
@@ -27,7 +27,164 @@ from bppsa_cupy.raw_kernels.frames.steps import MOST_GATES
 from bppsa_cupy.raw_kernels.frames.twins import kernels_of
 from bppsa_cupy.raw_kernels.kernel import Layout
 from bppsa_cupy.raw_kernels.twins.scans.reduce import MAXIMAL_STATE
-from bppsa_cupy.timescan.walk import Walk, WalkSize
+
+
+@dataclass(frozen=True)
+class WalkSize:
+    """Sizes of a walk over time: the cell, T, B, H and the bytes of a value."""
+
+    cell: CellForm
+    steps: int
+    batch: int
+    hidden: int
+    itemsize: int
+
+    @cached_property
+    def state(self) -> int:
+        """S, the elements of the state of one sample."""
+        return self.cell.states * self.hidden
+
+    @cached_property
+    def scalars(self) -> tuple[int, int, int]:
+        """T, H and B, as kernels take them."""
+        return self.steps, self.hidden, self.batch
+
+    @cached_property
+    def boundary_scalars(self) -> tuple[int, int, int]:
+        """P, H and B, as scans over boundaries take them."""
+        return self.cell.states, self.hidden, self.batch
+
+    def chunks(self, chunk: int) -> int:
+        """How many chunks of `chunk` steps there are, the last of which may be shorter."""
+        return -(-self.steps // chunk)
+
+
+@dataclass(frozen=True)
+class StackSize:
+    """The sizes of a stack.
+
+    Attributes
+    ----------
+    walk
+        The sizes of each walk.
+    inputs
+        Features of the input.
+    every_step
+        Whether walks read a gradient with respect to the first state of every step.
+    unit
+        The names of the cell's unit parameters.
+    projects
+        Whether the input is multiplied by W_ih; else it is the projected input.
+    output
+        The place of the state that is the output (see `form_of`).
+    """
+
+    walk: WalkSize
+    inputs: int
+    layers: int
+    directions: int
+    bias: bool
+    every_step: bool
+    unit: tuple[str, ...] = ()
+    projects: bool = True
+    output: int = 0
+
+    @property
+    def step_bytes(self) -> int:
+        """Bytes of a step's input, projections, states and kept rows, of all samples."""
+        cell, walk = self.walk.cell, self.walk
+        rows = cell.gates + self.layers * (cell.states + cell.saved)
+        return (self.inputs + rows * walk.hidden) * walk.batch * walk.itemsize
+
+    def inputs_of(self, layer: int) -> int:
+        """Features of an inner layer's input."""
+        return self.directions * self.walk.hidden if layer else self.inputs
+
+
+@dataclass(frozen=True, eq=False)
+class Walk:
+    """A cell that walks over steps s = 0, …, T - 1; step s is time t = s, or T - 1 - s where `reverse`.
+
+    Arrays with samples, B, lie in memory as `Device.arrange` has them. G, P, K and Q are the cell's gates,
+    states, kept rows and unit parameters, of H units each. A step with t >= lengths[b] leaves a sample's
+    state as it is.
+
+    Attributes
+    ----------
+    weight_hh
+        (R H, H), of R recurrent gates.
+    bias_hh
+        (R H,); zeros where there are no biases.
+    unit
+        (Q H,).
+    lengths
+        (B), int64.
+    initial
+        (P H, B), the state before step 0.
+    projected
+        (T, G H, B), the input times weight_ih, with bias_ih.
+    state
+        (T, P H, B), out of the forward pass.
+    gates
+        (T, K H, B), out of the forward pass.
+    final
+        (P H, B), out of the forward pass: the state after the last step.
+    """
+
+    size: WalkSize
+    reverse: bool
+    weight_hh: Array
+    bias_hh: Array
+    unit: Array
+    lengths: Array
+    initial: Array
+    projected: Array
+    state: Array
+    gates: Array
+    final: Array
+
+    @property
+    def weights(self) -> tuple[Array, Array]:
+        """What a step's Jacobian takes beside states and gates, as kernels take it."""
+        return self.weight_hh, self.unit
+
+    def time(self, step: int) -> int:
+        """Which time step `step` is."""
+        return self.size.steps - 1 - step if self.reverse else step
+
+    def before(self, step: int) -> Array:
+        """The states before step `step`, (P H, B); of step T, those after the last one."""
+        return self.state[self.time(step - 1)] if step else self.initial
+
+    def or_none(self, array: Array | None) -> Array:
+        """`array`, or what kernels take in its place where there is none."""
+        return self.unit[:0] if array is None else array
+
+
+@dataclass(frozen=True, eq=False)
+class Weights:
+    """Parameters of one direction of one inner layer, or the gradients with respect to them; biases are None
+    without.
+
+    Attributes
+    ----------
+    weight_ih
+        (G H, I), I being the features of the inner layer's input; None where the input is the projected
+        input.
+    weight_hh
+        (R H, H), of R recurrent gates.
+    bias_ih, bias_hh
+        (G H,) and (R H,).
+    unit
+        The cell's unit parameters, (H,) each.
+    """
+
+    weight_ih: Array | None
+    weight_hh: Array
+    bias_ih: Array | None
+    bias_hh: Array | None
+    unit: tuple[Array, ...]
+
 
 #: Steps that a serial walk is timed over; a step takes as long in a longer one.
 TIMED_STEPS = 256
@@ -70,7 +227,7 @@ def scratch_backward(device: Device, walk: Walk) -> tuple[Array, Array, Array, A
         (size.steps, size.cell.deltas * size.hidden, size.batch),
         state,
     )
-    by_output, last, delta, entering = (device.arrange(device.zeros(one, dtype)) for one in shapes)
+    by_output, last, delta, entering = (device.arrange(device.zeros(shape, dtype)) for shape in shapes)
     return by_output, last, delta, entering
 
 
@@ -101,25 +258,26 @@ def block_layout(device: Device, size: WalkSize, verb: str) -> Layout | None:
     """The layout of a walk by blocks; None where a block cannot hold the weights."""
     assert device.shared_bytes is not None
     layouts = kernels_of(size.cell)[verb].layouts(real_of(size.itemsize), device.shared_bytes)
-    return next((one for one in layouts if size.hidden <= one.width), None)
+    return next((layout for layout in layouts if size.hidden <= layout.width), None)
 
 
-def serial_way(
-    device: Device, size: WalkSize, verb: str, make: Callable[[Walk, str], Callable[[], None]]
-) -> str:
+def serial_way(device: Device, size: WalkSize, verb: str, make: Callable[[Walk, str], Launch]) -> str:
     """The way of a whole walk: the quickest measured, or that of the fixed table.
 
-    make  binds a pass over a scratch walk by a way
+    Parameters
+    ----------
+    make
+        Function that binds a pass over a scratch walk by a way.
     """
     ways = serial_ways(device, size, verb)
     if len(ways) < 2:
         return ways[0]
     short = replace(size, steps=min(size.steps, TIMED_STEPS))
 
-    def of_way(way: str) -> Callable[[], None]:
+    def bind(way: str) -> Launch:
         return make(scratch_walk(device, short), way)
 
-    tried = {way: partial(of_way, way) for way in ways}
+    tried = {way: partial(bind, way) for way in ways}
     return device.choices.choose(key_of(verb, size), tried, ways[0])
 
 
@@ -139,7 +297,7 @@ def best_layout(device: Device, size: WalkSize, verb: str, blocks: int) -> Layou
     sums, most = sums_of(size.cell, verb), device.shared_bytes
     assert most is not None
     layouts = layouts_of_clusters(sums, size.hidden, size.itemsize, most, device.cluster_blocks)
-    fitting = [one for one in layouts if one.cluster == blocks]
+    fitting = [layout for layout in layouts if layout.cluster == blocks]
     return layout_of_clusters(fitting, sums, size.itemsize, size.batch, device.workers)
 
 
@@ -173,10 +331,16 @@ TRIED_STEPS, ITERATED_STEPS, TRIED_STATE, TRIED_ELEMENTS = 100, 5000, 256, 1 << 
 class Choice:
     """How a pass over time is run.
 
-    method   "serial" or "chunked"
-    chunk    steps per chunk; T for the serial pass
-    chunks   how many
-    reason   why
+    Attributes
+    ----------
+    method
+        "serial" or "chunked".
+    chunk
+        Steps per chunk; T for the serial pass.
+    chunks
+        Number of chunks.
+    reason
+        Reason for the choice.
     """
 
     method: str
@@ -197,17 +361,23 @@ def choose_walk(
     method: str,
     *,
     chunk: int | None = None,
-    make: Callable[[Walk, int], Callable[[], None]],
+    make: Callable[[Walk, int], Launch],
     by_rule: bool = False,
 ) -> Choice:
     """The way a walk "forward" or "backward" is run.
 
-    method  "serial" and "chunked" are taken as they are; "auto" is measured on a GPU, and follows the rules
-            elsewhere. States above MAXIMAL_STATE, sequences of one step, and blocks that exceed the shared
-            memory go serially
-    chunk   its length, by default that of the rules
-    make    binds the pass over a scratch walk by a chunk length, 0 for the serial pass
-    by_rule  whether the rules take chunks for "auto"
+    Parameters
+    ----------
+    method
+        "serial" and "chunked" are taken as they are; "auto" is measured on a GPU, and follows the rules
+        elsewhere. States above MAXIMAL_STATE, sequences of one step, and blocks that exceed the shared
+        memory go serially.
+    chunk
+        Length of a chunk. Default: the length of the rules.
+    make
+        Function that binds the pass over a scratch walk by a chunk length, 0 for the serial pass.
+    by_rule
+        Whether the rules choose chunks for "auto".
     """
 
     def serially(reason: str) -> Choice:
@@ -232,21 +402,17 @@ def choose_walk(
         lengths = {f"chunks of {chunk}": chunk}
     tried = {"serial": 0}
     least = TRIED_STEPS if verb == "backward" else ITERATED_STEPS
-    small = size.state <= TRIED_STATE and size.batch * size.state <= TRIED_ELEMENTS
-    for name, one in lengths.items():
-        if one < size.steps and small and size.steps >= least:
-            tried[name] = one
+    if size.steps >= least and size.state <= TRIED_STATE and size.batch * size.state <= TRIED_ELEMENTS:
+        tried |= {name: steps for name, steps in lengths.items() if steps < size.steps}
     default = next((name for name in tried if name.startswith(f"{rules.GPU_CHUNKS} ")), "serial")
-    ways = {name: partial(_bind, device, size, make, one) for name, one in tried.items()}
+
+    def bind(steps: int) -> Launch:
+        return make(scratch_walk(device, size), steps)
+
+    ways = {name: partial(bind, steps) for name, steps in tried.items()}
     key = key_of(f"{verb} over time", size, f"T{rounded(size.steps)}")
     way = device.choices.choose(key, ways, default if by_rule else "serial")
     why = f"measured on {device.name}" if device.tunes else f"the rule for {device.name}"
     if way == "serial":
         return serially(why)
     return Choice("chunked", tried[way], size.chunks(tried[way]), why)
-
-
-def _bind(
-    device: Device, size: WalkSize, make: Callable[[Walk, int], Callable[[], None]], chunk: int
-) -> Callable[[], None]:
-    return make(scratch_walk(device, size), chunk)

@@ -16,8 +16,7 @@ from bppsa_cupy.devices import Array, Device, get_device
 from bppsa_cupy.functional import Saved
 from bppsa_cupy.functional import passes as functional
 from bppsa_cupy.functional.ahead import layer_named
-from bppsa_cupy.functional.passes import checked_arrays
-from bppsa_cupy.functional.pool import Pool, pool_of
+from bppsa_cupy.functional.passes import Pool, checked_arrays, pool_of
 from bppsa_cupy.layers import CellLayer, MatrixRecurrent
 from bppsa_cupy.layers.cell_layers import ProjectedCellLayer
 from bppsa_cupy.system.threads import get_threads, set_threads

@@ -12,6 +12,7 @@ from typing import Any, cast
 
 import numpy as np
 
+from bppsa_cupy.arguments import as_choice
 from bppsa_cupy.conversion import is_on_gpu
 from bppsa_cupy.data.dataset import counted_labels
 from bppsa_cupy.devices import Array, get_device
@@ -133,8 +134,7 @@ class CapturedStep:
     ) -> None:
         if optimizer.parameters is not network.parameters:
             raise ArgumentError("the optimizer updates another network: create it from network.parameters")
-        if method not in METHODS:
-            raise ArgumentError(f"CapturedStep got method={method!r}: pass one of {', '.join(METHODS)}")
+        as_choice("CapturedStep", "method", method, METHODS)
         check_smoothing(label_smoothing)
         if label_smoothing and loss is not cross_entropy:
             raise ArgumentError("label_smoothing works only with bp.cross_entropy: omit it for another loss")
@@ -228,7 +228,7 @@ class CapturedStep:
         network, optimizer, device = self.network, self.optimizer, self._cuda
         if type(x) is not np.ndarray or x.dtype != network.dtype:
             place = device if is_on_gpu(x) else get_device("host")
-            x = take_input("the network", place, network.dtype, x, network.architecture.check_input)
+            x = take_input(network.architecture, place, network.dtype, x)
         targets, count = self._targets(x, labels, label_lengths)
         if lengths is not None:
             lengths = np.asarray(lengths)
@@ -335,8 +335,12 @@ Kinds = Mapping[str, tuple[Any, tuple[int, ...]]]
 class _Block:
     """Memory, made by `new`, and the arrays of these kinds in it.
 
-    address, size  of the memory, in bytes
-    second         where the second array begins
+    Parameters
+    ----------
+    address, size
+        Address of the memory, and its size in bytes.
+    second
+        Offset of the second array.
     """
 
     def __init__(self, kinds: Kinds, new: Callable[..., Array]) -> None:
@@ -380,9 +384,14 @@ class _Host:
 class _Shape:
     """The memory and the graph of one input shape (`CudaDevice.replay`).
 
-    inputs, results  what a step reads and writes on the device
-    hosts            the same on the host, which steps use in turn
-    current, report  the pass, and what its backward pass ran
+    Parameters
+    ----------
+    inputs, results
+        Arrays that a step reads and writes on the device.
+    hosts
+        The same arrays on the host. Steps use them in turn.
+    current, report
+        The pass, and the report of its backward pass.
     """
 
     def __init__(

@@ -7,32 +7,217 @@ import json
 import math
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
+from functools import cached_property, partial
 from itertools import islice
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 from tqdm import tqdm
 
-from bppsa_cupy.data import Dataset, Split, batches, number_of_batches
+from bppsa_cupy.data import Batch, Dataset, Split, batches, number_of_batches
 from bppsa_cupy.data.dataset import counted_labels
 from bppsa_cupy.errors import ArgumentError, BppsaError, CheckpointError, DataError, NonFiniteError
+from bppsa_cupy.network.prune import regrow
 from bppsa_cupy.network.sequential import Sequential
 from bppsa_cupy.system.files import check_writable, write_failure, write_text
+from bppsa_cupy.training.captured import CapturedStep, StepResult
 from bppsa_cupy.training.checkpoint import restore_from, save_checkpoint, snapshot
 from bppsa_cupy.training.losses import cross_entropy
 from bppsa_cupy.training.optimizers import Optimizer
-from bppsa_cupy.training.settings import Settings
-from bppsa_cupy.training.sparsity import check_sparsity
-from bppsa_cupy.training.steps import History, Row, Runner, Serial, Work, not_finite
+from bppsa_cupy.training.settings import (
+    RateSchedule,
+    RigL,
+    Settings,
+    check_sparsity,
+    kept_share,
+    prune_when_due,
+)
+
+Row = dict[str, Any]
+
+
+@dataclass
+class History:
+    """Rows of a training, and what its first step ran.
+
+    Each row is a dict: step, epoch, loss; lr with a schedule; gradient_norm with clipping; kept, the share of
+    kept weights, with changing masks; test_loss and test_accuracy after evaluations.
+    """
+
+    rows: list[Row] = field(default_factory=list)
+    ran: list[str] = field(default_factory=list)
+
+    @property
+    def losses(self) -> np.ndarray:
+        """The training loss of each step, (iterations,) float64."""
+        return np.array([row["loss"] for row in self.rows])
+
+    def evaluations(self) -> list[Row]:
+        """The rows with test_loss and test_accuracy."""
+        return [row for row in self.rows if "test_loss" in row]
+
+
+@dataclass(frozen=True)
+class Work:
+    """Steps of one epoch.
+
+    Attributes
+    ----------
+    batches : iterator of Batch
+        One batch per step.
+    sizes : array of int, (steps,)
+        Samples of each batch.
+    first : int
+        Number of the first step, from 1 over all epochs.
+    epoch : int
+        Number of the epoch, from 0.
+    per_epoch : int
+        Steps of a complete epoch.
+    history : History
+        Receives what the first step ran.
+    """
+
+    batches: Iterator[Batch]
+    sizes: list[int]
+    first: int
+    epoch: int
+    per_epoch: int
+    optimizer: Optimizer
+    settings: Settings
+    history: History
+
+    @cached_property
+    def _schedule(self) -> RateSchedule | None:
+        return self.settings.schedule(self.per_epoch)
+
+    def set_rate(self, step: int) -> float | None:
+        """Set and return the learning rate of a step; None without a schedule."""
+        if self._schedule is None:
+            return None
+        self.optimizer.lr_factor = self._schedule.factor(step - 1, self.per_epoch)
+        return float(self.optimizer.lr * self.optimizer.lr_factor)
+
+
+class Serial:
+    """Runs one batch after another through the network.
+
+    `train` also accepts other objects with these methods, such as a pipeline.
+    """
+
+    def __init__(self, network: Sequential) -> None:
+        self.network = network
+
+    def check(self, optimizer: Optimizer, settings: Settings, batch_size: int) -> None:
+        """Raise BppsaError if these settings are not supported."""
+
+    def stop(self, step: int, last: int) -> int:
+        """Return the step, at most `last`, at which `steps` ends if it starts after `step`."""
+        return last
+
+    def steps(self, work: Work) -> Iterator[Row]:
+        """Run the steps and yield their rows, at least one step late. Raises NonFiniteError."""
+        network, settings, history = self.network, work.settings, work.history
+        network.train()
+        make = CapturedStep(
+            network, work.optimizer, method=settings.method, clip=settings.clip,
+            label_smoothing=settings.label_smoothing, gradient_hook=settings.gradient_hook,
+        )  # fmt: skip
+        pending: Callable[[], Row] | None = None
+        sparsity = settings.sparsity
+        if work.first == 1:
+            prune_when_due(network, sparsity, 0)
+        for step, batch in enumerate(work.batches, work.first):
+            if isinstance(sparsity, RigL) and sparsity.is_due(step):
+                if pending is not None:
+                    yield pending()
+                pending = None
+                make.forget()
+                yield self._move_masks(sparsity, work, step, batch)
+                continue
+            rate = work.set_rate(step)
+            result = make(batch.inputs, batch.labels, batch.lengths, label_lengths=batch.label_lengths)
+            pruned = prune_when_due(network, sparsity, step)
+            if pruned:
+                make.forget()
+            history.ran = history.ran or describe_passes(network)
+            if pending is not None:
+                yield pending()
+            share = kept_share(network) if pruned else None
+            pending = partial(row_of, step, work.epoch, result, rate, share)
+        if pending is not None:
+            yield pending()
+
+    def _move_masks(self, sparsity: RigL, work: Work, step: int, batch: Batch) -> Row:
+        """A step that moves masks by the gradients with respect to all weights, and updates nothing; its
+        row."""
+        network, masks = self.network, self.network.masks
+        network.parameters.apply_masks()
+        network.set_masks({})  # all weights take part, masked ones by their 0
+        try:
+            scores = network.forward(batch.inputs, lengths=batch.lengths)
+            loss, gradient = cross_entropy(
+                scores, batch.labels, lengths=batch.label_lengths, device=network.device,
+                label_smoothing=work.settings.label_smoothing,
+            )  # fmt: skip
+            network.backward(gradient, method="bp")
+            value = float(network.device.to_host(loss))
+            finite = all(network.device.xp.isfinite(g).all() for g in network.gradients.values())
+            gradients = {name: network.gradients[name].copy() for name in masks}
+        finally:
+            network.set_masks(masks)
+        if not math.isfinite(value) or not finite:
+            reason = "a gradient is not finite" if math.isfinite(value) else f"the loss is {value}"
+            raise not_finite(f"{reason} at", step)
+        regrow(network, gradients, sparsity.decayed(step))
+        row: Row = {"step": step, "epoch": work.epoch + 1, "loss": value}
+        rate = work.set_rate(step)
+        return {**row, **({} if rate is None else {"lr": rate}), "kept": kept_share(network)}
+
+
+def describe_passes(network: Sequential) -> list[str]:
+    """Return lines with the methods, reasons and schedules of the last passes of a network."""
+    report, current, lists = network.last_backward, network.last_pass, network.by_kept_weights
+    assert report is not None and current is not None
+    return [
+        *(f"forward over time: {way}" for way in current.forward_ways),
+        f"backward: {', '.join([f'{report.method} ({report.reason})', *report.schedules])}",
+        *(f"backward over time: {way}" for way in report.backward_ways),
+        *([f"by the list of kept weights: layers {', '.join(lists)}"] if lists else []),
+    ]
+
+
+def row_of(step: int, epoch: int, result: StepResult, rate: float | None, share: float | None = None) -> Row:
+    """The row of a step; waits for its values and checks them."""
+    value = result.loss
+    if not math.isfinite(value) or result.blocked:
+        reason = "a gradient is not finite" if math.isfinite(value) else f"the loss is {value}"
+        raise not_finite(f"{reason} at", step)
+    row: Row = {"step": step, "epoch": epoch + 1, "loss": value}
+    if rate is not None:
+        row["lr"] = rate
+    if result.gradient_norm is not None:
+        row["gradient_norm"] = result.gradient_norm
+        if not math.isfinite(row["gradient_norm"]):
+            raise not_finite("the norm of the gradients is not finite at", step)
+    if share is not None:
+        row["kept"] = share
+    return row
+
+
+def not_finite(
+    reason: str, step: int, cure: str = "lower the learning rate, or look at the input"
+) -> NonFiniteError:
+    """The error that names a step."""
+    return NonFiniteError(f"{reason} step {step}: {cure}")
 
 
 @np.errstate(over="ignore", invalid="ignore")  # told once, as NonFiniteError
 def train(
-    trained: Sequential | Runner,
+    trained: Any,
     dataset: Dataset,
     optimizer: Optimizer,
     settings: Settings,
@@ -113,7 +298,7 @@ def train(
                             raise not_finite(f"the test loss is {loss} after", stop)
                         row.update(test_loss=loss, test_accuracy=accuracy)
                     if shown and row["step"] == end:
-                        bar.write(_told(row))
+                        bar.write(_describe_epoch(row))
                         sys.stdout.flush()
                     history.rows.append(row)
                     # Batches of an epoch do not grow, so the first row's step is the one that was noted last.
@@ -216,7 +401,7 @@ def ahead(source: Iterator[Item]) -> Iterator[Item]:
             yield item
 
 
-def _told(row: Row) -> str:
+def _describe_epoch(row: Row) -> str:
     """The line of an epoch that has ended."""
     if "test_loss" not in row:
         return f"epoch {row['epoch']}: loss {row['loss']:.4f}"

@@ -92,11 +92,11 @@ def checked_targets(
     classes: int,
     lengths: Any = None,
     ignore_index: int = IGNORED,
-    whole: bool = True,
+    is_complete: bool = True,
 ) -> tuple[np.ndarray, int]:
     """Return labels as the kernel reads them, int64 with -1 for ignored ones, and how many count.
 
-    Raises the label errors of `cross_entropy`. Only a `whole` batch needs a label that counts.
+    Raises the label errors of `cross_entropy`. Only a `is_complete` batch needs a label that counts.
     """
     array = as_plain_array("cross_entropy", "labels", labels)
     if array.shape != shape:
@@ -118,7 +118,7 @@ def checked_targets(
             f"label {int(array[tuple(wrong[0])])} of sample {sample} is out of range: "
             f"pass labels from 0 to {classes - 1}"
         )
-    if whole and not counted.any():
+    if is_complete and not counted.any():
         raise LabelError("every label is ignored: pass at least one label that is not ignore_index")
     return np.where(counted, array, -1).astype(np.int64), int(np.count_nonzero(counted))
 

@@ -1,21 +1,297 @@
-"""The settings of training."""
+"""The settings of training, with learning-rate schedules and changing masks."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from bppsa_cupy.arguments import as_integer
-from bppsa_cupy.data.batching import check_augmentation
-from bppsa_cupy.errors import ArgumentError
+import numpy as np
+
+from bppsa_cupy.arguments import as_choice, as_integer, as_number
+from bppsa_cupy.data.dataset import check_augmentation
+from bppsa_cupy.errors import ArgumentError, PruneError
 from bppsa_cupy.network import METHODS
+from bppsa_cupy.network.prune import A_SHARE, SCOPES, prune
 from bppsa_cupy.network.sequential import Sequential
 from bppsa_cupy.training.losses import check_smoothing
 from bppsa_cupy.training.optimizers import check_max_norm
-from bppsa_cupy.training.schedules import RateSchedule
-from bppsa_cupy.training.sparsity import Sparsity, to_recipe
+
+#: The numbers behind each name: integers of at least 1 in capitals, others finite and at least 0.
+FORMS = {
+    "step": ("EPOCHS", "gamma"),
+    "half": ("EPOCHS",),
+    "inv": ("gamma", "power"),
+    "cosine": ("STEPS",),
+    "warmup": ("STEPS",),
+}
+FORM = (
+    "step:EPOCHS:GAMMA, half:EPOCHS, inv:GAMMA:POWER, cosine, cosine:STEPS or warmup:STEPS, joined by commas"
+)
+
+
+@dataclass(frozen=True)
+class RateSchedule:
+    """A learning-rate schedule: the product of its parts, each used once.
+
+    Notes
+    -----
+    Parts, where `step` counts the previous steps:
+
+    - "step:EPOCHS:GAMMA": GAMMA ** (epoch // EPOCHS), as PyTorch's StepLR over epochs. "half:EPOCHS" has 0.5.
+    - "inv:GAMMA:POWER": (1 + GAMMA step) ** -POWER, as Caffe's "inv".
+    - "warmup:STEPS": (step + 1) / STEPS in the first STEPS steps, then 1.
+    - "cosine:STEPS": half a cosine from 1 after the warm-up to 0 at step STEPS, as PyTorch's
+      CosineAnnealingLR (Loshchilov and Hutter 2017, equation 5). `over` sets missing STEPS.
+
+    The rate follows from the step number only, so resumed training has the same bits.
+    """
+
+    parts: tuple[tuple[str, tuple[float, ...]], ...]
+
+    @classmethod
+    def read(cls, text: str) -> RateSchedule:
+        """Parse a schedule, such as "warmup:500,cosine". Raises ArgumentError naming an unknown part."""
+        parts = tuple(_read_part(part.strip()) for part in text.split(","))
+        names = [name for name, _ in parts]
+        twice = next((name for name in names if names.count(name) > 1), None)
+        if twice is not None:
+            raise ArgumentError(f"the schedule {text!r} has {twice} twice: pass {twice} only once")
+        return cls(parts)
+
+    def over(self, steps: int) -> RateSchedule:
+        """Return this schedule for training of `steps` steps, which a cosine without STEPS needs.
+
+        Raises ArgumentError if the warm-up leaves no steps to the cosine.
+        """
+        ends = {"cosine": (steps,)}
+        parts = tuple((name, values or ends[name]) for name, values in self.parts)
+        for name, values in parts:
+            if name == "cosine" and values[0] <= self._warmup:
+                raise ArgumentError(
+                    f"the warm-up has {self._warmup} steps, but the cosine ends at step {values[0]}: use a "
+                    "shorter warm-up, or train for more steps"
+                )
+        return RateSchedule(parts)
+
+    @property
+    def _warmup(self) -> int:
+        return next((int(values[0]) for name, values in self.parts if name == "warmup"), 0)
+
+    def factor(self, step: int, per_epoch: int) -> float:
+        """Return the factor of the rate after `step` steps, with `per_epoch` steps per epoch."""
+        result, epoch = 1.0, step // per_epoch
+        for name, values in self.parts:
+            if name == "step":
+                result *= values[1] ** (epoch // values[0])
+            elif name == "half":
+                result *= 0.5 ** (epoch // values[0])
+            elif name == "inv":
+                result *= (1 + values[0] * step) ** -values[1]
+            elif name == "warmup":
+                result *= min((step + 1) / values[0], 1.0)
+            else:
+                done = (step - self._warmup) / (values[0] - self._warmup)
+                result *= (1 + math.cos(math.pi * min(max(done, 0.0), 1.0))) / 2
+        return result
+
+    def __str__(self) -> str:
+        return ",".join(":".join([name, *map(repr, values)]) for name, values in self.parts)
+
+
+def _read_part(text: str) -> tuple[str, tuple[float, ...]]:
+    name, *words = text.split(":")
+    form = FORMS.get(name)
+    if form is None or (len(words) != len(form) and not (name == "cosine" and not words)):
+        raise ArgumentError(f"{text!r} is not a learning-rate schedule: pass {FORM}")
+    try:
+        values = tuple(
+            int(word) if kind.isupper() else float(word) for kind, word in zip(form, words, strict=False)
+        )
+    except ValueError as cause:
+        raise ArgumentError(f"{text!r} is not a learning-rate schedule ({cause}): pass {FORM}") from cause
+    for kind, value in zip(form, values, strict=False):
+        least = 1 if kind.isupper() else 0
+        if not least <= value < math.inf:
+            raise ArgumentError(
+                f"the schedule {text!r} has {kind.upper()} {value}: pass a finite number of at least {least}"
+            )
+    return name, values
+
+
+@dataclass(frozen=True)
+class GradualPruning:
+    """Prune a growing share of the weights during training (Zhu and Gupta 2017, equation 1).
+
+    After the steps t = from_step, from_step + every, … and until_step, the weights of smallest magnitude are
+    pruned to the sparsity to + (start - to) (1 - (t - from_step) / (until_step - from_step))³.
+
+    Parameters
+    ----------
+    to : float
+        Final sparsity, the share of pruned weights, such as 0.97.
+    until_step : int
+        The step of the last pruning.
+    from_step : int, default: 0
+        The step of the first pruning. 0 means before the first step.
+    every : int, default: 100
+        Number of steps between two prunings.
+    start : float, default: 0.0
+        Sparsity at the first pruning.
+    scope : {"layer", "global"}, default: "layer"
+        See `bp.prune`.
+
+    Raises
+    ------
+    PruneError
+        If an argument is out of range.
+
+    Examples
+    --------
+    >>> import bppsa_cupy as bp
+    >>> schedule = bp.GradualPruning(to=0.8, until_step=200)
+    >>> [round(schedule.share(step), 4) for step in (0, 100, 200)]
+    [0.0, 0.7, 0.8]
+    """
+
+    to: float
+    until_step: int
+    from_step: int = 0
+    every: int = 100
+    start: float = 0.0
+    scope: str = "layer"
+
+    def __post_init__(self) -> None:
+        for name in ("to", "start"):
+            as_number("pruning", name, getattr(self, name), lambda v: 0 <= v <= 1, A_SHARE, error=PruneError)
+        for name, least in (("from_step", 0), ("every", 1), ("until_step", self.from_step)):
+            as_integer("pruning", name, getattr(self, name), least, error=PruneError)
+        if self.to < self.start:
+            raise PruneError(f"GradualPruning got to={self.to} and start={self.start}: pass to >= start")
+        as_choice("GradualPruning", "scope", self.scope, SCOPES, error=PruneError)
+
+    def is_due(self, step: int) -> bool:
+        """Return whether masks change after step `step`. The first step is 1."""
+        inside = self.from_step <= step <= self.until_step
+        return inside and ((step - self.from_step) % self.every == 0 or step == self.until_step)
+
+    def share(self, step: int) -> float:
+        """Return the sparsity after step `step`."""
+        if step == self.until_step:
+            return self.to
+        left = 1 - (step - self.from_step) / (self.until_step - self.from_step)
+        return self.to + (self.start - self.to) * left**3
+
+
+@dataclass(frozen=True)
+class RigL:
+    """Change the positions of the kept weights during training (RigL, Evci et al. 2020).
+
+    At the steps t = every, 2 every, … below until_step, the masks change instead of the parameters. Each
+    layer drops the smallest of its kept weights, a share of fraction / 2 (1 + cos(π t / until_step)). The
+    same number of masked weights, those with the largest gradients, become kept weights.
+
+    Parameters
+    ----------
+    until_step : int
+        The step from which on masks stay fixed. Evci et al. use three quarters of the training steps.
+    every : int, default: 100
+        Number of steps between two changes.
+    fraction : float, default: 0.3
+        The initial share of kept weights to drop.
+
+    Raises
+    ------
+    PruneError
+        If an argument is out of range.
+
+    Notes
+    -----
+    Dense gradients are computed only at these steps. A weight that was just dropped may be selected again,
+    and then keeps its value. Other new weights start at 0, with optimizer state 0.
+
+    Examples
+    --------
+    >>> import bppsa_cupy as bp
+    >>> schedule = bp.RigL(until_step=200)
+    >>> [round(schedule.decayed(step), 4) for step in (0, 100, 200)]
+    [0.3, 0.15, 0.0]
+    """
+
+    until_step: int
+    every: int = 100
+    fraction: float = 0.3
+
+    def __post_init__(self) -> None:
+        as_number("RigL", "fraction", self.fraction, lambda v: 0 <= v <= 1, A_SHARE, error=PruneError)
+        for name, least in (("every", 1), ("until_step", 1)):
+            as_integer("RigL", name, getattr(self, name), least, error=PruneError)
+
+    def is_due(self, step: int) -> bool:
+        """Return whether masks change at step `step`. The first step is 1."""
+        return step % self.every == 0 and step < self.until_step
+
+    def decayed(self, step: int) -> float:
+        """Return the share of each layer's kept weights to drop at step `step`."""
+        return self.fraction / 2 * (1 + math.cos(math.pi * step / self.until_step))
+
+
+Sparsity = GradualPruning | RigL
+KINDS: dict[str, type[Sparsity]] = {"pruning": GradualPruning, "rigl": RigL}
+
+
+def check_sparsity(network: Any, method: str, sparsity: Sparsity) -> None:
+    """Raise PruneError if masks cannot change in this training: ranks, a plan, a pipeline, or no masks."""
+    name = "a pruning schedule" if isinstance(sparsity, GradualPruning) else "RigL"
+    if type(network) is not Sequential:
+        raise PruneError(
+            f"{name} cannot change the masks of a {type(network).__name__}: train a Sequential, without "
+            "ranks, micro-batches or a pipeline"
+        )
+    if method not in ("auto", "bp"):
+        raise PruneError(
+            f"{name} changes masks, but method {method!r} needs a plan for fixed masks: pass 'bp' or 'auto'"
+        )
+    if network.plan_in_use is not None:
+        raise PruneError(
+            f"{name} changes masks, but the plan in use is for fixed masks: train without a plan"
+        )
+    if isinstance(sparsity, RigL) and not network.masks:
+        raise PruneError("RigL needs a network with masks: call bp.prune(net, 0.95) first, for example")
+
+
+def kept_share(network: Sequential) -> float:
+    """The share of prunable weights that is kept."""
+    shapes = network.parameters.layout.shapes
+    weights = sum(math.prod(shapes[name]) for name in network.architecture.weighted)
+    masked = sum(int(mask.size - np.count_nonzero(mask)) for mask in network.masks.values())
+    return 1 - masked / max(weights, 1)
+
+
+def prune_when_due(network: Sequential, sparsity: Sparsity | None, step: int) -> bool:
+    """Prune after a step where gradual pruning is due, and say whether it was."""
+    if not isinstance(sparsity, GradualPruning) or not sparsity.is_due(step):
+        return False
+    prune(network, sparsity.share(step), sparsity.scope)
+    return True
+
+
+def sparsity_of(recipe: Mapping[str, Any]) -> Sparsity | None:
+    """What `to_recipe` wrote; None where there is none. Raises PruneError."""
+    for name, kind in KINDS.items():
+        if name in recipe:
+            try:
+                return kind(**recipe[name])
+            except TypeError as cause:
+                raise PruneError(f"{name} is {recipe[name]!r}: {cause}") from cause
+    return None
+
+
+def to_recipe(sparsity: Sparsity) -> dict[str, Any]:
+    """As JSON holds it."""
+    return {name: asdict(sparsity) for name, kind in KINDS.items() if isinstance(sparsity, kind)}
 
 
 @dataclass(frozen=True)
@@ -45,7 +321,7 @@ class Settings:
     lr_schedule : str or None
         A `RateSchedule`, such as "warmup:500,cosine".
     augment : str or None
-        Random changes of training samples: a name in data.batching.AUGMENTATIONS.
+        Random changes of training samples: a name in data.dataset.AUGMENTATIONS.
     label_smoothing : float
         See `cross_entropy`.
     sparsity : GradualPruning, RigL or None
@@ -86,8 +362,7 @@ class Settings:
         for name, least in (("epochs", 0), ("batch_size", 1), ("seed", 0), ("iterations", 0)):
             if name != "iterations" or self.iterations is not None:
                 as_integer("training", name, getattr(self, name), least, None, error=ArgumentError)
-        if self.method not in METHODS:
-            raise ArgumentError(f"training got method={self.method!r}: pass one of {', '.join(METHODS)}")
+        as_choice("training", "method", self.method, METHODS)
         for name in ("checkpoint", "log"):
             if (path := getattr(self, name)) is not None:
                 object.__setattr__(self, name, Path(path))

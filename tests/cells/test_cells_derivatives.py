@@ -13,7 +13,7 @@ from recurrent_reference import leaf, spaces, step_of
 from tolerances import assert_close
 
 from bppsa_cupy.cells import Cell
-from bppsa_cupy.cells.definitions import DEFINITIONS
+from bppsa_cupy.cells.definition import DEFINITIONS
 from bppsa_cupy.raw_kernels.frames.twins import kernels_of
 from bppsa_cupy.raw_kernels.kernel import Variant
 

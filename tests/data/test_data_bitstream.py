@@ -8,9 +8,8 @@ from plan_cases import edited
 from refusals import assert_refused
 
 from bppsa_cupy.data import load
-from bppsa_cupy.data.bitstream import make_bitstreams
 from bppsa_cupy.data.dataset import Raw
-from bppsa_cupy.data.sequences import Sequences, read_sequences, write_sequences
+from bppsa_cupy.data.sequences import Sequences, make_bitstreams, read_sequences, write_sequences
 from bppsa_cupy.errors import DataError
 
 # ---- equation 8 ----

@@ -146,7 +146,7 @@ def test_the_operator_of_the_guide_passes_the_tests(tmp_path):
     for name, old, new in (
         (
             "bppsa_cupy/layers/__init__.py",
-            "from bppsa_cupy.layers.residual",
+            "from bppsa_cupy.layers.stack",
             "from bppsa_cupy.layers.softsign import Softsign\n",
         ),
         ("bppsa_cupy/layers/__init__.py", '"SiLU",', '"Softsign", '),

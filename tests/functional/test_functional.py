@@ -16,7 +16,7 @@ from tolerances import assert_close
 import bppsa_cupy as bp
 from bppsa_cupy.devices import Device
 from bppsa_cupy.functional import Gradients, forward, vjp
-from bppsa_cupy.functional.pool import pool_of
+from bppsa_cupy.functional.passes import pool_of
 from bppsa_cupy.layers import LAYERS
 
 

@@ -8,7 +8,7 @@ from cupy_fixtures import stub  # noqa: F401  a fixture
 import bppsa_cupy as bp
 from bppsa_cupy.devices.cuda import CudaDevice
 from bppsa_cupy.functional import forward
-from bppsa_cupy.functional.pool import pool_of
+from bppsa_cupy.functional.passes import pool_of
 
 
 def test_memory_stays_on_its_gpu_and_stream(stub: CudaDevice, rng: np.random.Generator) -> None:

@@ -10,7 +10,7 @@ import pytest
 from jax_cases import assert_same, bj, draw, jax, jnp, loss_of, x64  # noqa: F401
 
 from bppsa_cupy.devices import get_device
-from bppsa_cupy.functional.pool import pool_of
+from bppsa_cupy.functional.passes import pool_of
 
 pytestmark = pytest.mark.usefixtures("x64")
 GRU = bj.GRU(3, 4)

@@ -213,7 +213,7 @@ def test_unfolded_patches_agree_with_pytorch(case, masked, stub: CudaDevice, mon
     sample = before * math.prod(layer.kernel_size) * math.prod(layer.geometry((before, 9, 8)).out_size)
     monkeypatch.setattr(conv2d, "PATCH_BYTES", 2 * 4 * sample)
     if masked:
-        layer = layer.with_masks({"weight": rng.random(layer.weight_shape) < 0.7})
+        layer = layer.with_mask(rng.random(layer.weight_shape) < 0.7)
     net = network(layer, (before, 9, 8), "float32", stub)
     x, gradient = draw(net, batch, rng)
     result = passes(net, x, gradient)

@@ -8,7 +8,15 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from layer_cases import CASES, ELEMENTS, LayerCase, make_context, reference_gradient, reference_module
+from layer_cases import (
+    CASES,
+    ELEMENTS,
+    LayerCase,
+    make_context,
+    mask_of,
+    reference_gradient,
+    reference_module,
+)
 from tolerances import assert_close
 from torch import nn
 
@@ -84,7 +92,7 @@ def test_a_smaller_batch_follows_a_larger(case, rng):
 
 def test_config_makes_the_layer_again(case):
     layer = case.make()
-    again = type(layer)(**layer.config(), **({"mask": layer.masks()["weight"]} if layer.masks() else {}))
+    again = type(layer)(**layer.config(), **({"mask": layer.mask} if hasattr(layer, "mask") else {}))
     assert again.config() == layer.config() and repr(again) == repr(layer)
     assert again.parameter_shapes() == layer.parameter_shapes()
     assert again.output_shape(case.input_shape) == layer.output_shape(case.input_shape)
@@ -99,7 +107,7 @@ def test_initial_parameters_are_pytorchs_distribution(case):
     for name, array in initial.items():
         bound = max(module.get_parameter(name).detach().abs().max().item() for module in draws)
         assert np.abs(array).max() <= bound * 1.05
-        kept = layer.masks().get(name, np.ones(array.shape, bool))
+        kept = np.ones(array.shape, bool) & mask_of(layer, name)
         assert not array[~kept].any()
         if kept.sum() > 20:
             assert np.abs(array).max() > bound * 0.7
@@ -288,4 +296,4 @@ def test_windows_of_any_settings_agree_with_pytorch_or_are_refused_by_both(dtype
 def test_a_masked_layers_mask_cannot_be_written():
     layer = bp.Conv2d(1, 1, 2, mask=np.eye(2)[None, None])
     with pytest.raises(ValueError, match="read-only"):
-        layer.masks()["weight"][...] = True
+        layer.mask[...] = True

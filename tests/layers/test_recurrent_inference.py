@@ -51,7 +51,7 @@ def test_outputs_and_states_have_the_bits_of_a_pass_that_keeps_all(
 
 
 def bytes_kept(net):
-    return sum(array.nbytes for ctx in net.last_pass.layers for array in ctx.kept())
+    return sum(array.nbytes for ctx in net.last_pass.layers for array in ctx.stored_arrays())
 
 
 def test_its_memory_is_that_of_a_part_and_the_output(rng):

@@ -45,7 +45,7 @@ REFUSED = [
     (lambda: small().backward(np.zeros((2, 3))), bp.PassError, "backward", "net.forward(x)"),
     (lambda: small().transposed_jacobians(), bp.PassError, "transposed_jacobians", "net.forward(x)"),
     (lambda: back(np.zeros((2, 4))), bp.ShapeError, "(2, 4)", "(2, 3)"),
-    (lambda: back(np.zeros((2, 3)), method="magic"), bp.ArgumentError, "'magic'", "auto, bp"),
+    (lambda: back(np.zeros((2, 3)), method="magic"), bp.ArgumentError, "'magic'", "'auto', 'bp'"),
     (lambda: back(np.zeros((2, 3)), method="linear"), bp.PlanError, "'linear'", "net.plan()"),
     (lambda: small().plan(schedules=["blelloch"], memory_limit=9), bp.PlanError, "blelloch", "memory"),
     (lambda: small().load_state_dict({}), bp.CheckpointError, "missing", "0.weight"),

@@ -14,7 +14,6 @@ from torch import nn
 import bppsa_cupy as bp
 from bppsa_cupy.devices import Device
 from bppsa_cupy.layers import Context, Layer, Shape
-from bppsa_cupy.layers.arguments import as_bits
 from bppsa_cupy.network.parameters import BufferSet
 from bppsa_cupy.tools.torch_modules import PadShortcut as Padded
 from bppsa_cupy.tools.torch_modules import Residual as Block
@@ -149,6 +148,12 @@ ELEMENTS: tuple[LayerCase, ...] = tuple(
 )
 
 
+def mask_of(layer: Layer, name: str) -> Any:
+    """The mask of a parameter of a layer, or True."""
+    mask = getattr(layer, "mask", None)
+    return True if mask is None or name != "weight" else mask
+
+
 def make_context(
     layer: Layer, device: Device, dtype: Any, input_shape: Shape, seed: int = 0, training: bool = True
 ) -> Context:
@@ -158,15 +163,14 @@ def make_context(
     initial = layer.initialize(rng)
     for name, array in initial.items():
         if array.size and (array == array.flat[0]).all():  # a constant hides a parameter that is not read
-            array += rng.standard_normal(array.shape) * layer.masks().get(name, 1)
+            array += rng.standard_normal(array.shape) * mask_of(layer, name)
     parameters = {name: device.asarray(array.astype(dtype)) for name, array in initial.items()}
     gradients = {name: device.asarray(np.full_like(array, np.nan, dtype)) for name, array in initial.items()}
-    masks = {name: as_bits(device, mask, np.dtype(dtype)) for name, mask in layer.masks().items()}
     buffers = BufferSet(device, dtype, layer.initial_buffers())
     for array in buffers.values():
         array[...] += device.asarray(rng.integers(0, 9, array.shape), array.dtype)
     return layer.context(
-        device, dtype, parameters, gradients, masks, input_shape, training, module_buffers=dict(buffers)
+        device, dtype, parameters, gradients, input_shape, training, module_buffers=dict(buffers)
     )
 
 

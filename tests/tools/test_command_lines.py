@@ -10,7 +10,7 @@ from importlib import import_module
 import pytest
 from commands import SCRIPTS, command, error_line, folder, train  # noqa: F401  folder is a fixture
 
-from bppsa_cupy.data import audio, batching
+from bppsa_cupy.data import audio, dataset
 from bppsa_cupy.distributed.group import TRANSPORTS
 from bppsa_cupy.layers.linear_recurrent import LinearRecurrent
 from bppsa_cupy.layers.matrix_recurrent import MatrixRecurrent
@@ -29,7 +29,7 @@ def test_choices_are_those_of_the_library():
     library = {
         "MODELS": MODELS, "CELLS": CELLS, "OUTPUTS": OUTPUTS, "FORWARD_METHODS": forward, "METHODS": METHODS,
         "SCHEDULES": SCHEDULES, "PIPELINES": PIPELINES, "SCOPES": SCOPES, "TRANSPORTS": TRANSPORTS,
-        "AUGMENTATIONS": batching.AUGMENTATIONS, "SETS": sorted(audio.SETS),
+        "AUGMENTATIONS": dataset.AUGMENTATIONS, "SETS": sorted(audio.SETS),
     }  # fmt: skip
     assert {name: tuple(value) for name, value in library.items()} == {
         name: getattr(choices, name) for name in library

@@ -8,8 +8,7 @@ from training_cases import dataset, make, torch_batches  # noqa: F401
 
 import bppsa_cupy as bp
 from bppsa_cupy.training.loop import train
-from bppsa_cupy.training.schedules import RateSchedule
-from bppsa_cupy.training.settings import Settings
+from bppsa_cupy.training.settings import RateSchedule, Settings
 
 PER_EPOCH = 4
 

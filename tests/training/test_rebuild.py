@@ -6,8 +6,7 @@ from commands import command, error_line, folder, train  # noqa: F401  folder is
 from layer_cases import CASES
 
 import bppsa_cupy as bp
-from bppsa_cupy.training.checkpoint import Checkpoint, save_checkpoint
-from bppsa_cupy.training.rebuild import load_network
+from bppsa_cupy.training.checkpoint import Checkpoint, load_network, save_checkpoint
 
 
 def checkpoint_of(net):

@@ -8,9 +8,8 @@ from refusals import assert_refused
 
 import bppsa_cupy as bp
 from bppsa_cupy.data import Dataset, Split
-from bppsa_cupy.training.checkpoint import restore, snapshot
+from bppsa_cupy.training.checkpoint import network_of, restore, snapshot
 from bppsa_cupy.training.loop import train
-from bppsa_cupy.training.rebuild import network_of
 from bppsa_cupy.training.settings import Settings
 
 
@@ -71,7 +70,7 @@ REFUSED = [
     (lambda: stepped(lr_factor=np.nan), bp.ArgumentError, "lr_factor=nan", "at least 0"),
     (lambda: optimizer().step(network(5, 2).gradients), bp.ArgumentError, "gradients", "same network"),
     (lambda: Settings(epochs=1.5), bp.ArgumentError, "epochs=1.5", "integer"),
-    (lambda: Settings(method="bppsa"), bp.ArgumentError, "'bppsa'", "auto, bp"),
+    (lambda: Settings(method="bppsa"), bp.ArgumentError, "'bppsa'", "'auto', 'bp'"),
     (lambda: Settings(lr_schedule="linear:3"), bp.ArgumentError, "'linear:3'", "step:EPOCHS:GAMMA"),
     (lambda: fit(settings=Settings(lr_schedule="cosine,warmup:12")), bp.ArgumentError, "12 steps", "warm-up"),
     (lambda: bp.GradualPruning(1.2, 10), bp.PruneError, "to=1.2", "from 0 to 1"),

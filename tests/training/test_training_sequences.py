@@ -6,9 +6,8 @@ from tolerances import assert_close
 
 import bppsa_cupy as bp
 from bppsa_cupy.data import batches, load
-from bppsa_cupy.data.bitstream import make_bitstreams
 from bppsa_cupy.data.dataset import Raw
-from bppsa_cupy.data.sequences import Sequences, write_sequences
+from bppsa_cupy.data.sequences import Sequences, make_bitstreams, write_sequences
 from bppsa_cupy.models import build_model
 from bppsa_cupy.tools.reproduction.torch_training import train_by_torch
 from bppsa_cupy.training.loop import evaluate, train

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from bppsa_cupy.data import Dataset, Split
-from bppsa_cupy.data.bitstream import make_bitstreams
+from bppsa_cupy.data.sequences import make_bitstreams
 from bppsa_cupy.distributed import BatchSequential, Group, accumulate, distribute, guard
 from bppsa_cupy.distributed.time_network import TimeSequential
 from bppsa_cupy.layers import GRU, RNN, Linear, MinGRU

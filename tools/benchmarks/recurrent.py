@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from bppsa_cupy.data.bitstream import make_bitstreams
+from bppsa_cupy.data.sequences import make_bitstreams
 from bppsa_cupy.devices import get_device
 from bppsa_cupy.layers import GRU, LSTM, RNN, Linear
 from bppsa_cupy.network.sequential import Sequential

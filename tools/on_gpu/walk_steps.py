@@ -125,7 +125,7 @@ def _time_launch(device: Device, launch: Launch, steps: int) -> dict[str, Any]:
         launch()
         nanoseconds.append(device.seconds(start, device.timestamp()) * 1e9 / steps)
     timed = nanoseconds[2:]
-    way = serial.told(launch).removeprefix(", ") or "by blocks"
+    way = serial.describe_launch(launch).removeprefix(", ") or "by blocks"
     return {"ns_per_step": round(float(np.median(timed)), 1), "least": round(min(timed), 1), "way": way}
 
 

@@ -16,8 +16,7 @@ from bppsa_cupy.errors import BppsaError
 from bppsa_cupy.layers import Flatten
 from bppsa_cupy.layers.base import Shape
 from bppsa_cupy.layers.elementwise import Elementwise
-from bppsa_cupy.layers.residual import Place, walk
-from bppsa_cupy.layers.stack import LayerStack
+from bppsa_cupy.layers.stack import LayerStack, Place, walk
 from bppsa_cupy.pipeline import SCHEDULES, Placement, make_schedule
 from bppsa_cupy.pipeline.placement import Item
 from bppsa_cupy.pipeline.schedules import (
