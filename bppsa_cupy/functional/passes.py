@@ -14,9 +14,9 @@ from bppsa_cupy.arguments import as_choice, as_flag, as_instance
 from bppsa_cupy.devices import Array, Device, device_of, get_device
 from bppsa_cupy.errors import ArgumentError, PassError, ShapeError
 from bppsa_cupy.layers import Context, Layer, MatrixRecurrent, Recurrent, Shape
-from bppsa_cupy.layers.layer_records import layer_records
 from bppsa_cupy.layers.matrix_recurrent import MatrixContext
 from bppsa_cupy.layers.recurrent import RecurrentContext
+from bppsa_cupy.layers.stack import layer_records
 from bppsa_cupy.records.records import JacobianRecords
 from bppsa_cupy.timescan.chunked import WAYS
 from bppsa_cupy.timescan.lengths import Resets, take_lengths
@@ -131,14 +131,16 @@ class Pool:
         """Count the buffers of a context in use, which it has by now."""
         if slot.nbytes < 0:
             with self.lock:
-                slot.nbytes = sum(array.nbytes for array in slot.ctx.stored_arrays())
+                arrays = (array for ctx in slot.ctx.every() for array in ctx.stored_arrays())
+                slot.nbytes = sum(array.nbytes for array in arrays)
                 self._used_bytes += slot.nbytes
                 self._peak = max(self._peak, self._used_bytes)
 
     def give(self, slot: Slot) -> None:
         """Take a context back, which lets go of its pass; one that was not measured, as its pass failed, is
         dropped."""
-        slot.ctx.let_go()
+        for ctx in slot.ctx.every():
+            ctx.let_go()
         if slot.nbytes < 0:
             return
         with self.lock:

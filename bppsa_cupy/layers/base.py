@@ -168,6 +168,10 @@ class Context:
         self.placed.clear()
         self.saved.clear()
 
+    def every(self) -> Iterator[Context]:
+        """Return an iterator over this context and the contexts inside it."""
+        yield self
+
     def stored_arrays(self) -> Iterator[Array]:
         """Return an iterator over the arrays that the context stores."""
         yield from self._buffers.values()

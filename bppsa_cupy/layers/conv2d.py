@@ -218,84 +218,69 @@ class Unfolded:
     """
 
     def __init__(self, ctx: Context, geometry: Conv2dGeometry) -> None:
-        self.ctx, self.geometry, self.groups = ctx, geometry, geometry.groups
+        self.ctx, self.device, self.geometry, self.groups = ctx, ctx.device, geometry, geometry.groups
         self.depth = geometry.in_channels // geometry.groups * math.prod(geometry.kernel_size)
         self.positions = math.prod(geometry.out_size)
         self.samples = max(1, PATCH_BYTES // (self.groups * self.depth * self.positions * ctx.dtype.itemsize))
 
     def forward(self, x: Array, y: Array) -> None:
         """Write the output `y`."""
-        xp, bias = self.ctx.device.xp, self.ctx.parameters.get("bias")
-        weight = self._by_group(self.ctx.parameters["weight"])
-        for part in self._parts(len(x)):
-            patches, product = self._unfold(x[part]), self._outputs(part)
+        bias, weight = self.ctx.parameters.get("bias"), self._by_group(self.ctx.parameters["weight"])
+        for part, sizes, patches, product in self._parts(len(x)):
+            self.device.launch(conv2d_unfold, x[part], patches, *sizes)
             for group in range(self.groups):
-                self.ctx.device.multiply(weight[group], patches[group], product[group])
-            by_sample = self._by_channel(product, part).swapaxes(0, 1)
+                self.device.multiply(weight[group], patches[group], product[group])
+            by_sample = self._by_sample(product)
             out = y[part].reshape(by_sample.shape)
             if bias is None:
                 out[...] = by_sample
             else:
-                xp.add(by_sample, bias[None, :, None], out=out)
+                self.device.xp.add(by_sample, bias[None, :, None], out=out)
 
     def vjp(self, gradient: Array, result: Array) -> None:
         """Write the gradient with respect to the input, `result`."""
         weight = self._by_group(self.ctx.parameters["weight"])
-        for part in self._parts(len(gradient)):
-            by_group, patches = self._grouped(gradient, part), self._patches(part.stop - part.start)
+        for part, sizes, patches, product in self._parts(len(gradient)):
+            by_sample = self._by_sample(product)
+            by_sample[...] = gradient[part].reshape(by_sample.shape)
             for group in range(self.groups):
-                self.ctx.device.multiply(weight[group].T, by_group[group], patches[group])
-            self.ctx.device.launch(conv2d_fold, patches, result[part], *self._sizes(part.stop - part.start))
+                self.device.multiply(weight[group].T, product[group], patches[group])
+            self.device.launch(conv2d_fold, patches, result[part], *sizes)
 
     def weight(self, gradient: Array, weight: Array, bias: Array | None) -> None:
         """Write the gradients with respect to `weight` and, unless it is None, `bias`."""
         x, total = self.ctx.saved["input"], self._by_group(weight)
-        for part in self._parts(len(x)):
-            by_group, patches = self._grouped(gradient, part), self._unfold(x[part])
+        for part, sizes, patches, product in self._parts(len(x)):
+            by_sample = self._by_sample(product)
+            by_sample[...] = gradient[part].reshape(by_sample.shape)
+            self.device.launch(conv2d_unfold, x[part], patches, *sizes)
             sums = self.ctx.buffer("sums", total.shape) if part.start else total
             for group in range(self.groups):
-                self.ctx.device.multiply(by_group[group], patches[group].T, sums[group])
+                self.device.multiply(product[group], patches[group].T, sums[group])
             if part.start:
                 total += sums
         if bias is not None:
-            self.ctx.device.xp.sum(gradient, axis=(0, 2, 3), out=bias)
+            self.device.xp.sum(gradient, axis=(0, 2, 3), out=bias)
 
-    def _parts(self, batch: int) -> Iterator[slice]:
-        """The batch in parts of nearly equal numbers of samples."""
-        count = -(-batch // self.samples)
+    def _parts(self, batch: int) -> Iterator[tuple[slice, tuple[int, ...], Array, Array]]:
+        """Yield parts of nearly equal numbers of samples: the part, the sizes that kernels read, and buffers.
+
+        The buffers are those of the patches, (groups, depth, samples * positions), and of the outputs,
+        (groups, out_channels / groups, samples * positions).
+        """
+        in_channels, in_height, in_width, _, *windows, _ = self.geometry.scalars()
+        outputs, count = self.geometry.out_channels // self.groups, -(-batch // self.samples)
         for number in range(count):
-            yield slice(batch * number // count, batch * (number + 1) // count)
+            part = slice(batch * number // count, batch * (number + 1) // count)
+            samples = part.stop - part.start
+            patches = self.ctx.buffer("patches", (self.groups, self.depth, samples * self.positions))
+            product = self.ctx.buffer("product", (self.groups, outputs, samples * self.positions))
+            yield part, (samples, in_channels, in_height, in_width, *windows), patches, product
 
     def _by_group(self, weight: Array) -> Array:
-        """Weights, or their gradient, as (groups, out_channels / groups, terms)."""
+        """Return weights, or their gradient, as (groups, out_channels / groups, depth)."""
         return weight.reshape(self.groups, -1, self.depth)
 
-    def _outputs(self, part: slice) -> Array:
-        """A buffer of some samples' outputs, (groups, out_channels / groups, samples * positions)."""
-        columns = (part.stop - part.start) * self.positions
-        return self.ctx.buffer("product", (self.groups, self.geometry.out_channels // self.groups, columns))
-
-    def _by_channel(self, product: Array, part: slice) -> Array:
-        """The same as (out_channels, samples, positions)."""
-        return product.reshape(self.geometry.out_channels, part.stop - part.start, -1)
-
-    def _grouped(self, gradient: Array, part: slice) -> Array:
-        """The gradient with respect to some samples' outputs, as `_outputs` has them."""
-        made = self._outputs(part)
-        by_sample = gradient[part].reshape(-1, self.geometry.out_channels, self.positions)
-        self._by_channel(made, part)[...] = by_sample.swapaxes(0, 1)
-        return made
-
-    def _patches(self, samples: int) -> Array:
-        """Room for the patches of some samples, (groups, terms, samples * positions)."""
-        return self.ctx.buffer("patches", (self.groups, self.depth, samples * self.positions))
-
-    def _unfold(self, x: Array) -> Array:
-        patches = self._patches(len(x))
-        self.ctx.device.launch(conv2d_unfold, x, patches, *self._sizes(len(x)))
-        return patches
-
-    def _sizes(self, samples: int) -> tuple[int, ...]:
-        """The batch, and the sizes of a convolution but its outputs' channels and groups."""
-        in_channels, in_height, in_width, _, *windows, _ = self.geometry.scalars()
-        return samples, in_channels, in_height, in_width, *windows
+    def _by_sample(self, product: Array) -> Array:
+        """Return outputs as (samples, out_channels, positions)."""
+        return product.reshape(self.geometry.out_channels, -1, self.positions).swapaxes(0, 1)

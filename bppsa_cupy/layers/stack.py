@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
-from itertools import repeat
+from itertools import chain, repeat
+from types import MappingProxyType
 from typing import Any, Final, TypeVar
 from zlib import crc32
 
@@ -14,8 +15,10 @@ import numpy as np
 from bppsa_cupy.arguments import as_list
 from bppsa_cupy.devices import Array, Device, Launch
 from bppsa_cupy.errors import ShapeError
+from bppsa_cupy.jacobians.base import TransposedJacobian
 from bppsa_cupy.layers.base import Context, Layer, Shape
 from bppsa_cupy.layers.weighted import Weighted
+from bppsa_cupy.records.record import JacobianRecord
 
 Value = TypeVar("Value")
 #: A layer's index -> what its random numbers follow from.
@@ -101,7 +104,7 @@ class LayerStack:
     def weighted(self) -> dict[str, tuple[Weighted, Shape]]:
         """The layers that accept a mask and their input shapes, by the names of their weights."""
         return {
-            f"{place.path}.weight": (place.layer, place.stack.shapes[place.index])
+            f"{place.path}.weight": (place.layer, place.input_shape)
             for place in walk(self)
             if isinstance(place.layer, Weighted)
         }
@@ -249,35 +252,48 @@ class Place:
         Its index in the stack.
     ctx : Context or None
         Its part of a pass.
+    gradient : array or None
+        Gradient with respect to its output, of the last backward pass.
     """
 
     path: str
     stack: LayerStack
     index: int
     ctx: Context | None
+    gradient: Array = None
 
     @property
     def layer(self) -> Layer:
         return self.stack.layers[self.index]
 
     @property
+    def input_shape(self) -> Shape:
+        return self.stack.shapes[self.index]
+
+    @property
     def output_shape(self) -> Shape:
         return self.stack.shapes[self.index + 1]
 
 
-def walk(stack: LayerStack, contexts: Sequence[Context] | None = None, path: str = "") -> Iterator[Place]:
-    """Yield the layers in order, each block before the layers inside it, with their contexts.
+def walk(
+    stack: LayerStack,
+    contexts: Sequence[Context] | None = None,
+    gradients: Mapping[int, Array] = MappingProxyType({}),
+    path: str = "",
+) -> Iterator[Place]:
+    """Yield the layers in order, each block before the layers inside it, with contexts and gradients.
 
     A block that the pass did not reach has no layers inside.
     """
     every: Iterable[Context | None] = repeat(None) if contexts is None else contexts
     for index, (layer, ctx) in enumerate(zip(stack.layers, every, strict=False)):
-        yield Place(f"{path}{index}", stack, index, ctx)
+        yield Place(f"{path}{index}", stack, index, ctx, gradients.get(index))
         if isinstance(layer, Residual):
-            inner = ctx.inner if isinstance(ctx, ResidualContext) else {}
+            inner, by_outputs = (ctx.inner, ctx.by_outputs) if isinstance(ctx, ResidualContext) else ({}, {})
             for branch, inside in layer.stacks(stack.shapes[index]).items():
                 if ctx is None or branch in inner:
-                    yield from walk(inside, inner.get(branch), f"{path}{index}.{branch}.")
+                    prefix = f"{path}{index}.{branch}."
+                    yield from walk(inside, inner.get(branch), by_outputs.get(branch, {}), prefix)
 
 
 #: The two branches, in the order of a state dict.
@@ -299,18 +315,14 @@ class ResidualContext(Context):
     inner: dict[str, list[Context]] = field(default_factory=dict, repr=False)
     by_outputs: dict[str, dict[int, Array]] = field(default_factory=dict, repr=False)
 
-    def stored_arrays(self) -> Iterator[Array]:
-        yield from super().stored_arrays()
-        for contexts in self.inner.values():
-            for ctx in contexts:
-                yield from ctx.stored_arrays()
+    def every(self) -> Iterator[Context]:
+        yield self
+        for ctx in chain.from_iterable(self.inner.values()):
+            yield from ctx.every()
 
     def let_go(self) -> None:
         super().let_go()
         self.by_outputs.clear()
-        for contexts in self.inner.values():
-            for ctx in contexts:
-                ctx.let_go()
 
 
 class Residual(Layer):
@@ -480,3 +492,55 @@ def inner_draw(draw: tuple[int, int, int], branch: str, index: int) -> tuple[int
     """The draw of a layer inside a block, different for each place."""
     key, number, passes = draw
     return key, crc32(f"{number}.{branch}.{index}".encode()), passes
+
+
+def layer_records(
+    layer: Layer,
+    ctx: Context,
+    shape: Shape,
+    operator: TransposedJacobian | None,
+    batch: int,
+    *,
+    index: int = 0,
+    path: str = "",
+    gradient: Array | None = None,
+) -> Iterator[JacobianRecord]:
+    """Yield the records of a layer at a finished forward pass.
+
+    Parameters
+    ----------
+    layer, ctx : Layer, Context
+        The layer and its part of the pass.
+    shape : tuple of int
+        Shape of its input, without the batch.
+    operator : TransposedJacobian or None
+        Its transposed Jacobian for that shape.
+    batch : int
+        Batch size.
+    index, path : int, str
+        The place of the layer in records.
+    gradient : array or None
+        Gradient with respect to its output, of the last backward pass.
+    """
+    geometry, device = layer.describe(shape), ctx.device
+    place: dict[str, Any] = {"geometry": geometry, "path": path}
+    lengths = None if ctx.lengths is None else np.array(device.to_host(ctx.lengths))
+    for jacobians in layer.step_jacobians(ctx):
+        for step, data in enumerate(jacobians.values):
+            yield JacobianRecord(
+                index,
+                jacobians.name,
+                jacobians.pattern,
+                data,
+                step,
+                jacobians.direction,
+                lengths=lengths,
+                **place,
+            )
+    if operator is None:
+        return
+    nnz = operator.pattern.nnz
+    values = device.empty((nnz,) if operator.shared else (nnz, batch), ctx.dtype)
+    operator.fill(device, ctx.parameters, ctx.saved, values)
+    norm = None if gradient is None else float(device.xp.linalg.norm(gradient))
+    yield JacobianRecord(index, type(layer).__name__, operator.pattern, values, gradient_norm=norm, **place)

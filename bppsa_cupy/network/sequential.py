@@ -12,9 +12,8 @@ from bppsa_cupy.arguments import as_choice, as_integer
 from bppsa_cupy.devices import Array, Device, get_device
 from bppsa_cupy.errors import ArgumentError, PlanError, ShapeError
 from bppsa_cupy.layers import Context, Layer
-from bppsa_cupy.layers.layer_records import layer_records
 from bppsa_cupy.layers.recurrent import RecurrentContext
-from bppsa_cupy.layers.stack import LayerStack, Residual, ResidualContext
+from bppsa_cupy.layers.stack import layer_records, walk
 from bppsa_cupy.network.architecture import Architecture, Run, summarize
 from bppsa_cupy.network.parameters import (
     BufferSet,
@@ -660,8 +659,7 @@ class Sequential:
         latest = self.last_pass if of is None else of
         current = current_pass(latest, self.parameters, "transposed_jacobians")
         with self.device.naming_memory:
-            records = _records(current, current.architecture, current.layers, current.output_gradients)
-            return JacobianRecords(records)
+            return JacobianRecords(_records(current))
 
     # ---- state ----
 
@@ -755,24 +753,14 @@ def _rebuild(
     return network
 
 
-def _records(
-    current: Pass,
-    stack: LayerStack,
-    contexts: Sequence[Context],
-    by_outputs: Mapping[int, Array],
-    place: str = "",
-) -> Iterator[JacobianRecord]:
-    """Those of the layers of a stack, in order, with those inside of residual blocks in their places."""
-    for index, ctx in enumerate(contexts):
-        if not ctx.saved:  # another rank's layer
-            continue
-        layer, shape = stack.layers[index], stack.shapes[index]
-        outer, _, path = f"{place}{index}".partition(".")
-        yield from layer_records(
-            layer, ctx, shape, current.architecture.operator(layer, shape), current.batch,
-            index=int(outer), path=path, gradient=by_outputs.get(index),
-        )  # fmt: skip
-        if isinstance(ctx, ResidualContext) and isinstance(layer, Residual):
-            for name, inner in layer.stacks(shape).items():
-                gradients = ctx.by_outputs.get(name, {})
-                yield from _records(current, inner, ctx.inner[name], gradients, f"{place}{index}.{name}.")
+def _records(current: Pass) -> Iterator[JacobianRecord]:
+    """Yield the records of all layers, with those of residual blocks in their places."""
+    architecture = current.architecture
+    for place in walk(architecture, current.layers, current.output_gradients):
+        if place.ctx is not None and place.ctx.saved:  # else the layer of another rank
+            index, _, path = place.path.partition(".")
+            yield from layer_records(
+                place.layer, place.ctx, place.input_shape,
+                architecture.operator(place.layer, place.input_shape), current.batch,
+                index=int(index), path=path, gradient=place.gradient,
+            )  # fmt: skip
