@@ -276,7 +276,8 @@ def train(
     step, good, wanted, ended = 0, resume, False, False
     if resume is not None:
         step = restore_from(network, optimizer, resume, settings, dataset)
-    per_epoch = number_of_batches(dataset.train, settings.batch_size)
+    size, samples = settings.batch_size, len(dataset.train)
+    per_epoch = number_of_batches(dataset.train, size)
     last = settings.last_step(per_epoch)
     history = History()
     shown = settings.progress and network.writes
@@ -288,7 +289,14 @@ def train(
             while step < last and not ended:
                 end = min(last, (step // per_epoch + 1) * per_epoch)
                 stop = runner.stop(step, end)
-                work = _work(network, dataset.train, optimizer, settings, step, stop, history)
+                epoch, done = divmod(step, per_epoch)
+                source = batches(
+                    dataset.train, size, seed=settings.seed, epoch=epoch, start=done, dtype=network.dtype,
+                    augment=settings.augment, samples=network.own_samples,
+                )  # fmt: skip
+                sizes = [min(size, samples - k * size) for k in range(done, done + stop - step)]
+                coming = ahead(islice(source, stop - step))
+                work = Work(coming, sizes, step + 1, epoch, per_epoch, optimizer, settings, history)
                 for row in runner.steps(work):
                     bar.update()
                     bar.set_postfix(loss=f"{row['loss']:.4f}", refresh=False)
@@ -406,28 +414,6 @@ def _describe_epoch(row: Row) -> str:
     if "test_loss" not in row:
         return f"epoch {row['epoch']}: loss {row['loss']:.4f}"
     return f"epoch {row['epoch']}: test loss {row['test_loss']:.4f}, test accuracy {row['test_accuracy']:.2%}"
-
-
-def _work(
-    network: Sequential,
-    split: Split,
-    optimizer: Optimizer,
-    settings: Settings,
-    start: int,
-    stop: int,
-    history: History,
-) -> Work:
-    """The steps after step `start` up to step `stop`, of one epoch."""
-    size = settings.batch_size
-    per_epoch = number_of_batches(split, size)
-    epoch, done = divmod(start, per_epoch)
-    source = batches(
-        split, size, seed=settings.seed, epoch=epoch, start=done, dtype=network.dtype,
-        augment=settings.augment, samples=network.own_samples,
-    )  # fmt: skip
-    sizes = [min(size, len(split) - number * size) for number in range(done, done + stop - start)]
-    coming = ahead(islice(source, stop - start))
-    return Work(coming, sizes, start + 1, epoch, per_epoch, optimizer, settings, history)
 
 
 def _is_finite(network: Sequential) -> bool:
