@@ -210,7 +210,10 @@ def _injected(device: Device, injections: Sequence[Any] | None) -> list[Array | 
 
 def _numbers(device: Device, argument: str, value: Any) -> Array:
     """Convert `value` to an array of the device. Raises ShapeError unless it holds real numbers."""
-    array = device.asarray(value)
+    try:
+        array = device.asarray(value)
+    except ShapeError as error:
+        raise ShapeError(f"scan got {argument} that cannot be read: {error}") from error
     if array.dtype.kind == "c":
         raise ShapeError(f"scan got {argument} of {array.dtype}: pass real numbers, such as the real part")
     return array
