@@ -105,7 +105,7 @@ def test_arguments_reach_the_kernel(name: str, stub: CudaDevice, rng: np.random.
         emulated.launch(kernel, *expected)
         for parameter, actual, wanted in zip(kernel.parameters, on_device, expected, strict=True):
             if parameter.is_array:
-                assert_close(stub.to_host(actual), wanted, what=parameter.name)
+                assert_close(stub.to_host(actual), wanted, label=parameter.name)
 
 
 def test_an_array_of_another_gpu_is_refused(stub: CudaDevice) -> None:

@@ -117,7 +117,7 @@ def test_sequences_have_states_lengths_and_either_layout(
     for ours, theirs in zip((gradients.input, *gradients.states), inputs, strict=True):
         assert_close(host(ours), theirs.grad, 64)
     for name, parameter in module.named_parameters():
-        assert_close(host(gradients.parameters[name]), parameter.grad, 64, what=name)
+        assert_close(host(gradients.parameters[name]), parameter.grad, 64, label=name)
     assert len(saved.forward_ways) == len(saved.backward_ways) == 4
 
 

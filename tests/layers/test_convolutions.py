@@ -85,7 +85,7 @@ def compare(net, x, gradient, actual, **options):
     for number, (ours, wanted) in enumerate(
         zip(actual, [theirs.detach(), *(i.grad for i in inputs)], strict=True)
     ):
-        assert_close(ours, wanted.numpy(), positions if number > 1 else terms, what=str(number))
+        assert_close(ours, wanted.numpy(), positions if number > 1 else terms, label=str(number))
 
 
 @pytest.mark.parametrize("case", some(*CASES[:3], long=CASES[3:]), ids=lambda case: case[0])

@@ -61,23 +61,23 @@ def test_agrees_with_pytorch(case, batch, device, dtype, rng):
 @pytest.mark.parametrize("training", [False, True])
 def test_every_order_of_the_backward_pass_has_the_same_bits(case, training, rng):
     """Also where the input's gradient is left out, and where another pass goes back in between."""
-    layer, host, found, later = case.make(), get_device("host"), [], []
+    layer, host, results, later = case.make(), get_device("host"), [], []
     x = rng.standard_normal((2, 3, *case.input_shape))
     gradients = rng.standard_normal((2, 3, *layer.output_shape(case.input_shape)))
     contexts = [make_context(layer, host, np.float64, case.input_shape, training=training) for _ in range(5)]
     for number, ctx in enumerate(contexts):
         layer.forward(ctx, x[number % 2].copy())
     for ctx, gradient in zip(contexts[:2], gradients, strict=True):
-        found.append(layer.backward(ctx, gradient.copy(), True))
+        results.append(layer.backward(ctx, gradient.copy(), True))
     for ctx, gradient in zip(contexts[2:], gradients, strict=False):
-        found.append(backward_input_first(layer, ctx, gradient, True, later))
+        results.append(backward_input_first(layer, ctx, gradient, True, later))
     assert layer.backward(contexts[4], gradients[0].copy(), False) is None
     for write in later:
         write()
-    for number, one, other in ((0, 0, 2), (1, 1, 3), (0, 0, 4)):
+    for number, first, other in ((0, 0, 2), (1, 1, 3), (0, 0, 4)):
         if other < 4:
-            np.testing.assert_array_equal(found[other], found[number])
-        for name, gradient in contexts[one].gradients.items():
+            np.testing.assert_array_equal(results[other], results[number])
+        for name, gradient in contexts[first].gradients.items():
             np.testing.assert_array_equal(contexts[other].gradients[name], gradient, err_msg=name)
 
 
@@ -85,9 +85,9 @@ def test_a_smaller_batch_follows_a_larger(case, rng):
     layer, device = case.make(), get_device("host")
     x = rng.standard_normal((4, *case.input_shape))
     ctx = make_context(layer, device, np.float64, case.input_shape, training=False)
-    whole = device.to_host(layer.forward(ctx, device.asarray(x))).copy()
+    full = device.to_host(layer.forward(ctx, device.asarray(x))).copy()
     part = device.to_host(layer.forward(ctx, device.asarray(x[1:3])))
-    assert_close(part, whole[1:3], case.length)
+    assert_close(part, full[1:3], case.length)
 
 
 def test_config_makes_the_layer_again(case):
@@ -107,9 +107,9 @@ def test_initial_parameters_are_pytorchs_distribution(case):
     for name, array in initial.items():
         bound = max(module.get_parameter(name).detach().abs().max().item() for module in draws)
         assert np.abs(array).max() <= bound * 1.05
-        kept = np.ones(array.shape, bool) & mask_of(layer, name)
-        assert not array[~kept].any()
-        if kept.sum() > 20:
+        mask = np.ones(array.shape, bool) & mask_of(layer, name)
+        assert not array[~mask].any()
+        if mask.sum() > 20:
             assert np.abs(array).max() > bound * 0.7
 
 
@@ -121,14 +121,14 @@ def test_every_planned_method_gives_the_gradients_of_back_propagation(case, rng)
         net.training = training
         net.use(net.plan(batch_size=3))
         y = net.forward(rng.standard_normal((3, *case.input_shape)))
-        gradient, found = rng.standard_normal(y.shape), {}
+        gradient, results = rng.standard_normal(y.shape), {}
         for method in ("bp", "linear", "blelloch", "hybrid"):
             by_input = net.backward(gradient, method, input_gradient=True).copy()
-            found[method] = {"input": by_input, **net.gradients.to_host()}
-        for method, arrays in found.items():
+            results[method] = {"input": by_input, **net.gradients.to_host()}
+        for method, arrays in results.items():
             for name, array in arrays.items():
-                what = f"{method} {name}"
-                np.testing.assert_allclose(array, found["bp"][name], rtol=1e-10, atol=1e-11, err_msg=what)
+                label = f"{method} {name}"
+                np.testing.assert_allclose(array, results["bp"][name], rtol=1e-10, atol=1e-11, err_msg=label)
 
 
 def test_every_layer_has_a_case():
@@ -221,8 +221,8 @@ def test_max_pooling_picks_as_pytorch(stride, padding, device, rng):
 
 
 def sizes(least, most):
-    one = st.integers(least, most)
-    return st.one_of(one, st.tuples(one), st.tuples(one, one))
+    size = st.integers(least, most)
+    return st.one_of(size, st.tuples(size), st.tuples(size, size))
 
 
 def pairs(least, most):
@@ -255,7 +255,7 @@ DRAWN = {
 def test_windows_of_any_settings_agree_with_pytorch_or_are_refused_by_both(dtype, name, data):
     required, optional = DRAWN[name]
     arguments = data.draw(st.fixed_dictionaries(required, optional=optional))
-    shape, batch, seed = (data.draw(one) for one in (IMAGES, st.integers(1, 3), st.integers(0, 2**32)))
+    shape, batch, seed = (data.draw(s) for s in (IMAGES, st.integers(1, 3), st.integers(0, 2**32)))
     if name == "Conv2d" and seed % 8:  # mostly channels that fit
         groups = int(np.gcd.reduce([shape[0], arguments["out_channels"], 6 // arguments["groups"]]))
         arguments = {**arguments, "in_channels": shape[0], "groups": groups}

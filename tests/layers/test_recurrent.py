@@ -69,7 +69,7 @@ def test_every_method_gives_the_same(name, device, rng):
         assert backward == "bp" or all("chunked" in way for way in net.last_backward.backward_ways)
     for other in results[1:]:
         for key, value in results[0].items():
-            assert_close(other[key], value, steps * 12, what=key)
+            assert_close(other[key], value, steps * 12, label=key)
 
 
 @pytest.mark.parametrize("name", THREE)

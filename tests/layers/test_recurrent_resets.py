@@ -60,9 +60,9 @@ def test_parts_are_sequences(name, method, device, rng):
     for key, actual in (("y", y), ("x", by_input)):
         for row, (sample, steps) in enumerate(parts):
             wanted = net.device.to_host(expected[key])[row, : lengths[row]]
-            assert_close(net.device.to_host(actual)[sample, steps], wanted, 99, what=key)
+            assert_close(net.device.to_host(actual)[sample, steps], wanted, 99, label=key)
     for key, value in net.gradients.to_host().items():
-        assert_close(value, weights[key], 99, what=key)
+        assert_close(value, weights[key], 99, label=key)
 
 
 @pytest.mark.parametrize("name", some("LSTM", long=["RNN"]))
@@ -110,7 +110,7 @@ def test_jax_and_functions_agree_with_a_network(name, batch_first, rng):
     assert_close(np.asarray(actual), np.asarray(turned(y)), 99)
     assert_close(np.asarray(back[1]), np.asarray(turned(by_input)), 99)
     for key, value in back[0].items():
-        assert_close(np.asarray(value), net.gradients.to_host()[f"0.{key}"], 99, what=key)
+        assert_close(np.asarray(value), net.gradients.to_host()[f"0.{key}"], 99, label=key)
     records = bj.jacobians(function, params, turned(x), resets=turned(marks))
     expected = net.transposed_jacobians().where(inner=0, direction="forward").dense()
     assert_close(records.where(inner=0, direction="forward").dense(), expected, 99)

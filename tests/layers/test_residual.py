@@ -72,9 +72,9 @@ def test_nested_blocks_are_pytorchs(body, shortcut, training, seed):
         assert_close(by_input, theirs_x.grad.numpy(), 10000, scale=1 + np.abs(theirs_x.grad.numpy()).max())
         for name, parameter in reference.named_parameters():
             expected = parameter.grad.numpy()
-            assert_close(net.gradients[name], expected, 10000, scale=1 + np.abs(expected).max(), what=name)
+            assert_close(net.gradients[name], expected, 10000, scale=1 + np.abs(expected).max(), label=name)
     for name, array in reference.state_dict().items():
-        assert_close(net.state_dict()[name], array.numpy(), 1000, scale=1.0, what=name)
+        assert_close(net.state_dict()[name], array.numpy(), 1000, scale=1.0, label=name)
 
 
 def block(**options):

@@ -33,8 +33,8 @@ def test_a_step_of_resnet20_is_pytorchs(method, rng):
     net.backward(gradient, method=method)
     if method in SCHEDULES:
         assert len(net.last_backward.schedules) == 11  # outside of the 9 blocks, which VJPs cross
-        told = " ".join(net.last_backward.schedules)
-        by_jacobians, by_vjps = (sum(map(int, re.findall(rf"(\d+) {kind}", told))) for kind in ("mv", "VJP"))
+        text = " ".join(net.last_backward.schedules)
+        by_jacobians, by_vjps = (sum(map(int, re.findall(rf"(\d+) {kind}", text))) for kind in ("mv", "VJP"))
         assert net.device.launched["csr_spmv"] - before == by_jacobians
         assert by_jacobians + by_vjps == 12 and (by_vjps > 0) == (method == "hybrid")
     ours.step(net.gradients)

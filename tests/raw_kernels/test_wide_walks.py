@@ -79,7 +79,7 @@ def assert_same(
     )
     names = ("state", "gates", "final", "delta", "entering")
     for name, actual, expected in zip(names, ours, wanted, strict=True):
-        assert_close(actual, expected, length=64 * hidden, what=name)
+        assert_close(actual, expected, length=64 * hidden, label=name)
 
 
 # ---- layouts ----

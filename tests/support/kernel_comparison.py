@@ -92,7 +92,7 @@ def assert_same(kernel: Kernel, results: list[Any], expected: list[Any], label: 
     overlook_powers_of_zeros(*(dict(zip(names, values, strict=True)) for values in (results, expected)))
     for parameter, actual, wanted in zip(kernel.parameters, results, expected, strict=True):
         if parameter.is_array:
-            assert_close(actual, wanted, length=256, what=f"{parameter.name} with {label}")
+            assert_close(actual, wanted, length=256, label=f"{parameter.name} with {label}")
 
 
 def overlook_powers_of_zeros(results: Mapping[str, Any], expected: Mapping[str, Any]) -> None:

@@ -196,12 +196,12 @@ def compare(
     inputs = draw(layer, batch, steps, ragged, np.random.default_rng(seed))
     actual, expected = ours(net, inputs, method), theirs(net, inputs)
     length = layer.hidden_size * layer.num_layers * steps
-    assert_close(actual.output, expected.output, length, what="output")
-    assert_close(actual.by_input, expected.by_input, length, what="gradient by the input")
+    assert_close(actual.output, expected.output, length, label="output")
+    assert_close(actual.by_input, expected.by_input, length, label="gradient by the input")
     for name in expected.by_parameter:
-        assert_close(actual.by_parameter[name], expected.by_parameter[name], length * batch, what=name)
+        assert_close(actual.by_parameter[name], expected.by_parameter[name], length * batch, label=name)
     assert set(actual.by_parameter) == set(expected.by_parameter)
     for state, wanted in zip(
         actual.final + actual.by_initial, expected.final + expected.by_initial, strict=True
     ):
-        assert_close(state, wanted, length, what="states")
+        assert_close(state, wanted, length, label="states")

@@ -148,7 +148,7 @@ def torch_gradients(walk: Walk, gradient, last):
     return by_projected.numpy(), by_initial.numpy()
 
 
-def run(device, walk, gradient, last, **how):
+def run_scan(device, walk, gradient, last, **how):
     """delta, entering, and the scan that made them."""
     delta = device.empty_walk(
         (walk.size.steps, walk.size.cell.deltas * walk.size.hidden, walk.size.batch), walk.state.dtype

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from marks import some
-from timescan_cases import CELLS, QUICK, make_gradients, make_walk, run, torch_gradients
+from timescan_cases import CELLS, QUICK, make_gradients, make_walk, run_scan, torch_gradients
 from tolerances import assert_close
 
 from bppsa_cupy.devices import Device, get_device
@@ -21,12 +21,12 @@ def test_every_chunk_length_gives_pytorchs_gradients(cell, ragged, reverse, per_
         gradient, last = make_gradients(device, walk, bool(per_step))
         by_projected, by_initial = torch_gradients(walk, gradient, last)
         for chunk in (1, 4, 7, steps):
-            delta, entering, scan = run(device, walk, gradient, last, method="blelloch", chunk=chunk)
+            delta, entering, scan = run_scan(device, walk, gradient, last, method="blelloch", chunk=chunk)
             assert scan.choice.chunks == (-(-steps // chunk))
             assert (scan.choice.method == "chunked") == (chunk < steps)
             rows = walk.size.cell.gates * hidden
-            assert_close(delta[:, :rows], by_projected, 100 * steps, what=f"delta, chunks of {chunk}")
-            assert_close(entering, by_initial, 100 * steps, what=f"entering, chunks of {chunk}")
+            assert_close(delta[:, :rows], by_projected, 100 * steps, label=f"delta, chunks of {chunk}")
+            assert_close(entering, by_initial, 100 * steps, label=f"entering, chunks of {chunk}")
 
 
 @pytest.mark.parametrize("cell", QUICK)
@@ -35,8 +35,8 @@ def test_every_chunk_length_gives_pytorchs_gradients(cell, ragged, reverse, per_
 def test_any_width_gives_the_serial_gradients(cell, dtype, hidden, device: Device):
     walk = make_walk(device, CELLS[cell], 5, hidden, 2, dtype=dtype, ragged=True, reverse=hidden == 33)
     gradient, last = make_gradients(device, walk, True)
-    expected = run(device, walk, gradient, last, method="linear")
-    actual = run(device, walk, gradient, last, method="blelloch", chunk=2)
+    expected = run_scan(device, walk, gradient, last, method="linear")
+    actual = run_scan(device, walk, gradient, last, method="blelloch", chunk=2)
     assert (expected[2].choice.method, actual[2].choice.method) == ("serial", "chunked")
     for ours, theirs in zip(actual[:2], expected[:2], strict=True):
         assert_close(ours, theirs, 100 * hidden)
@@ -53,7 +53,7 @@ def test_float32_keeps_the_range_of_the_serial_pass(cell, radius):
         walk.initial[...] *= 1e-3
         _, last = make_gradients(host, walk, False)
         last *= host.asarray(1e-30, dtype) if radius > 1 else 1
-        wide[dtype] = [run(host, walk, None, last, method="blelloch", chunk=c) for c in (steps, 50, 390)]
+        wide[dtype] = [run_scan(host, walk, None, last, method="blelloch", chunk=c) for c in (steps, 50, 390)]
     serial, *chunked = wide["float32"]
     exact = wide["float64"][1][0]
     for delta, _, scan in chunked:
@@ -70,8 +70,8 @@ def test_gradients_that_overflow_are_computed_serially_and_it_is_said():
     walk = make_walk(host, CELLS["tanh"], 2400, 5, 1, radius=2.0, size=0.0)
     walk.state[...] = 0
     _, last = make_gradients(host, walk, False)
-    expected = run(host, walk, None, last, method="linear")
-    delta, entering, scan = run(host, walk, None, last, method="blelloch", chunk=400)
+    expected = run_scan(host, walk, None, last, method="linear")
+    delta, entering, scan = run_scan(host, walk, None, last, method="blelloch", chunk=400)
     assert "run again serially" in scan.description
     np.testing.assert_array_equal(delta, expected[0])
     np.testing.assert_array_equal(entering, expected[1])
@@ -81,7 +81,7 @@ def test_a_scan_that_is_called_again_forgets_the_last_time():
     host = get_device("host")
     walk = make_walk(host, CELLS["tanh"], 9, 3, 2)
     gradient, last = make_gradients(host, walk, True)
-    first = run(host, walk, gradient, last, method="hybrid", chunk=2)
+    first = run_scan(host, walk, gradient, last, method="hybrid", chunk=2)
     again = first[2]
     last[...] = np.nan
     again()
@@ -89,5 +89,5 @@ def test_a_scan_that_is_called_again_forgets_the_last_time():
     last[...] = 0
     again()
     assert "again" not in again.description
-    serial = run(host, walk, gradient, last, method="linear")[2]
+    serial = run_scan(host, walk, gradient, last, method="linear")[2]
     assert serial.description == "serial (as asked for)"

@@ -47,7 +47,7 @@ def test_a_layer_goes_by_clusters_and_says_so(clustered: CudaDevice) -> None:
     assert all("by clusters of 2 blocks" in way for way in ways), ways
     assert clustered.launched["gru_forward"] == clustered.launched["gru_backward"] == 1
     for name, expected in passes(get_device("host"))[0].items():
-        assert_close(ours[name], expected, length=2000, what=name)
+        assert_close(ours[name], expected, length=2000, label=name)
 
 
 def test_a_launch_that_is_refused_is_made_another_way(
@@ -57,4 +57,4 @@ def test_a_launch_that_is_refused_is_made_another_way(
     ours, ways = passes(clustered)
     assert not any("clusters" in way for way in ways), ways
     for name, expected in passes(get_device("host"))[0].items():
-        assert_close(ours[name], expected, length=2000, what=name)
+        assert_close(ours[name], expected, length=2000, label=name)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from cupy_fixtures import no_device_is_kept, stub  # noqa: F401  fixtures
 from executors import make_device
-from timescan_cases import CELLS, make_gradients, make_walk, random_walk, run
+from timescan_cases import CELLS, make_gradients, make_walk, random_walk, run_scan
 from tolerances import assert_close
 
 import bppsa_cupy as bp
@@ -23,7 +23,7 @@ from bppsa_cupy.timescan.chunked import TimeScan, bind_reduce
 def test_a_way_back_by_chunks_waits_for_nothing_and_falls_back_by_itself(cell, stub, monkeypatch):
     walk = make_walk(stub, CELLS[cell], 7, 3, 2, dtype="float32")
     gradient, last = make_gradients(stub, walk, True)
-    *_, scan = run(stub, walk, gradient, last, method="blelloch", chunk=3)
+    *_, scan = run_scan(stub, walk, gradient, last, method="blelloch", chunk=3)
     delta = stub.empty_walk((7, walk.size.cell.deltas * 3, 2), "float32")
     entering = stub.empty_walk((walk.size.state, 2), "float32")
     scan = TimeScan(stub, walk, gradient, last, delta, entering, "blelloch", 3)
@@ -31,7 +31,7 @@ def test_a_way_back_by_chunks_waits_for_nothing_and_falls_back_by_itself(cell, s
     for broken in (True, True, False, False):
         last[...] = np.inf if broken else finite
         with np.errstate(invalid="ignore"):
-            expected = run(stub, walk, gradient, last, method="linear")[:2]
+            expected = run_scan(stub, walk, gradient, last, method="linear")[:2]
             with monkeypatch.context() as patch:
                 for waiting in (cupy_stub.Stream, cupy_stub.Event):
                     patch.setattr(waiting, "synchronize", None)
@@ -115,7 +115,7 @@ def test_a_launch_a_step_gives_what_the_host_gives(
     for label, ours_of, wanted_of in zip(
         ("state", "gates", "final", "delta", "entering"), ours, wanted, strict=True
     ):
-        assert_close(ours_of, wanted_of, length=64 * hidden, what=label)
+        assert_close(ours_of, wanted_of, length=64 * hidden, label=label)
     assert cuda.launched[f"{name}_forward_step"] == 2 * steps
     assert cuda.launched[f"{name}_backward_step"] == 2 * (steps + 1)
 
