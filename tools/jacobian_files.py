@@ -60,7 +60,7 @@ def run_dump(arguments: argparse.Namespace) -> None:
 
 def run_show(arguments: argparse.Namespace) -> None:
     """A row for each record of a file."""
-    rows = [describe(record) for record in load_jacobians(arguments.file)]
+    rows = [describe(record) for record in load_jacobians(arguments.file, sealed=not arguments.unsealed)]
     if arguments.json:
         print(json.dumps({"file": str(arguments.file), "records": rows}))
     else:
@@ -123,7 +123,7 @@ def table(rows: list[dict[str, Any]]) -> str:
 def run_plot(arguments: argparse.Namespace) -> None:
     """A picture of the records that were chosen."""
     check_picture(arguments.output)
-    loaded = load_jacobians(arguments.file)
+    loaded = load_jacobians(arguments.file, sealed=not arguments.unsealed)
     records = [record for record in loaded if record.step == arguments.step]
     if arguments.layer is not None:
         known = sorted({record.layer for record in records})
@@ -148,14 +148,15 @@ def run_report(arguments: argparse.Namespace) -> None:
         raise JacobianFileError(f"{output} is not the name of a page: give a name that ends in .html")
     check_drawing()
     check_writable(output, error=JacobianFileError)
-    size = report(load_jacobians(arguments.file), title=arguments.file.name).save(output)
+    records = load_jacobians(arguments.file, sealed=not arguments.unsealed)
+    size = report(records, title=arguments.file.name).save(output)
     print(f"{output}: {in_bytes(size)}")
 
 
 def run_over_time(arguments: argparse.Namespace) -> None:
     """A picture of the steps that were chosen."""
     check_picture(arguments.output)
-    records = load_jacobians(arguments.file)
+    records = load_jacobians(arguments.file, sealed=not arguments.unsealed)
     if not records.chains():
         raise JacobianFileError(f"{arguments.file} has no recurrent layer: it has {records!r}")
     records = JacobianRecords(record for chain in records.chains() for record in chain)

@@ -30,6 +30,10 @@ def parser() -> cli.Parser:
         command.set_defaults(name=name, run=f"jacobian_files:{function}")
         if name != "dump":
             command.add_argument("file", type=Path, metavar="FILE", help="Read this file of Jacobians.")
+            command.add_argument(
+                "--unsealed", action="store_true",
+                help="Accept a file without a checksum, which another program wrote.",
+            )  # fmt: skip
         return command
 
     dump = add(

@@ -81,13 +81,16 @@ def save_jacobians(
                     lengths[key] = write_array(group, "lengths", record.lengths)
 
 
-def load_jacobians(path: str | os.PathLike[str]) -> JacobianRecords:
+def load_jacobians(path: str | os.PathLike[str], *, sealed: bool = True) -> JacobianRecords:
     """Read records from a file written by `save_jacobians`.
 
     Parameters
     ----------
     path : path
         The file.
+    sealed : bool, default: True
+        Whether to check the seal of the file, its SHA-256. Pass False for a file that another program wrote.
+        Damage may then stay undetected.
 
     Returns
     -------
@@ -109,7 +112,8 @@ def load_jacobians(path: str | os.PathLike[str]) -> JacobianRecords:
     2
     """
     stored: dict[Any, Any] = {}
-    with open_file(path, error=JacobianFileError) as file:
+    unsealed = "if you trust the file, read it with load_jacobians(path, sealed=False) or --unsealed"
+    with open_file(path, sealed=sealed, error=JacobianFileError, unsealed=unsealed) as file:
         kind, version = file.attrs.get("format"), file.attrs.get("format_version")
         if kind != FORMAT:
             raise JacobianFileError(
