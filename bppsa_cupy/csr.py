@@ -42,8 +42,8 @@ class Pattern:
     --------
     >>> import bppsa_cupy as bp
     >>> pattern = bp.Pattern((2, 3), [0, 1, 3], [2, 0, 1])
-    >>> pattern.nnz, pattern.to_scipy().toarray().tolist()
-    (3, [[0.0, 0.0, 1.0], [1.0, 1.0, 0.0]])
+    >>> pattern, pattern.to_scipy().toarray().tolist()
+    (Pattern 2 × 3, 3 entries, [[0.0, 0.0, 1.0], [1.0, 1.0, 0.0]])
     >>> pattern == bp.Pattern.from_scipy(pattern.to_scipy())
     True
     """
@@ -51,6 +51,9 @@ class Pattern:
     shape: tuple[int, int]
     indptr: np.ndarray
     indices: np.ndarray
+
+    def __repr__(self) -> str:
+        return f"Pattern {self.shape[0]:,} × {self.shape[1]:,}, {self.nnz:,} entries"
 
     def __post_init__(self) -> None:
         rows, columns = self._checked_shape()

@@ -10,7 +10,11 @@ import numpy as np
 from bppsa_cupy.errors import ArgumentError, ShapeError
 from bppsa_cupy.layers import Layer, MatrixRecurrent
 from bppsa_cupy.records.streaming import HostFlow
+from bppsa_cupy.system.compiled import compiled
 from bppsa_cupy.timescan import suffix
+
+#: Bytes of a matrix that a core's cache holds: a larger one passes twice for two products.
+CACHE = 1 << 19
 
 
 class CellFlow(HostFlow):
@@ -26,8 +30,7 @@ class CellFlow(HostFlow):
                 "CellLayer, or the records of net.transposed_jacobians()"
             )
         self.layer, self.form, self.hidden = layer, layer.cell, layer.hidden_size
-        self.width = self.form.states * self.hidden
-        self.size = layer.num_layers * self.width
+        super().__init__(h0, layer.num_layers * self.form.states * self.hidden)
         names = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
         self._inner: list[tuple[Any, ...]] = []
         for number in range(layer.num_layers):
@@ -42,16 +45,9 @@ class CellFlow(HostFlow):
             self._inner.append((weight, recurrent, bias[None], recurrent_bias, unit))
         states = range(self.form.states)
         self._seeds = [tuple(np.full((1, 1), float(place == row)) for place in states) for row in states]
-        self._state = np.array(h0, np.float64)
-        if self._state.ndim not in (1, 2) or self._state.shape[-1] != self.size:
-            raise ShapeError(
-                f"h0 has shape {self._state.shape}, but the states of {layer!r} have {self.size} elements: "
-                f"pass ({self.size},), or (B, {self.size}) for a batch"
-            )
-        self.batch = len(self._state) if self._state.ndim == 2 else None
 
     def push(self, x: Any) -> None:
-        self._state, self.tangent = self._evaluate(x, self._state, self.tangent)
+        self.state, self.tangent = self._evaluate(x, self.state, self.tangent)
 
     def linearize(self, x: Any, points: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         self.batch = len(points)
@@ -72,25 +68,17 @@ class CellFlow(HostFlow):
             projected = bias if below is None else below @ weight.T + bias
             if number:
                 entering = _parts(moved[:, :, number - 1, 0] @ weight.T, H)
-            through = _times(states[:, number, 0], recurrent)
+            through, rows = _times(recurrent, states[:, number, 0], tangents[:, :, number, 0])
             if recurrent_bias is not None:
                 through = through + recurrent_bias
-            moving = _parts(_times(tangents[:, :, number, 0], recurrent), H)
-            arguments = (
-                _parts(projected, H),
-                _parts(through, H),
-                tuple(states[:, number].swapaxes(0, 1)),
-                unit,
-            )
-            new, saved = form.functions.forward(*arguments)
+            moving, before = _parts(rows, H), tuple(states[:, number].swapaxes(0, 1))
+            new, saved = form.functions.forward(_parts(projected, H), _parts(through, H), before, unit)
             for row in range(form.states):
                 after[:, number, row] = new[row]
-                by_x, by_u, by_before, _ = form.functions.backward(
-                    self._seeds[row], saved, new, *arguments[2:]
-                )
-                by_sums = dict(zip(form.separate, by_u, strict=True))
+                by_x, by_u, by_before, _ = form.functions.backward(self._seeds[row], saved, new, before, unit)
                 terms: list[tuple[np.ndarray, np.ndarray]] = []
                 if (0, row) in form.dense:
+                    by_sums = dict(zip(form.separate, by_u, strict=True))
                     gates = (by_sums.get(gate, by_x[gate]) for gate in form.recurrent_gates)
                     terms += zip(gates, moving, strict=True)
                 for former in range(form.states):
@@ -113,19 +101,36 @@ class CellFlow(HostFlow):
 
 def _parts(array: np.ndarray, width: int) -> tuple[np.ndarray, ...]:
     """The parts of the last axis, each of this width."""
-    return tuple(array[..., first : first + width] for first in range(0, array.shape[-1], width))
+    size = array.shape[-1]
+    return (array,) if size == width else tuple(array[..., i : i + width] for i in range(0, size, width))
 
 
-def _times(vectors: np.ndarray, weight: np.ndarray) -> np.ndarray:
-    """The product of a matrix with vectors (..., H)."""
-    return (np.ascontiguousarray(vectors).reshape(-1, vectors.shape[-1]) @ weight.T).reshape(
-        *vectors.shape[:-1], -1
-    )
+def _times(weight: np.ndarray, states: np.ndarray, tangents: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The products of a matrix with states (B, H) and tangent vectors (B, count, H)."""
+    batch, count, size = tangents.shape
+    if batch * count == 1 and weight.nbytes > CACHE:
+        products = np.empty((2, len(weight)))
+        _multiply_two(weight, states[0], tangents[0, 0], products)
+        return products[:1], products[1:, None]
+    rows = np.ascontiguousarray(tangents).reshape(-1, size) @ weight.T
+    return states @ weight.T, rows.reshape(batch, count, -1)
+
+
+@compiled(fastmath={"reassoc"})
+def _multiply_two(matrix: Any, first: Any, second: Any, out: Any) -> None:
+    """The products of a matrix with two vectors, in a single pass over the matrix."""
+    for i in range(len(matrix)):
+        a, b = 0.0, 0.0
+        for j in range(len(first)):
+            a += matrix[i, j] * first[j]
+            b += matrix[i, j] * second[j]
+        out[0, i], out[1, i] = a, b
 
 
 def _sum(terms: list[tuple[np.ndarray, np.ndarray]], out: np.ndarray) -> None:
     """Write the sum of factor · vectors: a factor (B, H) per unit for vectors (B, count, H)."""
-    terms = [term for term in terms if term[0].any()]
+    if len(terms) > 1:
+        terms = [term for term in terms if term[0].any()]
     if not terms:
         out[...] = 0
     for place, (factor, vectors) in enumerate(terms):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -23,12 +23,7 @@ def chain_exponents(
     """
     owner = "lyapunov_exponents"
     chain, ends = as_chain(owner, records, lengths)
-    count = chain.size if count is None else count
-    if count > chain.size:
-        raise ShapeError(
-            f"{owner} got count={count}, but {chain.label} has only {chain.size} state elements: pass a "
-            f"count of at most {chain.size}"
-        )
+    count = checked_count(owner, count, chain.size)
     if burn_in and (ends <= burn_in).any():
         short = int(np.argmin(ends))
         raise ShapeError(
@@ -40,6 +35,16 @@ def chain_exponents(
     stretched[~counted] = 0  # of steps that are left out, -inf among them
     exponents = (stretched / np.maximum(counted.sum(axis=0), 1)[:, None]).sum(axis=0)
     return -np.sort(-exponents, axis=1)
+
+
+def checked_count(owner: str, count: int | None, size: int) -> int:
+    """The number of exponents or vectors, by default S."""
+    count = size if count is None else as_integer(owner, "count", count, 1)
+    if count > size:
+        raise ShapeError(
+            f"{owner} got count={count} for a state of {size} elements: pass a count of at most {size}"
+        )
+    return count
 
 
 def stretches(chain: StepChain, count: int) -> np.ndarray:
@@ -78,12 +83,16 @@ class LyapunovVectors:
     --------
     >>> import numpy as np, bppsa_cupy as bp
     >>> vectors = bp.lyapunov_vectors(np.tile(np.diag([2.0, 0.5]), (100, 1, 1)))
-    >>> vectors.q.shape, vectors.stretches.shape
-    ((100, 1, 2, 2), (100, 1, 2))
+    >>> vectors, vectors.stretches.shape
+    (LyapunovVectors: 2 of 2 per step, 100 steps, 1 samples, (100, 1, 2))
     """
 
-    q: np.ndarray = field(repr=False)
-    r: np.ndarray = field(repr=False)
+    q: np.ndarray
+    r: np.ndarray
+
+    def __repr__(self) -> str:
+        steps, batch, size, count = self.q.shape
+        return f"LyapunovVectors: {count} of {size} per step, {steps} steps, {batch} samples"
 
     @property
     def stretches(self) -> np.ndarray:
@@ -194,11 +203,10 @@ def lyapunov_vectors(records: Any, *, count: int | None = None) -> LyapunovVecto
     ((200, 1, 5, 5), (6, 1, 5))
     """
     chain, lengths = as_chain("lyapunov_vectors", records)
-    count = chain.size if count is None else as_integer("lyapunov_vectors", "count", count, 1)
-    if count > chain.size or (lengths < chain.steps).any():
+    count = checked_count("lyapunov_vectors", count, chain.size)
+    if (lengths < chain.steps).any():
         raise ShapeError(
-            f"lyapunov_vectors got count={count} and a sample of {lengths.min()} steps: pass a count of at "
-            f"most {chain.size}, and samples with all {chain.steps} steps"
+            f"lyapunov_vectors got a sample of {lengths.min()} steps: pass samples with all {chain.steps}"
         )
     numbers = chain.steps * chain.batch * count * (chain.size + count)
     check_host_memory(8 * numbers, f"Lyapunov vectors of {chain.label}")

@@ -58,6 +58,8 @@ class JacobianRecord:
     --------
     >>> import numpy as np, bppsa_cupy as bp
     >>> record = bp.JacobianRecord(1, "ReLU", bp.Pattern.diagonal(2), np.array([[1.0, 0.0], [1.0, 1.0]]))
+    >>> record
+    JacobianRecord 1 ReLU: Pattern 2 × 2, 2 entries, 2 samples
     >>> record.to_scipy(sample=1).toarray().tolist()
     [[0.0, 0.0], [0.0, 1.0]]
     """
@@ -73,6 +75,10 @@ class JacobianRecord:
     sample: int | None = None
     path: str = ""
     lengths: np.ndarray | None = None
+
+    def __repr__(self) -> str:
+        samples = "shared by all samples" if self.shared else f"{self.batch} samples"
+        return f"JacobianRecord {self.label}: {self.pattern}, {samples}"
 
     def __post_init__(self) -> None:
         check_plain(self.label, "data", self.data)

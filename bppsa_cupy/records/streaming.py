@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import abc
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from itertools import islice
 from typing import Any
@@ -30,29 +30,27 @@ class Flow(abc.ABC):
         S, the elements of a state.
     batch : int or None
         B, or None for one state without a batch axis.
+    state : object
+        The present state, as the caller passes h0.
     tangent : object
         (B, count, S) or (count, S), the tangent vectors as rows, in the array type of the system.
     """
 
     size: int
     batch: int | None
+    state: Any
     tangent: Any
     #: Steps that one call of `advance` takes at most.
     chunk = 256
-
-    @property
-    @abc.abstractmethod
-    def state(self) -> Any:
-        """The present state, as the caller passes h0."""
 
     @property
     def shape(self) -> tuple[int, ...]:
         """The batch axis, if there is one."""
         return () if self.batch is None else (self.batch,)
 
-    @abc.abstractmethod
     def begin(self, tangent: np.ndarray) -> None:
         """Set the tangent vectors."""
+        self.tangent = tangent
 
     @abc.abstractmethod
     def advance(self, inputs: Any, steps: int, every: int) -> np.ndarray:
@@ -70,73 +68,73 @@ class Flow(abc.ABC):
         return inputs
 
 
-def log_stretches(
-    push: Callable[[Any], None], orthonormalize: Callable[[], np.ndarray], inputs: Any, steps: int, every: int
-) -> np.ndarray:
-    """`Flow.advance` by a function that pushes by one step and one that returns r_ii (B, count)."""
-    diagonals = []
+def diagonals(
+    push: Callable[[Any], None], orthonormalize: Callable[[], Any], inputs: Any, steps: int, every: int
+) -> list[Any]:
+    """Loop of `Flow.advance` by a function that pushes by one step and one that returns r_ii."""
+    result = []
     for step in range(steps):
         push(None if inputs is None else inputs[step])
         if (step + 1) % every == 0 or step + 1 == steps:
-            diagonals.append(orthonormalize())
-    with np.errstate(divide="ignore"):
-        return np.log(np.abs(diagonals))
+            result.append(orthonormalize())
+    return result
 
 
-def orthonormalize_rows(rows: np.ndarray) -> np.ndarray:
-    """Make rows (..., count, S) of float64 orthonormal in place; returns r_ii (..., count)."""
-    count = rows.shape[-2]
+def orthonormalize_rows(rows: np.ndarray) -> Any:
+    """Make C-contiguous rows (..., count, S) of float64 orthonormal in place.
+
+    Returns r_ii (..., count), a number for a single row.
+    """
+    count, size = rows.shape[-2:]
+    if rows.size == size:
+        row = rows.reshape(size)
+        norm = blas.dnrm2(row)
+        if norm:
+            row /= norm
+        else:
+            row[0] = 1
+        return norm
     diagonal = np.empty(rows.shape[:-1])
-    for place in np.ndindex(rows.shape[:-2]):
-        columns = rows[place].T
+    for vectors, scales in zip(rows.reshape(-1, count, size), diagonal.reshape(-1, count), strict=True):
         if count == 1:
-            diagonal[place] = norm = blas.dnrm2(columns[:, 0])
-            if norm:
-                columns /= norm
-            else:
-                columns[0] = 1
+            scales[0] = orthonormalize_rows(vectors)
             continue
-        factors, scales, _, _ = lapack.dgeqrf(columns, lwork=64 * count, overwrite_a=1)
-        diagonal[place] = factors.diagonal()
-        result = lapack.dorgqr(factors[:, :count], scales, lwork=64 * count, overwrite_a=1)[0]
+        columns = vectors.T
+        factors, reflectors, _, _ = lapack.dgeqrf(columns, lwork=64 * count, overwrite_a=1)
+        scales[:] = factors.diagonal()
+        result = lapack.dorgqr(factors[:, :count], reflectors, lwork=64 * count, overwrite_a=1)[0]
         if not np.shares_memory(result, rows):
             columns[...] = result
     return diagonal
 
 
 class HostFlow(Flow):
-    """A flow whose state and tangent vectors are NumPy arrays."""
+    """A flow whose state, of `size` elements if given, and tangent vectors are NumPy arrays."""
 
-    _state: np.ndarray
-
-    @property
-    def state(self) -> np.ndarray:
-        return self._state
-
-    def begin(self, tangent: np.ndarray) -> None:
-        self.tangent = tangent
+    def __init__(self, h0: Any, size: int | None = None) -> None:
+        self.state = np.array(h0, np.float64)
+        shape = self.state.shape
+        if len(shape) not in (1, 2) or not self.state.size or shape[-1] != (size or shape[-1]):
+            S = size or "S"
+            raise ShapeError(f"h0 has shape {shape}: pass ({S},), or (B, {S}) for a batch")
+        self.size, self.batch = shape[-1], shape[0] if len(shape) == 2 else None
 
     @abc.abstractmethod
     def push(self, x: Any) -> None:
         """Advance the state and the tangent vectors by one step."""
 
-    def orthonormalize(self) -> np.ndarray:
-        return orthonormalize_rows(self.tangent)
-
     def advance(self, inputs: Any, steps: int, every: int) -> np.ndarray:
-        return log_stretches(self.push, self.orthonormalize, inputs, steps, every)
+        stretched = diagonals(self.push, lambda: orthonormalize_rows(self.tangent), inputs, steps, every)
+        with np.errstate(divide="ignore"):
+            return np.log(np.abs(stretched)).reshape(-1, *self.tangent.shape[:-1])
 
 
 class StepFlow(HostFlow):
     """A step that is written in NumPy and returns the next state and its Jacobian."""
 
     def __init__(self, step: Any, h0: Any) -> None:
+        super().__init__(h0)
         self._step = step
-        self._state = np.array(h0, np.float64)
-        if self._state.ndim not in (1, 2) or not self._state.size:
-            raise ShapeError(f"h0 has shape {self._state.shape}: pass (S,), or (B, S) for a batch")
-        self.size = self._state.shape[-1]
-        self.batch = len(self._state) if self._state.ndim == 2 else None
 
     def evaluate(self, x: Any, h: np.ndarray) -> tuple[np.ndarray, Any]:
         """The next state and the Jacobian of the step: an array, a sparse matrix or a function."""
@@ -148,17 +146,15 @@ class StepFlow(HostFlow):
                 "step, for example as a tensor"
             ) from error
         if not isinstance(result, tuple) or len(result) != 2 or np.shape(result[0]) != h.shape:
-            returned = type(result).__name__
-            if isinstance(result, tuple):
-                returned = f"a tuple of {len(result)}, first of shape {np.shape(result[0])}"
             raise ShapeError(
-                f"the step returned {returned} for a state of shape {h.shape}: return (next state, Jacobian) "
-                "from a NumPy step, where the Jacobian is an array, a SciPy matrix or a function Q -> J Q"
+                f"the step returned {type(result).__name__} for a state of shape {h.shape}: return (next "
+                "state, Jacobian) from a NumPy step, where the Jacobian is an array, a SciPy matrix or a "
+                "function Q -> J Q, and the next state has the same shape"
             )
         return np.asarray(result[0], np.float64), result[1]
 
     def push(self, x: Any) -> None:
-        self._state, jacobian = self.evaluate(x, self._state)
+        self.state, jacobian = self.evaluate(x, self.state)
         self.tangent = multiply(jacobian, self.tangent)
 
     def linearize(self, x: Any, points: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -205,17 +201,21 @@ class LyapunovSpectrum:
     >>> import numpy as np, bppsa_cupy as bp
     >>> def logistic(h):
     ...     return 4 * h * (1 - h), np.diag(4 - 8 * h)
-    >>> run = bp.lyapunov_exponents(logistic, h0=[0.3], steps=5_000)
-    >>> abs(float(run.exponents[0]) - 0.693) < 0.02
-    True
+    >>> bp.lyapunov_exponents(logistic, h0=[0.3], steps=5_000)
+    LyapunovSpectrum: 1 exponents, largest 0.693 ± 0.002
     """
 
     exponents: np.ndarray
-    stretches: np.ndarray = field(repr=False)
-    ends: np.ndarray = field(repr=False)
+    stretches: np.ndarray
+    ends: np.ndarray
     size: int
-    state: Any = field(repr=False)
-    basis: np.ndarray = field(repr=False)
+    state: Any
+    basis: np.ndarray
+
+    def __repr__(self) -> str:
+        shape, place = " × ".join(map(str, self.exponents.shape)), int(np.argmax(self.exponents))
+        largest, error = self.exponents.flat[place], self.standard_error.flat[place]
+        return f"LyapunovSpectrum: {shape} exponents, largest {largest:.3g} ± {error:.1g}"
 
     @property
     def steps(self) -> int:

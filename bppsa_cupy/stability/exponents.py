@@ -8,9 +8,9 @@ from typing import Any, overload
 import numpy as np
 
 from bppsa_cupy.arguments import as_flag, as_integer
-from bppsa_cupy.errors import ArgumentError, ShapeError
+from bppsa_cupy.errors import ArgumentError
 from bppsa_cupy.network import Sequential
-from bppsa_cupy.records.lyapunov import chain_exponents
+from bppsa_cupy.records.lyapunov import chain_exponents, checked_count
 from bppsa_cupy.records.record import JacobianRecord
 from bppsa_cupy.records.streaming import LyapunovSpectrum, stream
 from bppsa_cupy.stability.flows import flow_of, is_batch_first, on_host
@@ -133,8 +133,6 @@ def lyapunov_exponents(
     """
     owner = "lyapunov_exponents"
     burn_in, every = as_integer(owner, "burn_in", burn_in, 0), as_integer(owner, "every", every, 1)
-    if count is not None:
-        count = as_integer(owner, "count", count, 1)
     if isinstance(source, (Sequence, np.ndarray, JacobianRecord)):
         if any(value is not None for value in (x, h0, steps, basis)) or every > 1:
             raise ArgumentError(
@@ -153,14 +151,9 @@ def lyapunov_exponents(
     elif x is None and steps is None:
         raise ArgumentError(f"{owner} got neither x nor steps: pass steps if the system has no inputs")
     flow = flow_of(source, h0, batch)
-    if count is not None and count > flow.size:
-        raise ShapeError(
-            f"{owner} got count={count}, but the state has only {flow.size} elements: pass a count of at "
-            f"most {flow.size}"
-        )
     return stream(
-        flow, inputs, steps, count=count or flow.size, burn_in=burn_in, every=every, basis=basis,
-        progress=as_flag(owner, "progress", progress),
+        flow, inputs, steps, count=checked_count(owner, count, flow.size), burn_in=burn_in, every=every,
+        basis=basis, progress=as_flag(owner, "progress", progress),
     )  # fmt: skip
 
 

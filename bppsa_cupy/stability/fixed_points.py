@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -39,16 +39,20 @@ class FixedPoints:
     >>> def step(h):
     ...     return h / 2, np.eye(1) / 2
     >>> points = bp.fixed_points(step, [[1.0]])
-    >>> points.is_stable.tolist(), points.eigenvalues.real.tolist()
-    ([True], [[0.5]])
+    >>> points, points.eigenvalues.real.tolist()
+    (FixedPoints: 1 fixed points (1 stable), 0 slow points, [[0.5]])
     """
 
     points: np.ndarray
     residual: np.ndarray
     is_fixed: np.ndarray
-    jacobians: np.ndarray = field(repr=False)
-    counts: np.ndarray = field(repr=False)
-    inputs: np.ndarray | None = field(repr=False)
+    jacobians: np.ndarray
+    counts: np.ndarray
+    inputs: np.ndarray | None
+
+    def __repr__(self) -> str:
+        fixed, stable = self.is_fixed.sum(), (self.is_fixed & self.is_stable).sum()
+        return f"FixedPoints: {fixed} fixed points ({stable} stable), {len(self) - fixed} slow points"
 
     def __len__(self) -> int:
         return len(self.points)

@@ -11,7 +11,8 @@ import torch
 
 from bppsa_cupy.arguments import as_integer
 from bppsa_cupy.errors import ArgumentError, ShapeError
-from bppsa_cupy.records.streaming import Flow, log_stretches
+from bppsa_cupy.records.lyapunov import checked_count
+from bppsa_cupy.records.streaming import Flow, diagonals, first_tangent
 from bppsa_cupy.torch import checks
 
 
@@ -33,13 +34,12 @@ class TorchFlow(Flow):
         first = states[0]
         if not all(isinstance(h, torch.Tensor) for h in states):
             raise ArgumentError(f"h0 is {type(first).__name__}: pass a tensor, or a tuple of tensors")
-        if any(h.dim() != first.dim() or h.dtype != first.dtype for h in states) or first.dim() not in (1, 2):
+        kinds = {(h.dim(), h.dtype) for h in states}
+        if len(kinds) != 1 or first.dim() not in (1, 2) or first.dtype not in checks.DTYPES:
             shapes = ", ".join(f"{h.dtype} {tuple(h.shape)}" for h in states)
             raise ShapeError(
-                f"h0 has {shapes}: pass tensors of shape (S,), or (B, S) for a batch, all of the same dtype"
+                f"h0 has {shapes}: pass float32 or float64 tensors of shape (S,), or (B, S) for a batch"
             )
-        if first.dtype not in checks.DTYPES:
-            raise ShapeError(f"h0 is {first.dtype}: pass torch.float32 or torch.float64")
         sizes = [h.shape[-1] for h in states]
         self._parts = [(sum(sizes[:number]), size) for number, size in enumerate(sizes)]
         self.size, self.batch = sum(sizes), len(first) if first.dim() == 2 else None
@@ -69,7 +69,7 @@ class TorchFlow(Flow):
         if self._is_tuple:
             after = torch.cat(tuple(after), -1)
         if getattr(after, "shape", None) != flat.shape:
-            returned = tuple(after.shape) if isinstance(after, torch.Tensor) else type(after).__name__
+            returned = getattr(after, "shape", type(after).__name__)
             raise ShapeError(
                 f"the step returned {returned} for a state of shape {tuple(flat.shape)}: return the next "
                 "state with the same shape"
@@ -99,10 +99,6 @@ class TorchFlow(Flow):
         self._rows = q.movedim(-1, 0)
         return r.diagonal(dim1=-2, dim2=-1).movedim(-1, 0)
 
-    def orthonormalize(self) -> np.ndarray:
-        """`decompose`, with r_ii (B, count) or (count,) on the host."""
-        return np.moveaxis(self.decompose().detach().cpu().numpy(), 0, -1).astype(np.float64)
-
     def linearize(self, x: Any, points: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         def both(h: torch.Tensor, x_m: Any = None) -> Any:
             after = self.evaluate(x_m, h)
@@ -116,7 +112,8 @@ class TorchFlow(Flow):
 
     def advance(self, inputs: Any, steps: int, every: int) -> np.ndarray:
         with torch.no_grad():
-            return log_stretches(self.push, self.orthonormalize, inputs, steps, every)
+            logs = torch.stack(diagonals(self.push, self.decompose, inputs, steps, every)).abs().log()
+        return logs.movedim(1, -1).cpu().numpy().astype(np.float64)
 
 
 def lyapunov_exponents(
@@ -172,14 +169,8 @@ def lyapunov_exponents(
     >>> weight.grad.shape
     torch.Size([2])
     """
-    from bppsa_cupy.records.streaming import first_tangent
-
     flow = TorchFlow(step, h0)
-    flow.begin(first_tangent(flow, flow.size if count is None else count, None))
-    inputs = [None] * as_integer("lyapunov_exponents", "steps", steps, 1) if x is None else x
-    total: Any = 0
-    for t, x_t in enumerate(inputs):
-        flow.push(x_t)
-        if (t + 1) % every == 0 or t + 1 == len(inputs):
-            total = total + flow.decompose().abs().log()
-    return (total / len(inputs)).movedim(0, -1)
+    flow.begin(first_tangent(flow, checked_count("lyapunov_exponents", count, flow.size), None))
+    length = as_integer("lyapunov_exponents", "steps", steps, 1) if x is None else len(x)
+    stretched = torch.stack(diagonals(flow.push, flow.decompose, x, length, every))
+    return (stretched.abs().log().sum(0) / length).movedim(0, -1)

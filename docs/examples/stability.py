@@ -23,7 +23,8 @@ from scipy.sparse.linalg import svds
 import bppsa_cupy as bp
 from bppsa_cupy.jax.tangents import JaxFlow
 from bppsa_cupy.models import build_model
-from bppsa_cupy.records.streaming import stream
+from bppsa_cupy.records.streaming import History
+from bppsa_cupy.stability.flows import flow_of
 from bppsa_cupy.tools.torch_modules import torch_network
 from bppsa_cupy.torch import lyapunov_exponents as differentiable_exponents
 
@@ -56,9 +57,14 @@ def row(value, known, times, ours="", alternative=""):
             "alternative_seconds": times[1], "ours": ours}  # fmt: skip
 
 
-def benettin(step, h, steps, count, burn_in=0):
+def basis_of(size, count):
+    return np.linalg.qr(np.random.default_rng(0).standard_normal((size, count)))[0]
+
+
+def benettin(step, h, steps, q, burn_in=0):
     """The NumPy script: `step` returns the state and a function that maps tangent vectors."""
-    q, sums = np.linalg.qr(np.random.default_rng(0).standard_normal((h.size, count)))[0], np.zeros(count)
+    count = q.shape[1]
+    sums = np.zeros(count)
     for t in range(steps):
         h, push = step(h)
         q = push(q)
@@ -77,7 +83,7 @@ def by_step(name, step, h0, steps, known, count=None, burn_in=0, scale=1.0, show
     count = count or len(h0)
     times, (run, _) = seconds(
         lambda: bp.lyapunov_exponents(step, h0=h0, count=count, steps=steps, burn_in=burn_in),
-        lambda: benettin(step, np.array(h0, float), steps, count, burn_in),
+        lambda: benettin(step, np.array(h0, float), steps, basis_of(len(h0), count), burn_in),
         repeats=repeats,
     )
     return row((scale * run.exponents[:shown]).tolist(), known, times, "step in NumPy", "NumPy script")
@@ -112,7 +118,7 @@ def lorenz(name):
 
     times, (run, _) = seconds(
         lambda: bp.lyapunov_exponents(step, h0=jnp.ones(3), steps=200_000, burn_in=2000),
-        lambda: by_jax(step, jnp.ones(3), 200_000, 3), repeats=1,
+        lambda: SCRIPTS.clear() or by_jax(step, jnp.ones(3), 200_000, np.eye(3)), repeats=1,  # both compile
     )  # fmt: skip
     known = [0.9056, 0, -14.5723]
     return row((100 * run.exponents).tolist(), known, times, "step in JAX", "jax.linearize script")
@@ -121,14 +127,14 @@ def lorenz(name):
 SCRIPTS = {}
 
 
-def by_jax(step, h, steps, count, x=None):
-    """The script: linearize, scan, qr."""
+def by_jax(step, h, steps, q):
+    """The JAX script: linearize, scan, qr."""
 
     def move(carried, _):
         h, q = carried
         after, push = jax.linearize(step, h)
         q = jax.vmap(push, in_axes=-1, out_axes=-1)(q)
-        if count == 1:
+        if q.shape[1] == 1:
             norm = jnp.linalg.norm(q)
             return (after, q / norm), jnp.log(norm)[None]
         q, r = jnp.linalg.qr(q)
@@ -136,8 +142,7 @@ def by_jax(step, h, steps, count, x=None):
 
     if (step, steps) not in SCRIPTS:
         SCRIPTS[step, steps] = jax.jit(lambda h, q: jax.lax.scan(move, (h, q), length=steps))
-    q = jnp.linalg.qr(jnp.asarray(np.random.default_rng(0).standard_normal((len(h), count))))[0]
-    return np.asarray(SCRIPTS[step, steps](h, q)[1].mean(0))
+    return np.asarray(SCRIPTS[step, steps](h, jnp.asarray(q))[1].mean(0))
 
 
 @task("Engelken's network, N = 100", "Engelken's network, N = 200", "Engelken's network, N = 500")
@@ -154,7 +159,7 @@ def engelken(name):
     found = by_step(name, step, rng.standard_normal(size), steps, None, burn_in=steps // 4)
     start = np.random.default_rng(1).standard_normal(size)
     run = bp.lyapunov_exponents(step, h0=start, steps=steps)
-    found["known"] = [float(benettin(step, start, steps, size)[0])]
+    found["known"] = [float(benettin(step, start, steps, basis_of(size, size))[0])]
     return found | {"value": run.exponents[:1].tolist()}
 
 
@@ -295,18 +300,19 @@ def flossing(name):
     return row([losses[0], losses[-1]], "falls", [time.process_time() - start, None], "step in PyTorch")
 
 
-SPEED = {"N = 1,000, k = 1": (1000, 1, 250), "N = 1,000, k = 10": (1000, 10, 80),
-         "N = 1,000, k = 100": (1000, 100, 25), "N = 200, all": (200, 200, 80)}  # fmt: skip
+SPEED = {"N = 1,000, k = 1": (1000, 1, 60), "N = 1,000, k = 10": (1000, 10, 16),
+         "N = 1,000, k = 100": (1000, 100, 3), "N = 200, all": (200, 200, 12)}  # fmt: skip
 
 
 @task(*SPEED)
-def speed(name):
-    """CPU time per step of networks, steps and scripts: runs of three times the steps less those of once."""
+def speed(name, rounds=31):
+    """CPU time per step against the script: 31 chunks of steps, sides in turn; the median of their ratios."""
     size, count, steps = SPEED[name]
     weight = np.random.default_rng(0).standard_normal((size, size)) / size**0.5 * 1.5
     net = bp.Sequential([bp.RNN(1, size, bias=False)], (1, 1), dtype="float64", seed=0)
     net.parameters["0.weight_hh_l0"][...] = weight
     h0, w, wt = np.full(size, 0.1), jnp.asarray(weight), torch.tensor(weight)
+    basis = basis_of(size, count)
 
     def step(h):
         h = np.tanh(weight @ h)
@@ -316,10 +322,8 @@ def speed(name):
     in_jax = lambda h: jnp.tanh(w @ h)  # noqa: E731
     in_torch = lambda h: torch.tanh(wt @ h)  # noqa: E731
 
-    def script_in_torch(steps):
-        h, sums = torch.tensor(h0), 0
-        q = torch.linalg.qr(torch.tensor(np.random.default_rng(0).standard_normal((size, count))))[0]
-        q = q.T.contiguous()
+    def script_in_torch():
+        h, q, sums = torch.tensor(h0), torch.tensor(basis).T.contiguous(), 0
         for _ in range(steps):
             if count == 1:
                 h, v = torch.func.jvp(in_torch, (h,), (q[0],))
@@ -332,25 +336,31 @@ def speed(name):
             q, sums = q.T, sums + r.diagonal().abs().log()
         return sums / steps
 
-    flow = JaxFlow(in_jax, jnp.asarray(h0))  # compiled once for all runs, as the script
-    found = []
-    for length in (steps, 3 * steps):
-        run = partial(bp.lyapunov_exponents, count=count, steps=length)
-        with torch.no_grad():
-            times, _ = seconds(
-                lambda run=run: run(net, h0=h0),
-                lambda run=run: run(step, h0=h0),
-                lambda length=length: benettin(step, h0, length, count),
-                lambda length=length: stream(flow, None, length, count=count, burn_in=0, every=1),
-                lambda length=length: by_jax(in_jax, jnp.asarray(h0), length, count),
-                lambda run=run: run(in_torch, h0=torch.tensor(h0)),
-                lambda length=length: script_in_torch(length),
-                repeats=2,
-            )
-        found.append(times)
-    libraries = ["NumPy step", "NumPy script", "JAX step", "JAX script", "PyTorch step", "PyTorch script"]
-    per_step = 1e3 * (np.array(found[1]) - found[0]) / (2 * steps)
-    return {"milliseconds per step": dict(zip(["network", *libraries], per_step.tolist(), strict=True))}
+    def ours(flow):
+        flow.begin(np.ascontiguousarray(basis.T))
+        history = History((count,), 1)
+        return lambda: history.add(flow.advance(None, steps, 1), steps)
+
+    calls = {
+        "network": ours(flow_of(net, h0)),
+        "NumPy script": partial(benettin, step, h0, steps, basis),
+        "NumPy step": ours(flow_of(step, h0)),
+        "JAX step": ours(JaxFlow(in_jax, jnp.asarray(h0))),
+        "JAX script": partial(by_jax, in_jax, jnp.asarray(h0), steps, basis),
+        "PyTorch step": ours(flow_of(in_torch, torch.tensor(h0))),
+        "PyTorch script": script_in_torch,
+    }
+    times = {side: [] for side in calls}
+    with torch.no_grad():
+        for turn in range(rounds + 1):
+            for side, call in calls.items():
+                start = time.process_time()
+                call()
+                times[side] += [1e3 * (time.process_time() - start) / steps] * bool(turn)
+    result = {"milliseconds per step": {side: float(np.median(column)) for side, column in times.items()}}
+    rivals = ("network", "NumPy"), ("NumPy step", "NumPy"), ("JAX step", "JAX"), ("PyTorch step", "PyTorch")
+    ratios = {side: np.divide(times[side], times[f"{rival} script"]) for side, rival in rivals}
+    return result | {"times the script": {side: float(np.median(ratio)) for side, ratio in ratios.items()}}
 
 
 @task("memory, N = 200, T = 10⁵ and 10⁶")
