@@ -202,7 +202,7 @@ class LyapunovSpectrum:
     >>> def logistic(h):
     ...     return 4 * h * (1 - h), np.diag(4 - 8 * h)
     >>> bp.lyapunov_exponents(logistic, h0=[0.3], steps=5_000)
-    LyapunovSpectrum: 1 exponents, largest 0.693 ± 0.002
+    LyapunovSpectrum: 1 exponents, largest 0.693 ± 0.001
     """
 
     exponents: np.ndarray

@@ -92,7 +92,7 @@ def draw_running(axes: Any, chain: StepChain, lengths: np.ndarray) -> None:
     largest = chain_exponents(chain.records)[:, 0]
     largest = largest[~np.isneginf(largest)]
     first = float(np.median(largest)) if largest.size else -math.inf
-    axes.set_title(f"{chain.label}{_of_samples(chain)}: λ$_1$ = ${first:.3f}$ a step", fontsize=10)
+    axes.set_title(f"{chain.label}{_of_samples(chain)}: λ$_1$ = ${first:.3f}$ per step", fontsize=10)
     axes.xaxis.get_major_locator().set_params(integer=True)
 
 
