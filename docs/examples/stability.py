@@ -157,9 +157,9 @@ def engelken(name):
 
     steps = {100: 2000, 200: 1000, 500: 200}[size]
     found = by_step(name, step, rng.standard_normal(size), steps, None, burn_in=steps // 4)
-    start = np.random.default_rng(1).standard_normal(size)
-    run = bp.lyapunov_exponents(step, h0=start, steps=steps)
-    found["known"] = [float(benettin(step, start, steps, basis_of(size, size))[0])]
+    start, basis = np.random.default_rng(1).standard_normal(size), basis_of(size, size)
+    run = bp.lyapunov_exponents(step, h0=start, steps=steps, basis=basis)
+    found["known"] = [float(benettin(step, start, steps, basis).max())]
     return found | {"value": run.exponents[:1].tolist()}
 
 
@@ -385,7 +385,8 @@ def main():
     about = {"machine": platform.machine(), "threads": 1, "time": "CPU seconds, least of several"}
     about |= {"numpy": np.__version__, "torch": torch.__version__, "jax": jax.__version__}
     rows = {}
-    for function, name in TASKS.values():
+    # Times per step come first: in a heap that other tasks have used, matrices may lie in small pages.
+    for function, name in sorted(TASKS.values(), key=lambda task: task[1] not in SPEED):
         if not names or any(name.startswith(start) for start in names):
             rows[name] = function(name)
             print(name, json.dumps(rows[name]), flush=True)
