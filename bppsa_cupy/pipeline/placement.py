@@ -54,15 +54,7 @@ class Item:
         assert isinstance(self.layer, Residual)
         return self.layer.stacks(self.input_shape)["shortcut"]
 
-    @cached_property
-    def parameter_names(self) -> tuple[str, ...]:
-        return self._names(self.layer.parameter_shapes())
-
-    @cached_property
-    def buffer_names(self) -> tuple[str, ...]:
-        return self._names(self.layer.initial_buffers())
-
-    def _names(self, names: Iterable[str]) -> tuple[str, ...]:
+    def names(self, names: Iterable[str]) -> tuple[str, ...]:
         """The network's names of what the item holds: a block's end holds its shortcut's."""
         if self.kind == "open":
             return ()
@@ -201,12 +193,18 @@ class Placement:
     @cached_property
     def parameter_names(self) -> tuple[tuple[str, ...], ...]:
         """The names of the parameters of each stage, in the order of the network."""
-        return tuple(tuple(name for item in items for name in item.parameter_names) for items in self.stages)
+        return tuple(
+            tuple(name for item in items for name in item.names(item.layer.parameter_shapes()))
+            for items in self.stages
+        )
 
     @cached_property
     def buffer_names(self) -> tuple[tuple[str, ...], ...]:
         """The names of the buffers of each stage."""
-        return tuple(tuple(name for item in items for name in item.buffer_names) for items in self.stages)
+        return tuple(
+            tuple(name for item in items for name in item.names(item.layer.initial_buffers()))
+            for items in self.stages
+        )
 
     @cached_property
     def weights(self) -> tuple[int, ...]:

@@ -14,7 +14,7 @@ import numpy as np
 from bppsa_cupy.arguments import as_integer
 from bppsa_cupy.data import Batch
 from bppsa_cupy.data.dataset import counted_labels
-from bppsa_cupy.devices import Array, Device
+from bppsa_cupy.devices import Array
 from bppsa_cupy.distributed import Group
 from bppsa_cupy.distributed.shared import SharedSequential
 from bppsa_cupy.errors import BppsaError, DistributedError
@@ -151,11 +151,6 @@ class Pipeline:
                 f"most {batch_size}"
             )
 
-    def schedule_at(self, step: int) -> str:
-        """Return the name of the schedule for the step after `step`."""
-        over = self.non_pipelined_after is not None and step >= self.non_pipelined_after
-        return "none" if over else self.schedule
-
     def stop(self, step: int, last: int) -> int:
         """Return the last step, at most `last`, before the schedule changes. `train` calls this method."""
         after = self.non_pipelined_after
@@ -171,7 +166,8 @@ class Pipeline:
                 "an error stopped the pipeline inside a step: create a new bp.Pipeline, and load a "
                 "checkpoint into network and optimizer"
             )
-        name = self.schedule_at(work.first - 1)
+        after = self.non_pipelined_after
+        name = self.schedule if after is None or work.first <= after else "none"
         micro = self.micro_batches if SCHEDULES[name].micro else 1
         schedule = make_schedule(name, self.stages, len(work.sizes), micro)
         work.history.ran = work.history.ran or [self._describe(name)]
@@ -281,8 +277,13 @@ class Run:
         if stage < self._last:
             self._links.put(FORWARD, stage + 1, key, made)
             return
-        smoothing = self._work.settings.label_smoothing
-        loss, current.gradient = _loss_of(made[0], batch, samples, smoothing, device)
+        # Labels that count are those of the batch, also if none of the micro-batch counts.
+        label_lengths = None if batch.label_lengths is None else batch.label_lengths[samples]
+        counted = int(np.count_nonzero(counted_labels(batch.labels, batch.label_lengths))) or None
+        loss, current.gradient = cross_entropy(
+            made[0], batch.labels[samples], lengths=label_lengths, counted=counted,
+            label_smoothing=self._work.settings.label_smoothing, device=device,
+        )  # fmt: skip
         self._losses[action.batch].append(device.fetch(loss))
 
     def _backward(self, action: Action) -> None:
@@ -375,19 +376,6 @@ class Links:
         """Wait until all arrays that were sent may be changed."""
         if self._group is not None:
             self._group.finish()
-
-
-def _loss_of(
-    scores: Array, batch: Batch, samples: slice, smoothing: float, device: Device
-) -> tuple[Array, Array]:
-    """What a micro-batch adds to the loss of its batch, and the gradient with respect to its scores. Raises
-    what `cross_entropy` raises, also where no label of the batch counts."""
-    lengths = None if batch.label_lengths is None else batch.label_lengths[samples]
-    counted = int(np.count_nonzero(counted_labels(batch.labels, batch.label_lengths))) or None
-    return cross_entropy(
-        scores, batch.labels[samples], lengths=lengths, counted=counted, label_smoothing=smoothing,
-        device=device,
-    )  # fmt: skip
 
 
 class StageSequential(SharedSequential):

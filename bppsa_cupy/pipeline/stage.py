@@ -65,7 +65,7 @@ class Stage:
     def __init__(self, placement: Placement, number: int, network: Sequential) -> None:
         self.number, self.network, self.items = number, network, placement.stages[number]
         self.part = network.parameters.layout.part_of(placement.parameter_names[number])
-        trained = [bool(item.parameter_names) for item in self.items]
+        trained = [bool(item.names(item.layer.parameter_shapes())) for item in self.items]
         # Whether the gradient by an item's input is needed: by another stage, or for parameters before it.
         self._wanted = [number > 0 or any(trained[:index]) for index in range(len(self.items))]
         self._any = number > 0 or any(trained)

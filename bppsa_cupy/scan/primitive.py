@@ -98,7 +98,13 @@ def scan(
         return [start]
     batch = start.shape[1] if start.ndim == 2 else 1
     chain = make_chain([(operand.pattern, not operand.batched) for operand in operands])
-    injected_vectors = _injected(target, injections)
+    injected_vectors: list[Array | None] | None = None
+    if injections is not None:
+        vectors = as_list("scan", "injections", injections, "a list of arrays, or None for each matrix")
+        injected_vectors = [
+            None if vector is None else _numbers(target, f"injection {k}", vector)
+            for k, vector in enumerate(vectors, 1)
+        ]
     _check(chain, operands, start, batch, injected_vectors)
     if plan is None:
         plan = plan_scan(chain, (method,), levels=levels, batch_size=batch, device=target)
@@ -195,17 +201,6 @@ def _operand(device: Device, k: int, jacobian: Any) -> Matrix:
             "pair or a JacobianRecord"
         )
     return Matrix(matrix.pattern, _numbers(device, f"the values of J_{k}", matrix.values))
-
-
-def _injected(device: Device, injections: Sequence[Any] | None) -> list[Array | None] | None:
-    """The injected vectors as arrays."""
-    if injections is None:
-        return None
-    items = as_list("scan", "injections", injections, "a list of arrays, or None for each matrix")
-    return [
-        None if injected is None else _numbers(device, f"injection {k}", injected)
-        for k, injected in enumerate(items, 1)
-    ]
 
 
 def _numbers(device: Device, argument: str, value: Any) -> Array:
