@@ -56,11 +56,9 @@ if TYPE_CHECKING:
     from bppsa_cupy.records.plots import plot_spectrum as plot_spectrum
     from bppsa_cupy.records.record import JacobianRecord as JacobianRecord
     from bppsa_cupy.records.records import JacobianRecords as JacobianRecords
-    from bppsa_cupy.records.spectra import SpanProduct as SpanProduct
     from bppsa_cupy.records.spectra import log_gradient_norms as log_gradient_norms
     from bppsa_cupy.records.spectra import log_singular_values as log_singular_values
     from bppsa_cupy.records.spectra import singular_values as singular_values
-    from bppsa_cupy.records.spectra import span_product as span_product
     from bppsa_cupy.records.streaming import LyapunovSpectrum as LyapunovSpectrum
     from bppsa_cupy.scan import scan as scan
     from bppsa_cupy.stability.exponents import lyapunov_exponents as lyapunov_exponents
@@ -104,7 +102,7 @@ _NAMES = {
     "records.plots": "plot_eigenvalues plot_history plot_singular_values plot_spectrum",
     "records.record": "JacobianRecord",
     "records.records": "JacobianRecords",
-    "records.spectra": "SpanProduct log_gradient_norms log_singular_values singular_values span_product",
+    "records.spectra": "log_gradient_norms log_singular_values singular_values",
     "records.streaming": "LyapunovSpectrum",
     "scan": "scan",
     "stability.exponents": "lyapunov_exponents",

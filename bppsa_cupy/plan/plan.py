@@ -17,7 +17,7 @@ from bppsa_cupy.plan.chain import Chain
 from bppsa_cupy.plan.counts import run_schedule, shortest, vjp_multiply_adds, with_vjps
 from bppsa_cupy.plan.file import read_plan, write_plan
 from bppsa_cupy.plan.memory import Budget
-from bppsa_cupy.plan.partition import Partition, RankSchedule, place
+from bppsa_cupy.plan.partition import Partition
 from bppsa_cupy.plan.product import Product
 from bppsa_cupy.plan.schedule import (
     SCHEDULES,
@@ -97,19 +97,6 @@ class Plan:
             f"the plan has no schedule {name!r}{cause}, only {', '.join(chain.schedules) or 'none'}: build "
             f"it again with --schedules {','.join((*chain.schedules, name))}, or net.plan(schedules=…)"
         )
-
-    def placement(self, chain_index: int, name: str) -> RankSchedule:
-        """Return which rank runs each step of a schedule, and the messages between ranks.
-
-        `chain_index` and `name` are the arguments of `schedule`. Raises PlanError if the plan is for one
-        rank.
-        """
-        if self.partition is None:
-            raise PlanError(
-                "the plan is for one rank: build it with --rank-count P, or net.plan(partition=…)"
-            )
-        owners = self.chains[chain_index].chain.owners(self.partition)
-        return place(self.schedule(chain_index, name), owners, self.partition.ranks)
 
     def check(self, geometry: Mapping[str, Any], target: str = "network") -> None:
         """Raise PlanMismatchError if the plan was made for another network or chain.

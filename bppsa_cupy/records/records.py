@@ -20,8 +20,8 @@ class JacobianRecords(Sequence[JacobianRecord]):
     """A sequence of records. Slices are JacobianRecords too.
 
     A recurrent layer has one record per time step, inner layer and direction. The records of one inner layer
-    and direction form a chain. `dense`, `lengths`, `bp.lyapunov_exponents`, `bp.singular_values`,
-    `bp.span_product` and `bp.log_gradient_norms` need the records of one chain, which `where` selects.
+    and direction form a chain. `dense`, `lengths`, `bp.lyapunov_exponents`, `bp.singular_values`
+    and `bp.log_gradient_norms` need the records of one chain, which `where` selects.
 
     Parameters
     ----------

@@ -1,9 +1,8 @@
-"""Singular values of step Jacobians, their products over spans of steps, and how far gradients reach back."""
+"""Singular values of step Jacobians and of their products, and how far gradients reach back."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -50,98 +49,6 @@ def singular_values(records: Sequence[JacobianRecord]) -> np.ndarray:
     for steps, matrices in chain.blocks():
         result[steps] = np.linalg.svd(matrices, compute_uv=False)
     return result
-
-
-@dataclass(frozen=True, eq=False)
-class SpanProduct:
-    """The product of the transposed Jacobians of a range of steps, with a separate power of two.
-
-    The product therefore neither overflows nor underflows over many steps. Created by `bp.span_product`.
-
-    Attributes
-    ----------
-    label : str
-        The label of the chain.
-    steps : tuple of int
-        The first and the last time step.
-    matrix : ndarray, (B, S, S) of float64
-        The scaled product. Rows are the elements of the state before the first step, columns are the elements
-        of the state after the last step. The largest absolute value of a sample is 0, or between 0.5 and 1.
-    exponent : ndarray, (B,) of int64
-        The product of a sample is matrix · 2**exponent.
-
-    Examples
-    --------
-    >>> import numpy as np, bppsa_cupy as bp
-    >>> product = bp.span_product(np.full((2000, 1, 1), 4.0))
-    >>> int(product.exponent[0]), round(float(product.log_norm[0]), 1)
-    (4001, 2772.6)
-    """
-
-    label: str
-    steps: tuple[int, int]
-    matrix: np.ndarray
-    exponent: np.ndarray
-
-    @property
-    def log_norm(self) -> np.ndarray:
-        """The natural logarithm of the product's 2-norm, (B,), or -inf if the product is 0."""
-        return _log_norm(self.matrix, self.exponent)
-
-    def dense(self, dtype: Any = np.float64) -> np.ndarray:
-        """Return the product as one array (B, S, S). Elements that are too small for `dtype` become 0.
-
-        Raises NonFiniteError if an element is too large for `dtype`.
-        """
-        with np.errstate(over="ignore", under="ignore"):
-            result = np.ldexp(self.matrix, self.exponent[:, None, None]).astype(dtype)
-        if not np.isfinite(result).all():
-            sample = int(np.argmax(self.log_norm))
-            size = self.log_norm[sample] / np.log(10)
-            raise NonFiniteError(
-                f"the product of {self.label} over the steps {self.steps[0]} to {self.steps[1]} has norm "
-                f"10**{size:.1f} for sample {sample}, but the largest {np.dtype(dtype)} is "
-                f"{np.finfo(dtype).max:.1e}: use log_norm, or matrix and exponent"
-            )
-        return result
-
-
-def span_product(records: Sequence[JacobianRecord]) -> SpanProduct:
-    """Compute the product of the transposed Jacobians of all steps of a chain.
-
-    Parameters
-    ----------
-    records : records of one chain, or arrays of Jacobians
-        See `bp.lyapunov_exponents`. Use ``records.where(steps=slice(10, 20))`` to select a range of steps.
-
-    Returns
-    -------
-    SpanProduct
-        M_1 · M_2 ⋯ M_n, where M_t is the transposed Jacobian of step t.
-
-    Raises
-    ------
-    ArgumentError, ShapeError, NonFiniteError
-        See `bp.singular_values`.
-
-    Notes
-    -----
-    The product maps the gradient with respect to the state after the last step to the gradient with respect
-    to the state before the first step. Elements below 1e-16 of the norm are rounding errors. Law: multiplying
-    the products of two adjacent ranges gives the product of the whole range.
-
-    Examples
-    --------
-    >>> import numpy as np, bppsa_cupy as bp
-    >>> bp.span_product(np.full((3, 1, 1), 2.0)).dense().tolist()
-    [[[8.0]]]
-    """
-    chain, _ = as_chain("span_product", records)
-    product = np.tile(np.eye(chain.size), (chain.batch, 1, 1))
-    exponent = np.zeros(chain.batch, np.int64)
-    for _, matrices in chain.walk(back=True):
-        product, exponent = _times(matrices, product, exponent)
-    return SpanProduct(chain.label, (chain.first, chain.first + chain.steps - 1), product, exponent)
 
 
 def log_gradient_norms(records: Sequence[JacobianRecord], gradient: Any = None) -> np.ndarray:

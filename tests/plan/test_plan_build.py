@@ -156,7 +156,6 @@ REFUSED = [
     (lambda: made(memory_limit="1GiB"), PlanError, "'1GiB'", "integer"),
     (lambda: LINEAR.critical_paths(1.5), PlanError, "1.5", "integer"),
     (lambda: LINEAR.schedule(0, "blelloch"), PlanError, "'blelloch'", "--schedules linear,blelloch"),
-    (lambda: LINEAR.placement(0, "linear"), PlanError, "one", "--rank-count P"),
     (lambda: Chain((DENSE, DENSE)), ShapeError, "3 rows", "2 columns"),
 ]  # fmt: skip
 

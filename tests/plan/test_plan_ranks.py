@@ -8,7 +8,7 @@ from plan_cases import assert_equal_plans, plan_of, random_chain
 
 from bppsa_cupy.csr import Pattern
 from bppsa_cupy.errors import PlanError
-from bppsa_cupy.plan import Budget, Chain, Element, Partition, Plan, build_plan
+from bppsa_cupy.plan import Budget, Chain, Element, Partition, Plan, build_plan, place
 from bppsa_cupy.plan.counts import run_schedule
 
 
@@ -38,7 +38,7 @@ def test_every_schedule_is_placed_and_kept(tmp_path_factory, n, seed, data):
     owners = chain.owners(partition)
     assert owners == tuple(partition.owners[::-1].tolist())
     for name in plan.schedules:
-        placement = plan.placement(0, name)
+        placement = place(plan.schedule(0, name), owners, partition.ranks)
         assert placement.schedule == plan.schedule(0, name)
         assert [s.worker for s in placement.schedule.steps] == [
             owners[max(s.end - 2, 0)] for s in placement.schedule.steps
@@ -53,8 +53,10 @@ def test_layers_without_an_element_belong_to_a_rank_all_the_same():
         Element(e.name, e.pattern, e.shared, None, item)
         for e, item in zip(chain.elements, (3, 1), strict=True)
     ]
-    plan = over_ranks([Chain(tuple(elements))], Partition((0, 2, 3, 4)))
-    assert plan.placement(0, "linear").owners.tolist() == [2, 2, 0]
+    partition = Partition((0, 2, 3, 4))
+    plan = over_ranks([Chain(tuple(elements))], partition)
+    owners = plan.chains[0].chain.owners(partition)
+    assert place(plan.schedule(0, "linear"), owners, 3).owners.tolist() == [2, 2, 0]
 
 
 def test_a_partition_must_cover_the_network():

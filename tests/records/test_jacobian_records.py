@@ -13,7 +13,6 @@ LOOKS = {
     "lengths": lambda records: bp.JacobianRecords(records).lengths(),
     "lyapunov_exponents": bp.lyapunov_exponents,
     "singular_values": bp.singular_values,
-    "span_product": bp.span_product,
     "log_gradient_norms": bp.log_gradient_norms,
 }
 

@@ -14,7 +14,7 @@ from tqdm import tqdm
 from bppsa_cupy.distributed.network import layer_multiply_adds
 from bppsa_cupy.errors import BppsaError, PlanError
 from bppsa_cupy.network.sequential import Sequential
-from bppsa_cupy.plan import Partition, Plan
+from bppsa_cupy.plan import Partition, Plan, place
 from bppsa_cupy.plan.product import Product, multiply, multiply_masked
 from bppsa_cupy.products import PlannedProduct
 from bppsa_cupy.products.file import holds_product
@@ -116,10 +116,10 @@ def run_draw(arguments: argparse.Namespace) -> None:
         raise PlanError(f"the plan has no chain {arguments.chain}: pass --chain 0 to {len(plan.chains) - 1}")
     chain = plan.chains[arguments.chain]
     name = arguments.schedule or plan.schedules[-1]
-    owners = None if plan.partition is None else plan.placement(arguments.chain, name).schedule
-    draw_schedule(
-        chain.chain, owners or plan.schedule(arguments.chain, name), arguments.output, owners is not None
-    )
+    schedule, partition = plan.schedule(arguments.chain, name), plan.partition
+    if partition is not None:
+        schedule = place(schedule, chain.chain.owners(partition), partition.ranks).schedule
+    draw_schedule(chain.chain, schedule, arguments.output, partition is not None)
 
 
 def make_partition(
