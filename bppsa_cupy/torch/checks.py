@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
 
-from bppsa_cupy.errors import ArgumentError, DeviceError, PassError, ShapeError
+from bppsa_cupy.errors import ArgumentError, DeviceError, ShapeError
 from bppsa_cupy.torch.transforms import is_recorded
 
 DTYPES = (torch.float32, torch.float64)
@@ -87,15 +87,6 @@ def check_tensors(
                 f"{name} is on {weight.device}, but its {argument} is on {tensor.device}: move one of them, "
                 f"for example with .to('{weight.device}')"
             )
-
-
-def check_pack(module: Any) -> None:
-    """Raise PassError for a pack inside of a transform of torch.func, where PyTorch cannot pad it."""
-    if not torch.compiler.is_compiling() and torch._C._are_functorch_transforms_active():
-        raise PassError(
-            f"{type(module).__name__} got a PackedSequence inside a torch.func transform, where PyTorch "
-            "cannot pad it: pass padded sequences, or use torch.autograd"
-        )
 
 
 def check_sequence(module: Any, x: torch.Tensor) -> None:

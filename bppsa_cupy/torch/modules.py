@@ -71,8 +71,6 @@ class OverTime(torch.nn.Module):
             If a tensor has the wrong shape, dtype or device. The message names both sides.
         ArgumentError
             If input is not a tensor or PackedSequence.
-        PassError
-            If input is a PackedSequence inside torch.func.
         """
         if resets is None and self.torch_class is not None:
             results = one_step(self, input, hx)
@@ -100,7 +98,6 @@ class OverTime(torch.nn.Module):
             checks.check_resets(self, input, resets)
         elif isinstance(input, PackedSequence):
             checks.check_tensors(self, input.data, states, parameters)
-            checks.check_pack(self)
 
             def call(x: Any, lengths: Any, states: Any) -> Sequence[torch.Tensor]:
                 return self._over(x, lengths, True, states, parameters)
