@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import torch
+from marks import some_rows
 from torch import nn
 from torch.nn.utils import prune
 from torch_resnet import ResNet
@@ -44,7 +45,7 @@ def pruned(make, how):
     return model.eval()
 
 
-@pytest.mark.parametrize(("name", "make"), [("vgg11", Vgg), ("resnet20", lambda: ResNet(20))])
+@pytest.mark.parametrize(("name", "make"), some_rows(("resnet20", lambda: ResNet(20)), long=[("vgg11", Vgg)]))
 def test_pruned_models_load_by_order(name, make):
     net = build_model(name, dtype="float64", device="host").eval()
     x = torch.randn(1, 3, 32, 32, dtype=torch.float64)

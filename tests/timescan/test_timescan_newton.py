@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
-from marks import some
+from marks import some, some_rows
 from timescan_cases import CELLS, QUICK, make_walk, on_host
 
 import bppsa_cupy as bp
@@ -94,7 +94,9 @@ def choose(walk, *method):
 
 
 @pytest.mark.parametrize("cell", QUICK)
-@pytest.mark.parametrize("ragged, reverse", [(False, False), (True, False), (True, True), (False, True)])
+@pytest.mark.parametrize(
+    "ragged, reverse", some_rows((False, False), (True, True), long=[(True, False), (False, True)])
+)
 def test_it_converges_to_the_serial_pass(cell, ragged, reverse, device):
     for steps, hidden, batch in ((37, 4, 3), (20, 7, 1), (1, 2, 2)):
         walk = make_walk(

@@ -24,7 +24,7 @@ OPTIONS = {
     "pipeline": ("--pipelines", "stale", "1f1b"),
     "warm": ("rnn",),
 }
-QUICK = ("rnn", "product")
+QUICK = ("product",)
 
 
 def run_bench(name: str, folder: Path, *options: str) -> list[dict[str, Any]]:
@@ -49,6 +49,7 @@ def test_a_benchmark_runs(name: str, tmp_path: Path) -> None:
             assert row["ours"] > 0 and row["ratio"] == pytest.approx(row["theirs"] / row["ours"])
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("pytorch")
 def test_inference_without_a_rival_and_chosen_cases(tmp_path: Path) -> None:
     rows = run_bench("recurrent", tmp_path, "--inference", "--against", "none", "--like", "gru")

@@ -69,6 +69,7 @@ def test_results_are_stored_and_continued():
     assert again[0] == first and [entry["seed"] for entry in again] == [0, 1]
 
 
+@pytest.mark.long
 def test_a_run_that_diverges_is_told():
     result = stale_weights.train_one(stale_weights.Run("wild", 1e20, 90, (1,)), "host")
     assert result["accuracy"] is None and result["diverged"]
