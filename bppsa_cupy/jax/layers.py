@@ -252,6 +252,7 @@ _LIBRARY = Library(
     scan=linear_scan,
     zeros=lambda array, shape: jnp.zeros(shape, array.dtype),
     steps=lambda array, count: jnp.arange(count),
+    project=lambda x, w, b, H: jnp.split(x @ w.T + (0 if b is None else b), len(w) // H, -1),
     functions=_FUNCTIONS,
 )
 

@@ -141,13 +141,14 @@ class GatedRecurrent(LinearRecurrent):
         self, library: Library, cell: Any, parameters: Any, x: Any, lengths: Any, first: Any
     ) -> tuple[Any, Any]:
         H, (terms, output) = self.hidden_size, cell
-        projected = x @ parameters["weight_ih"].T
-        gates = [projected[..., start : start + H] for start in range(0, projected.shape[-1], H)]
+        weight, bias = parameters["weight_ih"], parameters["bias_ih"] if self.bias else None
+        has_all = bias is not None and len(bias) == len(weight)
+        gates = list(library.project(x, weight, bias if has_all else None, H))
         if self.skips:
             gates = [*gates, x]
-        if self.bias:
+        if bias is not None and not has_all:
             for place, gate in enumerate(self.biased):
-                gates[gate] = gates[gate] + parameters["bias_ih"][place * H : (place + 1) * H]
+                gates[gate] = gates[gate] + bias[place * H : (place + 1) * H]
         unit = self.unit_values(library.module, parameters)
         (factor,), (term,) = terms(gates, unit)
         h = library.scan(factor, term, first, False, lengths)

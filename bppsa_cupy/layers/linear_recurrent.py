@@ -31,6 +31,8 @@ class Library(NamedTuple):
         (array, shape) -> array of the same dtype and device.
     steps : callable
         (array, T) -> 0 to T - 1 on the array's device.
+    project : callable
+        (x, weight, bias or None, H) -> x weightᵀ + bias, in arrays of H columns.
     functions : object
         Functions of cells as attributes, by the names that twins use.
     """
@@ -39,6 +41,7 @@ class Library(NamedTuple):
     scan: Callable[..., Any]
     zeros: Callable[..., Any]
     steps: Callable[..., Any]
+    project: Callable[..., Any]
     functions: Any
 
 

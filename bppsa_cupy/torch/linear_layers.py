@@ -19,6 +19,7 @@ _LIBRARY = Library(
     scan=linear_scan,
     zeros=lambda array, shape: array.new_zeros(shape),
     steps=lambda array, count: torch.arange(count, device=array.device),
+    project=lambda x, w, b, H: torch.nn.functional.linear(x, w, b).split(H, -1),
     functions=cells,
 )
 

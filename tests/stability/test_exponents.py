@@ -198,8 +198,15 @@ REFUSED = {
     "two directions": (lambda: exponents(network(bp.RNN(F, S, bidirectional=True)), X), "unidirectional"),
     "input": (lambda: exponents(network(bp.RNN(F, S)), X[..., :1]), r"\(40, 1\).*\(40, 2\)"),
     "no system": (lambda: exponents(3, steps=5), "int"),
+    "NumPy for a PyTorch step": (lambda: exponents(torch_step, h0=np.ones(2), steps=5), "h0"),
     "stored": (lambda: exponents(network_records(), h0=np.ones(6)), "h0"),
 }
+
+
+def torch_step(h):
+    import torch
+
+    return torch.tanh(h)
 
 
 def network_records():
