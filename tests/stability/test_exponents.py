@@ -125,13 +125,13 @@ def test_layers_push_tangents_as_finite_differences_say(name):
 def test_a_matrix_beyond_the_cache_multiplies_state_and_tangent_together():
     net = bp.Sequential([bp.RNN(1, 301, bias=False)], (1, 1), dtype="float64", device="host", seed=2)
     weight, h, q = net.parameters["0.weight_hh_l0"], RNG.standard_normal(301), RNG.standard_normal(301)
-    run, norms = exponents(net, h0=h, count=1, steps=6, basis=q[:, None]), [0.0]
+    result, norms = exponents(net, h0=h, count=1, steps=6, basis=q[:, None]), [0.0]
     for _ in range(6):
         h = np.tanh(weight @ h)
         q = (1 - h**2) * (weight @ q)
         norms.append(np.log(np.linalg.norm(q)))
-    np.testing.assert_allclose(run.stretches[:, 0], np.diff(norms), rtol=0, atol=1e-12)
-    np.testing.assert_allclose(run.state, h, rtol=0, atol=1e-12)
+    np.testing.assert_allclose(result.stretches[:, 0], np.diff(norms), rtol=0, atol=1e-12)
+    np.testing.assert_allclose(result.state, h, rtol=0, atol=1e-12)
 
 
 def henon(h):
