@@ -123,6 +123,8 @@ def is_faster(mode: str, hidden: int, steps: int, batch: int, gradients: bool, p
         return not gradients and hidden >= 96 and batch >= 16
     if mode != "LSTM":
         return False
+    if 64 <= hidden < 96 and steps < 64:
+        return True
     if gradients:
         return hidden >= (48 if steps < 16 else 96) and (steps < 16 or batch < (64 if steps < 64 else 32))
     return hidden >= 96 and (hidden < 512 or steps < 32 or batch < 8)
