@@ -10,7 +10,8 @@ import bppsa_cupy as bp
 BLOCK = bp.Residual([bp.Conv2d(4, 4, 3, padding=1), bp.BatchNorm2d(4)], [])
 NETWORKS = {
     "images": lambda: bp.Sequential(
-        [bp.Conv2d(2, 4, 3), bp.ReLU(), BLOCK, bp.Flatten(), bp.Linear(64, 3)], (2, 6, 6), device="host"
+        [bp.Conv2d(2, 4, 3), bp.ReLU(), BLOCK, bp.Flatten(), bp.Linear(64, 3)],
+        (2, 6, 6), dtype="float64", device="host",
     ),
     "sequences": lambda: bp.Sequential(
         [bp.LSTM(3, 4, 2, bidirectional=True), bp.GRU(8, 6, outputs="last"), bp.Linear(6, 2)],

@@ -74,7 +74,7 @@ def coupled(x: torch.Tensor) -> torch.Tensor:
 
 
 SUMMING = Calling(lambda x, layer: layer(x + 1, x, x)[0], nn.MultiheadAttention(3, 1))
-UNTRACKED = nn.BatchNorm1d(3, track_running_stats=False)
+UNTRACKED = nn.BatchNorm1d(3, track_running_stats=False).double()
 ARGUMENT, SHAPE, PASS = bp.ArgumentError, bp.ShapeError, bp.PassError
 REFUSED = [
     (lambda: ours.LSTM(3, 4, proj_size=2), ARGUMENT, "proj_size=2", "0"),
@@ -114,7 +114,7 @@ REFUSED = [
     (lambda: jacobians(nn.GRUCell(3, 3), X), ARGUMENT, "GRUCell", "h0"),
     (lambda: jacobians(nn.Sequential(nn.Dropout()), PAIR), PASS, "Dropout", "model.eval"),
     (lambda: jacobians(nn.BatchNorm1d(3), PAIR), PASS, "BatchNorm1d", "eval"),
-    (lambda: jacobians(UNTRACKED.eval(), PAIR), PASS, "BatchNorm1d", "evaluation mode"),
+    (lambda: jacobians(UNTRACKED.eval(), PAIR.double()), PASS, "BatchNorm1d", "evaluation mode"),
     (lambda: jacobians(nn.GRU(3, 4, 2, dropout=0.5), X), PASS, "GRU", "eval"),
     (lambda: jacobians(Calling(lambda x, layer: layer(x), nn.Sequential(Calling(coupled))), PAIR), PASS,
      "Calling", "couples"),
@@ -140,12 +140,12 @@ def test_refused_arguments(case: int) -> None:
 
 @pytest.mark.filterwarnings("ignore:.*torch.jit.script:DeprecationWarning")  # PyTorch's own, at first use
 def test_forward_mode_is_refused() -> None:
-    module = ours.GRU(3, 4)
+    module, x = ours.GRU(3, 4).double(), X.double()
     with forward_ad.dual_level(), pytest.raises(PASS):
-        module(forward_ad.make_dual(X, torch.ones_like(X)))
+        module(forward_ad.make_dual(x, torch.ones_like(x)))
     for transform in (torch.func.jacfwd, torch.func.hessian):
         with pytest.raises(PASS):
-            transform(lambda x: module(x)[0].sum())(X)
+            transform(lambda x: module(x)[0].sum())(x)
 
 
 def test_the_package_is_imported_without_pytorch() -> None:

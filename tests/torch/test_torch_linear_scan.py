@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 from linear_reference import scan_of_torch
+from marks import some_rows
 
 import bppsa_cupy as bp
 from bppsa_cupy.torch import linear_scan
@@ -17,8 +18,13 @@ def tensors(dtype: torch.dtype, rows: tuple[int, int] = (2, 4)) -> tuple[torch.T
     return tuple(torch.randn(shape, dtype=dtype, requires_grad=True) for shape in shapes)
 
 
-@pytest.mark.parametrize("reverse", [False, True])
-@pytest.mark.parametrize("dtype", [torch.float64, torch.complex128])
+@pytest.mark.parametrize(
+    "dtype, reverse",
+    some_rows(
+        (torch.float64, False), (torch.complex128, True),
+        long=[(torch.float64, True), (torch.complex128, False)],
+    ),
+)  # fmt: skip
 def test_gradients_of_first_and_second_order(dtype: torch.dtype, reverse: bool) -> None:
     for rows, lengths, resets in (((2, 4), None, None), ((1, 1), torch.tensor([3, 4]), RESETS)):
         inputs = tensors(dtype, rows)
@@ -35,7 +41,7 @@ def test_gradients_of_first_and_second_order(dtype: torch.dtype, reverse: bool) 
 def test_nothing_passes_a_reset_or_an_end(reverse: bool) -> None:
     """Gradients of first and second order are those of the parts, whatever lies beyond the cut."""
     at, before, part = (2, 3, slice(1, 3)) if reverse else (3, 2, slice(3, 5))
-    a, b = torch.full((2, 6, 1), 0.5), torch.ones(2, 6, 1)
+    a, b = (torch.full((2, 6, 1), value, dtype=torch.float64) for value in (0.5, 1.0))
     a[:, at], b[:, before] = torch.nan, torch.inf
     a[1, 5], b[1, 5] = torch.inf, torch.inf  # after the second sample's end
     inputs = a.requires_grad_(), b.requires_grad_()
@@ -46,12 +52,12 @@ def test_nothing_passes_a_reset_or_an_end(reverse: bool) -> None:
     assert all(gradient.isfinite().all() for gradient in (*first, *second))
     # h_3 = 1, h_4 = 0.5 h_3 + 1 and the loss is 4 h_3 + 5 h_4; in reverse it is 3 h_2 + 2 h_1
     by_a, by_b = ((2, 0), (2, 4)) if reverse else ((0, 5), (6.5, 5))
-    torch.testing.assert_close(first[0][:, part, 0], torch.tensor([by_a] * 2, dtype=torch.float32))
-    torch.testing.assert_close(first[1][:, part, 0], torch.tensor([by_b] * 2, dtype=torch.float32))
+    torch.testing.assert_close(first[0][:, part, 0], torch.tensor([by_a] * 2, dtype=torch.float64))
+    torch.testing.assert_close(first[1][:, part, 0], torch.tensor([by_b] * 2, dtype=torch.float64))
 
 
 def test_no_steps() -> None:
-    a, b = (torch.zeros(2, 0, 3, requires_grad=True) for _ in range(2))
+    a, b = (torch.zeros(2, 0, 3, dtype=torch.float64, requires_grad=True) for _ in range(2))
     h = linear_scan(a, b, resets=torch.zeros(0, dtype=torch.bool))
     by_a, by_b = torch.autograd.grad(h.sum(), (a, b), create_graph=True)
     assert by_a.shape == by_b.shape == h.shape == (2, 0, 3)
@@ -61,14 +67,14 @@ def test_compiled_functions_give_the_same() -> None:
     def loss(a: torch.Tensor, b: torch.Tensor, h0: torch.Tensor) -> torch.Tensor:
         return (linear_scan(a.sigmoid(), b, h0, resets=RESETS) ** 2).sum()
 
-    inputs = tensors(torch.float32)
+    inputs = tensors(torch.float64)
     compiled = torch.compile(loss, fullgraph=True, backend="aot_eager")
     actual = torch.autograd.grad(compiled(*inputs), inputs)
     torch.testing.assert_close(actual, torch.autograd.grad(loss(*inputs), inputs))
 
 
 def test_no_gradient_is_made_of_what_needs_none() -> None:
-    a, b, _ = (t.detach() for t in tensors(torch.float32))
+    a, b, _ = (t.detach() for t in tensors(torch.float64))
     assert not linear_scan(a, b).requires_grad
     h = linear_scan(a[0, 0], b.requires_grad_())
     (by_b,) = torch.autograd.grad(h.sum(), [b])
