@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from linear_reference import random_of
-from marks import some
+from marks import some, some_rows
 
 jax = pytest.importorskip("jax")
 jnp = jax.numpy
@@ -46,12 +46,14 @@ def loss_of(scan: Callable[..., Any], weights: Any) -> Callable[..., Any]:
 
 @pytest.mark.parametrize(
     "dtype, rows, reverse, lengths, resets",
-    [
-        pytest.param(np.float64, (2, 5), False, None, None, marks=pytest.mark.long),
+    some_rows(
         (np.float64, (1, 1), True, np.array([3, 5]), RESETS),
-        pytest.param(np.complex128, (2, 5), True, None, RESETS, marks=pytest.mark.long),
-        (np.complex128, (1, 5), False, np.array([4, 5]), None),
-    ],
+        long=[
+            (np.float64, (2, 5), False, None, None),
+            (np.complex128, (2, 5), True, None, RESETS),
+            (np.complex128, (1, 5), False, np.array([4, 5]), None),
+        ],
+    ),
 )
 def test_values_and_derivatives(
     dtype: Any, rows: Any, reverse: bool, lengths: Any, resets: Any, rng: np.random.Generator

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from marks import some
+from marks import some, some_rows
 from torch.nn.functional import dropout, layer_norm, linear
 from torch.nn.utils import parametrizations
 from torch_cases import assert_same
@@ -269,7 +269,7 @@ def test_cells_of_pytorch_begin_with_zeros() -> None:
     assert_same([y[-1], *after], [state[0], *state])
 
 
-@pytest.mark.parametrize(("steps", "batch"), [(9, 3), (1, 2)])
+@pytest.mark.parametrize(("steps", "batch"), some_rows((9, 3), long=[(1, 2)]))
 def test_every_device_returns_another_state_than_the_multiplied_one(
     steps: int, batch: int, device: Device
 ) -> None:
