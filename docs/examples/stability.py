@@ -14,6 +14,7 @@ from functools import partial
 from pathlib import Path
 
 os.environ |= {"XLA_FLAGS": "--xla_cpu_multi_thread_eigen=false", "JAX_ENABLE_X64": "1"}
+os.environ["NUMBA_NUM_THREADS"] = "1"  # Numba's threads would set the number of PyTorch's, too
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -385,8 +386,7 @@ def main():
     about = {"machine": platform.machine(), "threads": 1, "time": "CPU seconds, least of several"}
     about |= {"numpy": np.__version__, "torch": torch.__version__, "jax": jax.__version__}
     rows = {}
-    # Times per step come first: in a heap that other tasks have used, matrices may lie in small pages.
-    for function, name in sorted(TASKS.values(), key=lambda task: task[1] not in SPEED):
+    for function, name in TASKS.values():
         if not names or any(name.startswith(start) for start in names):
             rows[name] = function(name)
             print(name, json.dumps(rows[name]), flush=True)
