@@ -69,7 +69,7 @@ class TorchFlow(Flow):
         if self._is_tuple:
             after = torch.cat(tuple(after), -1)
         if getattr(after, "shape", None) != flat.shape:
-            returned = getattr(after, "shape", type(after).__name__)
+            returned = tuple(after.shape) if isinstance(after, torch.Tensor) else type(after).__name__
             raise ShapeError(
                 f"the step returned {returned} for a state of shape {tuple(flat.shape)}: return the next "
                 "state with the same shape"

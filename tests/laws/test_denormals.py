@@ -62,5 +62,6 @@ def test_vanishing_gradients_end_at_zero(name, hidden, batch, dtype):
     assert least < tiny / 100  # they do vanish
     assert np.abs(actual - expected).max() <= 1e-4 * np.abs(expected).max()
     assert not np.any((actual != 0) & (np.abs(actual) < tiny))
-    assert np.all(actual[np.abs(expected) < tiny / 100] == 0)
+    if dtype == "float32":  # in float64, PyTorch's own factors are denormal
+        assert np.all(actual[np.abs(expected) < tiny / 100] == 0)
     assert tiny * dtype.type(0.5) > 0
