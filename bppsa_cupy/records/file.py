@@ -125,7 +125,7 @@ def load_jacobians(path: str | os.PathLike[str], *, sealed: bool = True) -> Jaco
                 f"{path} has format version {version}, but this program reads version {VERSION}: write the "
                 "file again with bppsa-jacobians dump"
             )
-        groups = sorted(file.values(), key=lambda group: int(group.attrs["position"]))
+        groups = sorted((file[name] for name in file), key=lambda group: int(group.attrs["position"]))
         return JacobianRecords(_read(group, stored) for group in groups)
 
 
