@@ -103,17 +103,6 @@ def positions(pattern: Pattern, part: Pattern) -> np.ndarray:
     return np.searchsorted(keys, wanted)
 
 
-def is_part(pattern: Pattern, part: Pattern) -> bool:
-    """Whether every entry of `part` is one of `pattern`."""
-    places = positions(pattern, part)
-    inside = part.nnz == 0 or int(places.max()) < pattern.nnz
-    return (
-        inside
-        and bool(np.array_equal(pattern.indices[places], part.indices))
-        and bool(np.array_equal(pattern.rows()[places], part.rows()))
-    )
-
-
 def inverse(order: np.ndarray) -> np.ndarray:
     """The inverse of a permutation."""
     result = np.empty_like(order)
