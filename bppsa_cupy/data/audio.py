@@ -222,8 +222,8 @@ def extract(samples: np.ndarray, rate: int, mfcc: Mfcc, source: str) -> np.ndarr
     channels = np.ascontiguousarray(samples.T)
     if channels.shape[1] < mfcc.n_fft:
         raise DataError(
-            f"{source} has {channels.shape[1]} frames, but a window needs {mfcc.n_fft}: pass a smaller "
-            "--n-fft, or remove the file"
+            f"{source} has {channels.shape[1]} samples per channel, but a window needs {mfcc.n_fft}: pass a "
+            "smaller --n-fft, or remove the file"
         )
     options = {name: getattr(mfcc, name) for name in ("n_mfcc", "n_fft", "hop_length", "n_mels")}
     # A channel at a time: librosa would cut several together at 80 dB below the loudest.

@@ -113,7 +113,7 @@ class Group:
         """Start to send `array` to rank `target`, and return a handle without waiting.
 
         Do not change `array` before ``handle.wait()`` has returned, or ``handle.test()`` is True. `finish`
-        waits for all sends, so you may ignore the handle. With MPI, `tag` selects the message in `post`.
+        waits for all sends, so you may ignore the handle. With MPI, `post` must get the same `tag`.
         Raises ShapeError if the array cannot be sent.
         """
         if nccl := self._nccl_of(array):

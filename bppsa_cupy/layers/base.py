@@ -269,7 +269,7 @@ class Layer(abc.ABC):
     def describe(self, input_shape: Shape) -> dict[str, Any]:
         """Return the layer's type, arguments, input shape and mask digest as a JSON-serialisable dict.
 
-        The arguments in `beside_geometry` are left out.
+        Arguments that do not change results are left out.
         """
         config = self.config().items()
         return {
@@ -280,7 +280,7 @@ class Layer(abc.ABC):
 
     @abc.abstractmethod
     def jacobian(self, input_shape: Shape) -> TransposedJacobian | None:
-        """Return the transposed Jacobian for an input shape, or None if the layer only reshapes."""
+        """Return a `TransposedJacobian`, or None for reshaping, recurrent and residual layers."""
 
     def vjp_multiply_adds(self, input_shape: Shape) -> int | None:
         """Return the number of multiply-adds of `vjp` per sample for an input shape.

@@ -155,7 +155,7 @@ class GatedRecurrent(LinearRecurrent):
         return (h if output is None else output(gates, (h,), unit)[0]), h
 
     def unit_values(self, xp: Any, parameters: Mapping[str, Any]) -> list[Any]:
-        """Return the unit parameters that the cell reads, one array (H,) each.
+        """Compute the cell's unit parameters, (H,) each, from the learned ones.
 
         `xp` is the array module: NumPy, CuPy, PyTorch or jax.numpy. `parameters` maps the names of the
         learned unit parameters to arrays. The default returns these arrays unchanged.

@@ -443,7 +443,7 @@ class LinearRecurrent(Recurrent):
 
     @abc.abstractmethod
     def factors(self, ctx: LinearContext) -> Array:
-        """Return the factors that `terms` returned in the latest forward pass."""
+        """Return a, (B or 1, T or 1, R), of c' = a c + b in the latest forward pass."""
 
     def step_jacobians(self, ctx: LinearContext) -> Iterator[StepJacobians]:
         xp, (batch, steps) = ctx.device.xp, ctx.rows

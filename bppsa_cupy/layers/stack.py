@@ -388,7 +388,7 @@ class Residual(Layer):
         return self._stacks[input_shape]
 
     def config(self) -> dict[str, Any]:
-        """Return the constructor's arguments. The result of `describe` is JSON-serialisable."""
+        """Return a dict with the list of layers of each branch. This dict is not JSON."""
         return {name: list(layers) for name, layers in self.branches.items()}
 
     def describe(self, input_shape: Shape) -> dict[str, Any]:

@@ -219,7 +219,7 @@ class Placement:
         return sum(self.weights[:-1]) / total if total else 0.0
 
     def describe(self, stage: int) -> str:
-        """Return the counted layers of a stage as text: "1 to 7"."""
+        """Return the layer numbers of a stage, counted as in `ppv`: "1 to 7"."""
         bounds = (0, *self.ppv, len(self.counted))
         first, last = bounds[stage] + 1, bounds[stage + 1]
         return f"{first} to {last}" if first < last else f"{last}" if last else "none"

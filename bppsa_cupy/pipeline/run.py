@@ -152,7 +152,7 @@ class Pipeline:
             )
 
     def stop(self, step: int, last: int) -> int:
-        """Return the last step, at most `last`, before the schedule changes. `train` calls this method."""
+        """Return `last`, or an earlier step after which the schedule changes. `train` calls this method."""
         after = self.non_pipelined_after
         return last if after is None or step >= after else min(last, after)
 

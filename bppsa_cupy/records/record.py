@@ -93,7 +93,7 @@ class JacobianRecord:
             wanted = 1 if self.shared else self.batch
             if lengths.shape != (wanted,) or (lengths < 0).any():
                 raise ShapeError(
-                    f"{self.label} got lengths of shape {lengths.shape}: pass ({wanted},) integers from 0"
+                    f"{self.label} got lengths {lengths.tolist()}: pass {wanted} integers of at least 0"
                 )
             object.__setattr__(self, "lengths", lengths.astype(np.int64, copy=False))
 

@@ -123,12 +123,12 @@ def _log_norm(matrices: np.ndarray, exponent: np.ndarray) -> np.ndarray:
 
 
 def log_singular_values(records: Any) -> np.ndarray:
-    """Compute the logarithms of the singular values of the product of all steps of a chain.
+    """Compute the logarithms of the singular values of the product of all Jacobians of a chain.
 
     Parameters
     ----------
-    records : records of one chain, or arrays of Jacobians
-        See `bp.lyapunov_exponents`.
+    records : records of one chain, or arrays
+        Records of the T steps, or arrays (T, S, S) or (T, B, S, S).
 
     Returns
     -------

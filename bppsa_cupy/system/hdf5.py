@@ -164,7 +164,7 @@ def _check(raw: BinaryIO, sealed: bool, verify: bool, error: type[BppsaError], u
     if head.startswith(_BLOCK_MAGIC):
         magic, seal, start, end = _BLOCK_MAGIC, head[:_BLOCK_BYTES].rstrip(b"\0"), _BLOCK_BYTES, size
     if not sealed and seal.startswith(magic):
-        raise error(f"{path} has a seal: read it with sealed=True, or without --unsealed")
+        raise error(f"{path} has a seal (a SHA-256 at its end): pass sealed=True, or omit --unsealed")
     if head[start : start + len(_HDF5_SIGNATURE)] != _HDF5_SIGNATURE:
         kind = "a sealed HDF5 file" if sealed else "an HDF5 file"
         raise error(

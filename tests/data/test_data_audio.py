@@ -81,7 +81,7 @@ def test_clips_of_another_format_are_refused(tmp_path, other, named):
 
 
 @pytest.mark.parametrize(
-    "content, named", [(b"", "decoded"), (wav(0), "no samples"), (b"ID3", "decoded"), (wav(63), "63 frames")]
+    "content, named", [(b"", "decoded"), (wav(0), "no samples"), (b"ID3", "decoded"), (wav(63), "63 samples")]
 )
 def test_a_bad_clip_is_named(tmp_path, content, named):
     tree(tmp_path / "clips", {**clips_of([400] * 4), "z/bad.wav": content})

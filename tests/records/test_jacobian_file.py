@@ -71,7 +71,7 @@ def record(**fields):
 TWINS, UNWRITABLE = [make(0, (2, 2), 1)] * 2, [make(0, (2, 2), 1, geometry={"x": object()})]
 REFUSED = [
     (lambda path: record(lengths=[0.5]), ShapeError, "float64", "integers"),
-    (lambda path: record(lengths=[1, 2]), ShapeError, "(2,)", "lengths"),
+    (lambda path: record(lengths=[1, 2]), ShapeError, "[1, 2]", "1 integers"),
     (lambda path: record(data=np.zeros(4)), ShapeError, "(4,)", "(2,) or (2, B)"),
     (lambda path: record(data=np.zeros(2, np.int64)), ShapeError, "int64", "0 ReLU"),
     (lambda path: record(data=np.zeros((2, 1)), sample=0), ShapeError, "(2, 1)", "(2,)"),

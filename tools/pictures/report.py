@@ -89,8 +89,7 @@ class Report:
 def report(records: Sequence[JacobianRecord], *, title: str = "Transposed Jacobians") -> Report:
     """Make an HTML page about transposed Jacobians, with advice on reading it.
 
-    The page shows shapes, entries and zeros of layers and steps, patterns, spectra, gradient norms, and
-    exponents over time.
+    The page shows shapes, entries, zeros, patterns and spectra, and gradient norms and exponents over time.
 
     Parameters
     ----------
