@@ -48,8 +48,8 @@ class Context:
     device, dtype : Device, numpy.dtype
         The device and the dtype of the network.
     parameters : dict of str to array
-        The layer's parameters, shared with the network. A pruned weight that is stored as a list has shape
-        (n,), for n kept values.
+        The layer's parameters, shared with the network. A pruned weight of which the network stores only the
+        n kept values has shape (n,).
     gradients : dict of str to array
         The arrays that `parameter_gradients` writes.
     input_shape : tuple of int
@@ -75,7 +75,7 @@ class Context:
     saved : dict
         The arrays that `forward` stores for the backward pass, always including "output".
     placed : dict of str to array
-        Arrays of the caller that `buffer` returns under these names. `let_go` removes these arrays.
+        Arrays of the caller by buffer name. `buffer` returns them instead of new memory.
 
     Examples
     --------
@@ -116,7 +116,7 @@ class Context:
         arrays : tuple of array
             The arrays that `launch` reads and writes.
         launch : callable
-            A function without arguments that launches kernels (see `Device.repeat`).
+            A function without arguments that launches kernels.
         """
         if self._scratch is None:
             self.device.repeat(self._graphs, name, arrays, launch)
@@ -157,28 +157,28 @@ class Context:
         return flat[:size].reshape(shape)
 
     def lend(self, scratch: dict[str, Array] | None) -> None:
-        """Store new buffers in `scratch`, a dict that several passes share.
+        """Make `buffer` store new arrays in `scratch`, a dict that several passes share.
 
-        With None, the context stores new buffers itself again.
+        With None, the context stores new arrays itself again.
         """
         self._scratch = scratch
 
     def let_go(self) -> None:
-        """Clear `placed` and `saved`."""
+        """Clear `placed` and `saved`, so that the context no longer refers to these arrays."""
         self.placed.clear()
         self.saved.clear()
 
     def every(self) -> Iterator[Context]:
-        """Return an iterator over this context and the contexts inside it."""
+        """Return an iterator over this context and, for a residual block, the contexts of its layers."""
         yield self
 
     def stored_arrays(self) -> Iterator[Array]:
-        """Return an iterator over the arrays that the context stores."""
+        """Return an iterator over the arrays that `buffer` has allocated in this context."""
         yield from self._buffers.values()
 
 
 class Layer(abc.ABC):
-    """Base class of layers: an operator with its geometry, without parameter values.
+    """Base class of layers. A layer has arguments and computes shapes, but contains no parameter values.
 
     The network stores the parameters and passes. Input and output shapes are those of one sample.
 
@@ -215,12 +215,12 @@ class Layer(abc.ABC):
     backward_reads: ClassVar[tuple[str, ...]] = ()
 
     def config(self) -> dict[str, Any]:
-        """Return the constructor's arguments, except masks, as JSON-serialisable values."""
+        """Return the constructor's arguments, except masks, as a JSON-serialisable dict by name."""
         return {name: as_argument(getattr(self, name)) for name in self.arguments}
 
     @abc.abstractmethod
     def output_shape(self, input_shape: Shape) -> Shape:
-        """Return the shape of the output.
+        """Return the shape of the output for one sample.
 
         Parameters
         ----------
@@ -245,9 +245,9 @@ class Layer(abc.ABC):
         return {}
 
     def initialize(self, generator: np.random.Generator) -> dict[str, np.ndarray]:
-        """Draw new parameters (float64) with `generator` from PyTorch's default distribution.
+        """Return new random parameters as a dict from names to float64 arrays, distributed as in PyTorch.
 
-        Masks are applied. A layer without parameters returns {}.
+        `generator` draws the values. Masked weights are 0. A layer without parameters returns {}.
         """
         return {}
 
@@ -259,10 +259,10 @@ class Layer(abc.ABC):
         return {}
 
     def is_barrier(self, training: bool) -> bool:
-        """Whether the scan over layers stops at this layer. The default is False.
+        """Return whether the scan over layers stops at this layer, called a barrier. The default is False.
 
-        `training` is True in training mode. At such a layer, `backward` computes the VJP instead. Layers that
-        couple the samples of a batch, or contain other layers, are barriers.
+        `training` is True in training mode. At a barrier, the network calls `vjp` and uses no Jacobian.
+        Recurrent layers, residual blocks and layers that couple the samples of a batch are barriers.
         """
         return False
 
@@ -280,18 +280,18 @@ class Layer(abc.ABC):
 
     @abc.abstractmethod
     def jacobian(self, input_shape: Shape) -> TransposedJacobian | None:
-        """Return a `TransposedJacobian`, or None for reshaping, recurrent and residual layers."""
+        """Return the `TransposedJacobian` for an input shape; None for Flatten, Recurrent and Residual."""
 
     def vjp_multiply_adds(self, input_shape: Shape) -> int | None:
         """Return the number of multiply-adds of `vjp` per sample for an input shape.
 
-        None means the number of stored entries of the Jacobian.
+        None means that the number equals the number of stored entries of the Jacobian.
         """
         return None
 
     @abc.abstractmethod
     def forward(self, ctx: Any, x: Array) -> Array:
-        """Return the output for a batch, and store in `ctx.saved` what the other methods need.
+        """Return the output for a batch, and store the arrays for the backward pass in `ctx.saved`.
 
         Parameters
         ----------
@@ -340,14 +340,14 @@ class Layer(abc.ABC):
     def backward(self, ctx: Any, gradient: Array, want_input: bool) -> Array | None:
         """Call `parameter_gradients`, and `vjp` if `want_input` is True. Return the result of `vjp` or None.
 
-        `ctx` and `gradient` are the arguments of both methods. Back-propagation calls this method. A scan
-        over layers calls `parameter_gradients` only.
+        `ctx` and `gradient` are passed to both methods. The network calls `backward` in a backward pass with
+        method "bp". In a scan over layers it calls only `parameter_gradients`.
         """
         self.parameter_gradients(ctx, gradient)
         return self.vjp(ctx, gradient) if want_input else None
 
     def step_jacobians(self, ctx: Any) -> Iterable[StepJacobians]:
-        """Yield the transposed Jacobians of all time steps of each inner layer and direction.
+        """Yield transposed step Jacobians, (T, nnz, B), per inner layer and direction of a recurrent layer.
 
         Parameters
         ----------

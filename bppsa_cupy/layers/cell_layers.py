@@ -30,12 +30,12 @@ class RNN(MatrixRecurrent):
     nonlinearity : {"tanh", "relu"}, default: "tanh"
         The function f.
     *arguments, **options
-        Further arguments of `MatrixRecurrent`.
+        bias, batch_first, dropout, bidirectional, outputs and forward_method of `MatrixRecurrent`.
 
     Raises
     ------
     ShapeError, ArgumentError
-        See `MatrixRecurrent`. ArgumentError also if `nonlinearity` is unknown.
+        If a size is not a positive integer (ShapeError), or another argument is invalid (ArgumentError).
 
     Notes
     -----
@@ -80,13 +80,14 @@ class GRU(MatrixRecurrent):
     ----------
     input_size, hidden_size : int
         F input features and H units.
+    num_layers, bias, batch_first, dropout, bidirectional, outputs, forward_method
+        See `MatrixRecurrent`.
 
     Notes
     -----
-    Further arguments are those of `MatrixRecurrent`.
     Parameters per inner layer and direction, with gates in the order r, z, n: weight_ih_l0 (3 H, F),
-    weight_hh_l0 (3 H, H), bias_ih_l0 and bias_hh_l0 (3 H,). The Jacobian follows appendix E
-    of Wang et al. 2020.
+    weight_hh_l0 (3 H, H), bias_ih_l0 and bias_hh_l0 (3 H,). The Jacobian follows appendix E of Wang et al.
+    2020.
 
     Examples
     --------
@@ -109,12 +110,11 @@ class LSTM(MatrixRecurrent):
     ----------
     input_size, hidden_size : int
         F input features and H units.
-    *arguments
-        Further arguments of `MatrixRecurrent`.
+    *arguments, **options
+        num_layers, bias, batch_first, dropout, bidirectional, outputs and forward_method, as in
+        `MatrixRecurrent`.
     proj_size : int, default: 0
         Only 0 is supported.
-    **options
-        Further arguments of `MatrixRecurrent`.
 
     Notes
     -----
@@ -158,11 +158,12 @@ class CellLayer(_OfCell, MatrixRecurrent):
     Parameters
     ----------
     cell : Cell
-        Defines the step of one unit. If the cell is linear, the constructor returns a `LinearCellLayer`.
+        The step of one unit. If the cell is linear, the constructor returns a `LinearCellLayer`.
     input_size, hidden_size : int
         F input features and H units.
     *arguments, **options
-        Further arguments of `MatrixRecurrent`.
+        num_layers, bias, batch_first, dropout, bidirectional, outputs and forward_method, as in
+        `MatrixRecurrent`.
 
     Raises
     ------
@@ -175,7 +176,7 @@ class CellLayer(_OfCell, MatrixRecurrent):
     -----
     Each inner layer and direction has the parameters weight_ih_l0 (G H, F), weight_hh_l0 (R H, H),
     bias_ih_l0 (G H,), bias_hh_l0 (R H,), and NAME_l0 (H,) for each parameter of the cell. G is the number of
-    gates, in the order of the cell, and R the number of recurrent gates.
+    gates and R the number of recurrent gates. The rows follow the order of the gates in the cell.
 
     Examples
     --------
@@ -226,7 +227,7 @@ class LinearCellLayer(_OfCell, GatedRecurrent):
     input_size, hidden_size : int
         F input features and H units.
     *arguments, **options
-        Further arguments of `GatedRecurrent`.
+        bias, batch_first, outputs and forward_method of `GatedRecurrent`.
 
     Raises
     ------

@@ -244,12 +244,13 @@ class LRU(DiagonalRecurrent):
     r_min, r_max : float, default: 0.0 and 1.0
         λ is initialised uniformly over the area of the ring r_min ≤ |λ| ≤ r_max.
     **options
-        Further arguments of `Recurrent` except `bias`.
+        batch_first, outputs and forward_method of `LinearRecurrent`.
 
     Notes
     -----
-    Parameters: nu_log_l0, theta_log_l0 and gamma_log_l0 (N,), B_re_l0 and B_im_l0 (N, F), C_re_l0 and C_im_l0
-    (F, N), D_l0 (F,). γ is initialised to log sqrt(1 - |λ|²). The state is complex.
+    Parameters: nu_log_l0 (ν), theta_log_l0 (θ) and gamma_log_l0 (γ), (N,) each, B_re_l0 and B_im_l0 (N, F),
+    C_re_l0 and C_im_l0 (F, N), and D_l0 (F,). B = B_re + i B_im, and C likewise. γ is initialised to
+    log sqrt(1 - |λ|²). The state is complex.
 
     Examples
     --------
@@ -299,20 +300,21 @@ class LRU(DiagonalRecurrent):
 class DiagonalSSM(DiagonalRecurrent):
     """Diagonal state space model of S5 (Smith et al. 2023, section 3).
 
-    x' = λ x + (λ - 1) / Λ B u, y = 2 Re(C x') + D u, λ = exp(Λ Δ): zero-order hold with one step Δ per unit.
+    x' = λ x + ((λ - 1) / Λ) B u, y = 2 Re(C x') + D u, λ = exp(Λ Δ): zero-order hold, step size Δ per unit.
 
     Parameters
     ----------
     input_size, hidden_size : int
         F features and N complex units. Each unit represents a conjugate pair of states.
     **options
-        Further arguments of `Recurrent` except `bias`.
+        batch_first, outputs and forward_method of `LinearRecurrent`.
 
     Notes
     -----
-    Parameters: Lambda_re_l0, Lambda_im_l0 and log_step_l0 (N,), B_re_l0 and B_im_l0 (N, F), C_re_l0 and
-    C_im_l0 (F, N), D_l0 (F,). Λ is initialised to the N eigenvalues of HiPPO-N above the real axis (appendix
-    B, equation 9), and Δ log-uniformly between 0.001 and 0.1. The state is complex.
+    Parameters: Lambda_re_l0, Lambda_im_l0 and log_step_l0 (log Δ), (N,) each, B_re_l0 and B_im_l0 (N, F),
+    C_re_l0 and C_im_l0 (F, N), and D_l0 (F,). Λ = Lambda_re + i Lambda_im, and B and C likewise. Λ is
+    initialised to the N eigenvalues of HiPPO-N above the real axis (appendix B, equation 9), and Δ
+    log-uniformly between 0.001 and 0.1. The state is complex.
 
     Examples
     --------

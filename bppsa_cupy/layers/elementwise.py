@@ -205,7 +205,7 @@ class Sigmoid(Activation):
 
     Notes
     -----
-    The relative error for large negative x is as small as for large positive x.
+    For large negative x, the relative error is as small as for large positive x.
 
     Examples
     --------
@@ -271,7 +271,7 @@ class Dropout(Elementwise):
     Parameters
     ----------
     p : float, default: 0.5
-        Probability of an element to be set to 0, from 0 to 1.
+        Probability that an element is set to 0, from 0 to 1.
 
     Raises
     ------
@@ -333,16 +333,16 @@ class Flatten(Layer):
     Parameters
     ----------
     start_dim : int, default: 1
-        The first axis to flatten, at least 1. Axis 0 is the batch.
+        The first axis to flatten. Negative numbers count from the last axis.
     end_dim : int, default: -1
-        The last axis to flatten.
+        The last axis to flatten. Negative numbers count from the last axis.
 
     Raises
     ------
     ShapeError
         If an axis is not an integer, or does not exist in the input.
     ArgumentError
-        If `start_dim` is 0.
+        If `start_dim` or `end_dim` is 0, the batch.
 
     Examples
     --------

@@ -27,7 +27,7 @@ class GatedRecurrent(LinearRecurrent):
     Parameters
     ----------
     input_size, hidden_size, batch_first, outputs, forward_method
-        See `LinearRecurrent`.
+        See `LinearRecurrent`. F is the number of input features and H the number of units.
     bias : bool, default: True
         Whether the gates in `biased` have biases.
 
@@ -48,7 +48,7 @@ class GatedRecurrent(LinearRecurrent):
     @property
     @abc.abstractmethod
     def cell(self) -> LinearForm:
-        """The cell of the layer."""
+        """The linear cell of the layer, in the form from which kernels are generated."""
 
     @property
     def unit_parameters(self) -> tuple[str, ...]:
@@ -57,7 +57,7 @@ class GatedRecurrent(LinearRecurrent):
 
     @property
     def biased(self) -> tuple[int, ...]:
-        """The indices of the gates that have a bias if the layer has biases."""
+        """The indices of the gates that have a bias if `bias` is True."""
         return tuple(range(self.cell.gates))
 
     @property
@@ -67,7 +67,7 @@ class GatedRecurrent(LinearRecurrent):
 
     @property
     def weighted(self) -> int:
-        """Return the number of rows of W_ih."""
+        """The number of rows of W_ih."""
         return (self.cell.gates - self.skips) * self.hidden_size
 
     def parameter_shapes(self) -> dict[str, Shape]:
@@ -155,15 +155,15 @@ class GatedRecurrent(LinearRecurrent):
         return (h if output is None else output(gates, (h,), unit)[0]), h
 
     def unit_values(self, xp: Any, parameters: Mapping[str, Any]) -> list[Any]:
-        """Compute the cell's unit parameters, (H,) each, from the learned ones.
+        """Return the values that the cell uses per unit, (H,) each, computed from the learned parameters.
 
-        `xp` is the array module: NumPy, CuPy, PyTorch or jax.numpy. `parameters` maps the names of the
-        learned unit parameters to arrays. The default returns these arrays unchanged.
+        `xp` is the array module: NumPy, CuPy, PyTorch or jax.numpy. `parameters` maps the names in
+        `unit_parameters` to the learned arrays. The default returns these arrays unchanged.
         """
         return [parameters[name] for name in self.unit_parameters]
 
     def unit_gradients(self, xp: Any, parameters: Mapping[str, Any], by: list[Any]) -> list[Any]:
-        """Return the gradients with respect to the learned unit parameters.
+        """Return a list of gradients, (H,) each, with respect to the learned `unit_parameters`.
 
         `xp` and `parameters` are the arguments of `unit_values`. `by` contains the gradients with respect to
         the arrays that `unit_values` returns. The default returns `by`, because `unit_values` returns the
@@ -236,12 +236,12 @@ class MinGRU(GatedRecurrent):
     input_size, hidden_size : int
         F input features and H units.
     *arguments
-        Further arguments of `LinearRecurrent`.
+        `bias` and `batch_first` of `GatedRecurrent`.
     candidate : {"linear", "positive"}, default: "linear"
         "linear" is h̃ = W_h x + b_h. "positive" is h̃ = g(W_h x + b_h) with g(x) = x + 1/2 for x ≥ 0 and
         σ(x) for x < 0 (appendix B.3), as in log-space implementations.
     **options
-        Further arguments of `GatedRecurrent`.
+        `outputs` and `forward_method` of `GatedRecurrent`.
 
     Notes
     -----
@@ -277,11 +277,12 @@ class MinLSTM(GatedRecurrent):
     ----------
     input_size, hidden_size : int
         F input features and H units.
+    bias, batch_first, outputs, forward_method
+        See `GatedRecurrent`.
 
     Notes
     -----
-    Further arguments are those of `GatedRecurrent`.
-    Parameters, with gates in the order f, i, h: weight_ih_l0 (3 H, F) and bias_ih_l0 (3 H,). In f
+    Parameters, with gates in the order f, i, h: weight_ih_l0 (3 H, F) and bias_ih_l0 (3 H,). In the gates f
     and i, values of W x + b below -85 are replaced by -85.
 
     Examples
@@ -309,8 +310,8 @@ class SRU(GatedRecurrent):
     Notes
     -----
     This is the variant `v1=True` of the authors' code. Parameters, with gates in the order c, f, r:
-    weight_ih_l0 (3 H, F), bias_ih_l0 (2 H,) of f and r. If F differs from H, weight_ih_l0 is (4 H, F): the
-    last H rows project x to the hidden size for the skip connection. The state is c.
+    weight_ih_l0 (3 H, F) and bias_ih_l0 (2 H,), the biases of f and r. If F differs from H, weight_ih_l0 is
+    (4 H, F): its last H rows project x to the hidden size for the skip connection (1 - r) x. The state is c.
 
     Examples
     --------
@@ -372,7 +373,7 @@ class RGLRU(GatedRecurrent):
     bias : bool, default: True
         Whether the gates have biases.
     **options
-        Further arguments of `GatedRecurrent`.
+        `batch_first`, `outputs` and `forward_method` of `GatedRecurrent`.
 
     Notes
     -----

@@ -132,15 +132,15 @@ class LinearRecurrent(Recurrent):
     Parameters
     ----------
     input_size, hidden_size, bias, batch_first, outputs
-        See `Recurrent`.
-    forward_method : str, default: "auto"
-        "serial", "chunked" or "auto". See `Recurrent`.
+        See `Recurrent`. F is the number of input features and H the number of units.
+    forward_method : {"auto", "serial", "chunked"}, default: "auto"
+        "chunked" computes chunks of time steps in parallel. "auto" selects one of the other two.
 
     Notes
     -----
-    A subclass computes the factors and terms (`terms`) and the output (`put`). It also defines
-    the backward pass, in `by_state`, `hand_back`, `write_by_input` and `weight_gradients`. Units are complex
-    if the class attribute `paired` is True.
+    A subclass defines `terms`, which computes the factors and terms, and `put`, which computes the output.
+    For the backward pass it defines `by_state`, `hand_back`, `write_by_input` and `weight_gradients`. Units
+    are complex if the class attribute `paired` is True.
 
     Examples
     --------
@@ -160,29 +160,29 @@ class LinearRecurrent(Recurrent):
 
     @abc.abstractmethod
     def terms(self, ctx: LinearContext) -> tuple[Array, Array]:
-        """Return the factors a (B or 1, T or 1, R) and terms b (B, T, R) of the pass `ctx`.
+        """Return the factors a (B or 1, T or 1, R) and terms b (B, T, R) for the input in `ctx`.
 
-        R is the number of real values in one state.
+        R (`reals`) is the number of real values in one state.
         """
 
     @abc.abstractmethod
     def put(self, ctx: LinearContext, state: Array, out: Array) -> None:
-        """Compute the output (B, T, O) from the states `state` (B, T, R), and write it to `out`."""
+        """Write the output to `out`, (B, T, `output_size`), computed from the states `state`, (B, T, R)."""
 
     @abc.abstractmethod
     def by_state(self, ctx: LinearContext, state: Array, by_output: Array) -> Array:
-        """Return the gradient with respect to the states, (B, T, R).
+        """Return the gradient with respect to the states, (B, T, R). The caller may overwrite the result.
 
-        `state` contains the states. `by_output` (B, T, O) is the gradient with respect to the output; the
-        caller may overwrite the result.
+        `state` contains the states, (B, T, R), and `by_output` the gradient with respect to the output,
+        (B, T, `output_size`).
         """
 
     @abc.abstractmethod
     def hand_back(self, ctx: LinearContext, state: Array, by_output: Array, by: tuple[Array, Array]) -> None:
-        """Store what `write_by_input` and `weight_gradients` need.
+        """Store in `ctx` the arrays that `write_by_input` and `weight_gradients` read.
 
-        `state` contains the states and `by_output` the gradient with respect to the output. `by` is a pair:
-        the gradients with respect to the factors and to the terms that `terms` returned.
+        `state` contains the states, and `by_output` the gradient with respect to the output. `by` is the pair
+        of gradients with respect to the factors and to the terms that `terms` returned.
         """
 
     @abc.abstractmethod
@@ -226,7 +226,7 @@ class LinearRecurrent(Recurrent):
         products.project(ctx.device, _by_row(rows), weight, bias, _by_row(out))()
 
     def multiply_back(self, ctx: LinearContext, rows: Array, weight: Array, out: Array) -> None:
-        """Write weight.T @ row into `out` for the first O columns of each row of `rows`.
+        """Write weight.T @ row[:O] into `out` for each row of `rows`.
 
         Shapes: rows (B, T, at least O), weight (O, I), out (B, T, I).
         """
@@ -235,9 +235,9 @@ class LinearRecurrent(Recurrent):
     def multiply_sums(
         self, ctx: LinearContext, rows: Array, others: Array, out: Array, sums_alone: Array | None = None
     ) -> None:
-        """Write the sum over samples and steps of the outer products of rows and others into `out`.
+        """Sum the outer products row[:O] otherᵀ over samples and time steps, and write the sum to `out`.
 
-        The first O columns of `rows` are used. `sums_alone`, if not None, receives the sum of these rows.
+        `row` and `other` are rows of `rows` and `others`. `sums_alone`, if not None, gets the sum of row[:O].
         Shapes: rows (B, T, at least O), others (B, T, I), out (O, I), sums_alone (O,).
         """
         by_row, device = _by_row(rows), ctx.device
@@ -386,7 +386,7 @@ class LinearRecurrent(Recurrent):
     def cell_in(self, library: Library) -> Any:
         """Return the functions of the cell for PyTorch or JAX arrays, or None if the layer has no cell.
 
-        `library` contains the functions of PyTorch or JAX. `scan_in` receives the result as `cell`.
+        `library` contains the functions of PyTorch or JAX. `scan_in` gets the result as its argument `cell`.
         """
         return None
 
@@ -394,26 +394,26 @@ class LinearRecurrent(Recurrent):
     def scan_in(
         self, library: Library, cell: Any, parameters: Any, x: Any, lengths: Any, first: Any
     ) -> tuple[Any, Any]:
-        """Return the outputs and states of all steps, computed with PyTorch or JAX.
+        """Return outputs (B, T, `output_size`) and states (B, T, H), computed with PyTorch or JAX.
 
         `cell` is the result of `cell_in` for `library`. `parameters` maps parameter names, without the suffix
-        "_l0", to arrays. `x` is the input (B, T, F). `lengths` are the valid steps per sample, or None.
-        `first` is the initial state, or None for zeros.
+        "_l0", to arrays. `x` is the input, (B, T, F). `lengths` contains the number of valid steps per
+        sample, (B,), or is None. `first` is the initial state, (B, H), or None for zeros.
         """
 
     def forward_in(
         self, library: Library, cell: Any, parameters: Mapping[str, Any], x: Any, lengths: Any, state: Any
     ) -> tuple[Any, Any]:
-        """Return the output and the final states, computed with differentiable PyTorch or JAX operations.
+        """Return the output and the final states (1, B, H), computed differentiably in PyTorch or JAX.
 
         Parameters
         ----------
         library : Library
-            PyTorch or JAX.
+            The functions of PyTorch or JAX.
         cell : object
-            The object that `cell_in` returned.
+            The object that `cell_in` returned for `library`.
         parameters : mapping of str to array
-            The layer's parameters.
+            The layer's parameters by name.
         x : array, (B, T, F)
             The input.
         lengths : array of int, (B,), or None
@@ -443,7 +443,7 @@ class LinearRecurrent(Recurrent):
 
     @abc.abstractmethod
     def factors(self, ctx: LinearContext) -> Array:
-        """Return a, (B or 1, T or 1, R), of c' = a c + b in the latest forward pass."""
+        """Return the factors a of c' = a c + b in the latest forward pass, (B or 1, T or 1, R)."""
 
     def step_jacobians(self, ctx: LinearContext) -> Iterator[StepJacobians]:
         xp, (batch, steps) = ctx.device.xp, ctx.rows

@@ -103,14 +103,14 @@ class MatrixRecurrent(Recurrent):
     num_layers : int, default: 1
         Number of stacked layers, called inner layers. Each inner layer reads the outputs of the previous one.
     bias, batch_first : bool, default: True
-        See `Recurrent`.
+        Whether there are biases, and whether `bp.functional.forward` gets (B, T, F) instead of (T, B, F).
     dropout : float, default: 0.0
         Only 0.0 is supported.
     bidirectional : bool, default: False
         Whether a second direction runs from the last step to the first. The number of directions D is then 2,
         else 1.
     **options
-        Further arguments of `Recurrent`. `forward_method` is "serial", "newton" or "auto".
+        `outputs` and `forward_method` of `Recurrent`. The methods are "serial", "newton" and "auto".
 
     Raises
     ------
@@ -121,7 +121,8 @@ class MatrixRecurrent(Recurrent):
 
     Notes
     -----
-    Parameters and gate order are those of PyTorch.
+    Parameter names and gate order are those of PyTorch. For example, weight_ih_l1 belongs to the second inner
+    layer, and weight_ih_l0_reverse to the second direction. From the second inner layer on, F is D H.
 
     "newton" computes all time steps together by a damped Newton iteration. If the iteration does not
     converge, the pass is computed serially. "auto" means "serial" on the host.
@@ -164,7 +165,7 @@ class MatrixRecurrent(Recurrent):
     @property
     @abc.abstractmethod
     def cell(self) -> CellForm:
-        """The cell of the layer."""
+        """The cell of the layer, in the symbolic form from which kernels are generated."""
 
     @property
     def unit_parameters(self) -> tuple[str, ...]:
@@ -288,7 +289,7 @@ class MatrixRecurrent(Recurrent):
         return ctx.at_once[batch, steps]
 
     def resume(self, ctx: MatrixContext, x: Array, stored: Mapping[str, Array]) -> None:
-        """Restore the context after ``forward(x)`` from the stored arrays `stored` (see `kept_shapes`)."""
+        """Set `ctx` to its state after ``forward(ctx, x)``, from the arrays that `kept_shapes` names."""
         stack = self._enter(ctx, x)
         self._set_initial(ctx, stack)
         stack.recall({name: array[: stack.sizes.walk.steps] for name, array in stored.items()})
@@ -398,10 +399,10 @@ class MatrixRecurrent(Recurrent):
         )  # fmt: skip
 
     def kept_shapes(self, batch: int, steps: int, has_resets: bool = False) -> dict[str, Shape]:
-        """Return a dict from names to shapes of the arrays that a forward pass stores for the backward pass.
+        """Return the shapes, by name, of the arrays that a forward pass stores for the backward pass.
 
-        These are states and gates, of shape (T, rows, B) for T = `steps` and B = `batch`. With `has_resets`
-        there may be 2 T steps.
+        These are the states (T, S, B) and the gates (T, values per step and sample, B) of each inner layer
+        and direction. B is `batch`. T is `steps`, or 2 `steps` with `has_resets`.
         """
         return kept_shapes(self._stack_size(batch, steps * (1 + has_resets), 0, has_resets))
 

@@ -198,7 +198,7 @@ class BatchNorm1d(BatchNorm):
     affine : bool, default: True
         Whether to learn weight and bias, (num_features,) each.
     track_running_stats : bool, default: True
-        Whether to keep running statistics for evaluation mode.
+        Whether to keep running statistics for evaluation mode. False uses batch statistics in both modes.
 
     Examples
     --------
@@ -224,7 +224,8 @@ class BatchNorm2d(BatchNorm):
     Parameters
     ----------
     num_features, eps, momentum, affine, track_running_stats
-        See `BatchNorm1d`.
+        Arguments and defaults are those of `BatchNorm1d`, and of torch.nn.BatchNorm2d. `num_features` is the
+        number of channels.
 
     Examples
     --------

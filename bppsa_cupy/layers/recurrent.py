@@ -86,8 +86,8 @@ class Recurrent(Layer):
         "all" returns the outputs of every step, (B, T, D H) for D directions. "last" returns the final output
         of each direction, (B, D H).
     forward_method : str, default: "auto"
-        Method of the forward pass over time, one of the layer's `forward_methods`. "auto" follows a fixed
-        rule on the host. On a GPU it selects the method that was faster in a measurement.
+        Method of the forward pass over time: an item of the class attribute `forward_methods`. "auto" follows
+        a fixed rule on the host. On a GPU it selects the method that was faster in a measurement.
 
     Raises
     ------
@@ -99,10 +99,10 @@ class Recurrent(Layer):
     Notes
     -----
     Argument names are those of PyTorch. `net.forward` accepts the `lengths` of sequences. Steps after the end
-    of a sequence leave the state unchanged, output 0 and have no gradient. NaN in the input propagates to the
-    output.
+    of a sequence leave the state unchanged. Their output is 0, and so is the gradient with respect to their
+    input. NaN in the input propagates to the output.
 
-    The scan over layers stops at a recurrent layer, which has its own scan over time steps.
+    A scan over layers stops at a recurrent layer, because the layer has its own scan over time steps.
 
     Examples
     --------
@@ -158,12 +158,12 @@ class Recurrent(Layer):
         return self.hidden_size
 
     def state_dtype(self, dtype: np.dtype) -> np.dtype:
-        """Return the dtype of a state for input and parameters of dtype `dtype`."""
+        """Return the dtype of states for inputs of dtype `dtype`. It is complex if the units are."""
         return dtype
 
     @property
     def directions(self) -> int:
-        """D: 2 if bidirectional, else 1."""
+        """The number of directions D: 2 if `bidirectional`, else 1."""
         return 2 if self.bidirectional else 1
 
     def output_shape(self, input_shape: Shape) -> Shape:
@@ -178,7 +178,7 @@ class Recurrent(Layer):
         return (features,) if self.outputs == "last" else (input_shape[0], features)
 
     def initialize(self, generator: np.random.Generator) -> dict[str, np.ndarray]:
-        """Draw new parameters with `generator`, uniform in ±1/sqrt(H) as in PyTorch."""
+        """Return new float64 parameters by name, drawn uniformly in ±1/sqrt(H) as in PyTorch."""
         return {
             name: uniform_fan_in(generator, shape, self.hidden_size)
             for name, shape in self.parameter_shapes().items()

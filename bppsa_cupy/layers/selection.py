@@ -63,8 +63,8 @@ class Pad2d(Selection):
     ArgumentError
         If `mode` is unknown.
     ShapeError
-        If `padding` is invalid, or an image is smaller than the padding. For "reflect" the image must
-        be larger than the padding.
+        If `padding` is invalid, or an image is too small: for "circular" it must be at least as large as the
+        padding, for "reflect" larger than the padding.
 
     Examples
     --------
@@ -126,7 +126,7 @@ class Pad2d(Selection):
 
 
 class PadShortcut(Selection):
-    """Shortcut of a residual block that selects every `stride`-th pixel and adds channels of zeros.
+    """Shortcut for residual blocks: select every `stride`-th pixel, and add channels of zeros.
 
     Parameters
     ----------

@@ -346,9 +346,9 @@ class Residual(Layer):
     -----
     Parameters and buffers are named as in nested PyTorch modules: "body.0.weight", "shortcut.0.weight".
 
-    The scan over layers stops at a residual block, and `backward` computes its VJP, the sum of the VJPs of
-    body and shortcut. The Jacobian of a block with two 3×3 convolutions of C channels would have 25 C entries
-    per row.
+    A scan over layers stops at a residual block. The backward pass computes the VJP of the block, the sum of
+    the VJPs of body and shortcut. The Jacobian of a block is not formed: with two 3×3 convolutions of C
+    channels it would have 25 C entries per row.
 
     Examples
     --------
@@ -369,7 +369,7 @@ class Residual(Layer):
         self._stacks: dict[Shape, dict[str, LayerStack]] = {}
 
     def stacks(self, input_shape: Shape) -> dict[str, LayerStack]:
-        """Return body and shortcut for an input shape. Raises ShapeError if they do not fit."""
+        """Return the layers and shapes of each branch by name. Raises ShapeError if they do not fit."""
         if input_shape not in self._stacks:
             stacks = {}
             for name, layers in self.branches.items():
@@ -388,7 +388,7 @@ class Residual(Layer):
         return self._stacks[input_shape]
 
     def config(self) -> dict[str, Any]:
-        """Return a dict with the list of layers of each branch. This dict is not JSON."""
+        """Return {"body": [...], "shortcut": [...]} with the layers, so the dict is not JSON-serialisable."""
         return {name: list(layers) for name, layers in self.branches.items()}
 
     def describe(self, input_shape: Shape) -> dict[str, Any]:

@@ -28,9 +28,9 @@ def prune(network: Sequential, fraction: float, scope: str = "layer") -> dict[st
         Share of the weights to prune, from 0 to 1. Weights that are already masked count towards this share
         and stay masked.
     scope : {"layer", "global"}, default: "layer"
-        "layer" prunes this share of every layer (class-uniform in See et al. 2016). "global" prunes this
-        share of all weights with one threshold (class-blind). A global threshold can remove
-        all weights of a layer whose weights are small.
+        "layer" prunes this share of each layer's weights (class-uniform in See et al. 2016). "global" prunes
+        this share of all weights, with one threshold for all layers (class-blind). A global threshold can
+        remove all weights of a layer whose weights are small.
 
     Returns
     -------
@@ -45,8 +45,8 @@ def prune(network: Sequential, fraction: float, scope: str = "layer") -> dict[st
 
     Notes
     -----
-    round(fraction n) of n weights are pruned. Magnitudes are compared in float32. Of weights with equal
-    magnitude, the first are pruned first. An existing plan no longer fits the network.
+    round(fraction n) of n weights are pruned. Magnitudes are compared in float32. If magnitudes are equal,
+    weights with a lower index are pruned first. A plan made before the call no longer fits the network.
 
     Examples
     --------
@@ -77,18 +77,19 @@ def prune(network: Sequential, fraction: float, scope: str = "layer") -> dict[st
 
 
 def regrow(network: Sequential, gradients: Mapping[str, Any], fraction: float) -> dict[str, np.ndarray]:
-    """Change masks: drop the smallest kept weights, and grow as many masked weights with large gradients.
+    """Change the masks: mask the smallest kept weights, unmask as many weights with the largest gradients.
 
-    This is algorithm 1 of RigL (Evci et al. 2020).
+    This is the update of algorithm 1 of RigL (Evci et al. 2020).
 
     Parameters
     ----------
     network : Sequential
         A network with masks.
     gradients : mapping of str to array
-        Dense gradients of every masked weight, from a pass without masks.
+        For each weight array with a mask, its gradient of the same shape, masked elements included. Compute
+        it after ``network.set_masks({})``, and set the masks again before this call.
     fraction : float
-        Share of each layer's kept weights to drop, from 0 to 1.
+        Share of each layer's kept weights to mask, from 0 to 1.
 
     Returns
     -------
@@ -98,12 +99,12 @@ def regrow(network: Sequential, gradients: Mapping[str, Any], fraction: float) -
     Raises
     ------
     PruneError
-        If a gradient is missing, is not finite, or does not have the shape of its weight. Nothing changes.
+        If `fraction` is out of range, or a gradient is missing, not finite or misshapen. Nothing changes.
 
     Notes
     -----
-    round(fraction k) of k kept weights are dropped. Magnitudes are compared in float32. Of weights with equal
-    magnitude, the first are dropped first. Of weights with equal gradients, the first grow first.
+    round(fraction k) of k kept weights are masked. Magnitudes are compared in float32. If magnitudes are
+    equal, weights with a lower index are masked first. If gradients are equal, they are unmasked first.
 
     Examples
     --------

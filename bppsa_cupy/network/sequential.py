@@ -59,12 +59,12 @@ class Sequential:
     dtype : {"float32", "float64"}, default: "float32"
         Dtype of parameters, activations and gradients.
     device : {"auto", "cuda", "gpu", "host", "cpu"} or Device, default: "auto"
-        "auto" uses a GPU if CuPy finds one, else the host.
+        "auto" uses a GPU if CuPy finds one, else the CPU. "gpu" means "cuda", and "host" and "cpu" the CPU.
 
     Attributes
     ----------
     parameters, gradients : ParameterSet
-        Arrays by name, as PyTorch's Sequential names them: "0.weight".
+        Arrays by name. Names are those of PyTorch's Sequential: "0.weight".
     buffers : BufferSet
         Arrays that are not trained, such as the running statistics of batch normalization.
     last_pass : Pass or None
@@ -167,15 +167,15 @@ class Sequential:
 
     @property
     def masks(self) -> dict[str, np.ndarray]:
-        """The masks by parameter name: True where a weight is kept."""
+        """The masks by parameter name, in the shape of the weight: True where a weight is kept."""
         return self.architecture.masks
 
     def describe(self) -> dict[str, Any]:
-        """Return the geometry of the network as JSON-serialisable values."""
+        """Return the input shape, and type and arguments of every layer, as a JSON-serialisable dict."""
         return self.architecture.describe()
 
     def summary(self) -> str:
-        """Return a table of shapes, parameters and Jacobian size of every layer.
+        """Return a table of the output shape, parameter count and Jacobian size of every layer.
 
         Notes
         -----
@@ -258,11 +258,11 @@ class Sequential:
         return True
 
     def on_any_rank(self, flag: bool) -> bool:
-        """Return whether `flag` is true on at least one rank. Every rank must call this method."""
+        """Return whether `flag` is true on at least one rank. All ranks must call this method together."""
         return flag
 
     def own_samples(self, batch: int) -> slice:
-        """Return the samples that this process reads from a batch of `batch` samples, as a slice.
+        """Return the slice of a batch of `batch` samples that this process must load.
 
         The slice covers the whole batch, except in a network of `bp.distribute(…, over="batch")`.
         """
@@ -317,7 +317,7 @@ class Sequential:
     # ---- contexts ----
 
     def new_context(self, index: int) -> Context:
-        """Return a new context of layer `index` that uses the network's parameters and gradients."""
+        """Return a new `bp.Context` of layer `index` that shares the network's parameters and gradients."""
         arrays = self.parameters.arrays, self.gradients.arrays, self.buffers
         ctx = self.architecture.new_context(index, self.device, self.dtype, *arrays)
         ctx.training, ctx.draw = self.training, draw(self.random_state, index)
@@ -349,13 +349,13 @@ class Sequential:
             Number of valid time steps of each sequence, from 1 to T. Recurrent layers skip later steps and
             output 0 there.
         states : dict of int to array, optional
-            Initial states of recurrent layers by layer index, (num_layers D, B, H) each, or the pair (h, c)
-            for an LSTM. Zeros by default. With a single recurrent layer, the state may be passed without the
-            dict.
+            Initial states of recurrent layers by layer index: arrays (num_layers D, B, H) for D directions,
+            or pairs (h, c) of such arrays for an LSTM. Zeros by default. With a single recurrent layer, the
+            state may be passed without the dict.
         resets : array of bool, (B, T), optional
             True marks time steps before which the state is set to 0, for example the first step of an
-            episode. The second direction of a bidirectional layer is cut at the same places. Only for RNN,
-            GRU, LSTM and CellLayer, and not together with lengths.
+            episode. The second direction of a bidirectional layer passes no state from a marked step to the
+            step before it. Only for RNN, GRU, LSTM and CellLayer, and not together with lengths.
         into : Pass, optional
             An earlier pass whose arrays may be overwritten, including its output.
         keep : bool, default: True
@@ -430,19 +430,20 @@ class Sequential:
         Parameters
         ----------
         gradient : array, (B, *output_shape)
-            The gradient with respect to the output of the last pass, in the dtype of the network.
+            The gradient with respect to the output of the forward pass, in the dtype of the network.
         method : {"auto", "bp", "linear", "blelloch", "hybrid"}, default: "auto"
             "bp" computes one VJP per layer. The others are scans: "linear" is serial, "blelloch" is algorithm
             1 of Wang et al. 2020, and "hybrid" has the number of parallel levels that the plan selected.
             "auto" is "bp" on one device. Over ranks, "auto" is the planned method with the fewest
-            multiply-adds on the critical path. Scans over two or more Jacobians need a plan (`use`).
+            multiply-adds on the critical path. Scans over two or more Jacobians need a plan (`use`). Over
+            time, recurrent layers are serial with "bp" and "linear", chunked with "blelloch" and "hybrid".
         input_gradient : bool, default: False
             Whether to return the gradient with respect to the input.
         of : Pass, optional
             The forward pass to differentiate. Default: `last_pass`.
         state_gradients : dict of int to array, optional
             Gradients with respect to the final states of recurrent layers, by layer index. Zeros by default.
-            If given, `last_pass.state_gradients` contains the gradients with respect to the initial states.
+            `last_pass.state_gradients` then contains the gradients with respect to the initial states.
 
         Returns
         -------
@@ -459,7 +460,7 @@ class Sequential:
         ShapeError
             If a gradient does not have the shape and dtype of the output or state.
         ArgumentError
-            If `method` is unknown.
+            If `method` is unknown, or `state_gradients` does not fit the recurrent layers.
         DeviceError
             If the device has too little memory. You may call `backward` again.
 
@@ -553,13 +554,13 @@ class Sequential:
         partition: Partition | None = None,
         progress: bool = False,
     ) -> Plan:
-        """Plan the products and schedules of the scan, without computing values.
+        """Plan the sparse products and the schedules with which `backward` scans over layers.
 
         Parameters
         ----------
         levels : int or "auto", default: "auto"
             Number of parallel levels of the hybrid schedule. "auto" minimizes the multiply-adds on the
-            critical path.
+            critical path (from start to end of the schedule, with `workers` products at a time).
         workers : int, optional
             Number of devices that compute products at the same time. Default: 1.
         batch_size : int, default: 256
@@ -635,11 +636,11 @@ class Sequential:
         Returns
         -------
         JacobianRecords
-            One record per layer, also inside residual blocks. Flatten, and batch normalization in training
-            mode, have no record. Recurrent layers have one record per inner layer, direction and time step.
-            In each record, `gradient_norm` is the norm of the gradient with respect to the output of the
-            layer in the last backward pass. The norm is None before a backward pass
-            and for recurrent layers.
+            One record per layer, also inside residual blocks. Recurrent layers have one record per inner
+            layer, direction and time step. No record: Flatten, batch normalization with batch statistics, and
+            layers other than recurrent ones whose input has an open T, from input_shape=(None, F). In each
+            record, `gradient_norm` is the norm of the gradient with respect to the output of the layer in the
+            last backward pass. The norm is None before a backward pass and for recurrent layers.
 
         Raises
         ------
@@ -664,7 +665,7 @@ class Sequential:
     # ---- state ----
 
     def replayed(self, current: Pass, report: BackwardReport) -> None:
-        """Set `last_pass` to `current` and `last_backward` to `report` after a training step."""
+        """Set `last_pass` and `last_backward` after a step that ran without `forward` and `backward`."""
         self.last_pass, self.last_backward = current, report
         if self.training:
             self.random_state["passes"] += 1
@@ -676,7 +677,7 @@ class Sequential:
         Returns
         -------
         dict of str to numpy.ndarray
-            Masked weights are 0.
+            Dense arrays by name. Masked weights are 0.
 
         Examples
         --------
@@ -695,8 +696,8 @@ class Sequential:
         arrays : mapping of str to array
             Arrays with the names and shapes of `state_dict()`.
         by_order : bool, default: False
-            Whether to match layers by position, for modules with other names, such as a single torch.nn.LSTM.
-            Within a layer, arrays are matched by the last part of their names, or by position.
+            Whether to match layers by position instead of name, for example for a single torch.nn.LSTM.
+            Within a layer, arrays are matched by the last part of their names, else by position.
 
         Raises
         ------
