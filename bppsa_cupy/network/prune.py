@@ -99,7 +99,8 @@ def regrow(network: Sequential, gradients: Mapping[str, Any], fraction: float) -
     Raises
     ------
     PruneError
-        If `fraction` is out of range, or a gradient is missing, not finite or misshapen. Nothing changes.
+        If `fraction` is out of range, or a gradient is missing, is not finite, or has the wrong shape.
+        Nothing changes.
 
     Notes
     -----

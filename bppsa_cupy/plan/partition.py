@@ -19,15 +19,15 @@ MOST_RANKS = 1 << 20
 
 @dataclass(frozen=True)
 class Partition:
-    """Contiguous parts of a sequence of items, one per rank.
+    """A split of a sequence of items into contiguous parts, one part per rank.
 
-    Items are the layers of a network, or the matrices of a chain. Rank r owns the items i with
+    Items are the layers of a network, or the matrices of a scan. Rank r owns the items i with
     bounds[r] <= i < bounds[r + 1]. Two equal bounds give a rank no items.
 
     Parameters
     ----------
     bounds : tuple of int, (ranks + 1,)
-        The bounds of the parts. The bounds start with 0, do not decrease, and end with the number of items.
+        The first item of each part, then the number of items. Starts with 0 and does not decrease.
 
     Raises
     ------
@@ -70,8 +70,8 @@ class Partition:
         Returns
         -------
         Partition
-            If several partitions minimise the heaviest part, the one with the smallest sum of squared
-            weights. No part is empty if there are enough items.
+            If several partitions minimise the weight of the heaviest part, the result is the one whose part
+            weights have the smallest sum of squares. No part is empty if there are enough items.
 
         Raises
         ------
@@ -106,11 +106,11 @@ class Partition:
 
     @cached_property
     def owners(self) -> np.ndarray:
-        """The rank of each item, (items,)."""
+        """The rank that owns each item, (items,) int."""
         return np.repeat(np.arange(self.ranks), np.diff(self.bounds))
 
     def part(self, rank: int) -> range:
-        """Return the range of items of a rank."""
+        """Return the range of the items that `rank` owns."""
         return range(self.bounds[rank], self.bounds[rank + 1])
 
     def check(self, items: int, ranks: int, unit: str) -> None:

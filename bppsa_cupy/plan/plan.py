@@ -38,20 +38,20 @@ class Plan:
     Attributes
     ----------
     network : dict
-        The geometry of the network, as `net.describe` returns it.
+        The result of `net.describe`, and the mode (training or evaluation) if the plan depends on it.
     fingerprint : str
-        SHA-256 of geometry and masks.
+        SHA-256 of `network`, which includes digests of the masks.
     batch_size : int
-        The largest batch that the buffers hold.
+        The largest batch size that a scan with this plan accepts.
     workers : int
-        The number of workers of the schedules.
+        The number of devices that the schedules assume to compute products at the same time.
     itemsize : int
         The bytes per value that memory estimates assume.
     chains : tuple of ChainPlan
-        One chain per run (consecutive layers with a Jacobian), in order, including runs inside residual
-        blocks. All chains have the same schedules.
+        One chain per maximal run of layers that a scan can cover, in order. All chains have the same
+        schedules.
     left_out : dict of str to int
-        A dict from schedules that exceed the memory limit to the bytes that they need.
+        The schedules that exceed the memory limit, with the bytes that each needs.
     partition : Partition or None
         The layers of each rank. None for one device.
 
@@ -83,7 +83,7 @@ class Plan:
         return tuple(self.chains[0].schedules) if self.chains else ()
 
     def schedule(self, chain_index: int, name: str) -> Schedule:
-        """Return the schedule called `name` of the chain number `chain_index`.
+        """Return the schedule called `name` of the chain at index `chain_index`.
 
         Raises PlanError if the plan does not contain the schedule. The message says how to build such a plan.
         """
@@ -101,8 +101,8 @@ class Plan:
     def check(self, geometry: Mapping[str, Any], target: str = "network") -> None:
         """Raise PlanMismatchError if the plan was made for another network or chain.
 
-        The message names the differences. `geometry` is a description in the form of `Plan.network`. `target`
-        is "network" or "chain", for the message.
+        `geometry` describes that network in the form of `Plan.network`. `target` is "network" or "chain", the
+        word in the message. The message names the differences.
         """
         if self.fingerprint != fingerprint(geometry):
             different = differences(self.network, geometry) or ["its fingerprint does not match its geometry"]
@@ -111,10 +111,10 @@ class Plan:
             )
 
     def critical_paths(self, batch_size: int) -> dict[str, int]:
-        """Return the multiply-adds on the critical path of each method for a batch.
+        """Return the multiply-adds on the critical path of each method, for a batch of `batch_size` samples.
 
-        In the returned dict, the entry "bp" is for one VJP after another. The entries of schedules are for
-        the workers or ranks of the plan. These entries are missing if `batch_size` exceeds that of the plan.
+        The entry "bp" counts one VJP after another. The entry of a schedule, such as "blelloch", assumes the
+        workers or ranks of the plan. A `batch_size` above that of the plan leaves only the entry "bp".
         """
         batch_size = as_integer("plan", "batch_size", batch_size, 1, error=PlanError)
         both = [(chain, self._budget(chain, batch_size, self.workers)) for chain in self.chains]

@@ -72,7 +72,7 @@ class PlannedProduct:
     out_format : {"csr", "csc", "bsr"}
         The order of the values of the product.
     multiplications : tuple
-        The products of two matrices, in order. The last multiplication returns the product of all factors.
+        The products of two matrices each, in the order of their computation.
     multiply_adds : int
         Number of multiply-adds per sample.
 
@@ -106,7 +106,7 @@ class PlannedProduct:
 
     @property
     def multiply_adds(self) -> int:
-        """Multiply-adds per sample."""
+        """The number of multiply-adds per sample."""
         return sum(multiplication.multiply_adds for multiplication in self.multiplications)
 
     def __call__(self, *values: Any, out: Array | None = None) -> Array:
@@ -160,16 +160,16 @@ class PlannedProduct:
         return out
 
     def bind(self, *values: Array, out: Array) -> Launch:
-        """Return a function without arguments that computes the product from the current array contents.
+        """Return a function without arguments that reads `values` and writes the product to `out`.
 
-        Use it in a loop that writes new values in place. The returned function checks nothing, which saves
+        Use it in a loop that changes the values in place. The returned function checks nothing, which saves
         most of the time of a small product. On CUDA it runs as a CUDA graph from the second call on.
 
         Parameters
         ----------
-        *values, out : array
-            As in a call, but each must be a C-contiguous array with the dtype and device of the product,
-            because nothing is copied. The returned function keeps the arrays alive.
+        *values, out : array, (nnz,) or (nnz, B)
+            The values of each factor and of the product: C-contiguous arrays of the dtype of the result, on
+            the device of the product, because nothing is copied. The returned function keeps them alive.
 
         Returns
         -------
@@ -178,7 +178,7 @@ class PlannedProduct:
         Raises
         ------
         ShapeError
-            If an array would have to be copied, or a call would raise ShapeError.
+            If an array has the wrong shape or dtype, or would have to be copied.
         """
         device, arrays, batch, shape = self._taken(values)
         for name, array, value in zip(self._names, arrays, values, strict=True):
@@ -252,7 +252,7 @@ class PlannedProduct:
         Returns
         -------
         SciPy sparse matrix or array
-            A sparse matrix (`csr_matrix`) if the first factor was a sparse matrix, else a sparse array.
+            A matrix such as `csr_matrix` if the first factor was one, else an array such as `csr_array`.
 
         Raises
         ------
@@ -300,8 +300,8 @@ class PlannedProduct:
     def load(cls, path: str | os.PathLike[str], device: str | Device | None = None) -> PlannedProduct:
         """Read and check a product that `save` wrote to `path`.
 
-        See `plan_product` for `device`. Raises PlanError if the file is missing, damaged or not a product,
-        and DeviceError if the device is not available.
+        `device` is "host", "cuda" or "auto". By default each call uses the device of its values. Raises
+        PlanError if the file is missing, damaged or not a product, DeviceError if the device is missing.
         """
         return cls(*read_product_file(path), device)
 
@@ -321,17 +321,17 @@ def plan_product(
     Parameters
     ----------
     *factors
-        Two or more factors, such as A·B or R·A·P: SciPy or cupyx sparse matrices in any format, `Pattern`s or
-        `JacobianRecord`s. Only patterns are used, not values. Stored zeros are entries of the pattern. The
-        plan stores the order of the values, so CSC, COO, unsorted CSR and `A.T` need no conversion per call.
-        For DIA, LIL, DOK, `Pattern` and `JacobianRecord` factors, pass values in CSR order: by row, then by
-        column.
+        Two or more factors, such as A and B, or R, A and P: SciPy or cupyx sparse matrices in any format,
+        `Pattern`s or `JacobianRecord`s. Only patterns are used, not values. Stored zeros are entries of the
+        pattern. The plan stores the order of a factor's values, so CSC, COO, unsorted CSR and `A.T` need no
+        conversion per call. For DIA, LIL, DOK, `Pattern` and `JacobianRecord` factors, calls get values in
+        CSR order: by row, then by column.
     mask
         A sparse matrix or `Pattern` with the shape of the product. Only the entries of the mask are computed.
         An entry outside the pattern of the product is 0. By default all entries are computed.
     out_format : "csr", "csc" or "bsr", optional
         The order of the result's values, and the format of `to_scipy`. The default is the format of the first
-        factor if it is one of these, else "csr". "bsr" needs factors whose blocks fit each other.
+        factor if it is one of these, else "csr". "bsr" needs factors whose block sizes fit each other.
     device : "host", "cuda" or "auto", optional
         The device that computes. By default each call uses the device of its values.
 
@@ -345,7 +345,7 @@ def plan_product(
         If sizes do not fit, or a matrix has duplicate entries.
     ArgumentError
         If there are fewer than two factors, `out_format` is unknown, or out_format="bsr" is used with
-        factors whose blocks do not fit.
+        factors whose block sizes do not fit.
     DeviceError
         If the device is not available, or has too little memory.
 
@@ -403,7 +403,7 @@ def plan_gram(
         The matrix A, in any form that `plan_product` accepts. Calls do not form Aᵀ.
     weights : bool or matrix, default: False
         True plans AᵀDA with a diagonal D. For another D, for example block diagonal, pass a square sparse
-        matrix or `Pattern` with the pattern of D. The second argument of a call is the values of D.
+        matrix or `Pattern` with the pattern of D. A call then gets the values of D as its second argument.
     triangle : {"both", "upper", "lower"}, default: "both"
         The part of the result to compute. A triangle includes the diagonal.
     out_format, device
@@ -416,7 +416,7 @@ def plan_gram(
     Raises
     ------
     ShapeError, ArgumentError, DeviceError
-        See `plan_product`.
+        If a matrix does not fit, an option is invalid, or the device is missing or has too little memory.
 
     Examples
     --------

@@ -29,7 +29,7 @@ def end_to_end(records: Sequence[JacobianRecord], *, sample: int = 0) -> LinearO
     Returns
     -------
     scipy.sparse.linalg.LinearOperator, (outputs, inputs)
-        A product with a vector takes one sparse product per layer. Pass the operator to
+        A product of the operator with a vector computes one sparse product per layer. Pass the operator to
         `scipy.sparse.linalg.svds`, for example.
 
     Raises
@@ -57,10 +57,10 @@ def depth_singular_values(
     Parameters
     ----------
     records, sample
-        See `bp.end_to_end`.
+        The records of all layers in order, without recurrent layers, and the sample: see `bp.end_to_end`.
     count : int, optional
         Compute only the `count` largest singular values, with `scipy.sparse.linalg.svds` and without forming
-        products. By default all are computed.
+        products of Jacobians. `count` must be below the size of every layer. By default all are computed.
 
     Returns
     -------
@@ -71,7 +71,7 @@ def depth_singular_values(
     Raises
     ------
     ShapeError, ArgumentError
-        See `bp.end_to_end`.
+        If the records are not those of consecutive layers and complete blocks, or `count` is too large.
 
     Examples
     --------

@@ -37,15 +37,15 @@ def save_jacobians(
     ----------
     path : path
         The file.
-    source : network or sequence of JacobianRecord
-        A network after a forward pass, or records.
+    source : Sequential or sequence of JacobianRecord
+        A network after a forward pass, whose Jacobians are then computed, or records.
     compress : bool, default: False
         Whether to compress the data sets (shuffle and gzip).
 
     Raises
     ------
     JacobianFileError
-        If two records have the same layer, direction and step, or the file cannot be written.
+        If two records have the same layer, path, direction and step, or the file cannot be written.
 
     Notes
     -----
@@ -89,8 +89,8 @@ def load_jacobians(path: str | os.PathLike[str], *, sealed: bool = True) -> Jaco
     path : path
         The file.
     sealed : bool, default: True
-        Whether to check the seal of the file, its SHA-256. Pass False for a file that another program wrote.
-        Damage may then stay undetected.
+        Whether to check the SHA-256 that `save_jacobians` wrote at the end of the file. Pass False only for a
+        file without it, which another program wrote. Damage may then stay undetected.
 
     Returns
     -------
@@ -100,7 +100,7 @@ def load_jacobians(path: str | os.PathLike[str], *, sealed: bool = True) -> Jaco
     Raises
     ------
     JacobianFileError
-        If the file is missing, damaged or truncated, or is not a file of Jacobians.
+        If the file is missing, damaged or truncated, is not a file of Jacobians, or `sealed` does not fit it.
 
     Examples
     --------

@@ -70,12 +70,13 @@ def places(chain: StepChain, lengths: np.ndarray) -> np.ndarray:
 
 @dataclass(frozen=True, eq=False)
 class LyapunovVectors:
-    """QR decompositions along a chain: J_t Q_{t-1} = Q_t R_t. Created by `bp.lyapunov_vectors`.
+    """QR decompositions of step Jacobians: J_t Q_{t-1} = Q_t R_t. Created by `bp.lyapunov_vectors`.
 
     Parameters
     ----------
     q : ndarray, (T, B, S, k)
-        Q_t, whose columns are the orthonormal vectors after each step.
+        Q_t for T steps, B samples and states of S elements. The k columns are the orthonormal vectors after
+        step t.
     r : ndarray, (T, B, k, k)
         R_t, upper triangular.
 
@@ -96,7 +97,7 @@ class LyapunovVectors:
 
     @property
     def stretches(self) -> np.ndarray:
-        """The growth rates log |r_ii| of every step, (T, B, k)."""
+        """The growth rates of every step, (T, B, k): natural logarithms log |r_ii|."""
         with np.errstate(divide="ignore"):
             return np.log(np.abs(np.diagonal(self.r, axis1=2, axis2=3)))
 
@@ -174,25 +175,25 @@ def lyapunov_vectors(records: Any, *, count: int | None = None) -> LyapunovVecto
 
     Parameters
     ----------
-    records : records of one chain, or arrays
-        Records, arrays (T, S, S) or (T, B, S, S) of J_t, or a list of SciPy matrices. See
-        `bp.lyapunov_exponents`.
+    records : JacobianRecords, or arrays
+        The records of the T steps of one inner layer and direction, or an array (T, S, S) or (T, B, S, S) or
+        a list of T SciPy matrices of J_t, whose rows are the state after step t.
     count : int, default: S
         The number of vectors k.
 
     Returns
     -------
     LyapunovVectors
-        Q and R of every step. The matrices need memory for T B S k and T B k² values.
+        Q and R of every step. They occupy T B S k and T B k² values of 8 bytes.
 
     Raises
     ------
     ShapeError
         If a sample has padding, `count` is out of range, or the records have different or non-square shapes.
     ArgumentError
-        If the records are not consecutive steps of one recurrent layer and direction.
-    DeviceError
-        If there is too little memory.
+        If the records are not consecutive steps of one inner layer and direction.
+    DeviceError, NonFiniteError
+        If there is too little memory, or a Jacobian contains NaN or infinity.
 
     Examples
     --------

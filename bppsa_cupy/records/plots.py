@@ -24,9 +24,9 @@ def plot_spectrum(*sources: Any, axes: Any = None, labels: Sequence[str] | None 
 
     Parameters
     ----------
-    *sources : LyapunovSpectrum, records of a chain, or ndarray (k,) or (B, k)
-        The exponents. For an array, S is taken to be k. Grey dots show the samples of a batch. The line shows
-        their median.
+    *sources : LyapunovSpectrum, JacobianRecords, or ndarray (k,) or (B, k)
+        Exponents, or the records of one inner layer and direction. For an array, S is taken to be k. Grey
+        dots show the samples of a batch, and the line shows their median.
     axes : matplotlib.axes.Axes, optional
         The axes to draw in. New axes by default.
     labels : sequence of str, optional
@@ -70,8 +70,8 @@ def plot_history(source: Any, *, axes: Any = None) -> Any:
 
     Parameters
     ----------
-    source : LyapunovSpectrum or records of a chain
-        The exponents with their history.
+    source : LyapunovSpectrum, JacobianRecords or array
+        The exponents with their history, or the step Jacobians as in `bp.singular_values`.
     axes : matplotlib.axes.Axes, optional
         The axes to draw in. New axes by default.
 
@@ -102,14 +102,14 @@ def plot_history(source: Any, *, axes: Any = None) -> Any:
 
 
 def plot_singular_values(records: Any, *, axes: Any = None) -> Any:
-    """Plot the singular values of every step of a chain on a logarithmic axis.
+    """Plot the singular values of the Jacobian of every time step on a logarithmic axis.
 
     For a batch, the median over the samples is plotted.
 
     Parameters
     ----------
-    records : records of a chain, or arrays of Jacobians
-        See `bp.singular_values`.
+    records : JacobianRecords, or arrays
+        The records of T steps of one inner layer and direction, or Jacobians (T, S, S) or (T, B, S, S).
     axes : matplotlib.axes.Axes, optional
         The axes to draw in. New axes by default.
 
@@ -142,7 +142,7 @@ def plot_eigenvalues(values: Any, *, axes: Any = None) -> Any:
     Parameters
     ----------
     values : ndarray of complex, or FixedPoints
-        Eigenvalues in an array of any shape. For an array (K, S), each row has its own colour.
+        Eigenvalues in an array of any shape. Each row, along the last axis, has its own colour.
     axes : matplotlib.axes.Axes, optional
         The axes to draw in. New axes by default.
 

@@ -30,22 +30,23 @@ class JacobianRecord:
     name : str
         The class of the layer, such as "Conv2d". For recurrent layers the inner layer follows: "GRU l0".
     pattern : Pattern
-        The pattern, of shape (elements of x, elements of y).
+        The positions of the stored entries, of shape (elements of x, elements of y).
     data : array, (nnz,) or (nnz, B)
-        One set of values that all samples share, or one set per sample. float32 or float64, on any device.
+        The stored entries, float32 or float64, on any device. (nnz,) is one set of values for all samples, or
+        for one `sample`, and (nnz, B) one set per sample.
     step : int, default: 0
         The time step of a recurrent layer.
-    direction : {"forward", "backward"}
+    direction : {"forward", "backward"}, default: "forward"
         The direction of a recurrent layer. "backward" is the second direction of a bidirectional layer.
-    geometry : dict
-        The arguments of the layer and the shape of its input, from which the pattern follows.
+    geometry : dict, default: {}
+        Type and arguments of the layer and the shape of its input, which determine the pattern.
     gradient_norm : float, optional
-        2-norm, over the whole batch, of the gradient with respect to the output. None before a backward pass,
-        and for the steps of a recurrent layer.
+        2-norm, over the whole batch, of the gradient with respect to y. None before a backward pass, and for
+        the steps of a recurrent layer.
     sample : int, optional
-        The index of the sample if `data` (nnz,) belongs to one sample only.
+        The index of the sample if `data` has shape (nnz,) and belongs to one sample only.
     path : str, default: ""
-        The place of the layer inside layer `layer`, such as "body.0" in a residual block.
+        The name of the layer inside layer `layer`, such as "body.0" in a residual block.
     lengths : ndarray of int, (B,), optional
         The number of valid time steps of each sample, for a recurrent layer. Later steps are padding.
 
@@ -99,7 +100,7 @@ class JacobianRecord:
 
     @property
     def label(self) -> str:
-        """The name in tables and errors, such as "3 Conv2d", "4.body.0 Conv2d" or "0 RNN step 7"."""
+        """The name in tables and errors, such as "3 Conv2d", "4.body.0 Conv2d" or "0 RNN l0 step 7"."""
         step = f" step {self.step}" if self.step else ""
         direction = "" if self.direction == "forward" else f" {self.direction}"
         place = f"{self.layer}.{self.path}" if self.path else str(self.layer)
@@ -107,7 +108,7 @@ class JacobianRecord:
 
     @cached_property
     def inner(self) -> int | None:
-        """The index of the inner layer, for a recurrent layer. None for other layers."""
+        """The index of the inner layer of a recurrent layer, 1 for "LSTM l1". None for other layers."""
         match = _RECURRENT.fullmatch(self.name)
         return None if match is None else int(match[1])
 
@@ -135,7 +136,7 @@ class JacobianRecord:
         return self.data if self.data.ndim == 1 else self.data[:, sample]
 
     def select(self, sample: int) -> JacobianRecord:
-        """Return the record of one sample, with data (nnz,). A shared record is returned unchanged."""
+        """Return the record of one sample, with data (nnz,). Records of such data are returned unchanged."""
         values = self.values(sample)
         if self.data.ndim == 1:
             return self
@@ -149,7 +150,7 @@ class JacobianRecord:
         return replace(self, data=self.data.get())
 
     def to_scipy(self, sample: int = 0) -> scipy.sparse.csr_array:
-        """Return a copy of the matrix of one sample.
+        """Return a copy of the transposed Jacobian of one sample, with `pattern`.
 
         Entries that are zero for the current input are stored zeros. Raises ShapeError if there is no such
         sample.

@@ -19,9 +19,9 @@ from bppsa_cupy.system.memory import check_host_memory
 class JacobianRecords(Sequence[JacobianRecord]):
     """A sequence of records. Slices are JacobianRecords too.
 
-    A recurrent layer has one record per time step, inner layer and direction. The records of one inner layer
-    and direction form a chain. `dense`, `lengths`, `bp.lyapunov_exponents`, `bp.singular_values`
-    and `bp.log_gradient_norms` need the records of one chain, which `where` selects.
+    A recurrent layer has one record per time step, inner layer and direction. The records of all steps of one
+    inner layer and direction form a chain. `dense`, `lengths`, `bp.lyapunov_exponents`, `bp.singular_values`
+    and `bp.log_gradient_norms` need the records of a single chain. Select them with `where`.
 
     Parameters
     ----------
@@ -78,7 +78,7 @@ class JacobianRecords(Sequence[JacobianRecord]):
         layer : int, optional
             The index of the layer in the network.
         path : str, optional
-            The place inside the layer, such as "body.0". "" selects the layer itself.
+            The name of a layer inside another layer, such as "body.0". "" selects layers that are not nested.
         inner : int, optional
             The index of the inner layer of a recurrent layer, for example 1 for "LSTM l1".
         direction : "forward" or "backward", optional
@@ -118,7 +118,7 @@ class JacobianRecords(Sequence[JacobianRecord]):
         return JacobianRecords(record.select(sample) for record in self._records)
 
     def chains(self) -> list[JacobianRecords]:
-        """Return a list of chains, one per inner layer and direction of each recurrent layer."""
+        """Return one JacobianRecords per inner layer and direction of each recurrent layer."""
         groups: dict[Any, list[JacobianRecord]] = {}
         for record in self._records:
             if record.inner is not None:
@@ -126,7 +126,7 @@ class JacobianRecords(Sequence[JacobianRecord]):
         return [JacobianRecords(group) for group in groups.values()]
 
     def dense(self) -> np.ndarray:
-        """Return the transposed Jacobians of one chain as a dense array on the host.
+        """Return the transposed Jacobians of one inner layer and direction as a dense array on the host.
 
         Returns
         -------
@@ -138,7 +138,7 @@ class JacobianRecords(Sequence[JacobianRecord]):
         Raises
         ------
         ArgumentError
-            If the records are not the steps of one recurrent layer and direction.
+            If the records are not consecutive steps of one inner layer and direction.
         NonFiniteError
             If a Jacobian contains NaN or infinity. The message names the step.
         DeviceError
@@ -151,9 +151,9 @@ class JacobianRecords(Sequence[JacobianRecord]):
         return chain.dense(slice(0, chain.steps), dtype)
 
     def lengths(self) -> np.ndarray:
-        """Return the number of valid steps (without padding) of each sample of one chain, (B,) int64.
+        """Return the number of valid steps (without padding) of each sample, (B,) int64.
 
-        Raises ArgumentError if the records are not the steps of one recurrent layer and direction.
+        Raises ArgumentError if the records are not consecutive steps of one inner layer and direction.
         """
         return make_chain("lengths", self).lengths
 

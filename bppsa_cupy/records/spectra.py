@@ -14,15 +14,16 @@ from bppsa_cupy.records.records import as_chain
 
 
 def singular_values(records: Sequence[JacobianRecord]) -> np.ndarray:
-    """Compute the singular values of the Jacobian of every step of a chain.
+    """Compute the singular values of the Jacobian of every time step.
 
-    Singular values are the factors by which a step stretches or shrinks gradients, and small changes of the
+    Singular values are the factors by which a step stretches or shrinks gradients and small changes of the
     state.
 
     Parameters
     ----------
-    records : records of one chain, or arrays of Jacobians
-        See `bp.lyapunov_exponents`.
+    records : JacobianRecords, or arrays
+        The records of T steps of one inner layer and direction, or an array (T, S, S) or (T, B, S, S) or a
+        list of T SciPy matrices of Jacobians, whose rows are the state after the step.
 
     Returns
     -------
@@ -32,7 +33,7 @@ def singular_values(records: Sequence[JacobianRecord]) -> np.ndarray:
     Raises
     ------
     ArgumentError
-        If the records are not consecutive steps of one recurrent layer and direction.
+        If the records are not consecutive steps of one inner layer and direction.
     ShapeError
         If the records have different or non-square shapes.
     NonFiniteError
@@ -52,12 +53,12 @@ def singular_values(records: Sequence[JacobianRecord]) -> np.ndarray:
 
 
 def log_gradient_norms(records: Sequence[JacobianRecord], gradient: Any = None) -> np.ndarray:
-    """Compute the norm of a gradient at every step of a chain, propagated backward from the last step.
+    """Propagate a gradient backward from the last time step, and compute its norm at every step.
 
     Parameters
     ----------
-    records : records of one chain, or arrays of Jacobians
-        See `bp.lyapunov_exponents`.
+    records : JacobianRecords, or arrays
+        The records of T steps of one inner layer and direction, or Jacobians as in `bp.singular_values`.
     gradient : array, (S,) or (B, S), optional
         The gradient with respect to the state after the last step. By default the result for step t is the
         2-norm of ∂s_last/∂s_t: the largest factor by which a gradient can grow from the last step to step t.
@@ -65,13 +66,14 @@ def log_gradient_norms(records: Sequence[JacobianRecord], gradient: Any = None) 
     Returns
     -------
     ndarray, (T, B) of float64
-        Natural logarithms of the 2-norms, in time order, and -inf if a norm is 0. The norms are
-        constant over the padding of a sample.
+        Natural logarithms of the 2-norms in time order. A norm of 0 gives -inf. The norms are constant over
+        the padding of a sample.
 
     Raises
     ------
     ArgumentError, ShapeError, NonFiniteError
-        See `bp.singular_values`. Also if the gradient has the wrong shape or is not finite.
+        If the records are not consecutive steps of one inner layer and direction (ArgumentError), a shape is
+        wrong (ShapeError), or a value is NaN or infinite (NonFiniteError).
 
     Examples
     --------
@@ -123,12 +125,12 @@ def _log_norm(matrices: np.ndarray, exponent: np.ndarray) -> np.ndarray:
 
 
 def log_singular_values(records: Any) -> np.ndarray:
-    """Compute the logarithms of the singular values of the product of all Jacobians of a chain.
+    """Compute the logarithms of the singular values of the product J_T ⋯ J_1 of step Jacobians.
 
     Parameters
     ----------
-    records : records of one chain, or arrays
-        Records of the T steps, or arrays (T, S, S) or (T, B, S, S).
+    records : JacobianRecords, or arrays
+        The records of T steps of one inner layer and direction, or J_t as in `bp.singular_values`.
 
     Returns
     -------
@@ -139,12 +141,13 @@ def log_singular_values(records: Any) -> np.ndarray:
     Raises
     ------
     ArgumentError, ShapeError, NonFiniteError
-        See `bp.singular_values`.
+        If the records are not such steps, have non-square shapes, or contain NaN or infinity.
 
     Notes
     -----
-    The product is stored as Q D T, with the logarithms of the diagonal matrix D. Each step needs one QR
-    decomposition, as in quantum Monte Carlo methods. QR iteration on D T then separates the singular values.
+    The product is stored as Q D U with orthogonal Q, diagonal D in logarithms, and U of moderate size. Each
+    step needs one QR decomposition, as in quantum Monte Carlo methods. QR iteration on D U then separates the
+    singular values.
 
     Examples
     --------

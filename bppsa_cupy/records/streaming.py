@@ -188,7 +188,7 @@ class LyapunovSpectrum:
     stretches : ndarray, (rows, k) or (rows, B, k)
         The exponents of consecutive blocks of steps, one row per block. There are at most 10,000 blocks.
     ends : ndarray of int, (rows,)
-        The number of steps from the end of the burn-in to the end of each block.
+        The number of steps between the end of the burn-in and the end of each block.
     size : int
         S, the number of elements of a state.
     state : array
@@ -224,15 +224,15 @@ class LyapunovSpectrum:
 
     @cached_property
     def history(self) -> np.ndarray:
-        """The running averages of the exponents at the steps `ends`, in the shape of `stretches`."""
+        """The averages of the exponents over the steps up to each of `ends`, in the shape of `stretches`."""
         widths = np.diff(self.ends, prepend=0).reshape(-1, *(1,) * self.exponents.ndim)
         return np.cumsum(self.stretches * widths, axis=0) / np.cumsum(widths, axis=0)
 
     @cached_property
     def standard_error(self) -> np.ndarray:
-        """The standard error of `exponents`, computed from the averages of 32 consecutive parts.
+        """The standard error of `exponents`, computed from the averages of at most 32 consecutive parts.
 
-        The parts must be longer than the correlation time of the trajectory. NaN for a single block.
+        It is valid if the parts are longer than the correlation time of the trajectory. NaN for one block.
         """
         parts = np.array_split(self.stretches, min(BLOCKS, max(1, len(self.stretches))))
         means = np.stack([part.mean(axis=0) for part in parts])
@@ -246,7 +246,7 @@ class LyapunovSpectrum:
         """The Kaplan-Yorke dimension, a number or (B,): j + (λ_1 + … + λ_j) / |λ_{j+1}|.
 
         j is the largest number for which the sum of the first j exponents is not negative. The dimension is S
-        if the sum of all S exponents is not negative. NaN if `count` was too small to find j.
+        if the sum of all S exponents is not negative. It is NaN if too few exponents are known to find j.
         """
         sums = np.cumsum(self.exponents, axis=-1)
         negative = sums < 0
@@ -260,7 +260,7 @@ class LyapunovSpectrum:
     def entropy(self) -> Any:
         """The sum of the positive exponents, a number or (B,): an upper bound of the entropy rate in nats.
 
-        NaN if `count` was too small to find all positive exponents.
+        It is NaN if fewer than S exponents were computed and all of them are positive.
         """
         total = np.maximum(self.exponents, 0).sum(axis=-1)
         if self.exponents.shape[-1] < self.size:

@@ -42,36 +42,37 @@ def scan(
     Parameters
     ----------
     gradient : array, (d,) or (d, B)
-        The first vector v(1), float32 or float64.
+        The first vector v(1), or one vector per sample, float32 or float64.
     jacobians : sequence of sparse matrix, (Pattern, values) or JacobianRecord
         J_1, …, J_n. The shape of J_k is (d_{k+1}, d_k), with d_1 = d. Values have shape (nnz,) or (nnz, B)
         and are converted to the dtype of the gradient. Stored zeros stay in the pattern.
-    method : {"blelloch", "linear", "hybrid"}
+    method : {"blelloch", "linear", "hybrid"}, default: "blelloch"
         The schedule: Blelloch's parallel scan, the serial scan, or a mixture of both.
     plan : Plan, optional
-        A plan from `plan_scan`. A plan can be reused for other values with the same patterns.
+        A plan that `plan_scan` made (``from bppsa_cupy.scan import plan_scan``), for any values with the same
+        patterns. By default each call makes a plan.
     injections : sequence of array or None, optional
         Vectors e_1, …, e_n for an affine scan, v(k + 1) = J_k v(k) + e_k. e_k has the shape of v(k + 1).
     input_gradient : bool, default: True
         Whether to compute v(n + 1).
-    levels : int or "auto"
-        The number of up-sweep levels of "hybrid".
+    levels : int or "auto", default: "auto"
+        The number of parallel levels of "hybrid". Not used with `plan`.
     device : {"auto", "host", "cuda"}, default: "auto"
         The device that computes.
 
     Returns
     -------
     list of array
-        [v(1), …, v(n + 1)], each of shape (d_k,) or (d_k, B), on the device.
+        v(1), …, v(n + 1), or up to v(n) without `input_gradient`. v(k) has shape (d_k,) or (d_k, B).
 
     Raises
     ------
     ShapeError, ArgumentError, PlanError, PlanMismatchError, DeviceError
-        If an argument has the wrong shape or type, does not match the plan, or the device is missing.
+        If an argument has the wrong shape or type or does not match the plan, or the device is missing.
 
     Notes
     -----
-    Equation 4 of Wang et al. 2020. Law: all methods agree up to rounding.
+    This is equation 4 of Wang et al. 2020. Law: all methods agree up to rounding.
 
     Examples
     --------

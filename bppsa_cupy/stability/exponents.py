@@ -54,35 +54,35 @@ def lyapunov_exponents(
     progress: bool = False,
     lengths: Any = None,
 ) -> Any:
-    """Compute Lyapunov exponents of a dynamical system, or from stored Jacobians.
+    """Compute Lyapunov exponents of a dynamical system, or of stored Jacobians.
 
-    A small change of the state grows by a factor of exp(exponent) per step. In the backward pass, a gradient
-    grows by the same factor per step.
+    On average, a small change of the state grows by a factor of exp(exponent) per step. In the backward pass,
+    a gradient grows by the same factor per step.
 
     Parameters
     ----------
     source : network, callable or records
         The system, in one of these forms:
 
-        - a `bp.Sequential` whose first layer is a unidirectional RNN, GRU, LSTM or CellLayer, or such a
-          PyTorch module;
+        - a `bp.Sequential` whose first layer is a unidirectional RNN, GRU, LSTM or CellLayer, or a PyTorch
+          module of one of these kinds;
         - a step function in PyTorch or JAX: ``h_next = step(x_t, h)``;
         - a step function in NumPy: ``h_next, J = step(x_t, h)``. J is the Jacobian ∂h_next/∂h as an array, a
           SciPy matrix, or a function that maps tangent vectors Q (S, k) to J Q;
-        - stored Jacobians: the records of one chain, or arrays (see Notes).
+        - stored Jacobians: the records of one inner layer and direction, or arrays (see Notes).
     x : array, iterator or None
         The inputs. For a network, (B, T, F) or (T, F). For a step function, (T, ...) or (T, B, ...), or an
         iterator that yields the input of one step at a time. None means no inputs: a step function is called
         as ``step(h)``, and a network gets zeros.
     h0 : array or nested arrays, (S,) or (B, S)
-        The initial state, in the array type of the step function. Zeros by default for a network. Its S
-        elements are the states of all inner layers in order, for an LSTM h, then c.
+        The initial state, in the array type of the step function. For a network the default is 0, and the S
+        elements are the states of all inner layers in order. For an LSTM h comes before c.
     count : int, default: S
-        The number of exponents k to compute, largest first. The cost of a step grows with k, not with S².
+        The number k of exponents to compute, largest first. A smaller k makes each step cheaper.
     steps : int, optional
-        The number of steps. By default all inputs are used. Required if x is None.
+        The number of steps, burn-in included. By default all inputs are used. Required if x is None.
     burn_in : int, default: 0
-        Number of steps before the average begins, until state and tangent vectors have converged.
+        Number of first steps that the averages leave out, because state and vectors have not converged.
     every : int, default: 1
         Number of steps between two QR decompositions.
     basis : array, (S, k) or (B, S, k), optional
@@ -104,15 +104,16 @@ def lyapunov_exponents(
     ShapeError
         If an argument has the wrong shape.
     ArgumentError
-        If an argument does not apply to this source.
+        If an argument does not apply to this source, or the source is none of these forms.
     NonFiniteError
         If the trajectory or a Jacobian is not finite.
 
     Notes
     -----
-    The Jacobians multiply orthonormal tangent vectors, and a QR decomposition makes these orthonormal again.
-    An exponent is the average of log |r_ii| (Benettin et al. 1980). For a system no Jacobian is stored, so
-    the memory does not depend on T. Networks and NumPy steps run in float64, other steps in the dtype of h0.
+    Each step multiplies orthonormal tangent vectors by its Jacobian. Every `every` steps, a QR decomposition
+    makes them orthonormal again. An exponent is the average of log |r_ii| per step (Benettin et al. 1980).
+    For a system no Jacobian is stored, so the memory does not depend on T. Networks and NumPy steps run in
+    float64, other steps in the dtype of h0.
 
     The average has an error of O(1 / T). Law: all S exponents sum to the average of log |det J_t|.
 

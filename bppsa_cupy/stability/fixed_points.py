@@ -22,10 +22,10 @@ class FixedPoints:
     points : ndarray, (K, S)
         The states h.
     residual : ndarray, (K,)
-        The 2-norm of F(h) - h.
+        The 2-norm of F(h) - h for the step function F.
     is_fixed : ndarray of bool, (K,)
         Whether the residual is at most the tolerance. The other points are slow points: local minima of the
-        residual.
+        residual, or points where `max_iterations` ended the search.
     jacobians : ndarray, (K, S, S)
         ∂F/∂h at the points.
     counts : ndarray of int, (K,)
@@ -88,14 +88,14 @@ def fixed_points(
     distance: float = 1e-4,
     max_iterations: int = 200,
 ) -> FixedPoints:
-    """Find fixed points h = F(x, h) and slow points of a system, starting from candidate states.
+    """Find fixed points h = F(x, h) of a system, and slow points where ‖F(x, h) - h‖ is minimal.
 
     Parameters
     ----------
     source : network or callable
-        A system (see `bp.lyapunov_exponents`): a `bp.Sequential` that begins with a recurrent layer, a
-        recurrent PyTorch module, or a step function ``step(x, h)`` in NumPy, PyTorch or JAX. A step function
-        gets one state (S,).
+        A `bp.Sequential` that begins with a recurrent layer, a recurrent PyTorch module, or a step function
+        ``step(x, h)`` that gets one state (S,). In PyTorch and JAX it returns the next state, in NumPy the
+        pair of next state and Jacobian (S, S): see `bp.lyapunov_exponents`.
     candidates : array, (M, S)
         Initial states of the search, for example states that the trained network visits, in the array type of
         the step function.
@@ -105,7 +105,7 @@ def fixed_points(
     tolerance : float, default: 1e-9
         The largest residual ‖F(h) - h‖ of a fixed point. Use 1e-5 for step functions in float32.
     distance : float, default: 1e-4
-        Two points with the same input whose distance is below this value count as one point.
+        If two points with the same input are closer than this, only the one of smaller residual is kept.
     max_iterations : int, default: 200
         The maximum number of iterations per candidate.
 
@@ -126,7 +126,7 @@ def fixed_points(
     Notes
     -----
     The Levenberg–Marquardt method minimises ‖F(h) - h‖² for all candidates at once. Near a fixed point it
-    approaches Newton's method. Otherwise it ends at a slow point (Sussillo & Barak 2013).
+    approaches Newton's method. Elsewhere it ends at a slow point (Sussillo & Barak 2013).
 
     Examples
     --------

@@ -320,7 +320,7 @@ METHODS = ("auto", "serial", "chunked")
 
 
 class ScanGradients(NamedTuple):
-    """The gradients of a linear scan, as `bp.linear_scan_backward` returns them.
+    """The gradients of the linear scan h_t = a_t h_{t-1} + b_t. Returned by `bp.linear_scan_backward`.
 
     Attributes
     ----------
@@ -364,8 +364,8 @@ def linear_scan(
     a : array
         (B, T, H), or a shape that broadcasts to it: B or T may be 1, and (T, H) or (H,) is allowed.
     b : array, (B, T, H)
-        float32, float64, complex64 or complex128. a and h0 must have the same dtype. If b is complex, they
-        may be real with the same precision.
+        float32, float64, complex64 or complex128. a and h0 must have the dtype of b. If b is complex, they
+        may also be real with the same precision.
     h0 : array, (B, H), optional
         The state before the first step. Zeros by default.
     reverse : bool, default: False
@@ -375,15 +375,15 @@ def linear_scan(
         starts from its last valid step.
     resets : bool array, (T,) or (B, T), optional
         True marks steps that start from 0: h_t = b_t, even if a_t or the previous state is inf or NaN. No
-        gradient passes through them. Mark the first step of each document in a packed sequence (with
-        `reverse`, the last step).
+        gradient passes from them to the previous state. In a packed sequence, mark the first step of each
+        document (with `reverse`, the last step).
     method : {"auto", "serial", "chunked"}, default: "auto"
         "chunked" computes chunks of steps in parallel. "auto" follows a fixed rule on the host, and selects
         the method by a measurement on a GPU.
     chunk : int, optional
-        The number of steps per chunk.
-    out : array, optional
-        The array to write the states to. The array must be C-contiguous and must not overlap any other array.
+        The number of steps per chunk. By default it is chosen automatically.
+    out : array, (B, T, H), optional
+        The array to write the states to. It must be C-contiguous and must not overlap any other argument.
     device : "cuda" or "host", optional
         The device that computes. Default: the device of b.
 
@@ -403,8 +403,8 @@ def linear_scan(
 
     Notes
     -----
-    All methods agree up to rounding (Blelloch 1990, section 1.4.1). If the product of the factors of a chunk
-    overflows, the scan is repeated serially. On the host, subnormal numbers are treated as 0.
+    All methods agree up to rounding (Blelloch 1990, section 1.4.1). If the product of the factors a_t of a
+    chunk overflows, the scan is repeated serially. On the host, subnormal numbers are treated as 0.
 
     Examples
     --------
@@ -435,31 +435,32 @@ def linear_scan_backward(
     out: ScanGradients | None = None,
     device: str | Device | None = None,
 ) -> ScanGradients:
-    """Compute the gradients of a linear scan with respect to a, b and h0.
+    """Compute the gradients of `linear_scan` with respect to its arguments a, b and h0.
 
     Parameters
     ----------
     a, h0, reverse, lengths, resets, method, chunk, device
-        See `linear_scan`.
+        The arguments of the `linear_scan` call. `method`, `chunk` and `device` may differ.
     h, gradient : array, (B, T, H)
-        The states, and the gradient with respect to the states, in the same dtype.
-    out : ScanGradients, optional
-        The arrays to write to. The arrays must be C-contiguous and must not overlap any other array.
+        The states that `linear_scan` returned, and the gradient with respect to them, in the same dtype.
+    out : ScanGradients or tuple of three arrays, optional
+        The arrays to write to. They must be C-contiguous and must not overlap any other array.
 
     Returns
     -------
     ScanGradients
+        The named tuple (a, b, h0) of gradients, in the shapes of a, (B, T, H) and (B, H).
 
     Raises
     ------
     ShapeError, ArgumentError, DeviceError
-        See `linear_scan`.
+        If an array has the wrong shape or dtype, `method` is unknown, or there is too little memory.
 
     Notes
     -----
-    g_t = gradient_t + conj(a_{t+1}) g_{t+1} is the gradient with respect to b_t. The gradients are
-    g_t conj(h_{t-1}) for a_t, summed where a is shared, and conj(a_1) g_1 for h0. Complex gradients follow
-    PyTorch: twice the derivative with respect to the conjugate.
+    The gradient with respect to b_t is g_t = gradient_t + conj(a_{t+1}) g_{t+1}. The gradient with respect to
+    a_t is g_t conj(h_{t-1}), summed over axes that a broadcasts, and that of h0 is conj(a_1) g_1. Complex
+    gradients follow PyTorch: twice the derivative with respect to the conjugate.
 
     Examples
     --------
