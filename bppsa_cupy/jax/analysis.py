@@ -39,26 +39,28 @@ def jacobians(
         A layer, or a step function ``h_next = step(x_t, h)`` that JAX can trace.
     given : dict or array
         For a layer, its params. For a step function, the inputs of all time steps, (T, B, ...), or (T, ...)
-        if h0 has no batch. None calls ``step(h)``.
+        if h0 has no batch. With None, the step is ``step(h)``.
     x : array or pytree
-        For a layer, its input. For a step function, h0: the initial state (B, S) or (S,), or a pytree of such
-        arrays, float32 or float64.
+        For a layer, its input, (B, T, F). For a step function, h0: the initial state (B, S) or (S,), or a
+        pytree of such arrays, float32 or float64.
     state, lengths, resets : optional
-        Further arguments of the layer. Only for layers. The Jacobian of a step with a reset is 0.
+        Initial state, valid steps per sample and marked steps, as in the call of the layer. Only for layers.
+        The Jacobian of a step with a reset is 0.
     steps : int, optional
         The number of time steps if a step function has no inputs.
 
     Returns
     -------
     JacobianRecords
-        One record per time step, and for a layer per inner layer and direction. The values are on the host.
+        One record per time step. A layer has one per time step, inner layer and direction. Values are on the
+        host.
 
     Raises
     ------
     ShapeError
         If an array has the wrong shape or dtype.
     ArgumentError
-        If `function` is neither a layer nor a step.
+        If `function` is neither a layer nor a step function.
     PassError
         If a step function couples the samples of a batch.
 

@@ -149,7 +149,7 @@ def _made(kind: type[OverTime], layer: layers.Recurrent) -> OverTime:
 
 
 class RNN(OverTime):
-    """An Elman RNN as a pure function. See `bp.RNN` for the arguments.
+    """Elman RNN as a pure function ``y, h = rnn(params, x)``. Arguments of the constructor: see `bp.RNN`.
 
     Examples
     --------
@@ -164,7 +164,7 @@ class RNN(OverTime):
 
 
 class GRU(OverTime):
-    """Gated recurrent units as a pure function. See `bp.GRU` for the arguments.
+    """GRU as a pure function ``y, h = gru(params, x)``. Arguments of the constructor: see `bp.GRU`.
 
     Examples
     --------
@@ -179,7 +179,7 @@ class GRU(OverTime):
 
 
 class LSTM(OverTime):
-    """Long short-term memory as a pure function. See `bp.LSTM` for the arguments.
+    """LSTM as a pure function ``y, (h, c) = lstm(params, x)``. Arguments of the constructor: see `bp.LSTM`.
 
     Examples
     --------
@@ -194,7 +194,7 @@ class LSTM(OverTime):
 
 
 class CellLayer(OverTime):
-    """A recurrent layer of a `bp.Cell` as a pure function. See `bp.CellLayer` for the arguments.
+    """Layer of a `bp.Cell` as a pure function ``y, state = layer(params, x)``. Arguments: see `bp.CellLayer`.
 
     Raises
     ------
@@ -297,7 +297,7 @@ class LinearOverTime(OverTime):
 
 
 class LinearCellLayer(LinearOverTime):
-    """A recurrent layer of a linear `bp.Cell` as a pure function. See `bp.LinearCellLayer` for the arguments.
+    """Layer of a linear `bp.Cell`: ``y, c = layer(params, x)``. Arguments: see `bp.LinearCellLayer`.
 
     Examples
     --------
@@ -314,7 +314,7 @@ class LinearCellLayer(LinearOverTime):
 
 
 class MinGRU(LinearOverTime):
-    """minGRU as a pure function. See `bp.MinGRU` for the arguments.
+    """minGRU as a pure function ``y, h = layer(params, x)``. Arguments of the constructor: see `bp.MinGRU`.
 
     Examples
     --------
@@ -329,7 +329,7 @@ class MinGRU(LinearOverTime):
 
 
 class MinLSTM(LinearOverTime):
-    """minLSTM as a pure function. See `bp.MinLSTM` for the arguments.
+    """minLSTM as a pure function ``y, h = layer(params, x)``. Arguments of the constructor: see `bp.MinLSTM`.
 
     Examples
     --------
@@ -344,7 +344,7 @@ class MinLSTM(LinearOverTime):
 
 
 class SRU(LinearOverTime):
-    """The simple recurrent unit as a pure function. See `bp.SRU` for the arguments.
+    """Simple recurrent unit as a pure function ``y, c = layer(params, x)``. Arguments: see `bp.SRU`.
 
     Examples
     --------
@@ -359,7 +359,7 @@ class SRU(LinearOverTime):
 
 
 class QRNN(LinearOverTime):
-    """A quasi-recurrent layer as a pure function. See `bp.QRNN` for the arguments.
+    """Quasi-recurrent layer as a pure function ``y, c = layer(params, x)``. Arguments: see `bp.QRNN`.
 
     Examples
     --------
@@ -374,7 +374,7 @@ class QRNN(LinearOverTime):
 
 
 class RGLRU(LinearOverTime):
-    """The real-gated linear recurrent unit as a pure function. See `bp.RGLRU` for the arguments.
+    """Real-gated linear recurrent unit as a function ``y, h = layer(params, x)``. Arguments: see `bp.RGLRU`.
 
     Examples
     --------
@@ -389,7 +389,7 @@ class RGLRU(LinearOverTime):
 
 
 class LRU(LinearOverTime):
-    """The linear recurrent unit as a pure function. See `bp.LRU` for the arguments.
+    """Linear recurrent unit as a pure function ``y, h = layer(params, x)``. Arguments: see `bp.LRU`.
 
     Examples
     --------
@@ -404,7 +404,7 @@ class LRU(LinearOverTime):
 
 
 class DiagonalSSM(LinearOverTime):
-    """The diagonal state space model of S5 as a pure function. See `bp.DiagonalSSM` for the arguments.
+    """Diagonal SSM of S5 as a pure function ``y, h = layer(params, x)``. Arguments: see `bp.DiagonalSSM`.
 
     Examples
     --------

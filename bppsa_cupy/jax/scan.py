@@ -31,7 +31,8 @@ def linear_scan(
     h0 : array, (B, H), optional
         The state before the first step. Zeros by default.
     reverse, lengths, resets
-        See `bp.linear_scan`. Under jit, the values of `lengths` are checked when the scan runs.
+        Whether to scan from the last step (bool), the number of valid steps per sample (int, (B,), under jit
+        checked when the scan runs), and marks of the steps that start from 0 (bool, (T,) or (B, T)).
 
     Returns
     -------

@@ -48,14 +48,14 @@ def jacobians(
     Parameters
     ----------
     module : torch.nn.Module or callable
-        A model in evaluation mode or, if h0 is given, a step function ``h_next = step(x_t, h)``. For a model,
-        every layer that is called gets records, in call order.
+        A model in evaluation mode, whose layers get records in call order, or a step function
+        ``h_next = step(x_t, h)``, which needs h0.
     x : tensor
         For a model, the input batch, in the layout that the model accepts. For a step function, the inputs of
-        all time steps, (T, B, ...), or (T, ...) if h0 has no batch. None calls ``step(h)``.
+        all time steps, (T, B, ...), or (T, ...) if h0 has no batch. With None, the step is ``step(h)``.
     h0 : tensor or tuple of tensors, optional
         For a step function, the initial state, (B, S) or (S,), float32 or float64. For a recurrent module,
-        its hx.
+        the argument hx of its call.
     batch_first : bool, default: False
         Whether x has shape (B, T, ...). Only for step functions.
     steps : int, optional
@@ -64,9 +64,9 @@ def jacobians(
     Returns
     -------
     JacobianRecords
-        Layers that also exist in bppsa_cupy get sparse records, with a pattern from geometry and mask. Other
-        layers get dense records, computed by autograd. Recurrent modules get one record per time step, inner
-        layer and direction. Layers with integer input and operations between layers get no records.
+        Layers that also exist in bppsa_cupy get sparse records, whose pattern follows from layer and mask.
+        Other layers get dense records, computed by autograd. Recurrent modules get one record per time step,
+        inner layer and direction. No records: layers with integer input, and operations between layers.
 
     Raises
     ------
@@ -80,9 +80,9 @@ def jacobians(
 
     Notes
     -----
-    `record.layer` is the index of the layer among the children of the model. `record.path` is the name of the
-    layer, without a leading index: ``records.where(path="rnn")``. From the second call of a layer on, the
-    path ends with the number of earlier calls.
+    `record.layer` is the index of the model's child that is or contains the layer. `record.path` is the name
+    of the layer without a leading index: ``records.where(path="rnn")``. If a layer is called again, the path
+    ends with the number of earlier calls.
 
     Examples
     --------

@@ -89,16 +89,16 @@ def convert(
     ----------
     model : torch.nn.Module
         The model. Its modules stay the same objects, with their parameters, parametrizations, hooks, names
-        and state dicts, so an existing optimizer can still be used. An instance of a subclass is converted,
-        and keeps its class, if the subclass computes the same function as the torch.nn class.
+        and state dicts, so an existing optimizer can still be used. If a subclass computes the same function
+        as its torch.nn class, its instances are converted too, and keep their class.
     back : bool, default False
         Whether to convert back to torch.nn instead (see `revert`).
     sparse : None, "auto" or float
         Which pruned Conv2d and Linear layers to convert. None converts no such layer. "auto" converts the
-        layers that a fixed rule expects to gain from storing only the kept weights. Their calls use the
-        PyTorch operator if the batch is too small to gain. A number from 0 to 1 converts the layers whose
-        fraction of zeros is at least this number. A weight is pruned if `weight_mask` of torch.nn.utils.prune
-        masks it, or, without a mask, if it is 0 now. The kept positions change only if `weight_mask` changes.
+        layers that a fixed rule expects to be faster with only the kept weights. Their calls use the PyTorch
+        operator if the batch is too small for that. A number from 0 to 1 converts the layers whose fraction
+        of zeros is at least this number. A weight is pruned if `weight_mask` of torch.nn.utils.prune masks
+        it, or, without a mask, if it is 0 now. The kept positions change only if `weight_mask` changes.
     mask_attribute : str, optional
         Also convert subclasses of Conv2d and Linear that compute with ``weight * mask``, where the mask of
         zeros and ones is an attribute with this name.
@@ -184,7 +184,7 @@ def converting(*, wait: bool = False) -> Iterator[None]:
     Parameters
     ----------
     wait : bool, default: False
-        See `convert`.
+        Whether the first call of a module waits until its kernels are compiled, as in `convert`.
 
     Examples
     --------

@@ -127,7 +127,7 @@ class LinearOverTime(torch.nn.Module):
 
 
 class LinearCellLayer(LinearOverTime):
-    """A recurrent module of a linear `bp.Cell`. See `bp.LinearCellLayer` for the arguments.
+    """A module of a linear `bp.Cell`: ``y, h = module(x)`` for x (B, T, F). Arguments: `bp.LinearCellLayer`.
 
     Examples
     --------
@@ -143,7 +143,7 @@ class LinearCellLayer(LinearOverTime):
 
 
 class MinGRU(LinearOverTime):
-    """minGRU as a module. See `bp.MinGRU` for the arguments.
+    """minGRU as a module: ``y, h = module(x)`` for x (B, T, F). The arguments are those of `bp.MinGRU`.
 
     Examples
     --------
@@ -157,7 +157,7 @@ class MinGRU(LinearOverTime):
 
 
 class MinLSTM(LinearOverTime):
-    """minLSTM as a module. See `bp.MinLSTM` for the arguments.
+    """minLSTM as a module: ``y, h = module(x)`` for x (B, T, F). The arguments are those of `bp.MinLSTM`.
 
     Examples
     --------
@@ -171,7 +171,7 @@ class MinLSTM(LinearOverTime):
 
 
 class SRU(LinearOverTime):
-    """The simple recurrent unit as a module. See `bp.SRU` for the arguments.
+    """Simple recurrent unit as a module: ``y, c = module(x)`` for x (B, T, F). Arguments as in `bp.SRU`.
 
     Examples
     --------
@@ -185,7 +185,7 @@ class SRU(LinearOverTime):
 
 
 class QRNN(LinearOverTime):
-    """A quasi-recurrent layer as a module. See `bp.QRNN` for the arguments.
+    """Quasi-recurrent layer as a module: ``y, c = module(x)`` for x (B, T, F). Arguments as in `bp.QRNN`.
 
     Examples
     --------
@@ -199,7 +199,7 @@ class QRNN(LinearOverTime):
 
 
 class RGLRU(LinearOverTime):
-    """The real-gated linear recurrent unit as a module. See `bp.RGLRU` for the arguments.
+    """Real-gated linear recurrent unit as a module: ``y, h = module(x)``. Arguments as in `bp.RGLRU`.
 
     Examples
     --------
@@ -213,7 +213,7 @@ class RGLRU(LinearOverTime):
 
 
 class LRU(LinearOverTime):
-    """The linear recurrent unit as a module. See `bp.LRU` for the arguments.
+    """Linear recurrent unit as a module: ``y, h = module(x)`` for x (B, T, F). Arguments as in `bp.LRU`.
 
     Examples
     --------
@@ -227,7 +227,7 @@ class LRU(LinearOverTime):
 
 
 class DiagonalSSM(LinearOverTime):
-    """The diagonal state space model of S5 as a module. See `bp.DiagonalSSM` for the arguments.
+    """Diagonal state space model of S5 as a module: ``y, h = module(x)``. Arguments: `bp.DiagonalSSM`.
 
     Examples
     --------

@@ -252,7 +252,7 @@ class CellLayer(OverTime):
     cell : bp.Cell
         The cell, which must not be linear. Use `LinearCellLayer` for linear cells.
     input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional, device, dtype
-        See torch.nn.GRU.
+        As in torch.nn.GRU. Sequences are (T, B, F), or (B, T, F) with batch_first=True.
 
     Raises
     ------
@@ -264,8 +264,8 @@ class CellLayer(OverTime):
     Each inner layer and direction has the parameters weight_ih_l0 (G H, F), weight_hh_l0 (R H, H),
     bias_ih_l0 (G H,), bias_hh_l0 (R H,), and NAME_l0 (H,) for each parameter of the cell. F is the input
     size, H the hidden size, G the number of gates, and R the number of recurrent gates. All parameters are
-    initialised uniformly in ±1/sqrt(H). If pickle cannot import the step of the cell (for example a lambda),
-    save the state_dict of the module instead of the module.
+    initialised uniformly in ±1/sqrt(H). Pickle cannot save a module whose step it cannot import, such as a
+    lambda. Save the state_dict of such a module instead.
 
     Examples
     --------
@@ -312,7 +312,7 @@ class CellLayer(OverTime):
         return len(self.cell.states)
 
     def reset_parameters(self) -> None:
-        """Initialise all parameters again."""
+        """Draw all parameters again, uniformly in ±1/sqrt(H)."""
         bound = 1 / math.sqrt(self.hidden_size)
         for parameter in self.parameters():
             torch.nn.init.uniform_(parameter, -bound, bound)

@@ -23,18 +23,19 @@ def plan_product(*factors: Any, mask: Any = None, out_format: str | None = None)
     Parameters
     ----------
     *factors, mask, out_format
-        See `bppsa_cupy.plan_product`.
+        The sparse matrices or patterns of the factors, optionally the pattern of the result and the order of
+        its values ("csr", "csc" or "bsr"): see `bppsa_cupy.plan_product`.
 
     Returns
     -------
     DifferentiableProduct
-        `product(a, b)` takes the values of the factors as tensors (…, nnz), in the order of each factor's
-        data. All must be float32, or all float64, on one device. Leading axes are batch axes and broadcast.
+        `product(a, b)` returns the values (…, nnz) of the product from those of the factors, in the order of
+        each factor's data. All are float32, or all float64, on one device. Leading axes broadcast as batches.
 
     Notes
     -----
     Gradients of any order and `torch.func` transforms are supported. `torch.compile` breaks the graph at the
-    call. Only the forward pass multiplies BSR factors block by block.
+    call. The forward pass multiplies BSR factors block by block, the backward pass does not.
 
     Examples
     --------
@@ -65,8 +66,8 @@ def plan_matmul(matrix: Any) -> SparseMatmul:
     -------
     SparseMatmul
         `matmul(values, x)` is A·X (SpMM) for values (…, nnz) and X (…, columns, k). `matmul.sddmm(x, y)`
-        returns the entries of X·Yᵀ at the positions of the pattern (SDDMM). The results of both
-        calls have gradients of any order with respect to all tensors.
+        returns the entries of X·Yᵀ at the positions of the pattern (SDDMM), for X (…, rows, k) and
+        Y (…, columns, k). Both have gradients of any order with respect to all tensors.
 
     Examples
     --------

@@ -63,9 +63,9 @@ class Recurrence(torch.nn.Module):
 
         Returns
         -------
-        output : tensor, (T, B, H)
+        output : tensor, (T, B, H), or (B, T, H) with batch_first
             The first state after each step.
-        states : tensor or tuple of tensors
+        states : tensor or tuple of tensors, (B, H) each
             All states after the last step.
 
         Raises
@@ -207,7 +207,7 @@ class Recurrence(torch.nn.Module):
 
 
 def recurrence(step: Callable[..., Any], *, batch_first: bool = False) -> Recurrence:
-    """Return a module that applies a step function, written in PyTorch, to whole sequences with one kernel.
+    """Return a module that runs a step function in PyTorch over whole sequences, if possible with one kernel.
 
     Parameters
     ----------
@@ -224,11 +224,11 @@ def recurrence(step: Callable[..., Any], *, batch_first: bool = False) -> Recurr
 
     Notes
     -----
-    A kernel needs one or more products of weights with the first state, or with another elementwise function
-    of the states, for example tanh(h). All other operations must be elementwise over the units. Weights may
-    be any function of the parameters. Random numbers are drawn in the same order as in a loop. For other step
+    A kernel is used if the step multiplies weights by the first state, or by an elementwise function of the
+    states such as tanh(h), and all its other operations are elementwise over the units. Weights may be any
+    function of the parameters. Random numbers are drawn in the same order as in a loop. For other step
     functions a loop is used, and `reason` and `report` give the reason. The first call computes its first
-    steps with both and compares the results.
+    steps both with the kernel and in a loop, and compares the results.
 
     Examples
     --------

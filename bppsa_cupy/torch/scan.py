@@ -34,7 +34,8 @@ def linear_scan(
     h0 : tensor, (B, H), optional
         The state before the first step. Zeros by default.
     reverse, lengths, resets
-        See `bp.linear_scan`.
+        Whether to scan from the last step (bool), the number of valid steps per sample (int, (B,)), and marks
+        of the steps that start from 0 (bool, (T,) or (B, T)). `bp.linear_scan` explains them.
 
     Returns
     -------

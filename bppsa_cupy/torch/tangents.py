@@ -134,7 +134,7 @@ def lyapunov_exponents(
     step : callable
         The step function, ``h_next = step(x_t, h)``.
     x : tensor, (T, ...) or (T, B, ...), or None
-        The inputs of all time steps. None calls ``step(h)``.
+        The inputs of all time steps. With None, the step is ``step(h)``.
     h0 : tensor or tuple of tensors, (S,) or (B, S)
         The initial state.
     count : int, default: S
@@ -147,7 +147,8 @@ def lyapunov_exponents(
     Returns
     -------
     tensor, (count,) or (B, count)
-        The exponents per step, as natural logarithms. The autograd graph contains all T steps.
+        The exponents per step, as natural logarithms. The autograd graph contains all T steps, so the memory
+        grows with T.
 
     Raises
     ------
