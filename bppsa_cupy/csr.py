@@ -36,7 +36,8 @@ class Pattern:
 
     Notes
     -----
-    The arrays are stored read-only, as int32, or as int64 for large sizes. Equality and hash use `digest`.
+    The arrays are stored read-only, as int32, or as int64 for large sizes. Two patterns are equal if their
+    `digest`s are.
 
     Examples
     --------
@@ -112,7 +113,7 @@ class Pattern:
 
     @property
     def sparsity(self) -> float:
-        """The share of elements that are not stored (Wang et al. 2020, table 1); 0 for an empty matrix."""
+        """The share of elements that are not stored (Wang et al. 2020, table 1). 0 for an empty matrix."""
         size = self.shape[0] * self.shape[1]
         return 1.0 - self.nnz / size if size else 0.0
 

@@ -43,7 +43,7 @@ class ShapeError(BppsaError):
     Attributes
     ----------
     place : str
-        The layer that raised the error, named as in parameter names: "3.body.1". "" outside of networks.
+        The name of the layer that raised the error, such as "3.body.1". "" outside of networks.
 
     Examples
     --------
@@ -59,7 +59,7 @@ class ShapeError(BppsaError):
         self.message, self.place = _without_middle(message, LONGEST), place
 
     def at(self, place: str) -> ShapeError:
-        """Return the same error for a layer inside `place`."""
+        """Return a copy of this error, with `place` in front of the layer's name."""
         return ShapeError(self.message, f"{place}.{self.place}" if self.place else place)
 
 
@@ -116,7 +116,7 @@ class PlanError(BppsaError):
 
 
 class PlanMismatchError(PlanError):
-    """A plan was made for another network. The message names what differs.
+    """A plan was made for another network, scan or matrix pattern. The message names what differs.
 
     Examples
     --------
@@ -132,8 +132,8 @@ class PlanMismatchError(PlanError):
 class PassError(BppsaError):
     """A forward pass is missing or outdated, or a pass does not support the requested computation.
 
-    Causes are, for example, parameters that have changed since the forward pass, and a layer that couples the
-    samples of a batch if a Jacobian per sample is needed.
+    For example, parameters have changed since the forward pass, or a layer couples the samples of a batch and
+    therefore has no Jacobian per sample.
 
     Examples
     --------
@@ -198,7 +198,7 @@ class DataError(BppsaError):
 
 
 class DeviceError(BppsaError):
-    """A device is missing, or has too little memory.
+    """A device is missing, not supported or short of memory, or arrays are on different devices.
 
     Examples
     --------
@@ -224,7 +224,7 @@ class DistributedError(BppsaError):
 
 
 class NonFiniteError(BppsaError):
-    """The loss or a gradient became NaN or infinite. The message names the step.
+    """A loss, gradient, state or Jacobian contains NaN or infinity. The message names the step or place.
 
     Examples
     --------

@@ -12,26 +12,26 @@ from bppsa_cupy.geometry import Pool2dGeometry
 
 
 def exact_max_pool2d(geometry: Pool2dGeometry, pool_indices: np.ndarray) -> tuple[Pattern, np.ndarray]:
-    """Return the nonzeros of the transposed Jacobian of max-pooling for one sample.
+    """Return the nonzeros of the transposed Jacobian of max-pooling without overlap, for one sample.
 
     Parameters
     ----------
     geometry : Pool2dGeometry
-        A geometry from `MaxPool2d.geometry`. Windows must not overlap.
+        A geometry from `MaxPool2d.geometry`. The stride must equal the window size.
     pool_indices : array of int, (channels, *out_size)
-        Position of each window's maximum in its input plane.
+        Position of each window's maximum in its flattened input plane: row times width, plus column.
 
     Returns
     -------
     pattern : Pattern
-        One entry per window.
-    data : array, (nnz,)
-        Array of ones.
+        The pattern (inputs, outputs), with one entry per window.
+    data : array, (nnz,) of float64
+        Ones.
 
     Raises
     ------
     ShapeError
-        If windows overlap, or `pool_indices` has a wrong shape or contains a position outside the plane.
+        If stride and window size differ, or `pool_indices` has a wrong shape or a position outside the plane.
     ArgumentError
         If `geometry` is not a Pool2dGeometry.
 

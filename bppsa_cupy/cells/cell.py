@@ -27,8 +27,8 @@ class Cell:
         Names of the states. The first state is the output, and W_hh multiplies it.
     step : callable
         Called as ``step(x, u, s, p)``. Returns the new states of one unit as SymPy expressions, in a dict by
-        name or in order. For a gate g, x.g is the value of W_ih x + b_ih and u.g that of W_hh h + b_hh. s.c
-        is the previous state c, and p.q the parameter q.
+        name or in order. For a gate g, x.g is its value of W_ih x + b_ih, and u.g its value of W_hh h + b_hh.
+        For a state c, s.c is its previous value. For a parameter q, p.q is its value.
     parameters : sequence of str, default: ()
         Names of learned values, one per unit, besides weights and biases.
     recurrent : sequence of str, optional
@@ -37,8 +37,8 @@ class Cell:
     Raises
     ------
     CellError
-        If a name is invalid or unknown, the step does not set a state, or an expression is not supported.
-        The message quotes the expression.
+        If a name is invalid or unknown, the step does not set a state, an expression is not supported, a cell
+        without recurrent gates is not linear, or SymPy is not installed.
 
     Notes
     -----
@@ -46,8 +46,8 @@ class Cell:
     Min and Piecewise, and the functions of `bp.cells`. Gradients, Jacobians and kernels are derived from it.
     Only the constructor needs SymPy; `built_in` does not.
 
-    With recurrent=[] there is no W_hh, and the cell is *linear*: the step reads one state c, with
-    c' = a c + b. The cell may list another state before c, the output: a function of x, p and the new c.
+    With recurrent=[] there is no W_hh, and the cell must be *linear*: its step reads one state c and computes
+    c' = a c + b. The output is c, or a state listed before c that is a function of x, p and the new c.
     The forward and backward passes over time are then exact scans.
 
     Examples
@@ -101,7 +101,7 @@ class Cell:
     def form(self) -> CellForm:
         """The symbolic form from which kernels are generated.
 
-        Raises CellError for a linear cell, which has a `linear_form` instead.
+        Raises CellError for a linear cell: use its attribute `linear_form` instead.
         """
         if self.linear_form is not None:
             raise CellError(f"cell {self.name!r} is linear, so it has no form: use its linear_form")
@@ -152,7 +152,7 @@ class Cell:
 
     @property
     def recurrent(self) -> tuple[str, ...]:
-        """The gates that have rows in W_hh."""
+        """Names of the gates that have rows in W_hh."""
         return tuple(self.gates[gate] for gate in self.definition.recurrent_gates)
 
     @property

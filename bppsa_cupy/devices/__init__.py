@@ -66,12 +66,13 @@ def set_precision(precision: str) -> None:
     Parameters
     ----------
     precision : {"float32", "tf32"}
-        "tf32" rounds factors to 10 bits of mantissa, for tensor cores; "float32" is the default.
+        "tf32" rounds factors to 10 bits of mantissa and uses tensor cores. "float32", the initial setting,
+        does not round.
 
     Raises
     ------
     ArgumentError
-        If `precision` is another value.
+        If `precision` is neither of these.
 
     Examples
     --------

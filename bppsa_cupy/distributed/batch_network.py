@@ -78,7 +78,7 @@ def accumulate(network: Sequential, micro_batch: int) -> BatchSequential:
     Returns
     -------
     BatchSequential
-        A network to train like `network`. Training needs the memory of only one micro-batch.
+        A network to train like `network`. Its passes need memory for the activations of one micro-batch.
 
     Notes
     -----

@@ -48,11 +48,11 @@ class Group:
     communicator : mpi4py.MPI.Comm, optional
         The communicator, which is duplicated. Default: COMM_WORLD.
     device : Device or str, default: "auto"
-        A device or its name. On a machine with several GPUs, "cuda" and "auto" give each rank of that machine
-        another GPU.
+        A device or its name. On a machine with several GPUs, "cuda" and "auto" give the ranks of that machine
+        different GPUs.
     transport : {"host", "nccl"}, default: "host"
         How CUDA arrays are sent. "host" copies the arrays to host memory and uses MPI. "nccl" uses NCCL,
-        which needs one GPU per rank and ignores tags. NumPy arrays are always sent by MPI.
+        which needs one GPU per rank and ignores tags. NumPy arrays are always sent through MPI.
 
     Attributes
     ----------
@@ -62,7 +62,7 @@ class Group:
     Raises
     ------
     DistributedError
-        If mpi4py is missing, or the ranks differ in transport or device.
+        If mpi4py is missing, `transport` is unknown, or the ranks differ in transport or device.
 
     Notes
     -----
@@ -113,8 +113,8 @@ class Group:
         """Start to send `array` to rank `target`, and return a handle without waiting.
 
         Do not change `array` before ``handle.wait()`` has returned, or ``handle.test()`` is True. `finish`
-        waits for all sends, so you may ignore the handle. With MPI, `post` must get the same `tag`.
-        Raises ShapeError if the array cannot be sent.
+        waits for all sends, so you may ignore the handle. With MPI, the receiver must pass the same `tag`.
+        Raises ShapeError if the array is not C-contiguous, or its dtype or device is not supported.
         """
         if nccl := self._nccl_of(array):
             handle: Handle = nccl.send(array, target)
@@ -126,14 +126,14 @@ class Group:
         return handle
 
     def send(self, array: Array, target: int, tag: int = 0) -> None:
-        """Send `array`, and wait until the caller may change it. See `isend` for the arguments and errors."""
+        """Send `array` to rank `target`, and wait until you may change it. Raises errors like `isend`."""
         self.isend(array, target, tag).wait()
 
     def post(self, array: Array, source: int, tag: int = 0) -> Handle:
         """Start to receive a message of rank `source` into `array`, and return a handle without waiting.
 
         `array` is filled when ``handle.wait()`` has returned, or ``handle.test()`` is True. With MPI, `tag`
-        must be that of `isend`. Raises the same errors as `isend`.
+        must be that of the sender. Raises ShapeError for the same arrays as `isend`.
         """
         if nccl := self._nccl_of(array):
             return nccl.post(array, source)
@@ -142,7 +142,7 @@ class Group:
         return _Message(request, host, lambda: self._fill(array, host))
 
     def receive(self, array: Array, source: int, tag: int = 0) -> None:
-        """Wait for a message, and write it into `array`. See `post` for the arguments and errors."""
+        """Wait for a message of rank `source`, and write it into `array`. Raises errors like `post`."""
         self.post(array, source, tag).wait()
 
     def progress(self) -> None:
@@ -151,7 +151,7 @@ class Group:
             self._sends.popleft()
 
     def finish(self) -> None:
-        """Wait until all arrays that were sent may be changed again. Call it before the program ends."""
+        """Wait until you may change all arrays that were sent. Call this method before the program ends."""
         while self._sends:
             self._sends.popleft().wait()
 
@@ -167,7 +167,7 @@ class Group:
         self._communicator.Free()
 
     def allgather(self, array: Array, into: Array, rows: Sequence[int] | None = None) -> None:
-        """Concatenate the arrays of all ranks along axis 0, in rank order, on every rank.
+        """Write the arrays of all ranks to `into` on every rank, concatenated along axis 0 in rank order.
 
         Parameters
         ----------
@@ -208,7 +208,7 @@ class Group:
         return array
 
     def broadcast(self, array: Array, root: int = 0) -> None:
-        """Copy `array` of rank `root` into `array` on every rank. Shapes and dtypes must be equal."""
+        """Overwrite `array` on every rank with that of rank `root`. Shapes and dtypes must be equal."""
         if nccl := self._nccl_of(array):
             nccl.broadcast(array, root)
             return
@@ -237,9 +237,9 @@ class Group:
         return list(self._communicator.allgather(value))
 
     def share_choices(self) -> None:
-        """Use the measured choices of rank 0 (`devices.autotune`) on every rank.
+        """Make every rank use the choices between kernels that rank 0 has measured.
 
-        Call this method at the start of a pass. Ranks exchange choices at passes 1, 2, 4, 8, …
+        Call this method on every rank at the start of a pass. Ranks exchange choices at passes 1, 2, 4, 8, …
         """
         choices = self.device.choices
         choices.leads = choices.leads and self.rank == 0
@@ -254,7 +254,7 @@ class Group:
         wait_until(self._communicator.Ibarrier().Test)
 
     def any(self, flag: bool) -> bool:
-        """Return whether `flag` is true on at least one rank."""
+        """Return whether `flag` is true on at least one rank. All ranks must call this method."""
         flags = np.empty(self.size, np.uint8)
         self._allgather(np.array([flag], np.uint8), flags, [1] * self.size)
         return bool(flags.any())

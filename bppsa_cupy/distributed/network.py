@@ -48,10 +48,10 @@ def distribute(
     group : Group
         The ranks.
     partition : Partition, optional
-        The layers of each rank. By default the multiply-adds of the parts are about equal.
-    over : {"layers", "time", "batch"}
-        Quantity to split. "layers" splits parameters, activations, Jacobians and gradients. "time"
-        splits the steps of sequences and "batch" the samples; each rank then holds all parameters.
+        For over="layers", the layers of each rank. By default the multiply-adds of the parts are about equal.
+    over : {"layers", "time", "batch"}, default: "layers"
+        What is split over the ranks: the layers, with their parameters, activations, Jacobians and gradients;
+        the time steps; or the samples. With "time" and "batch", each rank stores all parameters.
     chunk : int, optional
         For over="time", the number of time steps per chunk. Default: one chunk per rank.
     micro_batch : int, optional
@@ -67,8 +67,8 @@ def distribute(
     Raises
     ------
     DistributedError
-        If arguments differ between ranks, the group has another device than the network, or the network
-        cannot be split over time.
+        If arguments differ between ranks or do not belong to `over`, the group has another device than the
+        network, or the network cannot be split over time.
     PlanError
         If the partition does not cover the layers.
 

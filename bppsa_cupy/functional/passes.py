@@ -172,7 +172,7 @@ def pool_of(layer: Layer) -> Pool:
 
 
 def release_memory() -> None:
-    """Free the memory that is cached for later passes of all layers.
+    """Free the memory that `forward` and `vjp` have cached, per layer, for later passes.
 
     Examples
     --------
@@ -191,7 +191,7 @@ class Gradients(NamedTuple):
     parameters : dict of str to array
         Gradients by parameter name. Empty if they were not requested.
     input : array or None
-        In the shape of the input.
+        Gradient with respect to the input, in its shape. None if it was not requested.
     states : array, tuple of arrays or None
         Gradients with respect to the states before the first step, (num_layers D, B, H), or a pair (h, c) for
         an LSTM. None for a layer that is not recurrent.
@@ -214,10 +214,10 @@ NEW = Gradients({})
 
 
 class Saved:
-    """The part of a forward pass that the backward pass needs.
+    """The part of a forward pass that the backward pass needs. Returned by `bp.functional.forward`.
 
-    It refers to the parameters, which must not change until the backward pass. Input, output, states and
-    lengths may be overwritten. Later passes reuse its memory after it is deleted.
+    Do not change the parameters before the backward pass, because they are not copied. Input, output, states
+    and lengths may be overwritten. When this object is deleted, later passes reuse its memory.
 
     Attributes
     ----------
@@ -225,7 +225,7 @@ class Saved:
         The layer.
     states : array, tuple of arrays or None
         The states of a recurrent layer after the last step, (num_layers D, B, H), or a pair (h, c) for an
-        LSTM.
+        LSTM. None for other layers.
 
     Examples
     --------
@@ -243,18 +243,18 @@ class Saved:
 
     @property
     def context(self) -> Context:
-        """The arrays of this pass."""
+        """The `bp.Context` of this pass, with its arrays and settings."""
         return self.slot.ctx
 
     @property
     def forward_ways(self) -> tuple[str, ...]:
-        """How a recurrent layer ran over time, and why: one line per inner layer and direction."""
+        """Method of a recurrent layer's forward pass over time, and why, per inner layer and direction."""
         ctx = self.context
         return ctx.forward_ways if isinstance(ctx, RecurrentContext) else ()
 
     @property
     def backward_ways(self) -> tuple[str, ...]:
-        """How the latest backward pass ran, in the form of `forward_ways`; empty before `vjp`."""
+        """Method of the latest backward pass over time, in the form of `forward_ways`. Empty before `vjp`."""
         ctx = self.context
         return ctx.backward_ways if isinstance(ctx, RecurrentContext) else ()
 
@@ -276,7 +276,7 @@ def forward(
     keep: bool = True,
     device: str | Device | None = None,
 ) -> tuple[Array, Saved]:
-    """Run a layer forward.
+    """Compute the output of a layer outside of a network.
 
     Parameters
     ----------
@@ -284,41 +284,41 @@ def forward(
         Any layer.
     parameters : dict of str to array
         The parameters by the names of the layer ("weight_ih_l0"), in the dtype of x. They are not copied.
-        Pruned weights are 0.
+        Masked weights must be 0.
     x : array, (B, ...)
         float32 or float64. Sequences are (B, T, F), or (T, B, F) with batch_first=False.
     lengths : int array, (B,), optional
         The length of each sequence, from 1 to T. Only for recurrent layers.
     resets : bool array, (B, T), optional
-        The state before a marked step is zero. (T, B) with batch_first=False. Only for RNN, GRU, LSTM and
-        CellLayer, and not together with lengths.
+        True marks steps before which the state is set to 0. (T, B) with batch_first=False. Only for RNN, GRU,
+        LSTM and CellLayer, and not together with lengths.
     states : array or tuple of arrays, optional
         The states before the first step, (num_layers D, B, H), or a pair (h, c) for an LSTM. Zeros by
         default.
     training : bool, default: True
-        Training or evaluation mode.
+        Whether the layer is in training mode. False means evaluation mode.
     buffers : dict of str to array, optional
-        The buffers of the layer, which training writes. By default those of a new layer.
+        The buffers by name ("running_mean"), which a pass in training mode updates. Default: initial values.
     draw : tuple of three int, default: (0, 0, 0)
-        The seed of the random numbers of the layer.
+        The seed of the random numbers of the layer: key, layer index and number of the pass.
     keep : bool, default: True
-        Whether `vjp` may follow.
+        Whether to store what `vjp` needs.
     device : "cuda" or "host", optional
-        The device of x by default.
+        The device that computes. Default: the device of x.
 
     Returns
     -------
     y : array
         The output.
     saved : Saved
-        The argument of `vjp`. Any number of passes may exist at the same time.
+        The argument of `vjp`, which also contains the final states. Several passes may exist at a time.
 
     Raises
     ------
     ShapeError
         If an array has the wrong shape or dtype.
     ArgumentError
-        If names differ from those of the layer, or the layer accepts no states and lengths.
+        If names differ from those of the layer, or the layer does not accept states, lengths or resets.
     DeviceError
         If there is too little memory.
 
@@ -447,20 +447,20 @@ def vjp(
     input_gradient: bool = True,
     method: str = "auto",
 ) -> Gradients:
-    """Run a layer backward: gradients with respect to parameters, input and first states.
+    """Compute the gradients of a layer with respect to parameters, input and initial states.
 
     Parameters
     ----------
     saved : Saved
-        The object that `forward` returned. `vjp` may run any number of times on it.
+        The object that `forward` returned. It may be passed to `vjp` any number of times.
     gradient : array
         The gradient with respect to the output, in its shape and dtype.
     state_gradients : array or tuple of arrays, optional
-        The gradients with respect to the states after the last step. Zeros by default.
+        The gradients with respect to the final states, in the form of `saved.states`. Zeros by default.
     parameter_gradients, input_gradient : bool, default: True
-        Whether to compute them.
-    method : str, default: "auto"
-        How a recurrent layer runs over time, as for `net.backward`.
+        Whether to compute the gradients with respect to the parameters, and to the input.
+    method : {"auto", "bp", "linear", "blelloch", "hybrid"}, default: "auto"
+        Over time, recurrent layers are serial with "bp" and "linear", chunked with "blelloch" and "hybrid".
 
     Returns
     -------
@@ -471,7 +471,7 @@ def vjp(
     ShapeError
         If an array has the wrong shape or dtype.
     ArgumentError
-        If `method` is unknown, or the layer has no states.
+        If `method` is unknown, or `state_gradients` is given for a layer that is not recurrent.
 
     Examples
     --------
@@ -601,24 +601,24 @@ def jacobians(
     Parameters
     ----------
     layer, parameters, x, lengths, resets, states, buffers, device
-        See `forward`. The Jacobian of a step with a reset is 0.
+        The arguments of `bp.functional.forward`. The Jacobian of a step with a reset is 0.
     index : int, default: 0
-        The number of the layer in the records.
+        The attribute `layer` of the records.
     path : str, default: ""
-        The path of the layer in the records.
+        The attribute `path` of the records.
 
     Returns
     -------
     JacobianRecords
-        One record, or one per inner layer, direction and step of a recurrent layer. None for a layer that
+        One record, or one per inner layer, direction and step of a recurrent layer. Empty for a layer that
         only reshapes.
 
     Raises
     ------
-    ShapeError, DeviceError
-        See `forward`.
+    ShapeError, ArgumentError, DeviceError
+        If an array or name does not fit the layer, or there is too little memory.
     PassError
-        If the layer couples the samples of a batch.
+        If the layer couples the samples of a batch, or is a Residual block.
 
     Examples
     --------

@@ -117,23 +117,23 @@ class Placement:
     net : Sequential or Architecture
         The network.
     ppv : sequence of int, or int
-        (p_1, …, p_K): the network is cut after each counted layer p_k. Convolutions, linear and recurrent
-        layers are counted, from 1. Every other layer belongs to the counted layer before it. () makes one
-        stage.
+        (p_1, …, p_K): numbers of the layers after which the network is cut. Only Conv2d, Linear and recurrent
+        layers outside of shortcuts are counted, from 1. Every other layer belongs to the counted layer before
+        it. () makes one stage.
 
     Attributes
     ----------
     stages : tuple
         The layers of each stage, in order.
     boundaries : tuple of tuple of Shape
-        The shapes, without the batch, of the tensors that enter each stage: the activation, and the inputs of
-        the residual blocks that are cut there, the outermost first.
+        The shapes, without the batch, of the tensors that enter each stage: the output of the stage before,
+        then the inputs of the residual blocks that are cut there, outermost first.
 
     Raises
     ------
     BppsaError
-        If the numbers do not increase, or are not in the range 1 to L − 1 for L counted layers. The message
-        lists the counted layers.
+        If the numbers do not increase, or are not between 1 and L − 1 for L counted layers. The message lists
+        these layers.
 
     Notes
     -----
@@ -200,7 +200,7 @@ class Placement:
 
     @cached_property
     def buffer_names(self) -> tuple[tuple[str, ...], ...]:
-        """The names of the buffers of each stage."""
+        """The names of the buffers of each stage, in the order of the network."""
         return tuple(
             tuple(name for item in items for name in item.names(item.layer.initial_buffers()))
             for items in self.stages
@@ -214,12 +214,12 @@ class Placement:
 
     @property
     def stale_share(self) -> float:
-        """The fraction of stale weights (Zhang and Abdelrahman 2020): the share before the last cut."""
+        """The share of parameters before the last cut, called stale by Zhang and Abdelrahman (2020)."""
         total = sum(self.weights)
         return sum(self.weights[:-1]) / total if total else 0.0
 
     def describe(self, stage: int) -> str:
-        """Return the layer numbers of a stage, counted as in `ppv`: "1 to 7"."""
+        """Return the numbers of the layers in stage `stage`, counted as in `ppv`, as text: "1 to 7"."""
         bounds = (0, *self.ppv, len(self.counted))
         first, last = bounds[stage] + 1, bounds[stage + 1]
         return f"{first} to {last}" if first < last else f"{last}" if last else "none"
@@ -229,7 +229,7 @@ class Placement:
 
 
 def balanced_ppv(net: Sequential, cuts: int) -> tuple[int, ...]:
-    """Find the placement whose largest stage has the fewest multiply-adds.
+    """Find cuts for which the stage with the most multiply-adds has as few as possible.
 
     Parameters
     ----------
@@ -240,13 +240,13 @@ def balanced_ppv(net: Sequential, cuts: int) -> tuple[int, ...]:
 
     Returns
     -------
-    tuple of int
-        The argument `ppv` of `Placement` and `Pipeline`.
+    tuple of int, (K,)
+        The argument `ppv` of `Placement` and `Pipeline`: the layers after which the network is cut.
 
     Raises
     ------
     BppsaError
-        If the network has too few counted layers.
+        If K is negative, or the network has at most K Conv2d, Linear and recurrent layers.
 
     Examples
     --------

@@ -57,10 +57,11 @@ class Pipeline:
         The network. Without a group, the pipeline trains this network. With a group, every rank passes the
         same network, and the attribute `network` is the stage of this rank.
     ppv : sequence of int, or int
-        The cuts (see `Placement`). K cuts make K + 1 stages.
-    schedule : {"stale", "none", "gpipe", "1f1b", "pipedream", "stale-1f1b"}
-        The order of forward and backward passes. "stale" uses stale weights (Zhang and Abdelrahman 2020,
-        section 3). "none" processes one batch at a time.
+        Numbers of the layers after which the network is cut (see `Placement`). K cuts make K + 1 stages.
+    schedule : {"stale", "none", "gpipe", "1f1b", "pipedream", "stale-1f1b"}, default: "stale"
+        "none" processes one batch at a time. "gpipe" and "1f1b" overlap the micro-batches of one batch. The
+        others overlap batches. The backward pass of "pipedream" uses the weights of its forward pass, that of
+        "stale" (Zhang and Abdelrahman 2020, section 3) and "stale-1f1b" the current weights.
     group : Group, optional
         K + 1 ranks, one per stage. None runs all stages in this process and gives the same values.
     micro_batches : int, default: 1
@@ -69,7 +70,7 @@ class Pipeline:
         Number of steps after which the schedule becomes "none" (hybrid training, Zhang and Abdelrahman 2020,
         section 4).
     trace : list, optional
-        A list to which the pipeline appends one row per forward or backward pass of a stage.
+        A list to which the pipeline appends one row per forward or backward pass of a stage in this process.
 
     Raises
     ------
@@ -133,7 +134,7 @@ class Pipeline:
         return len(self.placement.stages)
 
     def check(self, optimizer: Optimizer, settings: Settings, batch_size: int) -> None:
-        """Raise BppsaError if the pipeline does not support these settings. `train` calls this method."""
+        """Raise BppsaError if the pipeline does not support `settings` or `batch_size`. `train` calls it."""
         if settings.method not in ("auto", "bp"):
             raise BppsaError(
                 f"method={settings.method!r} cannot be used in a pipeline, which always uses 'bp': omit "
@@ -152,12 +153,12 @@ class Pipeline:
             )
 
     def stop(self, step: int, last: int) -> int:
-        """Return `last`, or an earlier step after which the schedule changes. `train` calls this method."""
+        """Return `non_pipelined_after` if it is between `step` and `last`, else `last`. `train` calls it."""
         after = self.non_pipelined_after
         return last if after is None or step >= after else min(last, after)
 
     def steps(self, work: Work) -> Iterator[Row]:
-        """Run training steps, and yield one row per step, a step late. `train` calls this method.
+        """Run the training steps of `work`, and yield one dict of results per step. `train` calls it.
 
         Raises NonFiniteError, naming the step, if the loss or a gradient is not finite.
         """

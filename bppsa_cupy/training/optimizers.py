@@ -337,7 +337,7 @@ class SGD(Optimizer):
     lr : float, default: 0.001
         Learning rate.
     momentum, dampening, weight_decay : float, default: 0.0
-        See torch.optim.SGD.
+        Momentum factor, dampening of the momentum, and L2 penalty, as in torch.optim.SGD.
     nesterov : bool, default: False
         Whether to use Nesterov momentum.
 
@@ -349,7 +349,7 @@ class SGD(Optimizer):
     Notes
     -----
     Argument names, defaults and update rules are those of PyTorch. If a gradient is NaN or infinite, a step
-    changes nothing (see `blocked`). If momentum is set after some steps, the momentum buffer starts at 0.
+    changes nothing, and `blocked` is True. If momentum is set after some steps, its buffer starts at 0.
 
     Examples
     --------
@@ -410,7 +410,7 @@ class Adam(Optimizer):
     eps : float, default: 1e-8
         Value that is added to the denominator.
     weight_decay : float, default: 0.0
-        The gradient is increased by weight_decay times the parameters.
+        weight_decay times the parameters is added to the gradient.
 
     Raises
     ------
@@ -465,14 +465,14 @@ class Adam(Optimizer):
 class AdamW(Adam):
     """Adam with decoupled weight decay (Loshchilov and Hutter 2019).
 
-    Each step subtracts lr weight_decay times the parameters.
+    Each step also subtracts lr times weight_decay times the parameters.
 
     Parameters
     ----------
     parameters : ParameterSet
         net.parameters.
     lr, betas, eps
-        See `Adam`.
+        Learning rate, decay rates and denominator term, with the defaults of `Adam`.
     weight_decay : float, default: 0.01
         Coefficient of the weight decay.
 

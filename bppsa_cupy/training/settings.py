@@ -126,7 +126,7 @@ class GradualPruning:
     """Prune a growing share of the weights during training (Zhu and Gupta 2017, equation 1).
 
     After the steps t = from_step, from_step + every, … and until_step, the weights of smallest magnitude are
-    pruned to the sparsity to + (start - to) (1 - (t - from_step) / (until_step - from_step))³.
+    pruned to the sparsity `to + (start - to) (1 - (t - from_step) / (until_step - from_step))³`.
 
     Parameters
     ----------
@@ -141,7 +141,7 @@ class GradualPruning:
     start : float, default: 0.0
         Sparsity at the first pruning.
     scope : {"layer", "global"}, default: "layer"
-        See `bp.prune`.
+        "layer" prunes each layer to this sparsity, "global" all layers together with one threshold.
 
     Raises
     ------
@@ -178,7 +178,7 @@ class GradualPruning:
         return inside and ((step - self.from_step) % self.every == 0 or step == self.until_step)
 
     def share(self, step: int) -> float:
-        """Return the sparsity after step `step`."""
+        """Return the sparsity to which the weights are pruned after step `step`."""
         if step == self.until_step:
             return self.to
         left = 1 - (step - self.from_step) / (self.until_step - self.from_step)
@@ -189,14 +189,14 @@ class GradualPruning:
 class RigL:
     """Change the positions of the kept weights during training (RigL, Evci et al. 2020).
 
-    At the steps t = every, 2 every, … below until_step, the masks change instead of the parameters. Each
-    layer drops the smallest of its kept weights, a share of fraction / 2 (1 + cos(π t / until_step)). The
-    same number of masked weights, those with the largest gradients, become kept weights.
+    At the steps t = every, 2 every, … below until_step, the masks change instead of the parameters. In each
+    layer, the smallest kept weights are masked, a share of (fraction / 2) (1 + cos(π t / until_step)) of all
+    kept weights. As many masked weights, those with the largest gradients, become kept weights.
 
     Parameters
     ----------
     until_step : int
-        The step from which on masks stay fixed. Evci et al. use three quarters of the training steps.
+        The masks do not change at this step or later. Evci et al. use 3/4 of the number of training steps.
     every : int, default: 100
         Number of steps between two changes.
     fraction : float, default: 0.3
@@ -234,7 +234,7 @@ class RigL:
         return step % self.every == 0 and step < self.until_step
 
     def decayed(self, step: int) -> float:
-        """Return the share of each layer's kept weights to drop at step `step`."""
+        """Return the share of each layer's kept weights that is masked at step `step`."""
         return self.fraction / 2 * (1 + math.cos(math.pi * step / self.until_step))
 
 

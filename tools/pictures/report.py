@@ -111,8 +111,8 @@ def report(records: Sequence[JacobianRecord], *, title: str = "Transposed Jacobi
 
     Notes
     -----
-    Large inputs are sampled, and the page says so. Zeros are counted on about 2^20 values per layer. At most
-    24 patterns and the curves of 8 chains are drawn.
+    Large inputs are sampled, and the page says so. Zeros are counted on about 2^20 values per layer. The page
+    draws at most 24 patterns, and curves for at most 8 pairs of inner layer and direction.
 
     Examples
     --------
