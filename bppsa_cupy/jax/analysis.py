@@ -52,8 +52,7 @@ def jacobians(
     Returns
     -------
     JacobianRecords
-        One record per time step. A layer has one per time step, inner layer and direction. Values are on the
-        host.
+        One record per time step (for a layer also per inner layer and direction), with values on the host.
 
     Raises
     ------

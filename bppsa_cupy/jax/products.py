@@ -41,8 +41,7 @@ def plan_product(*factors: Any, mask: Any = None, out_format: str | None = None)
 
     Notes
     -----
-    JAX calls the kernels in a callback. A jitted call therefore takes about 0.1 ms longer than a call of
-    `bppsa_cupy.plan_product` on NumPy arrays.
+    The kernels run in a JAX callback. A jitted call takes about 0.1 ms longer than a NumPy product's call.
 
     Examples
     --------

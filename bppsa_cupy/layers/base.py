@@ -261,7 +261,7 @@ class Layer(abc.ABC):
     def is_barrier(self, training: bool) -> bool:
         """Return whether the scan over layers stops at this layer, called a barrier. The default is False.
 
-        `training` is True in training mode. At a barrier, the network calls `vjp` and uses no Jacobian.
+        `training` is True in training mode. At a barrier, the scan computes a VJP and uses no Jacobian.
         Recurrent layers, residual blocks and layers that couple the samples of a batch are barriers.
         """
         return False

@@ -401,8 +401,8 @@ class MatrixRecurrent(Recurrent):
     def kept_shapes(self, batch: int, steps: int, has_resets: bool = False) -> dict[str, Shape]:
         """Return the shapes, by name, of the arrays that a forward pass stores for the backward pass.
 
-        These are the states (T, S, B) and the gates (T, values per step and sample, B) of each inner layer
-        and direction. B is `batch`. T is `steps`, or 2 `steps` with `has_resets`.
+        These are the states and the gates of each inner layer and direction, (T, values per sample, B) each.
+        B is `batch`. T is `steps`, or 2 `steps` with `has_resets`.
         """
         return kept_shapes(self._stack_size(batch, steps * (1 + has_resets), 0, has_resets))
 

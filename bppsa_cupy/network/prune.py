@@ -99,8 +99,7 @@ def regrow(network: Sequential, gradients: Mapping[str, Any], fraction: float) -
     Raises
     ------
     PruneError
-        If `fraction` is out of range, or a gradient is missing, is not finite, or has the wrong shape.
-        Nothing changes.
+        If an argument is out of range, missing, not finite or of the wrong shape. Nothing changes.
 
     Notes
     -----

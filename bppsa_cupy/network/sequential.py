@@ -637,10 +637,10 @@ class Sequential:
         -------
         JacobianRecords
             One record per layer, also inside residual blocks. Recurrent layers have one record per inner
-            layer, direction and time step. No record: Flatten, batch normalization with batch statistics, and
-            layers other than recurrent ones whose input has an open T, from input_shape=(None, F). In each
-            record, `gradient_norm` is the norm of the gradient with respect to the output of the layer in the
-            last backward pass. The norm is None before a backward pass and for recurrent layers.
+            layer, direction and time step. Three kinds of layers have no record: Flatten, batch normalization
+            with batch statistics, and non-recurrent layers on sequences of open length (T is None in
+            `shapes`). The `gradient_norm` of a record is the norm of the gradient with respect to the layer's
+            output in the last backward pass. It is None before that pass and for recurrent layers.
 
         Raises
         ------

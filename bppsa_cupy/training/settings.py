@@ -200,7 +200,7 @@ class RigL:
     every : int, default: 100
         Number of steps between two changes.
     fraction : float, default: 0.3
-        The initial share of kept weights to drop.
+        The initial share of kept weights to mask at one step.
 
     Raises
     ------
@@ -209,7 +209,7 @@ class RigL:
 
     Notes
     -----
-    Dense gradients are computed only at these steps. A weight that was just dropped may be selected again,
+    Dense gradients are computed only at these steps. A weight that was just masked may be selected again,
     and then keeps its value. Other new weights start at 0, with optimizer state 0.
 
     Examples
