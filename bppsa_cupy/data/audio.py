@@ -76,18 +76,18 @@ def make_audio(
     mfcc : Mfcc
         The features to compute. Each coefficient is normalized over the frames of its clip.
     pattern : str or None
-        See `find_clips`.
+        Regular expression for the whole name without ".wav", with a group "label". None: folders are classes.
     test_fraction : float, default: 0.2
         Share of the clips of each class for the test.
     seed : int, default: 0
-        Chooses these clips.
+        Seed for the choice of the test clips.
     progress : bool, default: False
         Whether to show a bar.
 
     Returns
     -------
     Sequences
-        What was written. Shorter clips are padded with zeros.
+        The written sequences. Clips shorter than the longest one are padded with zeros.
 
     Raises
     ------
@@ -124,15 +124,15 @@ def make_audio(
 
 
 def find_clips(folder: Path, pattern: str | None = None) -> dict[Path, str]:
-    """Return the class of each WAV file in a folder, at any depth, by name.
+    """Return the class of each WAV file in a folder and its subfolders, as a dict by path.
 
     Parameters
     ----------
     folder : Path
         The folder to search.
     pattern : str or None
-        Regular expression for the whole name without ".wav", with a group "label". By default the folder is
-        the class.
+        Regular expression for the whole name without ".wav", with a group "label". By default the class is
+        the name of the subfolder that contains the file.
 
     Raises
     ------
@@ -232,7 +232,7 @@ def extract(samples: np.ndarray, rate: int, mfcc: Mfcc, source: str) -> np.ndarr
 
 
 def normalize(features: np.ndarray) -> np.ndarray:
-    """Give each coefficient mean 0 and deviation 1 over the frames; constant ones become 0."""
+    """Scale each coefficient to mean 0 and deviation 1 over the frames. Constant coefficients become 0."""
     wide = features.astype(np.float64)
     wide -= wide.mean(axis=0)
     deviation = np.sqrt((wide * wide).mean(axis=0))

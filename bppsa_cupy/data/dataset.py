@@ -55,7 +55,7 @@ class Normalization:
 
     @classmethod
     def measured(cls, inputs: np.ndarray) -> Normalization:
-        """Return the constants that give `inputs` mean 0 and deviation 1; constant channels keep 1."""
+        """Return the constants that give `inputs` mean 0 and deviation 1. Constant channels get std 1."""
         axis = _channel_axis(inputs)
         axes = tuple(k for k in range(inputs.ndim) if k != axis)
         count = inputs.size // (1 if axis is None else inputs.shape[axis])
@@ -171,7 +171,7 @@ class Dataset:
 
     @property
     def per_step(self) -> bool:
-        """Whether each step has a label, (N, T)."""
+        """Whether labels have shape (N, T), one per time step."""
         return self.train.labels.ndim == 2
 
 
@@ -282,7 +282,7 @@ def _check(raw: Raw) -> np.ndarray:
 
 
 def draw_test(labels: np.ndarray, fraction: float, seed: int) -> np.ndarray:
-    """(N,) bool: the samples for the test, a share of each class that `seed` chooses."""
+    """Return a mask (N,) bool of the test samples, a share of each class that `seed` chooses."""
     generator = np.random.default_rng(seed)
     is_test = np.zeros(len(labels), bool)
     for label in np.unique(labels):
@@ -367,7 +367,7 @@ class Batch(NamedTuple):
 
 
 def number_of_batches(split: Split, batch_size: int) -> int:
-    """The number of batches in one epoch, including a smaller last batch."""
+    """Return the number of batches in one epoch. The last batch may be smaller and is counted too."""
     return -(-len(split) // as_integer("batches", "batch_size", batch_size, 1, error=DataError))
 
 
@@ -388,11 +388,11 @@ def batches(
     Parameters
     ----------
     split : Split
-        The samples; they are not changed.
+        The samples, which are not changed.
     batch_size : int
         At least 1. The last batch may be smaller.
     seed, epoch : int, default: 0
-        Both choose the order of the samples.
+        Numbers that determine the order of the samples and the augmentation.
     shuffle : bool, default: True
         False keeps the order of the split.
     start : int, default: 0
@@ -402,7 +402,7 @@ def batches(
     augment : str, optional
         "crop-flip" crops and flips images at random.
     samples : callable, optional
-        Returns the slice of a batch to read (`net.own_samples`). Other inputs are 0.
+        Maps a batch size to the slice of samples to load, as `net.own_samples` does. Other inputs are 0.
 
     Yields
     ------
@@ -467,9 +467,9 @@ def _batches(
 class Augmentation:
     """Random crops and flips of a split's images in one epoch: "crop-flip".
 
-    Images get 4 pixels of zeros on each side, are cropped at random to their size, and every second one on
-    average is flipped (He et al. 2016, section 4.2). torchvision's RandomCrop(size, padding=4) and
-    RandomHorizontalFlip do the same.
+    Images are padded by 4 zeros on each side, cropped to their size at a random position, and flipped with
+    probability 1/2 (He et al. 2016, section 4.2). RandomCrop(size, padding=4) and RandomHorizontalFlip of
+    torchvision do the same.
 
     Raises
     ------

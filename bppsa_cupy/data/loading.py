@@ -43,13 +43,13 @@ def load(
         - an .npz with x_train, y_train (and x_test, y_test), or x, y;
         - an .h5 file of sequences that `bppsa-data` wrote.
     classes : int, optional
-        Number of classes. By default 10 for CIFAR-10, at least 10 for IDX files, the named classes of
-        sequences, and else the highest label + 1.
+        Number of classes. Default: 10 for CIFAR-10, the number of named classes for files of sequences, the
+        highest label + 1, but at least 10, for IDX files, else the highest label + 1.
     normalize : bool, default: True
         Whether `batches` normalizes each channel. CIFAR-10 has fixed constants. Others are computed from the
         training inputs. Files of sequences state their normalization.
     seed : int, default: 0
-        Chooses the test samples of "digits".
+        Seed for the choice of the test samples of "digits".
 
     Returns
     -------

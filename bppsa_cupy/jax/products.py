@@ -41,7 +41,7 @@ def plan_product(*factors: Any, mask: Any = None, out_format: str | None = None)
 
     Notes
     -----
-    The kernels run in a JAX callback. A jitted call takes about 0.1 ms longer than a NumPy product's call.
+    The kernels run in a JAX callback. A jitted call takes about 0.1 ms longer than a call on NumPy arrays.
 
     Examples
     --------

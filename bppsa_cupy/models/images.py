@@ -124,9 +124,10 @@ def alexnet(
 
     Notes
     -----
-    From 63×63 the layers are those of torchvision's `alexnet` without its averaging to 6×6, which changes
-    nothing at 224×224. `net.load_state_dict(state, by_order=True)` loads its state dict. Smaller images use
-    the form for CIFAR: 3×3 for the first two convolutions, stride 2 for the first, and 2×2 pooling.
+    For images of at least 63×63, the layers are those of torchvision's `alexnet` without its average pooling
+    to 6×6, which has no effect at 224×224. `net.load_state_dict(state, by_order=True)` loads a state dict of
+    torchvision. Smaller images use the form for CIFAR: 3×3 kernels in the first two convolutions, stride 2 in
+    the first one, and 2×2 pooling.
     """
     _check_images("alexnet", input_shape, 16)
     channels = input_shape[0]

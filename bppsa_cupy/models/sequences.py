@@ -107,17 +107,17 @@ def of_cell(
     forward_method: str = "auto",
     **options: Any,
 ) -> Sequential:
-    """A recurrent layer of a cell, its last state, and a linear layer.
+    """Create a network of a recurrent layer of a cell, and a linear layer that reads its last output.
 
     Parameters
     ----------
     cell : str or Cell
-        Name of a built-in cell, a `bp.Cell`, or the factory of one: "path/to/file.py:factory",
+        Name of a built-in cell, a `bp.Cell`, or a function that returns a cell, "path/to/file.py:factory" or
         "module:factory".
-    input_shape : tuple of int
-        (T, F).
-    classes : int
-        Number of outputs.
+    input_shape : tuple of int, optional
+        (T, F). Default: (517, 24) for "gru" and "lstm", else (1000, 1).
+    classes : int, optional
+        Number of outputs. Default: 11 for "gru" and "lstm", else 10.
     hidden_size, num_layers, bidirectional, outputs, forward_method
         Arguments of the layer. outputs="all" returns scores at every step, (T, classes).
     **options

@@ -118,7 +118,7 @@ class JacobianRecords(Sequence[JacobianRecord]):
         return JacobianRecords(record.select(sample) for record in self._records)
 
     def chains(self) -> list[JacobianRecords]:
-        """Return one JacobianRecords per inner layer and direction of each recurrent layer."""
+        """Return a list with one JacobianRecords per inner layer and direction of each recurrent layer."""
         groups: dict[Any, list[JacobianRecord]] = {}
         for record in self._records:
             if record.inner is not None:

@@ -66,7 +66,7 @@ def jacobians(
     JacobianRecords
         Layers that also exist in bppsa_cupy get sparse records, whose pattern follows from layer and mask.
         Other layers get dense records, computed by autograd. Recurrent modules get one record per time step,
-        inner layer and direction. No records: layers with integer input, and operations between layers.
+        inner layer and direction. Layers with integer input and operations between layers get none.
 
     Raises
     ------
