@@ -37,7 +37,7 @@ def exact_max_pool2d(geometry: Pool2dGeometry, pool_indices: np.ndarray) -> tupl
 
     Notes
     -----
-    The paper's algorithms assume that each input is the maximum of at most one window.
+    The algorithm of Wang et al. 2020 assumes that each input is the maximum of at most one window.
 
     Examples
     --------

@@ -50,7 +50,7 @@ def distribute(
     partition : Partition, optional
         For over="layers", the layers of each rank. By default the multiply-adds of the parts are about equal.
     over : {"layers", "time", "batch"}, default: "layers"
-        What is split over the ranks: the layers, with their parameters, activations, Jacobians and gradients;
+        The quantity that is split: the layers, with their parameters, activations, Jacobians and gradients;
         the time steps; or the samples. With "time" and "batch", each rank stores all parameters.
     chunk : int, optional
         For over="time", the number of time steps per chunk. Default: one chunk per rank.

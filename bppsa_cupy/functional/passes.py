@@ -298,7 +298,7 @@ def forward(
     training : bool, default: True
         Whether the layer is in training mode. False means evaluation mode.
     buffers : dict of str to array, optional
-        The buffers by name ("running_mean"), which a pass in training mode updates. Default: initial values.
+        The buffers, such as "running_mean", which a pass in training mode updates. Default: initial values.
     draw : tuple of three int, default: (0, 0, 0)
         The seed of the random numbers of the layer: key, layer index and number of the pass.
     keep : bool, default: True

@@ -215,7 +215,7 @@ class Layer(abc.ABC):
     backward_reads: ClassVar[tuple[str, ...]] = ()
 
     def config(self) -> dict[str, Any]:
-        """Return the constructor's arguments, except masks, as a JSON-serialisable dict by name."""
+        """Return the constructor's arguments, except masks, as a JSON-serialisable dict."""
         return {name: as_argument(getattr(self, name)) for name in self.arguments}
 
     @abc.abstractmethod

@@ -81,7 +81,7 @@ class GRU(MatrixRecurrent):
     input_size, hidden_size : int
         F input features and H units.
     num_layers, bias, batch_first, dropout, bidirectional, outputs, forward_method
-        See `MatrixRecurrent`.
+        Options of stacked layers, biases, layout, directions, output and method: see `MatrixRecurrent`.
 
     Notes
     -----

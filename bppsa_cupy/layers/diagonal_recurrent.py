@@ -240,7 +240,7 @@ class LRU(DiagonalRecurrent):
     Parameters
     ----------
     input_size, hidden_size : int
-        F features and N complex units.
+        F features of input u and output y, and N complex units with the states x.
     r_min, r_max : float, default: 0.0 and 1.0
         λ is initialised uniformly over the area of the ring r_min ≤ |λ| ≤ r_max.
     **options
@@ -249,8 +249,8 @@ class LRU(DiagonalRecurrent):
     Notes
     -----
     Parameters: nu_log_l0 (ν), theta_log_l0 (θ) and gamma_log_l0 (γ), (N,) each, B_re_l0 and B_im_l0 (N, F),
-    C_re_l0 and C_im_l0 (F, N), and D_l0 (F,). B = B_re + i B_im, and C likewise. γ is initialised to
-    log sqrt(1 - |λ|²). The state is complex.
+    C_re_l0 and C_im_l0 (F, N), and D_l0 (F,). B is B_re + i B_im, C is C_re + i C_im. γ is initialised
+    to log sqrt(1 - |λ|²). The state is complex.
 
     Examples
     --------
@@ -305,16 +305,16 @@ class DiagonalSSM(DiagonalRecurrent):
     Parameters
     ----------
     input_size, hidden_size : int
-        F features and N complex units. Each unit represents a conjugate pair of states.
+        F features of input u and output y, and N complex units, each for a conjugate pair of states x.
     **options
         batch_first, outputs and forward_method of `LinearRecurrent`.
 
     Notes
     -----
     Parameters: Lambda_re_l0, Lambda_im_l0 and log_step_l0 (log Δ), (N,) each, B_re_l0 and B_im_l0 (N, F),
-    C_re_l0 and C_im_l0 (F, N), and D_l0 (F,). Λ = Lambda_re + i Lambda_im, and B and C likewise. Λ is
-    initialised to the N eigenvalues of HiPPO-N above the real axis (appendix B, equation 9), and Δ
-    log-uniformly between 0.001 and 0.1. The state is complex.
+    C_re_l0 and C_im_l0 (F, N), and D_l0 (F,). Λ, B and C are complex, with real parts "re" and imaginary
+    parts "im". Λ is initialised to the N eigenvalues of HiPPO-N above the real axis (appendix B, equation 9),
+    and Δ log-uniformly between 0.001 and 0.1. The state is complex.
 
     Examples
     --------

@@ -278,7 +278,7 @@ class MinLSTM(GatedRecurrent):
     input_size, hidden_size : int
         F input features and H units.
     bias, batch_first, outputs, forward_method
-        See `GatedRecurrent`.
+        Biases, layout, returned steps and the method over time: see `GatedRecurrent`.
 
     Notes
     -----
@@ -305,7 +305,7 @@ class SRU(GatedRecurrent):
     input_size, hidden_size : int
         F input features and H units.
     bias, batch_first, outputs, forward_method
-        See `GatedRecurrent`.
+        Biases, layout, returned steps and the method over time: see `GatedRecurrent`.
 
     Notes
     -----
@@ -338,7 +338,7 @@ class QRNN(GatedRecurrent):
     input_size, hidden_size : int
         F input features and H units.
     bias, batch_first, outputs, forward_method
-        See `GatedRecurrent`.
+        Biases, layout, returned steps and the method over time: see `GatedRecurrent`.
 
     Notes
     -----

@@ -413,7 +413,7 @@ class LinearRecurrent(Recurrent):
         cell : object
             The object that `cell_in` returned for `library`.
         parameters : mapping of str to array
-            The layer's parameters by name.
+            The layer's parameters by parameter name.
         x : array, (B, T, F)
             The input.
         lengths : array of int, (B,), or None

@@ -399,7 +399,7 @@ class MatrixRecurrent(Recurrent):
         )  # fmt: skip
 
     def kept_shapes(self, batch: int, steps: int, has_resets: bool = False) -> dict[str, Shape]:
-        """Return the shapes, by name, of the arrays that a forward pass stores for the backward pass.
+        """Return a dict from names to shapes of the arrays that a forward pass stores for the backward pass.
 
         These are the states and the gates of each inner layer and direction, (T, values per sample, B) each.
         B is `batch`. T is `steps`, or 2 `steps` with `has_resets`.

@@ -178,7 +178,7 @@ class Recurrent(Layer):
         return (features,) if self.outputs == "last" else (input_shape[0], features)
 
     def initialize(self, generator: np.random.Generator) -> dict[str, np.ndarray]:
-        """Return new float64 parameters by name, drawn uniformly in ±1/sqrt(H) as in PyTorch."""
+        """Return a dict of new float64 parameters, drawn uniformly in ±1/sqrt(H) as in PyTorch."""
         return {
             name: uniform_fan_in(generator, shape, self.hidden_size)
             for name, shape in self.parameter_shapes().items()

@@ -369,7 +369,7 @@ class Residual(Layer):
         self._stacks: dict[Shape, dict[str, LayerStack]] = {}
 
     def stacks(self, input_shape: Shape) -> dict[str, LayerStack]:
-        """Return the layers and shapes of each branch by name. Raises ShapeError if they do not fit."""
+        """Return a dict with the layers and shapes of each branch. Raises ShapeError if they do not fit."""
         if input_shape not in self._stacks:
             stacks = {}
             for name, layers in self.branches.items():

@@ -64,7 +64,7 @@ class Sequential:
     Attributes
     ----------
     parameters, gradients : ParameterSet
-        Arrays by name. Names are those of PyTorch's Sequential: "0.weight".
+        Arrays by parameter name, such as "0.weight", as in PyTorch's Sequential.
     buffers : BufferSet
         Arrays that are not trained, such as the running statistics of batch normalization.
     last_pass : Pass or None
@@ -677,7 +677,7 @@ class Sequential:
         Returns
         -------
         dict of str to numpy.ndarray
-            Dense arrays by name. Masked weights are 0.
+            Dense arrays by parameter or buffer name. Masked weights are 0.
 
         Examples
         --------

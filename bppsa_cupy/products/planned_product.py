@@ -407,7 +407,8 @@ def plan_gram(
     triangle : {"both", "upper", "lower"}, default: "both"
         The part of the result to compute. A triangle includes the diagonal.
     out_format, device
-        See `plan_product`. If A is in BSR and only one triangle is computed, the default format is "csr".
+        "csr", "csc" or "bsr", and "host", "cuda" or "auto": see `plan_product`. If A is in BSR and only one
+        triangle is computed, the default format is "csr".
 
     Returns
     -------

@@ -268,7 +268,7 @@ class LyapunovSpectrum:
         return total[()]
 
     def plot(self, axes: Any = None) -> Any:
-        """Plot the running averages like `bp.plot_history`, and return the Matplotlib axes."""
+        """Plot the running averages as `bp.plot_history` does, and return the Matplotlib axes."""
         from bppsa_cupy.records.plots import plot_history
 
         return plot_history(self, axes=axes)

@@ -251,7 +251,7 @@ def revert(model: Model, optimizer: torch.optim.Optimizer | None = None) -> Mode
 
 
 def report(model: torch.nn.Module) -> list[ModuleReport]:
-    """List the recurrent and pruned modules of a model, and why a module is not converted.
+    """List the recurrent and pruned modules of a model, each with the reason if it is not converted.
 
     Parameters
     ----------
