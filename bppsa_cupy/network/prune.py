@@ -121,8 +121,8 @@ def regrow(network: Sequential, gradients: Mapping[str, Any], fraction: float) -
     for name, mask in masks.items():
         if name not in gradients:
             raise PruneError(
-                f"regrow needs the dense gradient of {name}, which is missing: call net.set_masks({{}}), run "
-                "net.forward and net.backward, then call regrow"
+                f"regrow needs the dense gradient of {name}, which is missing: compute it after "
+                "net.set_masks({}), and set the masks again before regrow"
             )
         gradient = np.abs(np.asarray(host(gradients[name]), np.float32))
         if gradient.shape != mask.shape or not np.isfinite(gradient).all():
