@@ -31,7 +31,7 @@ def jacobians(
 ) -> JacobianRecords:
     """Compute the transposed Jacobian of every step of a recurrent layer or of a recurrence.
 
-    Call it as ``jacobians(layer, params, x)`` or as ``jacobians(step, x, h0)``.
+    Call ``jacobians(layer, params, x)`` or ``jacobians(step, inputs, h0)``.
 
     Parameters
     ----------
@@ -41,7 +41,7 @@ def jacobians(
         For a layer, its params. For a step function, the inputs of all time steps, (T, B, ...), or (T, ...)
         if h0 has no batch. With None, the step is ``step(h)``.
     x : array or pytree
-        For a layer, its input, (B, T, F). For a step function, h0: the initial state (B, S) or (S,), or a
+        For a layer, its input, (B, T, F). For a step function, the initial state h0, (B, S) or (S,), or a
         pytree of such arrays, float32 or float64.
     state, lengths, resets : optional
         Initial state, valid steps per sample and marked steps, as in the call of the layer. Only for layers.

@@ -62,9 +62,9 @@ def linear_scan(
     fits = a.ndim == 3 and a.shape[0] in (1, batch) and a.shape[1] in (1, steps) and a.shape[2] == hidden
     if not fits or h0.shape != (batch, hidden) or not a.dtype == b.dtype == h0.dtype:
         raise ShapeError(
-            f"linear_scan got a of {a.dtype} and shape {a.shape}, b of {b.dtype} and shape {b.shape}, h0 of "
-            f"{h0.dtype} and shape {h0.shape}: pass {b.dtype}, a of shape ({batch} or 1, {steps} or 1, "
-            f"{hidden}) and h0 of shape {(batch, hidden)}"
+            f"linear_scan got `a` of {a.dtype} and shape {a.shape}, `b` of {b.dtype} and shape {b.shape}, "
+            f"`h0` of {h0.dtype} and shape {h0.shape}: pass all in {b.dtype}, with the shape ({batch} or 1, "
+            f"{steps} or 1, {hidden}) for `a` and {(batch, hidden)} for `h0`"
         )
     lengths = jnp.full((batch,), steps, jnp.int32) if lengths is None else as_lengths(lengths, batch, steps)
     marks = jnp.zeros((1, steps), bool) if resets is None else jnp.atleast_2d(resets)

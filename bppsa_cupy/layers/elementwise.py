@@ -328,7 +328,7 @@ class Dropout(Elementwise):
 
 
 class Flatten(Layer):
-    """Flatten the axes from `start_dim` to `end_dim` into one axis, where axis 0 is the batch.
+    """Flatten the axes from `start_dim` to `end_dim` (axis 0 is the batch) into one axis.
 
     Parameters
     ----------

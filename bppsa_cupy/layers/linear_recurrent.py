@@ -171,7 +171,7 @@ class LinearRecurrent(Recurrent):
 
     @abc.abstractmethod
     def by_state(self, ctx: LinearContext, state: Array, by_output: Array) -> Array:
-        """Return the gradient with respect to the states, (B, T, R). The caller may overwrite the result.
+        """Return the gradient with respect to the states, (B, T, R = `reals`). The caller may overwrite it.
 
         `state` contains the states, (B, T, R), and `by_output` the gradient with respect to the output,
         (B, T, `output_size`).

@@ -289,7 +289,7 @@ class MatrixRecurrent(Recurrent):
         return ctx.at_once[batch, steps]
 
     def resume(self, ctx: MatrixContext, x: Array, stored: Mapping[str, Array]) -> None:
-        """Set `ctx` to its state after ``forward(ctx, x)``, from the arrays that `kept_shapes` names."""
+        """Restore `ctx` after ``forward(ctx, x)`` from `stored`, the arrays that `kept_shapes` lists."""
         stack = self._enter(ctx, x)
         self._set_initial(ctx, stack)
         stack.recall({name: array[: stack.sizes.walk.steps] for name, array in stored.items()})

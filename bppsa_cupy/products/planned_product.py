@@ -324,7 +324,7 @@ def plan_product(
         Two or more factors, such as A and B, or R, A and P: SciPy or cupyx sparse matrices in any format,
         `Pattern`s or `JacobianRecord`s. Only patterns are used, not values. Stored zeros are entries of the
         pattern. The plan stores the order of a factor's values, so CSC, COO, unsorted CSR and `A.T` need no
-        conversion per call. For DIA, LIL, DOK, `Pattern` and `JacobianRecord` factors, calls get values in
+        conversion per call. For DIA, LIL, DOK, `Pattern` and `JacobianRecord` factors, pass values in
         CSR order: by row, then by column.
     mask
         A sparse matrix or `Pattern` with the shape of the product. Only the entries of the mask are computed.

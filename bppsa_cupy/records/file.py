@@ -38,7 +38,7 @@ def save_jacobians(
     path : path
         The file.
     source : Sequential or sequence of JacobianRecord
-        A network after a forward pass, whose Jacobians are then computed, or records.
+        Records, or a network after a forward pass, whose Jacobians are then computed.
     compress : bool, default: False
         Whether to compress the data sets (shuffle and gzip).
 

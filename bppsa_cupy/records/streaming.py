@@ -337,8 +337,8 @@ def stream(
                 logs = flow.advance(None if items is None else flow.stack(items), length, every)
             if not (logs < np.inf).all():
                 raise NonFiniteError(
-                    f"tangent vectors are not finite between steps {done} and {done + length}: pass a "
-                    "smaller every, or check whether the trajectory diverges"
+                    f"tangent vectors are not finite between steps {done} and {done + length}: reduce "
+                    "`every`, or check whether the trajectory diverges"
                 )
             done += length
             if done > burn_in:

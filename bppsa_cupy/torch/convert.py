@@ -83,7 +83,7 @@ def convert(
     optimizer: torch.optim.Optimizer | None = None,
     wait: bool = False,
 ) -> Model:
-    """Replace every torch.nn.RNN, GRU and LSTM of a model, in place, by its bppsa_cupy.torch counterpart.
+    """Turn every torch.nn.RNN, GRU and LSTM of a model, in place, into its bppsa_cupy.torch counterpart.
 
     Parameters
     ----------
@@ -95,8 +95,8 @@ def convert(
         Whether to convert back to torch.nn instead (see `revert`).
     sparse : None, "auto" or float
         Which pruned Conv2d and Linear layers to convert. None converts no such layer. "auto" converts the
-        layers that a fixed rule expects to be faster with only the kept weights. Their calls use the PyTorch
-        operator if the batch is too small for that. A number from 0 to 1 converts the layers whose fraction
+        layers that a fixed rule expects to be faster with only the kept weights. For small batches, such
+        layers still call the PyTorch operator. A number from 0 to 1 converts the layers whose fraction
         of zeros is at least this number. A weight is pruned if `weight_mask` of torch.nn.utils.prune masks
         it, or, without a mask, if it is 0 now. The kept positions change only if `weight_mask` changes.
     mask_attribute : str, optional

@@ -127,7 +127,7 @@ class LinearOverTime(torch.nn.Module):
 
 
 class LinearCellLayer(LinearOverTime):
-    """A module of a linear `bp.Cell`: ``y, h = module(x)`` for x (B, T, F). Arguments: `bp.LinearCellLayer`.
+    """Module of a linear `bp.Cell`: ``y, h = module(x)``, x (B, T, F). Arguments: see `bp.LinearCellLayer`.
 
     Examples
     --------

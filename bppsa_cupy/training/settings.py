@@ -169,7 +169,7 @@ class GradualPruning:
         for name, least in (("from_step", 0), ("every", 1), ("until_step", self.from_step)):
             as_integer("pruning", name, getattr(self, name), least, error=PruneError)
         if self.to < self.start:
-            raise PruneError(f"GradualPruning got to={self.to} and start={self.start}: pass to >= start")
+            raise PruneError(f"GradualPruning got start={self.start} and to={self.to}: pass start <= to")
         as_choice("GradualPruning", "scope", self.scope, SCOPES, error=PruneError)
 
     def is_due(self, step: int) -> bool:
