@@ -72,7 +72,7 @@ class ArgumentError(BppsaError):
     >>> bp.RNN(3, 5, outputs="first")
     Traceback (most recent call last):
         ...
-    bppsa_cupy.errors.ArgumentError: RNN got outputs='first': pass 'all' or 'last'
+    bppsa_cupy.errors.ArgumentError: RNN got outputs='first': pass one of 'all', 'last'
     """
 
 
