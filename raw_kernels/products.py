@@ -323,15 +323,14 @@ def _one_sample(start, end, term_ptr, a_position, b_position, a, b, c):
     term = np.uint64(term_ptr[start])
     for entry in range(start, end):
         last = np.uint64(term_ptr[entry + one])
-        if term == last:
-            c[entry] = 0
-            continue
-        total = a[a_position[term]] * b[b_position[term]]
-        term += one
-        while term < last:
-            total += a[a_position[term]] * b[b_position[term]]
+        c[entry] = 0  # a store to every entry costs less than a jump past those without terms
+        if term < last:
+            total = a[a_position[term]] * b[b_position[term]]
             term += one
-        c[entry] = total
+            while term < last:
+                total += a[a_position[term]] * b[b_position[term]]
+                term += one
+            c[entry] = total
 
 
 @compiled()
