@@ -592,8 +592,6 @@ def jacobians(
     resets: Any = None,
     states: Any = None,
     buffers: Mapping[str, Any] | None = None,
-    index: int = 0,
-    path: str = "",
     device: str | Device | None = None,
 ) -> JacobianRecords:
     """Compute the transposed Jacobians of one layer in evaluation mode.
@@ -602,10 +600,6 @@ def jacobians(
     ----------
     layer, parameters, x, lengths, resets, states, buffers, device
         The arguments of `bp.functional.forward`. The Jacobian of a step with a reset is 0.
-    index : int, default: 0
-        The attribute `layer` of the records.
-    path : str, default: ""
-        The attribute `path` of the records.
 
     Returns
     -------
@@ -641,7 +635,7 @@ def jacobians(
     shape = (shape[0], shape[2]) if is_by_time(layer) else shape[1:]
     operator = None if isinstance(layer, Recurrent) else layer.jacobian(shape)
     with ctx.device.naming_memory:
-        return JacobianRecords(layer_records(layer, ctx, shape, operator, batch, index=index, path=path))
+        return JacobianRecords(layer_records(layer, ctx, shape, operator, batch))
 
 
 # ---- the caller's layout: arguments are checked and turned into the engine's ----
