@@ -80,8 +80,10 @@ class GRU(MatrixRecurrent):
     ----------
     input_size, hidden_size : int
         F input features and H units.
-    num_layers, bias, batch_first, dropout, bidirectional, outputs, forward_method
-        Options of stacked layers, biases, layout, directions, output and method: see `MatrixRecurrent`.
+    num_layers, bias, batch_first, dropout, bidirectional
+        As in `MatrixRecurrent`.
+    **options
+        outputs and forward_method, as in `MatrixRecurrent`.
 
     Notes
     -----
