@@ -14,6 +14,10 @@ from bppsa_cupy.torch.transforms import is_recorded
 DTYPES = (torch.float32, torch.float64)
 
 
+class NoKernelError(Exception):
+    """Why a step of `recurrence` has no kernel."""
+
+
 def check_arguments(module: Any) -> None:
     """Raise ArgumentError where a module has arguments that the engine does not take."""
     name, p, proj_size = type(module).__name__, module.dropout, getattr(module, "proj_size", 0)

@@ -14,7 +14,7 @@ from bppsa_cupy.products.bilinear import (
     SparseMatmul,
 )
 from bppsa_cupy.torch.engine import array_of, on_device_of, tensor_of
-from bppsa_cupy.torch.transforms import over_batched
+from bppsa_cupy.torch.transforms import hide_from_dynamo, over_batched
 
 
 def plan_product(*factors: Any, mask: Any = None, out_format: str | None = None) -> DifferentiableProduct:
@@ -90,8 +90,10 @@ def plan_matmul(matrix: Any) -> SparseMatmul:
     return SparseMatmul(_evaluate, matrix)
 
 
-@torch.compiler.disable
+@hide_from_dynamo
 def _evaluate(form: Form, wanted: int, u: torch.Tensor, v: torch.Tensor) -> Any:
+    if torch.compiler.is_compiling():
+        torch._dynamo.graph_break()  # loaded by then, unlike at import by torch.compiler.disable
     for tensor in (u, v):
         if not isinstance(tensor, torch.Tensor) or tensor.dtype not in (torch.float32, torch.float64):
             dtype = getattr(tensor, "dtype", type(tensor).__name__)

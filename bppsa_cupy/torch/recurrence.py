@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from bppsa_cupy.errors import ArgumentError, ShapeError
 from bppsa_cupy.torch.autograd import run_over_time
-from bppsa_cupy.torch.checks import DTYPES
+from bppsa_cupy.torch.checks import DTYPES, NoKernelError
 from bppsa_cupy.torch.engine import projected_mode_of
-from bppsa_cupy.torch.step_graph import NoKernelError, StepGraph
+
+if TYPE_CHECKING:
+    from bppsa_cupy.torch.step_graph import StepGraph
 
 #: Steps of a first call that the loop computes too.
 COMPARED = 3
@@ -172,6 +174,8 @@ class Recurrence(torch.nn.Module):
         return self._graphs[key]
 
     def _made(self, x: torch.Tensor, states: Sequence[Any], extras: Sequence[Any]) -> StepGraph:
+        from bppsa_cupy.torch.step_graph import StepGraph  # here, since it imports SymPy
+
         tensors = self._tensors()
         if {tensor.dtype for tensor in (*states, *tensors.values()) if tensor.is_floating_point()} - {
             states[0].dtype

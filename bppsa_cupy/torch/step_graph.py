@@ -16,13 +16,10 @@ from torch.fx.experimental.proxy_tensor import make_fx
 
 from bppsa_cupy.cells import Cell, sigmoid
 from bppsa_cupy.errors import CellError
+from bppsa_cupy.torch.checks import NoKernelError
 
 #: Nodes, each with the number of a block of H columns.
 Terms = tuple[tuple[Node, int], ...]
-
-
-class NoKernelError(Exception):
-    """Why a step has no kernel."""
 
 
 class _OperandFirst(Cell):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from typing import Any
 
 import numpy as np
@@ -98,6 +100,29 @@ def test_mapped_by_torch_func() -> None:
             torch.testing.assert_close([f[k] for f in gradients], list(gradient(first[k], second)))
     hessian = torch.func.hessian(lambda u: product(u, calls[0][2]).square().sum())(calls[0][1][0])
     torch.testing.assert_close(hessian, hessian.T)
+
+
+@pytest.mark.filterwarnings("ignore:The .grad attribute")  # PyTorch's own, of a tensor between two graphs
+def test_torch_compile_calls_products_between_its_graphs() -> None:
+    a = matrix(4, 4)
+    product, matmul = bt.plan_product(a, a), bt.plan_matmul(a)
+
+    def loss(values: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
+        return (product(2 * values, values).sin() * matmul.sddmm(x, x).sum()).sum() + matmul(values, x).sum()
+
+    values, x = leaf(a.nnz), leaf(4, 2)
+    expected, actual = loss(values, x), torch.compile(loss, backend="aot_eager")(values, x)
+    torch.testing.assert_close(actual, expected)
+    gradients = [torch.autograd.grad(result, (values, x)) for result in (actual, expected)]
+    torch.testing.assert_close(*gradients)
+
+
+def test_what_few_calls_need_is_imported_late() -> None:
+    """torch._dynamo and SymPy take as long to import as all the rest of the package."""
+    program = (
+        "import sys, bppsa_cupy.torch; sys.exit('torch._dynamo' in sys.modules or 'sympy' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", program]).returncode == 0
 
 
 def test_refused() -> None:
