@@ -5,8 +5,6 @@ SECONDS = 600
 OUT = out/gpu
 NVRTC = out/nvrtc/nvidia/cu13/lib
 TEST_PYTHON := .venv-test/bin/python
-QUICK = $(TEST_PYTHON) -m pytest -n $(WORKERS) --dist worksteal -m "not gpu and not long"
-ENGINE := $(addprefix tests/,cells devices emulator functional jacobians layers plan products raw_kernels scan timescan)
 
 # Several processes share the cores: threads that have nothing to do sleep, where they would else spin.
 test check stress: export OMP_WAIT_POLICY = passive
@@ -21,11 +19,9 @@ demo: .venv-demo/ready
 	.venv-demo/bin/python tools/demo.py
 
 # The tests, in some minutes: every law, layer, method, kernel pair, file format and command. Property tests draw the same
-# examples in every run. In two halves, since what a process has compiled stays in its memory: that of the engine's rooms,
-# and all others.
+# examples in every run.
 test: .venv-test/ready
-	$(QUICK) $(ENGINE)
-	$(QUICK) tests $(ENGINE:%=--ignore=%)
+	$(TEST_PYTHON) -m pytest -n $(WORKERS) --dist worksteal -m "not gpu and not long"
 
 # Every check that needs no GPU, in half an hour: `make test`, lint and types, the tests that take long (examples of pages,
 # sanitizers, races, NVRTC, wide layers, ranks, memory that ends), the site, the packages.

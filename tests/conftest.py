@@ -67,6 +67,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--all-targets", action="store_true", help="compile kernels for every GPU generation")
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Programs over ranks come last, when other tests have compiled their kernels: ranks that wait for one
+    that compiles keep a core busy."""
+    items.sort(key=lambda item: item.path.name == "test_ranks.py")
+
+
 def pytest_collection_finish() -> None:
     """The tests themselves are there to the end: nothing is looked for among them again."""
     gc.collect()
