@@ -178,8 +178,9 @@ def as_output(
             f"{tuple(shape)}"
         )
     if not array.flags.c_contiguous or not getattr(array.flags, "writeable", True):
+        fault = "read-only" if array.flags.c_contiguous else "not C-contiguous"
         raise ShapeError(
-            f"{owner} got {name}, an array that is read-only or not C-contiguous: pass a new array"
+            f"{owner} got {name}, an array that is {fault}: pass a writeable, C-contiguous array"
         )
     check_apart(owner, name, array, xp, read)
     return array

@@ -33,8 +33,8 @@ def check_detached(array: Any) -> None:
     """Refuse a PyTorch tensor that tracks gradients."""
     if getattr(array, "requires_grad", False) and hasattr(array, "detach"):
         raise ShapeError(
-            f"got a {type(array).__name__} that tracks gradients: pass tensor.detach(), or use a module of "
-            "bppsa_cupy.torch"
+            f"an argument is a {type(array).__name__} that tracks gradients: pass tensor.detach(), or use a "
+            "module of bppsa_cupy.torch"
         )
 
 

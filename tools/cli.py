@@ -27,7 +27,7 @@ from bppsa_cupy.tools import choices
 UNITS = {"": 1, "k": 1000, "m": 1000**2, "g": 1000**3, "ki": 1024, "mi": 1024**2, "gi": 1024**3}
 #: Data that commands read, as their help describes it.
 DATA = (
-    "`digits`, or the data at this path: CIFAR-10's binary layout, IDX files, an .npz file, or sequences of "
+    "`digits`, or the data at this path: binary files of CIFAR-10, IDX files, an .npz file, or sequences of "
     "bppsa-data"
 )
 #: Arguments of recurrent models, by the names of their factories' parameters.

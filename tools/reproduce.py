@@ -56,7 +56,7 @@ def _add_data(parser: argparse.ArgumentParser, meaning: str, **options: Any) -> 
 
 
 def _add_figure6(parser: argparse.ArgumentParser) -> None:
-    _add_data(parser, "Train on this folder with CIFAR-10's binary layout.")
+    _add_data(parser, "Train on this folder with the binary files of CIFAR-10.")
     add_options(parser, iterations=200, batch_size=64, lr=0.001, momentum=0.9, seed=0)
 
 
@@ -71,7 +71,7 @@ def _add_figure13(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_prune(parser: argparse.ArgumentParser) -> None:
-    _add_data(parser, "Train on this folder with CIFAR-10's binary layout.")
+    _add_data(parser, "Train on this folder with the binary files of CIFAR-10.")
     parser.add_argument(
         "--model", default="vgg11", metavar="MODEL", help="Train this model; see bppsa-train --help."
     )

@@ -507,4 +507,4 @@ class Augmentation:
 def check_augmentation(name: str) -> None:
     """Raise DataError if there is no augmentation of this name."""
     if name not in AUGMENTATIONS:
-        raise DataError(f"the augmentation {name!r} is unknown: pass one of {', '.join(AUGMENTATIONS)}")
+        raise DataError(f"the augmentation {name!r} is unknown: pass {' or '.join(map(repr, AUGMENTATIONS))}")

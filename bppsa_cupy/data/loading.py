@@ -19,8 +19,9 @@ from bppsa_cupy.data.dataset import Dataset, Normalization, Raw, RawDataset, dra
 from bppsa_cupy.errors import DataError, reason_of
 
 _TAKES = (
-    "'digits', a folder of CIFAR-10's binary layout (data_batch_1.bin …) or of IDX files "
-    "(train-images-idx3-ubyte …), or a file .bin, .npz, …-images-idx3-ubyte or .h5 (sequences of bppsa-data)"
+    "'digits', a folder with the binary files of CIFAR-10 (data_batch_1.bin …) or with IDX files "
+    "(train-images-idx3-ubyte …), or a file that ends in .bin, .npz, images-idx3-ubyte or .h5 (written by "
+    "bppsa-data)"
 )
 
 
@@ -172,7 +173,7 @@ def _read_idx_bytes(file: Path, axes: int) -> np.ndarray:
     try:
         with gzip.open(file, "rb") if file.suffix == ".gz" else open(file, "rb") as stream:
             content = stream.read()
-    except (OSError, EOFError, zlib.error) as cause:
+    except (gzip.BadGzipFile, EOFError, zlib.error) as cause:
         raise DataError(f"{file} cannot be read ({reason_of(cause)}): download it again") from cause
     header = 4 + 4 * axes
     magic = 0x800 + axes

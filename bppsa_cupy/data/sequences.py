@@ -144,8 +144,8 @@ def make_bitstreams(
     """
     if length < 1 or samples < 1 or seed < 0:
         raise DataError(
-            f"got length={length}, samples={samples} and seed={seed}: pass length and samples of at least 1, "
-            "and a seed of at least 0"
+            f"make_bitstreams got length={length}, samples={samples} and seed={seed}: pass length and "
+            "samples of at least 1, and a seed of at least 0"
         )
     try:
         bits = np.empty((samples, length, 1), np.uint8)

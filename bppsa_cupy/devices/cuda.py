@@ -152,13 +152,15 @@ class CudaDevice(Device):
 
     def to_host(self, array: Any) -> np.ndarray:
         if self.capturing:
-            raise HostWaitError("the host waits for a result, which a captured graph cannot do")
+            raise HostWaitError(
+                "the host cannot wait for a result in a CUDA graph: read it after the graph has run"
+            )
         with self.naming_memory:
             return self.xp.asnumpy(array)
 
     def fetch(self, array: Any) -> Callable[[], np.ndarray]:
         if self.capturing:
-            raise CaptureError("a captured graph cannot fetch an array: fetch it after the launch")
+            raise CaptureError("a CUDA graph cannot copy an array to the host: call fetch after it has run")
         while self._copies and self._copies[0][0].done:
             self._copies.popleft()
         copy = self.pinned(array.shape, array.dtype)

@@ -359,13 +359,13 @@ class SRU(LinearOverTime):
 
 
 class QRNN(LinearOverTime):
-    """Quasi-recurrent layer as a pure function ``y, c = layer(params, x)``. Arguments: see `bp.QRNN`.
+    """Quasi-recurrent layer as a pure function ``y, c = layer(params, x)``. Arguments as in `bp.QRNN`.
 
     Examples
     --------
     >>> import jax, bppsa_cupy.jax as bj
     >>> layer = bj.QRNN(3, 4)
-    >>> y, h = layer(layer.init(jax.random.key(0)), jax.numpy.ones((2, 7, 3)))
+    >>> y, c = layer(layer.init(jax.random.key(0)), jax.numpy.ones((2, 7, 3)))
     >>> y.shape
     (2, 7, 4)
     """

@@ -29,7 +29,7 @@ def linear_scan(
     b : array, (B, T, H)
         float32, float64, complex64 or complex128.
     h0 : array, (B, H), optional
-        The state before the first step. Zeros by default.
+        The state before the first step or, with `reverse`, after the last valid step. Zeros by default.
     reverse, lengths, resets
         Whether to scan from the last step (bool), the number of valid steps per sample (int, (B,), under jit
         checked when the scan runs), and marks of the steps that start from 0 (bool, (T,) or (B, T)).

@@ -74,8 +74,8 @@ class JaxFlow(Flow):
         shapes = [jnp.shape(part) for part in parts]
         if shapes != [part.shape for part in jax.tree.leaves(h)]:
             raise ShapeError(
-                f"the step returned {shapes} for a state of {flat.shape}: return the next state with the "
-                "same shapes"
+                f"the step returned arrays of shapes {shapes} for a state of shape {flat.shape}: return the "
+                "next state with the shapes of the state"
             )
         return jnp.concatenate(parts, -1).astype(flat.dtype)
 

@@ -171,10 +171,10 @@ class LinearRecurrent(Recurrent):
 
     @abc.abstractmethod
     def by_state(self, ctx: LinearContext, state: Array, by_output: Array) -> Array:
-        """Return the gradient with respect to the states, (B, T, R = `reals`). The caller may overwrite it.
+        """Return the gradient with respect to the states, (B, T, R). The caller may overwrite the result.
 
         `state` contains the states, (B, T, R), and `by_output` the gradient with respect to the output,
-        (B, T, `output_size`).
+        (B, T, `output_size`). R (`reals`) is the number of real values in one state.
         """
 
     @abc.abstractmethod
@@ -384,9 +384,10 @@ class LinearRecurrent(Recurrent):
     # ---- the same in the differentiable operations of PyTorch or JAX, around its linear scan ----
 
     def cell_in(self, library: Library) -> Any:
-        """Return the functions of the cell for PyTorch or JAX arrays, or None if the layer has no cell.
+        """Return what `scan_in` gets as its argument `cell`: functions for PyTorch or JAX arrays, or None.
 
-        `library` contains the functions of PyTorch or JAX. `scan_in` gets the result as its argument `cell`.
+        `library` is a `Library`, the named tuple of the PyTorch or JAX functions. The default returns None,
+        for layers whose `scan_in` needs no such functions.
         """
         return None
 
@@ -396,7 +397,8 @@ class LinearRecurrent(Recurrent):
     ) -> tuple[Any, Any]:
         """Return outputs (B, T, `output_size`) and states (B, T, H), computed with PyTorch or JAX.
 
-        `cell` is the result of `cell_in` for `library`. `parameters` maps parameter names, without the suffix
+        `library` is the `Library` of PyTorch or JAX functions, and `cell` the result of `cell_in` for it.
+        `parameters` maps parameter names, without the suffix
         "_l0", to arrays. `x` is the input, (B, T, F). `lengths` contains the number of valid steps per
         sample, (B,), or is None. `first` is the initial state, (B, H), or None for zeros.
         """
@@ -409,7 +411,7 @@ class LinearRecurrent(Recurrent):
         Parameters
         ----------
         library : Library
-            The functions of PyTorch or JAX.
+            The PyTorch or JAX functions.
         cell : object
             The object that `cell_in` returned for `library`.
         parameters : mapping of str to array
@@ -419,7 +421,7 @@ class LinearRecurrent(Recurrent):
         lengths : array of int, (B,), or None
             Number of valid steps of each sample.
         state : array, (1, B, H), or None
-            The initial state, complex if the units are. None means zeros.
+            The initial state, complex for complex units. None means zeros.
         """
         live = None
         if lengths is not None:
@@ -443,7 +445,7 @@ class LinearRecurrent(Recurrent):
 
     @abc.abstractmethod
     def factors(self, ctx: LinearContext) -> Array:
-        """Return the factors a of c' = a c + b in the latest forward pass, (B or 1, T or 1, R)."""
+        """Return the factors a of the forward pass of `ctx`, (B or 1, T or 1, R), where R is `reals`."""
 
     def step_jacobians(self, ctx: LinearContext) -> Iterator[StepJacobians]:
         xp, (batch, steps) = ctx.device.xp, ctx.rows

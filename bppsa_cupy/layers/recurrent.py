@@ -158,7 +158,7 @@ class Recurrent(Layer):
         return self.hidden_size
 
     def state_dtype(self, dtype: np.dtype) -> np.dtype:
-        """Return the dtype of states for inputs of dtype `dtype`. It is complex if the units are."""
+        """Return the dtype of states for inputs of dtype `dtype`: complex for layers with complex units."""
         return dtype
 
     @property

@@ -77,7 +77,7 @@ def prune(network: Sequential, fraction: float, scope: str = "layer") -> dict[st
 
 
 def regrow(network: Sequential, gradients: Mapping[str, Any], fraction: float) -> dict[str, np.ndarray]:
-    """Change the masks: mask the smallest kept weights, unmask as many weights with the largest gradients.
+    """Mask the smallest remaining weights, and unmask as many weights with the largest gradients.
 
     This is the update of algorithm 1 of RigL (Evci et al. 2020).
 
@@ -89,7 +89,7 @@ def regrow(network: Sequential, gradients: Mapping[str, Any], fraction: float) -
         For each weight array with a mask, its gradient of the same shape, masked elements included. Compute
         it after ``network.set_masks({})``, and set the masks again before this call.
     fraction : float
-        Share of each layer's kept weights to mask, from 0 to 1.
+        Share of each layer's remaining weights to mask, from 0 to 1.
 
     Returns
     -------
@@ -103,8 +103,9 @@ def regrow(network: Sequential, gradients: Mapping[str, Any], fraction: float) -
 
     Notes
     -----
-    round(fraction k) of k kept weights are masked. Magnitudes are compared in float32. If magnitudes are
-    equal, weights with a lower index are masked first. If gradients are equal, they are unmasked first.
+    round(fraction k) of k remaining weights are masked. Magnitudes are compared in float32. Among weights of
+    equal magnitude, those with a lower index are masked first. Among weights with equal gradients, those with
+    a lower index are unmasked first.
 
     Examples
     --------

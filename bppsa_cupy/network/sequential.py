@@ -197,7 +197,7 @@ class Sequential:
 
     @property
     def by_kept_weights(self) -> tuple[str, ...]:
-        """Names, such as "3.body.1", of the masked layers that store and compute only their kept weights."""
+        """Names, such as "3.body.1", of the masked layers that store only their remaining weights."""
         return tuple(name.rpartition(".")[0] for name in self.architecture.kept_positions(self.device.name))
 
     def __len__(self) -> int:
@@ -697,7 +697,8 @@ class Sequential:
             Arrays with the names and shapes of `state_dict()`.
         by_order : bool, default: False
             Whether to match layers by position instead of name, for example for a single torch.nn.LSTM.
-            Within a layer, arrays are matched by the last part of their names, else by position.
+            Within a layer, arrays are matched by the last part of their names if these parts equal those of
+            the layer, and otherwise by position.
 
         Raises
         ------

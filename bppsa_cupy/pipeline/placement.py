@@ -117,14 +117,17 @@ class Placement:
     net : Sequential or Architecture
         The network.
     ppv : sequence of int, or int
-        (p_1, …, p_K): numbers of the layers after which the network is cut. Only Conv2d, Linear and recurrent
-        layers outside of shortcuts are counted, from 1. Every other layer belongs to the counted layer before
-        it. () makes one stage.
+        The numbers (p_1, …, p_K) of the layers after which the network is cut. A single int makes one cut. ()
+        makes no cut, hence one stage. Only Conv2d, Linear and recurrent layers outside of shortcuts are
+        counted, from 1. Every other layer is in the stage of the counted layer before it, and layers before
+        the first counted layer are in the first stage.
 
     Attributes
     ----------
-    stages : tuple
-        The layers of each stage, in order.
+    stages : tuple of tuple of Item
+        The items of each stage, in order: layers, or the two ends of a residual block that is cut.
+    weights : tuple of int
+        The number of parameters of each stage.
     boundaries : tuple of tuple of Shape
         The shapes, without the batch, of the tensors that enter each stage: the output of the stage before,
         then the inputs of the residual blocks that are cut there, outermost first.
@@ -167,12 +170,11 @@ class Placement:
         last = len(self.counted) - 1
         wrong = [cut for cut in cuts if not 1 <= cut <= last]
         if wrong or any(b <= a for a, b in pairwise(cuts)):
-            takes = f"numbers from 1 to {last} that increase" if last > 0 else "no cut, ()"
             lines = ", ".join(f"{number} {text}" for number, text in enumerate(self.counted, 1))
-            raise BppsaError(
-                f"the pipeline placement {tuple(cuts)} does not fit the network: pass {takes}; its counted "
-                f"layers are {lines or 'none'}"
+            takes = (
+                f"numbers from 1 to {last} that increase, of the layers {lines}" if last > 0 else "no cut, ()"
             )
+            raise BppsaError(f"the pipeline placement {tuple(cuts)} does not fit the network: pass {takes}")
         return tuple(cuts)
 
     def _boundaries(self) -> tuple[tuple[Shape, ...], ...]:
@@ -260,8 +262,8 @@ def balanced_ppv(net: Sequential, cuts: int) -> tuple[int, ...]:
     counted = len(counted_layers(architecture))
     if not 0 <= cuts < counted:
         raise BppsaError(
-            f"{cuts} cuts are too many for a network with {counted} counted layers: pass 0 to "
-            f"{max(counted - 1, 0)}"
+            f"balanced_ppv got cuts={cuts}: pass 0 to {max(counted - 1, 0)}, because the network has "
+            f"{counted} Conv2d, Linear and recurrent layers outside of shortcuts"
         )
     work = np.zeros(counted)
     for item in items_of(architecture, range(1, counted)):

@@ -200,7 +200,7 @@ def check_shapes(a: Operand, b: Operand) -> None:
     """Raise ShapeError where A·B is not defined."""
     if a.shape[1] != b.shape[0]:
         raise ShapeError(
-            f"A has shape {a.shape} and B has shape {b.shape}: the columns of A must equal the rows of B"
+            f"A has shape {a.shape} and B has shape {b.shape}: pass an A with as many columns as B has rows"
         )
 
 

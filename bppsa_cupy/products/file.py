@@ -93,9 +93,9 @@ def read_product_file(
         with naming(file.filename, "result"):
             out_format, pattern = text(file, "out_format"), patterns.get(text(file, "pattern"))
             if pattern is None:
-                raise PlanError("the file lacks its pattern")
+                raise _unusable("the file lacks the pattern of the result")
             if out_format not in ("csr", "csc") and not (out_format == "bsr" and made[-1].is_blocked):
-                raise PlanError(f"this product cannot have the format {out_format!r}")
+                raise _unusable(f"this product cannot have the format {out_format!r}")
         return factors, made, out_format, pattern
 
 
@@ -117,6 +117,10 @@ def naming(path: str, content: str) -> Iterator[None]:
         raise PlanError(f"{path}: {content}: {error}") from error
 
 
+def _unusable(fault: str) -> PlanError:
+    return PlanError(f"{fault}: plan the product again")
+
+
 def _numbered(folder: h5py.Group) -> list[h5py.Group]:
     """The groups 0, 1, … of a group."""
     return [folder[str(number)] for number in range(len(folder))]
@@ -126,7 +130,7 @@ def _read_factor(group: h5py.Group, patterns: Mapping[str, Pattern]) -> Factor:
     with naming(group.file.filename, group.name):
         digest, order = text(group, "pattern"), None
         if digest not in patterns:
-            raise PlanError(f"the file lacks pattern {digest[:12]}")
+            raise _unusable(f"the file lacks pattern {digest[:12]}")
         factor = Factor.of_pattern(patterns[digest])
         shape = tuple(json_attribute(group, "values_shape"))
         if "order" in group:
@@ -149,29 +153,29 @@ def _multiplications(
     for row in rows:
         is_row = isinstance(row, list) and len(row) == 5 and all(type(number) is int for number in row)
         if not is_row or min(row[2:]) < 1 or max(row[2:]) > MOST:
-            raise PlanError(f"{row!r} does not consist of two operands and three block sizes")
+            raise _unusable(f"{row!r} is not two operands and three block sizes from 1 to {MOST}")
         left, right, *block = row
         known = n + len(made)
         if not (-n <= left < known and 0 <= right < known) or any(
             k >= n and k not in unread for k in (left, right)
         ):
-            raise PlanError(f"the operands {row[:2]} do not exist, or were already multiplied")
+            raise _unusable(f"the operands {row[:2]} do not exist, or were already multiplied")
         a = _operand_pattern(left, factors, made, block[0], block[1])
         b = _operand_pattern(right, factors, made, block[1], block[2])
         key, name = f"{a.digest}_{b.digest}", f"product {a.digest[:12]}_{b.digest[:12]}"
         many = masked if masked and len(made) == len(rows) - 1 else full
         if key not in many:
-            raise PlanError(f"the file lacks {name}")
+            raise _unusable(f"the file lacks {name}")
         product = many[key]
         single = product if product.maps else singles.get(key, product)
         made.append(Multiplication(left, right, product, single, (block[0], block[1], block[2])))
         if single.pattern != product.pattern:
-            raise PlanError(f"{name} is stored with two different patterns")
+            raise _unusable(f"{name} is stored with two different patterns")
         if made[-1].is_blocked and not (product.maps and single.maps):
-            raise PlanError(f"{name} multiplies blocks, but has no list of terms")
+            raise _unusable(f"{name} multiplies blocks, but has no list of terms")
         unread = unread - {left, right, ~left} | {known}
     if not made or unread != {n + len(made) - 1}:
-        raise PlanError(f"the {len(rows)} multiplications do not combine the {n} factors into one product")
+        raise _unusable(f"the {len(rows)} multiplications do not combine the {n} factors into one product")
     return made
 
 

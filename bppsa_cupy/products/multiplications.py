@@ -139,7 +139,7 @@ def plan_multiplications(
         if left.shape[1] != right.shape[0]:
             raise ShapeError(
                 f"factor {number} has shape {left.shape} and factor {number + 1} has shape {right.shape}: "
-                "the columns of a factor must equal the rows of the next factor"
+                "pass factors with as many columns as the next factor has rows"
             )
     axes = _axes(factors, mask)
     made = _plan_blocks(factors, axes, mask, reordered)

@@ -28,13 +28,22 @@ LISTED = "terms", "masked"
 class Step:
     """One operation on the values of operands: factors have the numbers 0, 1, …, results the ones after.
 
-    operands     the numbers of A and B; of a selection, one number
-    nnz          number of values in the result
-    index        of a selection: values[index] of its operand
-    many, one    of a product: for several samples and for one, its maps in the order of the values
-    block        rows, inner size and columns of its blocks
-    transposed   whether blocks of A, and of C, are stored transposed
-    places       of a product of blocks: where each block of C lies, and how far from a stored row to the next
+    Attributes
+    ----------
+    operands : tuple of int
+        The numbers of A and B, or of the single operand of a selection.
+    nnz : int
+        The number of values in the result.
+    index : ndarray of int or None
+        For a selection: the result is values[index] of the operand.
+    many, single : Product or None
+        For a product: its maps, in the order of the values, for several samples and for one sample.
+    block : tuple of int
+        Rows, inner size and columns of the blocks.
+    transposed : tuple of bool
+        Whether the blocks of A, and those of C, are stored transposed.
+    places : tuple of ndarray
+        For a product of blocks: the position of each block of C, and the distance between its stored rows.
     """
 
     operands: tuple[int, ...]

@@ -51,8 +51,8 @@ def save_jacobians(
     -----
     Each record is a group with data sets `indptr`, `indices` and `data`. Records with values (nnz,) have
     AnnData's encoding "csr_matrix", so that other programs can read them. Records with values (nnz, B) have
-    the encoding "bppsa-csr-batch" and an attribute `batch`. Equal patterns are stored once. Law:
-    `load_jacobians` returns equal records.
+    the encoding "bppsa-csr-batch" and an attribute `batch`. Equal patterns are stored once.
+    `load_jacobians` returns records equal to the saved ones.
 
     Examples
     --------
@@ -90,7 +90,7 @@ def load_jacobians(path: str | os.PathLike[str], *, sealed: bool = True) -> Jaco
         The file.
     sealed : bool, default: True
         Whether to check the SHA-256 that `save_jacobians` wrote at the end of the file. Pass False only for a
-        file without it, which another program wrote. Damage may then stay undetected.
+        file that another program wrote without a SHA-256. Damage may then stay undetected.
 
     Returns
     -------

@@ -32,8 +32,8 @@ class JacobianRecord:
     pattern : Pattern
         The positions of the stored entries, of shape (elements of x, elements of y).
     data : array, (nnz,) or (nnz, B)
-        The stored entries, float32 or float64, on any device. (nnz,) is one set of values for all samples, or
-        for one `sample`, and (nnz, B) one set per sample.
+        The stored entries, float32 or float64, on any device. (nnz,) contains one set of values, for all
+        samples or only for `sample`. (nnz, B) contains one set per sample.
     step : int, default: 0
         The time step of a recurrent layer.
     direction : {"forward", "backward"}, default: "forward"

@@ -72,7 +72,7 @@ def scan(
 
     Notes
     -----
-    This is equation 4 of Wang et al. 2020. Law: all methods agree up to rounding.
+    This is equation 4 of Wang et al. 2020. All methods agree up to rounding.
 
     Examples
     --------
@@ -148,7 +148,8 @@ def plan_scan(
     Parameters
     ----------
     chain : Chain
-        A chain from `make_chain`.
+        ``make_chain([(pattern, is_shared), …])``. The patterns have the order of the argument `jacobians` of
+        `scan`. is_shared says whether all samples share the values of the matrix.
     schedules : sequence of str
         The schedules to plan. All by default.
     levels : int or "auto"
@@ -173,7 +174,7 @@ def plan_scan(
     Examples
     --------
     >>> import bppsa_cupy as bp
-    >>> from bppsa_cupy.scan.primitive import make_chain, plan_scan
+    >>> from bppsa_cupy.scan import make_chain, plan_scan
     >>> chain = make_chain([(bp.Pattern.diagonal(3), False)] * 4)
     >>> plan_scan(chain, ["linear", "blelloch"], device="host").schedules
     ('linear', 'blelloch')

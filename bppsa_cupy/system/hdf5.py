@@ -51,13 +51,22 @@ def open_file(
     error: type[BppsaError] = BppsaError,
     unsealed: str = "write it again",
 ) -> Iterator[h5py.File]:
-    """The HDF5 file at `path`, for reading.
+    """Open the HDF5 file at `path` for reading.
 
-    sealed    the file was written by `create`: its seal is checked before the HDF5 library sees it
-    verify    check the SHA-256 too (2 GB/s)
-    unsealed  what to do about a file without a seal, for the error
-    Raises `error`, one sentence that names the path and the cause, where the file is missing, is not
-    HDF5, is truncated or damaged, is replaced while it is checked, or where h5py fails inside the block.
+    Parameters
+    ----------
+    sealed : bool
+        Whether `create` wrote the file. Its seal is then checked before the HDF5 library reads the file.
+    verify : bool
+        Whether to check the SHA-256 too (2 GB/s).
+    unsealed : str
+        The remedy that the error names for a file without a seal.
+
+    Raises
+    ------
+    error
+        If the file is missing, not HDF5, truncated, damaged or replaced while it is checked, or if h5py fails
+        inside the block. The message names the path and the cause.
     """
     if not isinstance(path, (str, os.PathLike)):
         raise error(f"{path!r} is not a valid path: pass the name of a file")
@@ -81,7 +90,7 @@ def open_file(
 def write_array(group: h5py.Group, name: str, array: Any, *, compress: bool = False) -> h5py.Dataset:
     """Store a NumPy array of at least one axis as data set `name`, with a checksum on every chunk.
 
-    compress  also shuffle and gzip it, where size matters more than time
+    With `compress`, the data set is also shuffled and compressed by gzip.
     """
     array = np.asarray(array)
     assert array.ndim >= 1 and array.dtype.kind in _KINDS, (name, array.dtype, array.shape)
@@ -105,11 +114,11 @@ def write_array(group: h5py.Group, name: str, array: Any, *, compress: bool = Fa
 def read_array(
     group: h5py.Group, name: str, *, kinds: str, ndim: int | None = None, error: type[BppsaError]
 ) -> np.ndarray:
-    """Data set `name` of `group` as a NumPy array.
+    """Return data set `name` of `group` as a NumPy array.
 
-    kinds  the NumPy kinds it may have, of "b", "i", "u" and "f"
-    ndim   the number of axes it must have
-    Raises `error` where it is missing, is another kind of thing, lacks chunks, or does not fit into memory.
+    `kinds` contains the NumPy kinds that it may have, of "b", "i", "u" and "f". `ndim` is the number of axes
+    that it must have. Raises `error` if it is missing, is no data set, has another kind or number of axes,
+    lacks chunks, or does not fit into memory.
     """
     where = f"{group.file.filename}: {group.name.rstrip('/')}/{name}"
     stored = group.get(name)

@@ -15,8 +15,8 @@ def check_lengths(lengths: np.ndarray, batch: int, steps: int) -> None:
     """Raise ShapeError, naming sample, length and T, unless lengths are (B,) integers from 1 to T."""
     if lengths.shape != (batch,) or lengths.dtype.kind not in "iu":
         raise ShapeError(
-            f"got lengths of {lengths.dtype} and shape {lengths.shape}: pass integers of shape ({batch},) "
-            f"for a batch of {batch}"
+            f"`lengths` has dtype {lengths.dtype} and shape {lengths.shape}: pass integers of shape "
+            f"({batch},), one per sample"
         )
     wrong = np.flatnonzero((lengths < 1) | (lengths > steps))
     if wrong.size:
@@ -73,7 +73,7 @@ class Resets:
         xp, marks = device.xp, device.asarray(marks)
         if marks.dtype != np.bool_ or marks.shape != (batch, steps):
             raise ShapeError(
-                f"got resets of {marks.dtype} and shape {tuple(marks.shape)}: pass bools of shape "
+                f"`resets` has dtype {marks.dtype} and shape {tuple(marks.shape)}: pass bools of shape "
                 f"{(batch, steps)}, one per sample and step"
             )
         self._xp, self.first, self.cuts = xp, marks[:, 0].copy(), marks.copy()

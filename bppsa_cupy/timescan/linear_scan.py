@@ -367,7 +367,7 @@ def linear_scan(
         float32, float64, complex64 or complex128. a and h0 must have the dtype of b. If b is complex, they
         may also be real with the same precision.
     h0 : array, (B, H), optional
-        The state before the first step. Zeros by default.
+        The state before the first step or, with `reverse`, after the last valid step. Zeros by default.
     reverse : bool, default: False
         Whether to compute h_t = a_t h_{t+1} + b_t, starting from the last step.
     lengths : int array, (B,), optional

@@ -66,7 +66,8 @@ def jacobians(
     JacobianRecords
         Layers that also exist in bppsa_cupy get sparse records, whose pattern follows from layer and mask.
         Other layers get dense records, computed by autograd. Recurrent modules get one record per time step,
-        inner layer and direction. Layers with integer input and operations between layers get none.
+        inner layer and direction. A layer with an integer input, such as Embedding, gets no record, nor do
+        Flatten, Identity, and functions that are not modules, such as torch.relu.
 
     Raises
     ------
@@ -81,8 +82,8 @@ def jacobians(
     Notes
     -----
     `record.layer` is the index of the model's child that is or contains the layer. `record.path` is the name
-    of the layer without a leading index: ``records.where(path="rnn")``. If a layer is called again, the path
-    ends with the number of earlier calls.
+    of the layer without a leading index. For the layer "0.body.1", `layer` is 0 and `path` is "body.1". If a
+    layer is called again, the path ends with the number of earlier calls.
 
     Examples
     --------

@@ -95,18 +95,18 @@ def convert(
         Whether to convert back to torch.nn instead (see `revert`).
     sparse : None, "auto" or float
         Which pruned Conv2d and Linear layers to convert. None converts no such layer. "auto" converts the
-        layers that a fixed rule expects to be faster with only the kept weights. For small batches, such
+        layers that a fixed rule expects to be faster with only the remaining weights. For small batches, such
         layers still call the PyTorch operator. A number from 0 to 1 converts the layers whose fraction
         of zeros is at least this number. A weight is pruned if `weight_mask` of torch.nn.utils.prune masks
-        it, or, without a mask, if it is 0 now. The kept positions change only if `weight_mask` changes.
+        it, or, without a mask, if it is 0 now. These positions change only if `weight_mask` changes.
     mask_attribute : str, optional
         Also convert subclasses of Conv2d and Linear that compute with ``weight * mask``, where the mask of
         zeros and ones is an attribute with this name.
     compact : bool, default False
-        Whether to store only the kept weights of converted layers. The weight becomes an array (nnz,), and
-        the optimizer updates only these values. State dicts still contain the dense weight; its masked values
-        stay as they are now. The mask is fixed, and torch.nn.utils.prune raises an error for such a layer.
-        Convert the model before you wrap it in DistributedDataParallel.
+        Whether to store only the remaining weights of converted layers. The weight becomes an array (nnz,),
+        and the optimizer updates only these values. State dicts still contain the dense weight; its masked
+        values stay as they are now. The mask is fixed, and torch.nn.utils.prune raises an error for such a
+        layer. Convert the model before you wrap it in DistributedDataParallel.
     optimizer : torch.optim.Optimizer, optional
         An optimizer of the model, whose state is converted too. Needed only with `compact` or `back`, and
         only if the optimizer has taken a step.

@@ -227,7 +227,7 @@ class LRU(LinearOverTime):
 
 
 class DiagonalSSM(LinearOverTime):
-    """Diagonal state space model of S5 as a module: ``y, h = module(x)``. Arguments: `bp.DiagonalSSM`.
+    """Diagonal state space model of S5 as a module: ``y, h = module(x)``. Arguments as in `bp.DiagonalSSM`.
 
     Examples
     --------

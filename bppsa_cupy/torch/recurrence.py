@@ -45,7 +45,7 @@ class Recurrence(torch.nn.Module):
         super().__init__()
         self.step: Any = step
         self.batch_first = batch_first
-        self.reason = "it was not called yet"
+        self.reason = "the module was not called yet"
         self._graphs: dict[Any, StepGraph | str] = {}
         self._states: int | None = None
 
@@ -180,7 +180,7 @@ class Recurrence(torch.nn.Module):
         if {tensor.dtype for tensor in (*states, *tensors.values()) if tensor.is_floating_point()} - {
             states[0].dtype
         } or (states[0].dtype not in DTYPES):
-            raise NoKernelError("its states and parameters are not all float32 or all float64")
+            raise NoKernelError("the states and parameters are not all float32 or all float64")
         state = torch.get_rng_state()
         try:
             with torch.enable_grad():
@@ -196,7 +196,7 @@ class Recurrence(torch.nn.Module):
         except NoKernelError:
             raise
         except Exception as error:  # a step may be any program
-            raise NoKernelError(f"it cannot be traced: {error}") from error
+            raise NoKernelError(f"PyTorch cannot trace the step: {error}") from error
         finally:
             torch.set_rng_state(state)
         scale = max(1.0, float(expected.abs().max()))
@@ -206,7 +206,7 @@ class Recurrence(torch.nn.Module):
                 "steps, for example because the step counts its calls or branches on values",
                 stacklevel=4,
             )
-            raise NoKernelError("its kernel and the loop return different values")
+            raise NoKernelError("the kernel and the loop return different values")
         return graph
 
 

@@ -32,7 +32,7 @@ def linear_scan(
     b : tensor, (B, T, H)
         float32, float64, complex64 or complex128.
     h0 : tensor, (B, H), optional
-        The state before the first step. Zeros by default.
+        The state before the first step or, with `reverse`, after the last valid step. Zeros by default.
     reverse, lengths, resets
         Whether to scan from the last step (bool), the number of valid steps per sample (int, (B,)), and marks
         of the steps that start from 0 (bool, (T,) or (B, T)). `bp.linear_scan` explains them.

@@ -75,16 +75,24 @@ class StepGraph:
     Those of parameters alone are computed once a call, those of inputs alone over all steps at once, and
     random numbers before the pass, in the loop's order. What follows from a state is the cell.
 
-    cell      the cell, whose gates are `gates`: each a sum of terms, which are nodes and their columns
-    products  nodes of parameters (H, k H), whose columns are the rows of W_hh
-    biases    a node of parameters for each product, or None
-    unit      nodes of parameters and their columns, which are the cell's own parameters
-    states    of the step
-    operand   the node that the weights multiply, a function of the states; if that is not the first state,
-              the cell has this operand as an additional first state
-
     `function` returns a tuple of the new states for (parameters, x, *states, *extras).
     Raises NoKernelError with the operator that a kernel does not have.
+
+    Attributes
+    ----------
+    cell : Cell
+        The cell of the step. Each of its gates is a sum of terms.
+    gates : list
+        The terms of each gate: nodes and their columns.
+    products : list
+        Nodes of parameters (H, k H), whose columns are the rows of W_hh.
+    biases : list
+        A node of parameters for each product, or None.
+    states : int
+        The number of states of the step.
+    operand : Node
+        The node that the weights multiply, a function of the states. If it is not the first state, the cell
+        has this operand as an additional first state.
     """
 
     def __init__(
@@ -134,7 +142,7 @@ class StepGraph:
         H = self.hidden
         shapes = [tuple(_shape(node)) for node in self.before]
         if set(shapes) != {(self.batch, H)}:
-            raise NoKernelError(f"its states have the shapes {shapes}, but must have equal shapes")
+            raise NoKernelError(f"the states have the shapes {shapes}, but must have equal shapes")
         for result in self.results:
             if result not in self._by_state or tuple(_shape(result)) != (self.batch, H):
                 raise NoKernelError(
@@ -146,7 +154,7 @@ class StepGraph:
                 known[node] = self._expressions(node, known)
         after = [sympy.sympify(known[result][0]) for result in self.results]
         if not self.products:
-            raise NoKernelError("it has no product of a state with a weight")
+            raise NoKernelError("the step has no product of a state with a weight")
         kind, states = Cell, [f"s{place}" for place in range(self.states)]
         self.has_operand = bool(self._multiplied != _symbol("s", 0))
         if self.has_operand:
@@ -204,17 +212,19 @@ class StepGraph:
         ):
             return known[node.args[0]]
         if formula is None:
-            raise NoKernelError(f"it calls {name}, which kernels do not support")
+            raise NoKernelError(f"the step calls {name}, which kernels do not support")
         shape = _shape(node)
         if len(shape) != 2 or shape[0] != self.batch or shape[1] % self.hidden:
             raise NoKernelError(
-                f"its {name} returns shape {tuple(shape)}, but kernels support only (B, k * {self.hidden})"
+                f"{name} in the step returns shape {tuple(shape)}, but kernels support only "
+                f"(B, k * {self.hidden})"
             )
         blocks = shape[1] // self.hidden
         arguments = [self._operand(argument, blocks, known) for argument in node.args]
         options = {key: value for key, value in node.kwargs.items() if value is not None}
         if name == "div" and options:
-            raise NoKernelError(f"it calls div with {options}, which kernels do not support")
+            given = ", ".join(f"{key}={value!r}" for key, value in options.items())
+            raise NoKernelError(f"the step calls div with {given}, which kernels do not support")
         return [formula(*(one[block] for one in arguments), **options) for block in range(blocks)]
 
     def _operand(self, value: Any, blocks: int, known: dict[Node, list[Any]]) -> list[Any]:
@@ -224,7 +234,7 @@ class StepGraph:
         if value in self._by_state:
             if len(known[value]) != blocks:
                 raise NoKernelError(
-                    f"it broadcasts a state over {blocks} blocks of units, which kernels do not support"
+                    f"the step broadcasts a state over {blocks} blocks of units, which kernels do not support"
                 )
             return known[value]
         shape = _shape(value)
@@ -242,20 +252,21 @@ class StepGraph:
         """The recurrent sums of a product of a state with a weight."""
         bias, left, right = node.args if name == "addmm" else (None, *node.args)
         if node.kwargs or left not in self._by_state or right in self._by_state or right in self._by_input:
-            raise NoKernelError("it has a matrix product of other tensors than a state and a weight")
+            raise NoKernelError("the step has a matrix product of other tensors than a state and a weight")
         operand = known[left][0]
         if not self.products:
             self.operand, self._multiplied = left, operand
         of_states = all(symbol.name[0] in "sp" for symbol in operand.free_symbols)
         if len(known[left]) != 1 or operand != self._multiplied or not of_states:
             raise NoKernelError(
-                "it multiplies weights by different tensors, or by a tensor that depends on the input and "
-                "the states: kernels support only products with the same function of the states"
+                "the step multiplies weights by different tensors, or by a tensor that depends on the input "
+                "and the states: kernels support only products with the same function of the states"
             )
         columns = _shape(node)[1]
         if columns % self.hidden:
             raise NoKernelError(
-                f"a product has {columns} columns, but kernels support only multiples of {self.hidden}"
+                f"a product in the step has {columns} columns, but kernels support only multiples of "
+                f"{self.hidden}"
             )
         extra = None
         if bias is not None and (bias in self._by_state or bias in self._by_input or len(_shape(bias)) != 1):
@@ -275,25 +286,26 @@ class StepGraph:
         if name == "cat":
             parts, *axis = node.args
             if not axis or axis[0] not in (1, -1):
-                raise NoKernelError("it calls cat along the batch axis, which kernels do not support")
+                raise NoKernelError("the step calls cat along the batch axis, which kernels do not support")
             return [block for part in parts for block in self._operand(part, _shape(part)[1] // H, known)]
         value, *rest = node.args
         blocks = known[value]
         axis = rest[0] if name == "slice" else (rest[1] if len(rest) > 1 else 0)
         if axis not in (1, -1):
-            raise NoKernelError(f"it calls {name} along the batch axis, which kernels do not support")
+            raise NoKernelError(f"the step calls {name} along the batch axis, which kernels do not support")
         total = len(blocks) * H
         if name == "slice":
             begin, end = rest[1] or 0, min(rest[2], total)
             if begin % H or end % H or len(rest) > 3:
                 raise NoKernelError(
-                    f"it slices the columns {begin}:{end}, but kernels support only multiples of {H}"
+                    f"the step slices the columns {begin}:{end}, but kernels support only multiples of {H}"
                 )
             return blocks[begin // H : end // H]
         widths = rest[0] if isinstance(rest[0], (list, tuple)) else [rest[0]] * math.ceil(total / rest[0])
         if any(width % H for width in widths):
             raise NoKernelError(
-                f"its {name} makes parts of {list(widths)} columns, but kernels support only multiples of {H}"
+                f"{name} in the step makes parts of {list(widths)} columns, but kernels support only "
+                f"multiples of {H}"
             )
         ends = accumulate(width // H for width in widths)
         return [blocks[end - width // H : end] for width, end in zip(widths, ends, strict=True)]
@@ -463,5 +475,5 @@ def _shape(node: Any) -> torch.Size:
 def _number(value: Any) -> Any:
     """A number of a step as SymPy's: integers stay exact."""
     if isinstance(value, bool) or not isinstance(value, (int, float)):
-        raise NoKernelError(f"it uses the argument {value!r}, which kernels do not support")
+        raise NoKernelError(f"the step uses the argument {value!r}, which kernels do not support")
     return sympy.Integer(value) if float(value).is_integer() else sympy.Float(value, 17)

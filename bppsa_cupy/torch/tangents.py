@@ -69,7 +69,8 @@ class TorchFlow(Flow):
         if self._is_tuple:
             after = torch.cat(tuple(after), -1)
         if getattr(after, "shape", None) != flat.shape:
-            returned = tuple(after.shape) if isinstance(after, torch.Tensor) else type(after).__name__
+            is_tensor = isinstance(after, torch.Tensor)
+            returned = f"shape {tuple(after.shape)}" if is_tensor else f"a {type(after).__name__}"
             raise ShapeError(
                 f"the step returned {returned} for a state of shape {tuple(flat.shape)}: return the next "
                 "state with the same shape"

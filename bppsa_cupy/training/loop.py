@@ -45,7 +45,7 @@ class History:
     """Rows of a training, and what its first step ran.
 
     Each row is a dict: step, epoch, loss; lr with a schedule; gradient_norm with clipping; kept, the share of
-    kept weights, with changing masks; test_loss and test_accuracy after evaluations.
+    remaining weights, with changing masks; test_loss and test_accuracy after evaluations.
     """
 
     rows: list[Row] = field(default_factory=list)
@@ -186,7 +186,7 @@ def describe_passes(network: Sequential) -> list[str]:
         *(f"forward over time: {way}" for way in current.forward_ways),
         f"backward: {', '.join([f'{report.method} ({report.reason})', *report.schedules])}",
         *(f"backward over time: {way}" for way in report.backward_ways),
-        *([f"by the list of kept weights: layers {', '.join(lists)}"] if lists else []),
+        *([f"by the list of remaining weights: layers {', '.join(lists)}"] if lists else []),
     ]
 
 

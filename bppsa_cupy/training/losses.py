@@ -101,7 +101,8 @@ def checked_targets(
     array = as_plain_array("cross_entropy", "labels", labels)
     if array.shape != shape:
         raise ShapeError(
-            f"got labels of {array.dtype} and shape {array.shape}: pass integers of shape {shape}"
+            f"cross_entropy got labels of {array.dtype} and shape {array.shape}: pass integers of shape "
+            f"{shape}"
         )
     if array.dtype.kind not in "iu":
         raise ShapeError(f"cross_entropy got labels of {array.dtype}: pass labels.astype(int)")

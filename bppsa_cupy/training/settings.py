@@ -187,11 +187,11 @@ class GradualPruning:
 
 @dataclass(frozen=True)
 class RigL:
-    """Change the positions of the kept weights during training (RigL, Evci et al. 2020).
+    """Change the positions of the remaining weights during training (RigL, Evci et al. 2020).
 
     At the steps t = every, 2 every, … below until_step, the masks change instead of the parameters. In each
-    layer, the smallest kept weights are masked, a share of (fraction / 2) (1 + cos(π t / until_step)) of all
-    kept weights. As many masked weights, those with the largest gradients, become kept weights.
+    layer, a share (fraction / 2) (1 + cos(π t / until_step)) of the remaining weights is masked: those with
+    the smallest magnitudes. As many masked weights are unmasked: those with the largest gradients.
 
     Parameters
     ----------
@@ -200,7 +200,7 @@ class RigL:
     every : int, default: 100
         Number of steps between two changes.
     fraction : float, default: 0.3
-        The initial share of kept weights to mask at one step.
+        The initial share of remaining weights to mask at one step.
 
     Raises
     ------
@@ -234,7 +234,7 @@ class RigL:
         return step % self.every == 0 and step < self.until_step
 
     def decayed(self, step: int) -> float:
-        """Return the share of each layer's kept weights that is masked at step `step`."""
+        """Return the share of each layer's remaining weights that is masked at step `step`."""
         return self.fraction / 2 * (1 + math.cos(math.pi * step / self.until_step))
 
 
