@@ -44,8 +44,8 @@ def load(
         - an .npz with x_train, y_train (and x_test, y_test), or x, y;
         - an .h5 file of sequences that `bppsa-data` wrote.
     classes : int, optional
-        Number of classes. Default: 10 for CIFAR-10, the number of named classes for files of sequences, the
-        highest label + 1, but at least 10, for IDX files, else the highest label + 1.
+        Number of classes. Default: 10 for CIFAR-10, the number of class names for files of sequences, and
+        otherwise the highest label + 1 (for IDX files at least 10).
     normalize : bool, default: True
         Whether `batches` normalizes each channel. CIFAR-10 has fixed constants. Others are computed from the
         training inputs. Files of sequences state their normalization.

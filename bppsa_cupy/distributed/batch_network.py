@@ -82,8 +82,8 @@ def accumulate(network: Sequential, micro_batch: int) -> BatchSequential:
 
     Notes
     -----
-    Law: training steps are bit-identical to those on any number of ranks with
-    ``bp.distribute(…, over="batch")`` and the same `micro_batch`.
+    Training steps are bit-identical to those on any number of ranks with ``bp.distribute(…, over="batch")``
+    and the same `micro_batch`.
 
     Examples
     --------

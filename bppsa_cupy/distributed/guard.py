@@ -52,8 +52,9 @@ def import_mpi() -> ModuleType:
 def guard() -> Iterator[None]:
     """Let an exception in the block, on any rank, end all ranks with its exit code.
 
-    The rank writes the error to stderr as `error: rank 2: …`, after a traceback unless the caller made the
-    error. The code is 1, 130 after Ctrl-C, or that of a SystemExit. With one rank, exceptions pass.
+    The rank writes the error to stderr as `error: rank 2: …`. A traceback comes first, except for errors of
+    this package, the operating system and memory. The code is 1, 130 after Ctrl-C, or that of a SystemExit.
+    With one rank, exceptions propagate as usual.
 
     Use it in a command, or in a program that may call ``sys.exit`` on one rank. Without the guard, MPI would
     let the other ranks wait for this one. MPI begins when the block is entered.

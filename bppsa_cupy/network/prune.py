@@ -35,7 +35,7 @@ def prune(network: Sequential, fraction: float, scope: str = "layer") -> dict[st
     Returns
     -------
     dict of str to numpy.ndarray
-        The masks by parameter name, bool and read-only: True where a weight is kept. Layers without pruned
+        The masks by parameter name, bool and read-only: True for remaining weights. Layers without pruned
         weights are left out.
 
     Raises

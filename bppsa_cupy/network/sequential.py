@@ -167,7 +167,7 @@ class Sequential:
 
     @property
     def masks(self) -> dict[str, np.ndarray]:
-        """The masks by parameter name, in the shape of the weight: True where a weight is kept."""
+        """The masks by parameter name, in the shape of the weight: True for remaining weights."""
         return self.architecture.masks
 
     def describe(self) -> dict[str, Any]:

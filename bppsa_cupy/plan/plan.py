@@ -57,7 +57,7 @@ class Plan:
 
     Notes
     -----
-    Law: a plan that was saved and loaded equals the original.
+    A plan that was saved and loaded equals the original.
 
     Examples
     --------

@@ -142,8 +142,7 @@ class PlannedProduct:
 
         Notes
         -----
-        Law: per sample, the product of the matrices of the factors, with the same bits at every call. Entries
-        that cancel are stored zeros.
+        Each call with equal values gives bit-identical results. Entries that cancel to 0 are stored zeros.
         """
         device, arrays, batch, shape = self._taken(values)
         if out is None:

@@ -100,7 +100,8 @@ def load_jacobians(path: str | os.PathLike[str], *, sealed: bool = True) -> Jaco
     Raises
     ------
     JacobianFileError
-        If the file is missing, damaged or truncated, is not a file of Jacobians, or `sealed` does not fit it.
+        If the file is missing, damaged or truncated, is not a file of Jacobians, has a SHA-256 although
+        `sealed` is False, or has none although `sealed` is True.
 
     Examples
     --------

@@ -136,7 +136,7 @@ class LyapunovVectors:
         Notes
         -----
         The vectors are V_t = Q_t C_t. The columns of C_{t-1} = R_t⁻¹ C_t converge in the backward direction
-        (Ginelli et al. 2007). Law: J_t maps vector i after step t - 1 to a multiple of vector i after step t.
+        (Ginelli et al. 2007). J_t maps vector i after step t - 1 to a multiple of vector i after step t.
 
         The first vectors have not converged either. Drop these vectors by slicing, for example
         ``covariant(settle=100)[100:]``.

@@ -136,7 +136,7 @@ class JacobianRecord:
         return self.data if self.data.ndim == 1 else self.data[:, sample]
 
     def select(self, sample: int) -> JacobianRecord:
-        """Return the record of one sample, with data (nnz,). Records of such data are returned unchanged."""
+        """Return the record of one sample, with data (nnz,), or this record if it has such data."""
         values = self.values(sample)
         if self.data.ndim == 1:
             return self

@@ -115,7 +115,7 @@ def lyapunov_exponents(
     For a system no Jacobian is stored, so the memory does not depend on T. Networks and NumPy steps run in
     float64, other steps in the dtype of h0.
 
-    The average has an error of O(1 / T). Law: all S exponents sum to the average of log |det J_t|.
+    The average has an error of O(1 / T). All S exponents sum to the average of log |det J_t|.
 
     Stored Jacobians may be records, arrays (T, S, S) or (T, B, S, S), or lists of SciPy matrices. Arrays and
     matrices contain J_t, whose rows are the state after step t and whose columns are the state before it.

@@ -375,8 +375,8 @@ def linear_scan(
         starts from its last valid step.
     resets : bool array, (T,) or (B, T), optional
         True marks steps that start from 0: h_t = b_t, even if a_t or the previous state is inf or NaN. No
-        gradient passes from them to the previous state. In a packed sequence, mark the first step of each
-        document (with `reverse`, the last step).
+        gradient passes from them to the previous state. If a sequence contains several documents, mark the
+        first step of each document (with `reverse`, the last step).
     method : {"auto", "serial", "chunked"}, default: "auto"
         "chunked" computes chunks of steps in parallel. "auto" follows a fixed rule on the host, and selects
         the method by a measurement on a GPU.

@@ -178,7 +178,7 @@ class CapturedStep:
         return self._run_graph(x, labels, lengths, label_lengths)
 
     def forget(self) -> None:
-        """Delete buffers and CUDA graphs. Call it after the masks of the network have changed."""
+        """Delete buffers and CUDA graphs to free memory. The next step makes new ones."""
         self._pass = None
         for shape in self._shapes.values():
             shape.wait()

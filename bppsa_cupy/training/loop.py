@@ -42,10 +42,11 @@ Row = dict[str, Any]
 
 @dataclass
 class History:
-    """Rows of a training, and what its first step ran.
+    """The rows of a training run, and the methods that its first step used.
 
-    Each row is a dict: step, epoch, loss; lr with a schedule; gradient_norm with clipping; kept, the share of
-    remaining weights, with changing masks; test_loss and test_accuracy after evaluations.
+    Each row is a dict with step, epoch and loss. Some rows also have lr (with a schedule), gradient_norm
+    (with clipping), kept (the share of remaining weights, if masks change), and test_loss and test_accuracy
+    (after evaluations).
     """
 
     rows: list[Row] = field(default_factory=list)
@@ -257,7 +258,8 @@ def train(
     Notes
     -----
     The loss is read one step late, so the device never waits. `lr_factor` follows the schedule and is reset
-    at the end. On the same device with the same number of threads, resumed training has the same bits.
+    at the end. On the same device with the same number of threads, resumed training is bit-identical to
+    uninterrupted training.
     """
     runner = Serial(trained) if isinstance(trained, Sequential) else trained
     if resume is not None:

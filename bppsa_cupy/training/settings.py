@@ -386,7 +386,7 @@ class Settings:
         return RateSchedule.read(self.lr_schedule).over(self.last_step(per_epoch))
 
     def recipe(self, per_epoch: int) -> dict[str, Any]:
-        """Settings that the steps follow from, where they are not the default, as JSON values."""
+        """Settings that determine the steps and differ from their defaults, as JSON values."""
         schedule = self.schedule(per_epoch)
         return {
             **({} if schedule is None else {"lr_schedule": str(schedule)}),
