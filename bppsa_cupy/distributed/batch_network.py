@@ -96,16 +96,16 @@ def accumulate(network: Sequential, micro_batch: int) -> BatchSequential:
 
 
 class BatchSequential(SharedSequential):
-    """A network with the interface of Sequential that works on batches by micro-batches; made by `distribute`
-    or `accumulate`.
+    """A network that splits batches into micro-batches, with the interface of Sequential.
 
-    Every rank gets all samples of a batch and reads only its samples (`own_samples`). `forward` returns the
-    output for all samples, so losses are means over the batch. Every rank holds all parameters, and after
-    `backward` all gradients: the sum over the micro-batches, by a binary tree over their numbers (`TreeSum`).
-    So the bits depend on batch and micro-batch size, not on the number of ranks.
+    Created by `distribute` or `accumulate`. Every rank gets all samples of a batch and reads only its samples
+    (`own_samples`). `forward` returns the output for all samples, so losses are means over the batch. Every
+    rank holds all parameters and, after `backward`, all gradients. The gradients of the micro-batches are
+    summed in a binary tree over their indices (`TreeSum`). The bits of the sum therefore depend on batch and
+    micro-batch size, not on the number of ranks.
 
-    Dropout draws by the number of a sample in the batch. Batch normalisation takes the statistics of a
-    micro-batch; the running ones move once a batch, by the mean of the micro-batches' moves, weighted by
+    Dropout uses the index of a sample in the batch. Batch normalisation uses the statistics of a micro-batch.
+    The running statistics change once per batch, by the mean of the changes of the micro-batches, weighted by
     samples.
 
     Parameters

@@ -31,13 +31,13 @@ SHOWN = 200
 
 
 class Handle(Protocol):
-    """A message under way. Keep the handle and its array until `wait` has returned, or `test` True."""
+    """A pending message. Keep the handle and its array until `wait` has returned, or `test` returns True."""
 
     def test(self) -> bool:
-        """Whether a sent array may be written, or a received one read. Does not wait."""
+        """Return whether you may write to a sent array, or read a received array. Does not wait."""
 
     def wait(self) -> None:
-        """Return when `test` is True."""
+        """Wait until `test` would return True."""
 
 
 class Group:

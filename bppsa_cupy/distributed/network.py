@@ -117,12 +117,13 @@ def layer_multiply_adds(architecture: Architecture) -> np.ndarray:
 
 
 class RankSequential(SharedSequential):
-    """One rank's layers of a network, with the interface of Sequential; made by `distribute`.
+    """The layers of one rank of a network, with the interface of Sequential. Created by `distribute`.
 
     Every rank calls `forward`, `backward`, `use`, `state_dict`, the optimizer's `step` and its `state_dict`
     with the same arguments, in the same order; `forward` returns the output on every rank. `parameters`
     and `gradients` contain the layers of this rank, `held`, by the names of the network. `state_dict`
-    contains all layers. Initial values, Dropout masks and gradients have the bits of one process.
+    contains all layers. Initial values, dropout masks and gradients are bit-identical to those of one
+    process.
     """
 
     def __init__(self, network: Sequential, group: Group, partition: Partition) -> None:

@@ -41,16 +41,15 @@ PER_STEP = (Linear, Elementwise)
 
 
 class TimeSequential(SharedSequential):
-    """One rank's part of a network over sequences, with the interface of Sequential; made by `distribute`.
+    """The part of one rank of a network over sequences, with the interface of Sequential.
 
-    Every rank holds all parameters, and a range of the steps of every sequence: activations, states and
-    deltas of these alone. Every rank calls `forward` and `backward` with the same whole batches; both give
-    whole results on every rank. Layers after the one that puts out a last state are computed by every rank.
+    Created by `distribute`. Every rank holds all parameters, and the activations, states and gradients of a
+    range of the time steps. Every rank calls `forward` and `backward` with the same complete batches, and
+    gets the complete results. Layers after a layer with outputs="last" run on every rank.
 
-    States go from rank to rank. Gradients of weights over steps are summed over the ranks, in rank order: the
-    same bits in every run.
-    Raises DistributedError for a layer that couples steps and is not recurrent, and for fewer steps than
-    ranks.
+    Each rank sends its final states to the next rank. Weight gradients are summed over the ranks in rank
+    order, so they are bit-identical in every run. Raises DistributedError for a layer that couples steps and
+    is not recurrent, and for fewer steps than ranks.
     """
 
     def __init__(self, network: Sequential, group: Group, chunk: int | None = None) -> None:

@@ -48,8 +48,8 @@ class Context:
     device, dtype : Device, numpy.dtype
         The device and the dtype of the network.
     parameters : dict of str to array
-        The layer's parameters, shared with the network. A pruned weight of which the network stores only the
-        n kept values has shape (n,).
+        The layer's parameters, shared with the network. A pruned weight has shape (n,) if the network stores
+        only its n remaining values.
     gradients : dict of str to array
         The arrays that `parameter_gradients` writes.
     input_shape : tuple of int

@@ -38,7 +38,7 @@ class DiagonalRecurrent(LinearRecurrent):
     hidden_size : int
         N, the number of complex units.
     **options
-        Further arguments of `Recurrent` except `bias`.
+        batch_first, outputs and forward_method of `LinearRecurrent`.
 
     Notes
     -----

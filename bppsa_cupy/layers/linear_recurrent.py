@@ -398,9 +398,9 @@ class LinearRecurrent(Recurrent):
         """Return outputs (B, T, `output_size`) and states (B, T, H), computed with PyTorch or JAX.
 
         `library` is the `Library` of PyTorch or JAX functions, and `cell` the result of `cell_in` for it.
-        `parameters` maps parameter names, without the suffix
-        "_l0", to arrays. `x` is the input, (B, T, F). `lengths` contains the number of valid steps per
-        sample, (B,), or is None. `first` is the initial state, (B, H), or None for zeros.
+        `parameters` maps parameter names, without the suffix "_l0", to arrays. `x` is the input, (B, T, F).
+        `lengths` contains the number of valid steps per sample, (B,), or is None. `first` is the initial
+        state, (B, H), or None for zeros.
         """
 
     def forward_in(

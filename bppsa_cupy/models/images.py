@@ -39,7 +39,7 @@ def lenet5(input_shape: tuple[int, ...] = IMAGES, classes: int = 10, **options: 
     classes : int, default: 10
         Number of outputs.
     **options
-        Further arguments of Sequential.
+        seed, dtype and device of `Sequential`.
     """
     _check_images("lenet5", input_shape, 16)
     layers: list[Layer] = []
@@ -61,7 +61,7 @@ def vgg11(input_shape: tuple[int, ...] = IMAGES, classes: int = 10, **options: A
     classes : int, default: 10
         Number of outputs.
     **options
-        Further arguments of Sequential.
+        seed, dtype and device of `Sequential`.
     """
     _check_images("vgg11", input_shape, 32)
     layers = _vgg(input_shape[0], (1, 1, 2, 2, 2), normalized=False)
@@ -83,7 +83,7 @@ def vgg16(
     seed : int, default: 0
         Seed of He's initial values.
     **options
-        Further arguments of Sequential.
+        dtype and device of `Sequential`.
     """
     _check_images("vgg16", input_shape, 32)
     layers = _vgg(input_shape[0], (2, 2, 3, 3, 3), normalized=True)
@@ -120,7 +120,7 @@ def alexnet(
     dropout : float, default: 0.5
         Dropout probability.
     **options
-        Further arguments of Sequential.
+        seed, dtype and device of `Sequential`.
 
     Notes
     -----
@@ -179,7 +179,7 @@ def resnet(
     seed : int, default: 0
         Seed of He's initial values.
     **options
-        Further arguments of Sequential.
+        dtype and device of `Sequential`.
     """
     if depth < 8 or depth % 6 != 2:
         raise ArgumentError(f"resnet got depth={depth}: pass a depth of the form 6 n + 2: 20, 32, 56, 110")

@@ -121,7 +121,7 @@ def of_cell(
     hidden_size, num_layers, bidirectional, outputs, forward_method
         Arguments of the layer. outputs="all" returns scores at every step, (T, classes).
     **options
-        Further arguments of Sequential.
+        seed, dtype and device of `Sequential`.
     """
     layer = layer_of(cell)
     default_shape, default_classes = SIZES.get(cell, BITSTREAMS) if isinstance(cell, str) else BITSTREAMS

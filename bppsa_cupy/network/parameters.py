@@ -122,16 +122,15 @@ class Layout:
 
 
 class ParameterSet(Mapping[str, Array]):
-    """A network's parameters or gradients by name, stored in one array, `flat`.
+    """The parameters or gradients of a network by name, stored in one array, `flat`.
 
-    `parameters[name]` is a view of `flat`, which may be written in place: `parameters[name][...] = array`.
-    Only the kept values of a pruned weight are stored where its layer computes with a list of them. Then
-    `parameters[name]` is a new dense array with zeros for pruned weights. It is read-only on the host; on a
-    GPU a write into it changes the copy alone. `parameters[name] = array` sets any parameter, pruned or not,
-    from an array of its shape or a number.
+    `parameters[name]` is a view of `flat`. You may write to it: `parameters[name][...] = array`. If a layer
+    stores only the remaining values of a pruned weight, `parameters[name]` is a new dense array with zeros
+    for the pruned weights. It is read-only on the host. On a GPU, writing to it changes only the copy.
+    `parameters[name] = array` sets any parameter, pruned or not, from an array of its shape or a number.
 
-    Change values between a backward pass and the next forward pass. After a change in place between a forward
-    pass and its backward pass call `changed()`: the backward pass is then refused.
+    Change values between a backward pass and the next forward pass. If you change values in place between a
+    forward pass and its backward pass, call `changed()`. The backward pass then raises PassError.
 
     Attributes
     ----------
@@ -141,7 +140,7 @@ class ParameterSet(Mapping[str, Array]):
         The position of each array in `flat`. Gradients and optimizer states have the layout of the
         parameters.
     arrays : dict of str to array
-        The views of `flat` by name. The view of a pruned weight is (kept,).
+        The views of `flat` by name. A pruned weight has shape (n,) if only n remaining values are stored.
     masks : dict of str to array
         The masks of masked weights, as `layers.weighted.as_bits` returns them.
     version : int
@@ -238,10 +237,10 @@ class ParameterSet(Mapping[str, Array]):
 
 
 class BufferSet(Mapping[str, Array]):
-    """A dict of name -> array of what layers hold beside their parameters: no gradient, no optimizer.
+    """The arrays of layers that are not trained, by name, such as running statistics.
 
-    Forward passes and `assign` change the values. Integers are int64, all other arrays have the
-    network's dtype.
+    Forward passes and `assign` change the values. Integers are int64, all other arrays have the dtype of the
+    network.
     """
 
     def __init__(self, device: Device, dtype: np.dtype, initial: Mapping[str, np.ndarray]) -> None:

@@ -25,7 +25,7 @@ METHODS = ("auto", "bp", *SCHEDULES)
 
 @dataclass
 class Pass:
-    """One forward pass; several of one network may exist at the same time.
+    """The arrays of one forward pass. A network may have several passes at a time.
 
     Attributes
     ----------

@@ -208,8 +208,8 @@ class DifferentiableProduct:
     It can be differentiated with respect to the values of all factors.
 
     `product(a, b)` takes the values (…, nnz) of each factor and returns the values of the product,
-    (…, nnz of `plan.pattern`). Axes before the last one are batches, which broadcast. Made by `plan_product`
-    of `bppsa_cupy.torch` or `bppsa_cupy.jax`.
+    (…, nnz of `plan.pattern`). Leading axes are batch axes and broadcast. Created by `plan_product` of
+    `bppsa_cupy.torch` or `bppsa_cupy.jax`.
 
     Attributes
     ----------
@@ -258,9 +258,9 @@ class SparseMatmul:
 
     They can be differentiated with respect to the values of all operands.
 
-    `matmul(values, x)` multiplies (SpMM); `matmul.sddmm(x, y)` computes products of rows at the entries of
-    the pattern. Axes before those named are batches, which broadcast. Made by `plan_matmul` of
-    `bppsa_cupy.torch` or `bppsa_cupy.jax`.
+    `matmul(values, x)` multiplies the sparse and a dense matrix (SpMM). `matmul.sddmm(x, y)` multiplies two
+    dense matrices at the positions of the pattern. Leading axes are batch axes and broadcast. Created by
+    `plan_matmul` of `bppsa_cupy.torch` or `bppsa_cupy.jax`.
 
     Attributes
     ----------

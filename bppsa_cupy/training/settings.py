@@ -46,7 +46,7 @@ class RateSchedule:
     - "cosine:STEPS": half a cosine from 1 after the warm-up to 0 at step STEPS, as PyTorch's
       CosineAnnealingLR (Loshchilov and Hutter 2017, equation 5). `over` sets missing STEPS.
 
-    The rate follows from the step number only, so resumed training has the same bits.
+    The rate depends only on the step number, so resumed training is bit-identical to uninterrupted training.
     """
 
     parts: tuple[tuple[str, tuple[float, ...]], ...]
