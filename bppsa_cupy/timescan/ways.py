@@ -317,7 +317,7 @@ def shared_lack(device: Device, size: WalkSize, verb: str, chunk: int) -> str | 
     for kernel in (kernels_of(size.cell)["reduce"], scan):
         needed = kernel.launch(facts).shared_bytes
         if needed > there:
-            return f"a block of {kernel.name} takes {needed} bytes of shared memory, {there} are there"
+            return f"a block of {kernel.name} needs {needed} bytes of shared memory, but has only {there}"
     return None
 
 
@@ -386,7 +386,7 @@ def choose_walk(
     if method == "serial":
         return serially("as asked for")
     if size.state > MAXIMAL_STATE:
-        return serially(f"maps of {size.state} x {size.state} are beyond the kernels' {MAXIMAL_STATE}")
+        return serially(f"the state has {size.state} elements, but chunks support only {MAXIMAL_STATE}")
     if size.steps < 2 or (chunk is not None and chunk >= size.steps):
         return serially("one chunk")
     on_host = device.shared_bytes is None
