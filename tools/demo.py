@@ -128,7 +128,7 @@ def tool(main: Callable[[list[str] | None], int], *arguments: object) -> None:
     name = main.__module__.rpartition(".")[2]
     print(f"$ bppsa-{name} {shlex.join(words)}", flush=True)
     if main(words) != 0:
-        raise BppsaError(f"bppsa-{name} failed: the line above says why")
+        raise BppsaError(f"bppsa-{name} failed: see the line above")
 
 
 def trained(folder: Path, **options: Any) -> bp.Sequential:
@@ -182,9 +182,11 @@ def relative_difference(actual: np.ndarray, expected: np.ndarray) -> float:
 def check(accuracy: float | None, difference: float) -> None:
     """Raise BppsaError where the run missed what it must reach."""
     if difference > LARGEST_DIFFERENCE:
-        raise BppsaError(f"gradients differ by {difference:.1e}: at most {LARGEST_DIFFERENCE:.0e} is right")
+        raise BppsaError(
+            f"gradients differ by {difference:.1e}, but at most {LARGEST_DIFFERENCE:.0e} is allowed"
+        )
     if accuracy is not None and accuracy < LEAST_ACCURACY:
-        raise BppsaError(f"test accuracy is {accuracy:.1%}: at least {LEAST_ACCURACY:.0%} is right")
+        raise BppsaError(f"test accuracy is {accuracy:.1%}, but at least {LEAST_ACCURACY:.0%} is expected")
 
 
 if __name__ == "__main__":

@@ -127,8 +127,8 @@ def _network(arguments: argparse.Namespace, dataset: Dataset, checkpoint: Checkp
             if getattr(arguments, name) is not None:
                 option = "--from" if name == "start" else f"--{name.replace('_', '-')}"
                 raise BppsaError(
-                    f"{option} shapes a MODEL, and the network is that of {arguments.resume}: give the MODEL "
-                    "with it, or leave it out"
+                    f"{option} applies to a MODEL, but the network comes from {arguments.resume}: also give "
+                    f"the MODEL, or omit {option}"
                 )
         return network_of(checkpoint, arguments.device)
     network = make_network(arguments, dataset)

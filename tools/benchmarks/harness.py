@@ -338,12 +338,12 @@ def require_equal(
     that only our side has are not compared."""
     missing = theirs.keys() - ours.keys()
     if missing:
-        raise BenchmarkError(f"{name} has results that our side lacks: {sorted(missing)}")
+        raise BenchmarkError(f"{name} has results that bppsa-cupy lacks: {sorted(missing)}")
     worst = difference(ours, theirs, least)
     if not worst <= tolerance:
         raise BenchmarkError(
-            f"results differ from {name} by {worst:.3g} in norm, {tolerance:.3g} is allowed: the times are "
-            "not reported"
+            f"results differ from {name} by {worst:.3g} in norm, but at most {tolerance:.3g} is allowed: the "
+            "times are not reported"
         )
 
 

@@ -316,7 +316,7 @@ class UpSweep:
         chains = network.architecture.chains()
         if len(chains) != 1:
             raise BenchmarkError(
-                f"the network has {len(chains)} chains: the benchmark takes a network of one"
+                f"the network has {len(chains)} chains, but the benchmark needs one: pass another --model"
             )
         (self.chain,) = chains
         self.steps = [s for s in hybrid(len(self.chain), levels).steps if s.kind == "mm" and s.level < levels]

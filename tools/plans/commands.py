@@ -100,10 +100,10 @@ def check_product_anew(product: Product) -> None:
     a, b, masked = product.a, product.b, product.kind == "masked"
     new = multiply_masked(a, b, product.pattern) if masked else multiply(a, b)
     if (new.pattern, new.multiply_adds) != (product.pattern, product.multiply_adds):
-        raise PlanError("its pattern or multiply-adds are not those of its factors' product")
+        raise PlanError("the stored pattern or number of multiply-adds is wrong: build it again")
     for name, array in new.maps.items() if new.kind == product.kind else ():
         if not np.array_equal(array, product.maps[name]):
-            raise PlanError(f"{name} is not the map of its factors")
+            raise PlanError(f"the stored array {name} is wrong: build it again")
 
 
 def run_draw(arguments: argparse.Namespace) -> None:

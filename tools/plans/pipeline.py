@@ -71,7 +71,8 @@ class Report:
             check_schedule(self.names[0], self._micro)
         if (most := max(map(self.micro, self.names))) > self.batch:
             raise BppsaError(
-                f"{most} micro-batches of a batch of {self.batch} samples: a micro-batch holds one at least"
+                f"a batch of {self.batch} samples cannot be split into {most} micro-batches: pass "
+                f"--micro-batches 1 to {self.batch}, or a larger --batch-size"
             )
 
     def micro(self, name: str) -> int:
