@@ -83,7 +83,7 @@ def load(
         raw = _read(path)
     except OSError as cause:
         raise DataError(
-            f"{path} cannot be read ({cause.strerror or cause}): check its permissions"
+            f"{path} cannot be read ({cause.strerror or cause}): check the path and its permissions"
         ) from cause
     return replace(make_dataset(raw, classes, normalize), source=os.path.abspath(path))
 
