@@ -55,11 +55,11 @@ TABLE = {
         "jacobians:cases", "add_jacobians", facts="jacobians:sizes",
     ),
     "jax": Benchmark(
-        "A function of bppsa_cupy.jax against the same cell by jax.lax.scan, and our own network.",
+        "A function of bppsa_cupy.jax against the same cell in jax.lax.scan, and against bp.Sequential.",
         "recurrent:cases_of_modules", "add_jax", ("jax", "none"),
     ),
     "linear": Benchmark(
-        "Linear recurrences against PyTorch's and JAX's ways, and a copy of their arrays.",
+        "Linear recurrences against PyTorch, JAX, and a copy of the arrays.",
         "linear:cases", against=("torch", "jax", "copy"), several=3,
     ),
     "pipeline": Benchmark(
@@ -86,7 +86,7 @@ TABLE = {
         "recurrent:cases_of_paper",
     ),
     "spgemm": Benchmark(
-        "Products of a pruned network's up-sweep against SciPy's or cupyx's A @ B.",
+        "Products in the up-sweep of a pruned network against A @ B in SciPy or cupyx.",
         "products:spgemm_cases", "add_spgemm", SPARSE,
     ),
     "steps": Benchmark(
@@ -94,7 +94,7 @@ TABLE = {
         "steps:cases", "add_steps", against=("torch", "compile", "none"),
     ),
     "torch": Benchmark(
-        "A module of bppsa_cupy.torch against torch.nn, and our own network.",
+        "A module of bppsa_cupy.torch against torch.nn, and against bp.Sequential.",
         "recurrent:cases_of_modules", "add_torch",
     ),
     "train": Benchmark(
@@ -102,7 +102,7 @@ TABLE = {
         "train:cases", "add_train", ("torch", "sparseprop", "converted", "compact", "none"),
     ),
     "warm": Benchmark(
-        "Compile ahead what models need, so that their first run starts at once.",
+        "Compile the kernels of models ahead, so that their first run starts at once.",
         rows="warm:warm_models", options="add_warm", against=(),
     ),
 }  # fmt: skip
