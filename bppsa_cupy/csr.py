@@ -12,9 +12,6 @@ import scipy.sparse
 from bppsa_cupy.arguments import as_integer, as_integers, as_plain_array
 from bppsa_cupy.errors import ArgumentError, ShapeError
 
-#: The largest number of rows or entries: an array of so many positions, and one more, can have an address.
-MOST = 2**59
-
 
 @dataclass(frozen=True, eq=False)
 class Pattern:
@@ -57,7 +54,10 @@ class Pattern:
         return f"Pattern {self.shape[0]:,} × {self.shape[1]:,}, {self.nnz:,} entries"
 
     def __post_init__(self) -> None:
-        rows, columns = self._checked_shape()
+        rows, columns = (
+            as_integer("a pattern", name, size, 0)
+            for name, size in zip(("rows", "columns"), self.shape, strict=True)
+        )
         indptr, indices = (
             as_integers("a pattern", name, getattr(self, name)) for name in ("indptr", "indices")
         )
@@ -68,13 +68,6 @@ class Pattern:
             stored = np.ascontiguousarray(array, dtype=dtype)
             stored.flags.writeable = False
             object.__setattr__(self, name, stored)
-
-    def _checked_shape(self) -> tuple[int, int]:
-        try:
-            rows, columns = self.shape
-        except (TypeError, ValueError):
-            raise ShapeError(f"a pattern got shape={self.shape!r}: pass (rows, columns)") from None
-        return as_integer("a pattern", "rows", rows, 0), as_integer("a pattern", "columns", columns, 0)
 
     @staticmethod
     def _check(rows: int, columns: int, indptr: np.ndarray, indices: np.ndarray) -> None:
@@ -185,20 +178,15 @@ class Pattern:
     @classmethod
     def diagonal(cls, size: int) -> Pattern:
         """Return the pattern of a diagonal matrix of `size` rows."""
-        size = as_integer("a pattern", "rows", size, 0, MOST)
+        size = as_integer("a pattern", "rows", size, 0)
         return cls((size, size), np.arange(size + 1), np.arange(size))
 
     @classmethod
     def dense(cls, rows: int, columns: int) -> Pattern:
         """Return the pattern of shape (rows, columns) that stores every element."""
         rows, columns = (
-            as_integer("a pattern", "rows", rows, 0),
-            as_integer("a pattern", "columns", columns, 0),
+            as_integer("a pattern", name, size, 0) for name, size in (("rows", rows), ("columns", columns))
         )
-        if max(rows, rows * columns) > MOST:
-            raise ShapeError(
-                f"a dense pattern got {rows} rows and {columns} columns: pass at most {MOST} entries"
-            )
         return cls((rows, columns), np.arange(rows + 1) * columns, np.tile(np.arange(columns), rows))
 
     def __eq__(self, other: object) -> bool:

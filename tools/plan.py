@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 from bppsa_cupy.tools import cli
-from bppsa_cupy.tools.choices import BALANCES, PIPELINES, SCHEDULES
+from bppsa_cupy.tools.choices import PIPELINES, SCHEDULES
 
 
 def parser() -> cli.Parser:
@@ -49,7 +49,7 @@ def parser() -> cli.Parser:
     cli.add_mode(verify)
 
     draw = add(
-        "draw", "commands:run_draw", "Draw a schedule (paper, figure 3); over ranks with its messages.",
+        "draw", "commands:run_draw", "Draw a schedule (paper, figure 3).",
         "plan.h5 --schedule blelloch -o schedule.png",
     )  # fmt: skip
     _add_file(draw)
@@ -104,17 +104,7 @@ def _add_build_options(build: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     build.add_argument(
         "--memory-limit", type=cli.byte_size, metavar="BYTES",
-        help="Limit the memory of a schedule, per rank, for example 2GiB. Default: 3/4 of the free memory.",
-    )  # fmt: skip
-    build.add_argument(
-        "--rank-count", type=cli.positive, metavar="P",
-        help="Split the layers over P ranks. Default: no ranks.",
-    )  # fmt: skip
-    cli.add_partition(build, "made by --rank-count and --balance")
-    build.add_argument(
-        "--balance", choices=BALANCES,
-        help="Balance the ranks by multiply-adds of a training step, or by its measured seconds. Default: "
-        "multiply-adds.",
+        help="Limit the memory of a schedule, for example 2GiB. Default: 3/4 of the free memory.",
     )  # fmt: skip
 
 

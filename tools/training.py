@@ -64,10 +64,6 @@ def train_model(arguments: argparse.Namespace) -> None:
     elif group is not None or arguments.micro_batch is not None:
         over = arguments.ranks or ""
         partition = None if arguments.partition is None else Partition(arguments.partition)
-        if partition is None and plan is not None and "layers" in over:
-            partition = plan.partition
-            if partition is not None and group is not None and over == "layers":
-                _check_ranks(arguments.plan, partition.ranks, group.size)
         if group is None or over == "batch":
             network = ranks.in_micro_batches(network, group, arguments)
         else:
@@ -169,15 +165,6 @@ def _sparsity(arguments: argparse.Namespace, checkpoint: Checkpoint | None) -> S
     if changes:
         return changes[0]
     return None if checkpoint is None else sparsity_of(checkpoint.recipe)
-
-
-def _check_ranks(plan: Path, planned: int, ranks: int) -> None:
-    """Raise PlanError where a plan is for another number of ranks."""
-    if planned != ranks:
-        raise PlanError(
-            f"{plan} is a plan for {planned} ranks, there are {ranks}: start {planned}, or build it with "
-            f"bppsa-plan build --rank-count {ranks}"
-        )
 
 
 def _optimizer(

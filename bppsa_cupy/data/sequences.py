@@ -13,7 +13,7 @@ from tqdm import tqdm
 
 from bppsa_cupy.data.dataset import Raw
 from bppsa_cupy.errors import DataError
-from bppsa_cupy.system.hdf5 import attribute, create, open_file, read_array, write_array
+from bppsa_cupy.system.hdf5 import attribute, check_format, create, open_file, read_array, write_array
 
 FORMAT, VERSION = "bppsa-sequences", 1
 SUFFIXES = (".h5", ".hdf5")
@@ -73,14 +73,11 @@ def read_sequences(path: str | os.PathLike[str]) -> Sequences:
     Raises DataError if the file is missing, damaged or of another kind. `data.load` checks labels and values.
     """
     with open_file(path, error=DataError) as file:
-        kind = attribute(file, "format", str, DataError)
-        version = attribute(file, "format_version", int, DataError)
+        check_format(file, FORMAT, VERSION, DataError)
         normalization = attribute(file, "normalization", str, DataError)
-        if (kind, version) != (FORMAT, VERSION) or normalization not in NORMALIZATIONS:
+        if normalization not in NORMALIZATIONS:
             raise DataError(
-                f"{path} has format {kind!r}, version {version} and normalization {normalization!r}: pass a "
-                f"file with format {FORMAT!r}, version {VERSION} and normalization "
-                f"{' or '.join(NORMALIZATIONS)}"
+                f"{path} has normalization {normalization!r}: pass a file with {' or '.join(NORMALIZATIONS)}"
             )
         return Sequences(
             attribute(file, "name", str, DataError), _read_split(file["train"]),

@@ -83,12 +83,6 @@ class Choices:
         self.used[key] = chosen
         return chosen
 
-    def settle(self, key: str, choose: Callable[[], str]) -> str:
-        """A choice by a formula, or that of a checkpoint, whose constants may have been others."""
-        if key not in self.used:
-            self.used[key] = choose()
-        return self.used[key]
-
     def adopt(self, choices: Mapping[str, Any]) -> None:
         """Take these choices, of a checkpoint or of rank 0, before any other."""
         if any(self.used.get(key) != way for key, way in choices.items()):

@@ -202,12 +202,6 @@ class Device(abc.ABC):
         Later writes to `array` do not change what is given.
         """
 
-    def mirror(self, array: Array) -> tuple[np.ndarray, Launch]:
-        """A host array of zeros, and a call that brings it up to date with `array`, for which nothing waits:
-        until the device has come to it, the host array is as before. Of one number, which is never half
-        there. On the host it is the array itself."""
-        return self.to_host(array), _nothing
-
     def upload_index(self, array: np.ndarray) -> Array:
         """A device copy of an integer array, viewed as the unsigned type kernels take as `index`."""
         signed = np.ascontiguousarray(array)
@@ -328,8 +322,6 @@ class Device(abc.ABC):
         return variant, shape, checked
 
     def _check_anew(self, kernel: Kernel, arguments: list[Any]) -> tuple[Variant, LaunchShape, list[Any]]:
-        if len(arguments) != len(kernel.parameters):
-            raise ShapeError(f"{kernel.name} got {len(arguments)} arguments: pass {len(kernel.parameters)}")
         taken = dict(DTYPES)
         for parameter, value in zip(kernel.parameters, arguments, strict=True):
             if parameter.role == "scalar":

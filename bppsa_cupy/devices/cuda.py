@@ -60,14 +60,6 @@ def import_cupy() -> ModuleType:
     return cupy
 
 
-def import_cupyx_sparse() -> ModuleType:
-    """CuPy's sparse matrices, cupyx.scipy.sparse, with a usable GPU. Raises DeviceError as `import_cupy`."""
-    import_cupy()
-    import cupyx.scipy.sparse
-
-    return cupyx.scipy.sparse
-
-
 class CudaDevice(Device):
     """The current GPU: CuPy arrays, kernels compiled from their CUDA C++ text at first use."""
 
@@ -82,7 +74,6 @@ class CudaDevice(Device):
         self.xp = import_cupy()
         #: Pinned memory that copies may still write, each with the event after its copy.
         self._copies: deque[tuple[Any, np.ndarray]] = deque()
-        self._slots: list[np.ndarray] = []
         self._capture = Capture()
 
     @property
@@ -174,21 +165,6 @@ class CudaDevice(Device):
             return copy
 
         return wait
-
-    def mirror(self, array: Any) -> tuple[np.ndarray, Launch]:
-        # A graph may still write a mirror that was dropped: these few bytes are never taken for others.
-        if not self._slots:
-            self._slots = list(self.pinned((MIRRORS, 1), np.uint64))
-        host = self._slots.pop().view(array.dtype)[: array.size].reshape(array.shape)
-        host[...] = 0
-        runtime, size = self.xp.cuda.runtime, array.nbytes
-
-        def copy() -> None:
-            # CuPy's own copies to the host are refused in a capture.
-            stream = self.xp.cuda.get_current_stream().ptr
-            runtime.memcpyAsync(host.ctypes.data, array.data.ptr, size, TO_HOST, stream)
-
-        return host, copy
 
     def pinned(self, shape: tuple[int, ...], dtype: Any) -> np.ndarray:
         """An uninitialised array of the host that copies from and to the GPU need not wait for."""
@@ -534,8 +510,6 @@ def stream_at(cuda: Any, address: int) -> Any:
 
 #: cudaMemcpyHostToDevice, cudaMemcpyDeviceToHost and cudaMemcpyDeviceToDevice.
 TO_GPU, TO_HOST, ON_GPU = 1, 2, 3
-#: Numbers that share a piece of pinned memory, which captures of others forbid to take.
-MIRRORS = 512
 #: Branches of a graph: kernels that one GPU runs at once, at the most.
 MOST_BRANCHES = 128
 #: Of work that is repeated: launches that are worth a graph of their own, and graphs that are kept of it.

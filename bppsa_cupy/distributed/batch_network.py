@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import copy
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from itertools import chain, pairwise
 from typing import Any, NamedTuple
@@ -13,9 +12,8 @@ import numpy as np
 from bppsa_cupy.arguments import as_integer
 from bppsa_cupy.devices import Array, Device
 from bppsa_cupy.distributed.group import BLOCK, Group
-from bppsa_cupy.distributed.shared import SharedSequential, agree_on
+from bppsa_cupy.distributed.shared import SharedSequential
 from bppsa_cupy.errors import DistributedError, PassError
-from bppsa_cupy.network.architecture import Architecture
 from bppsa_cupy.network.passes import (
     BackwardReport,
     Pass,
@@ -25,7 +23,6 @@ from bppsa_cupy.network.passes import (
     own_pass,
 )
 from bppsa_cupy.network.sequential import Sequential
-from bppsa_cupy.plan import Plan
 from bppsa_cupy.records.records import JacobianRecords
 
 #: Gives a micro-batch's part of a batch's loss, an array of no dimensions, and the gradient by its scores.
@@ -110,43 +107,21 @@ class BatchSequential(SharedSequential):
 
     Parameters
     ----------
-    inner : Sequential
-        The network that the micro-batches go through.
+    network : Sequential
+        The network that the micro-batches go through. A plan's `batch_size` is that of a micro-batch.
     group : Group or None
         The ranks that share batches. None for one process.
     micro_batch : int or None
         The number of samples per micro-batch, except the last one of a batch. None for ceil(B / ranks).
     """
 
-    def __init__(self, inner: Sequential, group: Group | None, micro_batch: int | None = None) -> None:
-        self.micro_batch = None
+    def __init__(self, network: Sequential, group: Group | None, micro_batch: int | None = None) -> None:
         if micro_batch is not None or group is None:
-            self.micro_batch = as_integer("a batch", "micro_batch", micro_batch, 1, error=DistributedError)
-        if group is not None:
-            agree_on(inner, group, over="batch", micro_batch=self.micro_batch)
-            inner = copy.copy(inner)
-        self.inner = inner
+            micro_batch = as_integer("a batch", "micro_batch", micro_batch, 1, error=DistributedError)
+        super().__init__(network, group, over="batch", micro_batch=micro_batch)
+        self.micro_batch = micro_batch
         self._ranks, self._rank = (1, 0) if group is None else (group.size, group.rank)
-        self.over = group
-        self.dtype, self.device, self.training = inner.dtype, inner.device, inner.training
-        self.parameters, self.gradients, self.buffers = inner.parameters, inner.gradients, inner.buffers
-        self.random_state = inner.random_state
-        self.last_pass, self.last_backward = None, None
         self._sums: dict[tuple[str, int], TreeSum] = {}
-
-    @property
-    def _architecture(self) -> Architecture:  # type: ignore[override]
-        return self.inner._architecture
-
-    def set_masks(self, masks: Mapping[str, Any]) -> None:
-        self.inner.set_masks(masks)
-
-    @property
-    def writes(self) -> bool:
-        return self._rank == 0
-
-    def on_any_rank(self, flag: bool) -> bool:
-        return flag if self.over is None else self.over.any(flag)
 
     def cut(self, batch: int) -> Cut:
         """How a batch is shared."""
@@ -159,17 +134,6 @@ class BatchSequential(SharedSequential):
 
     def own_samples(self, batch: int) -> slice:
         return self.cut(batch).read
-
-    def plan(self, *arguments: Any, **options: Any) -> Plan:
-        """`Sequential.plan`; a plan's `batch_size` is of a micro-batch."""
-        return self.inner.plan(*arguments, **options)
-
-    def use(self, plan: Plan) -> None:
-        self.inner.use(plan)
-
-    @property
-    def plan_in_use(self) -> Plan | None:
-        return self.inner.plan_in_use
 
     def transposed_jacobians(self, *, of: Pass | None = None) -> JacobianRecords:
         raise DistributedError(
@@ -229,12 +193,13 @@ class BatchSequential(SharedSequential):
             by_output, by_input = checked_gradient(current, gradient), []
             sums = self._sum("gradients", self.gradients.flat.size)
             for part, number in zip(current.parts, cut.numbers, strict=False):
-                result = self._back(part, by_output[cut.samples[number]], method, wanted)
+                result = self._run_backward(part, by_output[cut.samples[number]], method, wanted, None)
                 if wanted:
                     by_input.append(result)
                 sums.add(number, self.gradients.flat)
             self.gradients.flat[...] = sums.finish(len(cut.samples))
-            self._report_nothing(method, cut)
+            if not cut.numbers:  # fewer micro-batches than ranks
+                self.last_backward = BackwardReport("bp")
             return self._gathered(by_input, current.shape_at(0), cut) if wanted else None
 
     def gradients_of(
@@ -253,12 +218,13 @@ class BatchSequential(SharedSequential):
             sums, losses = self._sum("gradients", self.gradients.flat.size), self._sum("loss", 1)
             for number, part in self._through_all(current, inputs, lengths, cut, together=False):
                 value, gradient = loss(part.output, cut.samples[number])
-                self._back(part, checked_gradient(part, gradient), method, False)
+                self._run_backward(part, checked_gradient(part, gradient), method, False, None)
                 sums.add(number, self.gradients.flat)
                 losses.add(number, value.reshape(1))
             self.gradients.flat[...] = sums.finish(len(cut.samples))
             result = losses.finish(len(cut.samples)).copy()[0]
-            self._report_nothing(method, cut)
+            if not cut.numbers:  # fewer micro-batches than ranks
+                self.last_backward = BackwardReport("bp")
         self.last_pass = current
         return result
 
@@ -285,17 +251,16 @@ class BatchSequential(SharedSequential):
     ) -> Iterator[tuple[int, Pass]]:
         """Run the forward pass of every micro-batch of this process, and yield its number and pass. Each
         micro-batch has a separate pass if `together`, else all use one pass."""
-        if self.over is not None:
-            self.over.share_choices()
-        inner, count = self.inner, len(cut.samples)
-        inner.training, inner.random_state = self.training, self.random_state
+        if self.group is not None:
+            self.group.share_choices()
+        count = len(cut.samples)
         moves = self.training and bool(self.buffers)
-        alone = count == 1 and self.over is None
+        alone = count == 1 and self.group is None
         starts = [array.copy() for array in self.buffers.values()] if moves else []
         for place, number in enumerate(cut.numbers):
             index, samples = place if together else 0, cut.samples[number]
             if index == len(current.parts):
-                current.parts.append(Pass(self.parameters, self.architecture, inner._contexts()))
+                current.parts.append(Pass(self.parameters, self.architecture, self._contexts()))
             part = current.parts[index]
             if place:
                 for array, start in zip(self.buffers.values(), starts, strict=False):
@@ -304,7 +269,7 @@ class BatchSequential(SharedSequential):
             taken = begin(part, inputs[samples], own_lengths, None, current.keeps)
             for ctx in part.layers:
                 ctx.first_sample = samples.start
-            part.output = inner._through(part, taken)
+            part.output = self._through(part, taken)
             if moves and not alone:
                 self._take_move(number, samples, cut, starts)
             yield number, part
@@ -314,17 +279,6 @@ class BatchSequential(SharedSequential):
         if not together:
             current.output = current.parts[0].output if current.parts else None
         self.random_state["passes"] += self.training
-
-    def _back(self, part: Pass, gradient: Array, method: str, wanted: bool) -> Array | None:
-        result = self.inner._run_backward(part, gradient, method, wanted, None)
-        self.last_backward = self.inner.last_backward
-        return result
-
-    def _report_nothing(self, method: str, cut: Cut) -> None:
-        """What a rank ran that has no samples."""
-        if not cut.numbers:
-            reason = "the batch has fewer micro-batches than ranks"
-            self.last_backward = BackwardReport("bp", reason)
 
     # ---- what is agreed ----
 
@@ -356,21 +310,21 @@ class BatchSequential(SharedSequential):
     def _sum(self, name: str, size: int) -> TreeSum:
         """The sums of this name, of `size` values."""
         if (name, size) not in self._sums:
-            self._sums[name, size] = TreeSum(self.over, self.device, self.dtype, size)
+            self._sums[name, size] = TreeSum(self.group, self.device, self.dtype, size)
         return self._sums[name, size]
 
     def _gathered(self, outputs: list[Array], shape: tuple[int, ...], cut: Cut) -> Array:
         """The rows of all micro-batches, on every rank."""
-        if len(cut.samples) == len(outputs) == 1 and self.over is None:
+        if len(cut.samples) == len(outputs) == 1 and self.group is None:
             return outputs[0]
         start = cut.read.start
         rows = self.device.empty((cut.read.stop - start, *shape[1:]), self.dtype)
         for array, number in zip(outputs, cut.numbers, strict=True):
             rows[cut.samples[number].start - start : cut.samples[number].stop - start] = array
-        if self.over is None:
+        if self.group is None:
             return rows
         result = self.device.empty(shape, self.dtype)
-        self.over.allgather(rows, result, cut.counts)
+        self.group.allgather(rows, result, cut.counts)
         return result
 
 

@@ -6,7 +6,7 @@ import os
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -28,16 +28,6 @@ SPIN, RATE = 300e-6, 2.5e9
 PAUSE = 200e-6
 #: Characters of a value that an error of `agree` shows.
 SHOWN = 200
-
-
-class Handle(Protocol):
-    """A pending message. Keep the handle and its array until `wait` has returned, or `test` returns True."""
-
-    def test(self) -> bool:
-        """Return whether you may write to a sent array, or read a received array. Does not wait."""
-
-    def wait(self) -> None:
-        """Wait until `test` would return True."""
 
 
 class Group:
@@ -98,7 +88,7 @@ class Group:
             neighbours = self._communicator.Split_type(mpi.COMM_TYPE_SHARED)
             self.device.use(neighbours.rank)
             neighbours.Free()
-        self._sends: deque[Handle] = deque()
+        self._sends: deque[Any] = deque()
         self._passes = 0
         self._nccl: Nccl | None = None
         self.agree(transport=transport, device=self.device.name)
@@ -109,7 +99,7 @@ class Group:
 
     # ---- from one rank to another ----
 
-    def isend(self, array: Array, target: int, tag: int = 0) -> Handle:
+    def isend(self, array: Array, target: int, tag: int = 0) -> Any:
         """Start to send `array` to rank `target`, and return a handle without waiting.
 
         Do not change `array` before ``handle.wait()`` has returned, or ``handle.test()`` is True. `finish`
@@ -117,11 +107,12 @@ class Group:
         Raises ShapeError if the array is not C-contiguous, or its dtype or device is not supported.
         """
         if nccl := self._nccl_of(array):
-            handle: Handle = nccl.send(array, target)
+            handle: Any = nccl.send(array, target)
         else:
             host = self._on_host(array)
             handle = _Message(self._communicator.Isend((host, self._mpi.BYTE), target, tag), host)
-        self.progress()
+        while self._sends and self._sends[0].test():
+            self._sends.popleft()
         self._sends.append(handle)
         return handle
 
@@ -129,26 +120,17 @@ class Group:
         """Send `array` to rank `target`, and wait until you may change it. Raises errors like `isend`."""
         self.isend(array, target, tag).wait()
 
-    def post(self, array: Array, source: int, tag: int = 0) -> Handle:
-        """Start to receive a message of rank `source` into `array`, and return a handle without waiting.
+    def receive(self, array: Array, source: int, tag: int = 0) -> None:
+        """Wait for a message of rank `source`, and write it into `array`. Raises errors like `isend`.
 
-        `array` is filled when ``handle.wait()`` has returned, or ``handle.test()`` is True. With MPI, `tag`
-        must be that of the sender. Raises ShapeError for the same arrays as `isend`.
+        With MPI, `tag` must be that of the sender.
         """
         if nccl := self._nccl_of(array):
-            return nccl.post(array, source)
+            nccl.receive(array, source)
+            return
         host = self._on_host(array, False)
-        request = self._communicator.Irecv((host, self._mpi.BYTE), source, tag)
-        return _Message(request, host, lambda: self._fill(array, host))
-
-    def receive(self, array: Array, source: int, tag: int = 0) -> None:
-        """Wait for a message of rank `source`, and write it into `array`. Raises errors like `post`."""
-        self.post(array, source, tag).wait()
-
-    def progress(self) -> None:
-        """Advance pending sends. MPI transfers long messages only during MPI calls."""
-        while self._sends and self._sends[0].test():
-            self._sends.popleft()
+        wait_until(self._communicator.Irecv((host, self._mpi.BYTE), source, tag).Test, host.nbytes)
+        self._fill(array, host)
 
     def finish(self) -> None:
         """Wait until you may change all arrays that were sent. Call this method before the program ends."""
@@ -297,18 +279,11 @@ class Group:
 
 
 class _Message:
-    """A request of MPI for an array of the host, which it keeps; `fill` is called once when it is through."""
+    """A request of MPI that sends an array of the host, which it keeps."""
 
-    def __init__(self, request: Any, array: np.ndarray, fill: Callable[[], None] | None = None) -> None:
-        self._request, self._array, self._fill = request, array, fill
-
-    def test(self) -> bool:
-        if not self._request.Test():
-            return False
-        if self._fill is not None:
-            self._fill()
-            self._fill = None
-        return True
+    def __init__(self, request: Any, array: np.ndarray) -> None:
+        self._array = array
+        self.test: Callable[[], bool] = request.Test
 
     def wait(self) -> None:
         wait_until(self.test, self._array.nbytes)

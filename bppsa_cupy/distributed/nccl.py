@@ -39,19 +39,18 @@ def require_nccl(device: Device, machine: str, gather: Callable[[str], list[str]
 
 
 class Nccl:
-    """Messages on streams of their own; the current stream waits for them, the host does not.
+    """Messages on separate streams; the current stream waits for them, the host does not.
 
-    NCCL knows no tags: messages of one source are received in the order of their posts, which must be that of
-    their sends. A copy holds its stream until both ranks have come to it. Messages to higher ranks therefore
-    have one stream and messages to lower ranks another, and a posted message starts when it is waited for. No
-    rank then waits for ever where the messages of each direction, in the order of the program, end also if
-    every send waits for its receiver.
+    NCCL knows no tags: messages of one source are received in the order in which they were sent. A copy holds
+    its stream until both ranks have come to it, so messages to higher ranks have one stream, and messages to
+    lower ranks another. No rank then waits for ever where the messages of each direction, in the order of the
+    program, end also if every send waits for its receiver.
 
     Making one is collective: `communicator`, of MPI, tells all ranks the names of the two communicators.
     """
 
     def __init__(self, device: CudaDevice, communicator: Any) -> None:
-        self._nccl, self._device, self._rank = device.nccl(), device, communicator.rank
+        self._nccl, self._rank = device.nccl(), communicator.rank
         size = communicator.size
         made = [self._nccl.get_unique_id() for _ in range(2)] if self._rank == 0 else []
         # As objects: CuPy 13 makes tuples of 128 signed bytes, CuPy 14 bytes.
@@ -59,33 +58,19 @@ class Nccl:
             _Channel(device, self._nccl.NcclCommunicator(size, identifier, self._rank))
             for identifier in communicator.bcast(made, 0)
         )
-        self._posted: list[deque[_Copy]] = [deque() for _ in range(size)]
 
     def send(self, array: Array, target: int) -> _Copy:
         """Start a message."""
         channel = self._upward if target > self._rank else self._downward
+        send, byte = channel.communicator.send, self._nccl.NCCL_UINT8
+        return channel.start(lambda stream: send(array.data.ptr, array.nbytes, byte, target, stream), array)
 
-        def start(stream: int) -> None:
-            channel.communicator.send(array.data.ptr, array.nbytes, self._nccl.NCCL_UINT8, target, stream)
-
-        return _Copy(self._device, channel.start(start, array))
-
-    def post(self, array: Array, source: int) -> _Copy:
-        """Await a message."""
-        handle = _Copy(self._device, None, array, lambda: self._start_next(source))
-        self._posted[source].append(handle)
-        return handle
-
-    def _start_next(self, source: int) -> None:
-        """Start the receive from `source` that was posted first of those not yet started."""
-        handle = self._posted[source].popleft()
+    def receive(self, array: Array, source: int) -> None:
+        """Receive the next message of rank `source`."""
         channel = self._upward if source < self._rank else self._downward
-        array, byte = handle.array, self._nccl.NCCL_UINT8
-
-        def start(stream: int) -> None:
-            channel.communicator.recv(array.data.ptr, array.nbytes, byte, source, stream)
-
-        handle.done = channel.start(start, array)
+        recv, byte = channel.communicator.recv, self._nccl.NCCL_UINT8
+        copy = channel.start(lambda stream: recv(array.data.ptr, array.nbytes, byte, source, stream), array)
+        copy.wait()
 
     def broadcast(self, array: Array, root: int) -> None:
         """Replace `array` on every rank by that of rank `root`."""
@@ -94,7 +79,7 @@ class Nccl:
             address, byte = array.data.ptr, self._nccl.NCCL_UINT8
             self._upward.communicator.broadcast(address, address, array.nbytes, byte, root, stream)
 
-        _Copy(self._device, self._upward.start(start, array)).wait()
+        self._upward.start(start, array).wait()
 
     def allgather(self, array: Array, into: Array, sizes: Sequence[int]) -> None:
         """Fill `into` with the arrays of all ranks, which have `sizes` bytes."""
@@ -108,7 +93,7 @@ class Nccl:
                 address += size
             self._nccl.groupEnd()
 
-        _Copy(self._device, self._upward.start(start, array, into)).wait()
+        self._upward.start(start, array, into).wait()
 
 
 class _Channel:
@@ -119,8 +104,8 @@ class _Channel:
         self._stream = device.xp.cuda.Stream(non_blocking=True)
         self._used: deque[tuple[Any, tuple[Array, ...]]] = deque()
 
-    def start(self, start: Callable[[int], None], *arrays: Array) -> Any:
-        """Call `start(stream)` after the current stream's work; the event after what it started."""
+    def start(self, start: Callable[[int], None], *arrays: Array) -> _Copy:
+        """Call `start(stream)` after the current stream's work, and return the copy that it started."""
         while self._used and self._used[0][0].done:
             self._used.popleft()
         self._stream.wait_event(self._device.mark())
@@ -128,30 +113,17 @@ class _Channel:
             start(self._stream.ptr)
             done = self._device.mark()
         self._used.append((done, arrays))
-        return done
+        return _Copy(self._device, done)
 
 
 class _Copy:
-    """A copy; `done` is the event after it. Without `done`, the copy starts when it is asked for the first
-    time, and `start_next` starts the next copy of its source."""
+    """A copy that was started; `done` is the event after it."""
 
-    def __init__(
-        self,
-        device: CudaDevice,
-        done: Any,
-        array: Array = None,
-        start_next: Callable[[], None] | None = None,
-    ) -> None:
-        self._device, self.done, self.array, self._start_next = device, done, array, start_next
+    def __init__(self, device: CudaDevice, done: Any) -> None:
+        self._device, self._done = device, done
 
     def test(self) -> bool:
-        self._start()
-        return bool(self.done.done)
+        return bool(self._done.done)
 
     def wait(self) -> None:
-        self._start()
-        self._device.xp.cuda.get_current_stream().wait_event(self.done)
-
-    def _start(self) -> None:
-        while self.done is None and self._start_next is not None:
-            self._start_next()
+        self._device.xp.cuda.get_current_stream().wait_event(self._done)

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
-from typing import Any
+from collections.abc import Iterable
 
 import numpy as np
 
@@ -14,17 +13,14 @@ from bppsa_cupy.distributed.batch_network import BatchSequential
 from bppsa_cupy.distributed.group import Group
 from bppsa_cupy.distributed.shared import SharedSequential
 from bppsa_cupy.distributed.time_network import TimeSequential
-from bppsa_cupy.errors import DistributedError, PlanError
-from bppsa_cupy.layers import Context
+from bppsa_cupy.errors import DistributedError
 from bppsa_cupy.layers.stack import backward_input_first
-from bppsa_cupy.network.architecture import Architecture, Run
+from bppsa_cupy.network.architecture import Architecture
 from bppsa_cupy.network.passes import Pass, through
-from bppsa_cupy.network.run_scans import RunScans
 from bppsa_cupy.network.sequential import Sequential
-from bppsa_cupy.plan import Partition, Plan, Schedule
-from bppsa_cupy.scan.ranks import RankScan
+from bppsa_cupy.plan import Partition
 
-#: The tags of activations and of gradients between layers, below `scan.ranks.FIRST_TAG`.
+#: The tags of activations and of gradients between layers.
 FORWARD, BACKWARD = 0, 1
 #: The length of sequences where a network leaves it open.
 STEPS = 100
@@ -50,8 +46,8 @@ def distribute(
     partition : Partition, optional
         For over="layers", the layers of each rank. By default the multiply-adds of the parts are about equal.
     over : {"layers", "time", "batch"}, default: "layers"
-        The quantity that is split: the layers, with their parameters, activations, Jacobians and gradients;
-        the time steps; or the samples. With "time" and "batch", each rank stores all parameters.
+        The quantity that is split: the layers, with their activations; the time steps; or the samples. Each
+        rank stores all parameters. Split layers use back-propagation; plans are for one device.
     chunk : int, optional
         For over="time", the number of time steps per chunk. Default: one chunk per rank.
     micro_batch : int, optional
@@ -120,37 +116,25 @@ class RankSequential(SharedSequential):
     """The layers of one rank of a network, with the interface of Sequential. Created by `distribute`.
 
     Every rank calls `forward`, `backward`, `use`, `state_dict`, the optimizer's `step` and its `state_dict`
-    with the same arguments, in the same order; `forward` returns the output on every rank. `parameters`
-    and `gradients` contain the layers of this rank, `held`, by the names of the network. `state_dict`
-    contains all layers. Initial values, dropout masks and gradients are bit-identical to those of one
-    process.
+    with the same arguments, in the same order; `forward` returns the output on every rank. A rank computes
+    the layers `held`, and stores their activations. After `backward`, every rank holds all gradients. Initial
+    values, dropout masks and gradients are bit-identical to those of one process.
     """
 
     def __init__(self, network: Sequential, group: Group, partition: Partition) -> None:
         partition.check(len(network), group.size, "layers")
-        names = *network.architecture.parameter_shapes(), *network.architecture.initial_buffers()
-        owners = {name: int(partition.owners[int(name.partition(".")[0])]) for name in names}
-        super().__init__(network, group, owners, partition=partition.bounds)
+        super().__init__(network, group, partition=partition.bounds)
         self.partition, self.held = partition, partition.part(group.rank)
         self._holders = [rank for rank in range(group.size) if partition.part(rank)]
+        self._names = [self._names_of(self.parameters, rank) for rank in range(group.size)]
 
-    def plan(
-        self, levels: str | int = "auto", workers: int | None = None, batch_size: int = 256, **options: Any
-    ) -> Plan:
-        """`Sequential.plan` for this partition: every rank makes the same plan, or loads it from a file."""
-        return super().plan(levels, workers, batch_size, **{"partition": self.partition, **options})
+    def _names_of(self, names: Iterable[str], rank: int) -> list[str]:
+        """Those of the names that belong to layers of a rank."""
+        return [name for name in names if int(name.partition(".")[0]) in self.partition.part(rank)]
 
-    def use(self, plan: Plan) -> None:
-        self._scans = RankScans(self, self.architecture, plan)
-
-    def _contexts(self) -> list[Context]:
-        """Contexts; those of other ranks' layers hold nothing."""
-        return [
-            self.new_context(index)
-            if index in self.held
-            else Context(self.device, self.dtype, {}, {}, self.architecture.shapes[index])
-            for index in range(len(self))
-        ]
+    def state_dict(self) -> dict[str, np.ndarray]:
+        self.gather_buffers(self._names_of(self.buffers, self.group.rank))
+        return super().state_dict()
 
     def _through(self, current: Pass, x: Array) -> Array:
         """This rank's layers, between the ranks before and after; the output, on every rank."""
@@ -175,121 +159,38 @@ class RankSequential(SharedSequential):
         return y
 
     def _go_back(self, current: Pass, gradient: Array, method: str, input_gradient: bool) -> Array | None:
-        """Every rank goes through the same layers in the same order and works at its layers. A gradient that
-        is on another rank is sent. The gradient for the next rank leaves first; parameter gradients that
-        share no work with it follow."""
-        group, owners, architecture = self.group, self.partition.owners.tolist(), current.architecture
-        later: list[Launch] = []
-        # With respect to the input of the layer passed last, on the rank `holder`; None: on all ranks.
-        vector: Array | None = gradient
-        holder: int | None = None
-
-        def wants(index: int) -> bool:
-            return architecture.wants(index, input_gradient)
-
-        def move_to(index: int, boundary: int) -> None:
-            """Bring the gradient by the input of layer `boundary` to the rank of layer `index`."""
-            nonlocal vector, holder
-            source, holder = holder, owners[index]
-            if source is None or source == holder:
-                return
-            if group.rank == source:
-                group.isend(self.device.xp.ascontiguousarray(vector), holder, BACKWARD)
-            elif group.rank == holder:
-                vector = current.layers[index].buffer("received_gradient", current.shape_at(boundary))
-                group.receive(vector, source, BACKWARD)
-
-        for part, layers in architecture.back():
-            scans = None if part is None or method == "bp" else self._scans_of(part, method)
-            if part is not None and scans is not None:
-                if wants(part.stop):
-                    assert isinstance(scans, RankScans)
-                    move_to(part.elements[0], part.stop)
-                    vector = scans.back_through(part, current, vector, method, wants(part.start))
-                    holder = owners[part.elements[-1]]
-                continue
-            for index in reversed(layers):
-                if not wants(index + 1):
-                    break
-                move_to(index, index + 1)
-                if holder != group.rank:
-                    vector = None
-                    continue
-                layer, ctx = architecture.layers[index], current.layers[index]
-                current.output_gradients[index] = vector
-                vector = backward_input_first(layer, ctx, vector, wants(index), later)
-        for write in later:
-            write()
-        if not input_gradient or holder is None:
-            return vector if input_gradient else None
-        if group.rank != holder:
-            vector = current.layers[0].buffer("received_input_gradient", current.shape_at(0))
-        vector = self.device.xp.ascontiguousarray(vector)
-        group.broadcast(vector, holder)
-        return vector
-
-
-class RankScans(RunScans):
-    """One rank's part of a scan a run of layers.
-
-    Raises what RunScans raises, PlanError for a plan of another partition, and DistributedError for plans
-    that differ between ranks.
-    """
-
-    def __init__(self, net: RankSequential, architecture: Architecture, plan: Plan) -> None:
-        super().__init__(architecture, plan, net.device, net.dtype)
-        self.net, self.group, self.partition = net, net.group, net.partition
-        if plan.partition is not None and plan.partition != self.partition:
-            raise PlanError(
-                f"the plan is for the partition {plan.partition.bounds}, but the network was distributed "
-                f"with {self.partition.bounds}: call distribute(net, group, plan.partition), or build the "
-                "plan again"
+        """Go back through this rank's layers, between the ranks after and before. The gradient for the next
+        rank leaves first; parameter gradients that share no work with it follow."""
+        if method != "bp":
+            raise DistributedError(
+                f"method {method!r} scans the layers on one device: pass 'bp', or 'auto', which uses 'bp'"
             )
-        self._chosen: dict[int, tuple[str, str]] = {}
-        schedules = [chain.schedules[name].digest for name in plan.schedules for chain in plan.chains]
-        self.group.agree(plan=(plan.fingerprint, plan.batch_size, plan.schedules, schedules))
-
-    def fitting(self, architecture: Architecture) -> RunScans:
-        if architecture is self.architecture:
-            return self
-        return RankScans(self.net, architecture, self.plan)
-
-    def schedule(self, position: int, method: str, want_input: bool = False) -> Schedule:
-        """As of one device, with all elements filled: what travels is laid out as the scan has it."""
-        return replace(super().schedule(position, method, want_input), vjps=())
-
-    def choose(self, batch: int) -> tuple[str, str]:
-        """The method of the plan with the fewest multiply-adds on the critical path over these ranks."""
-        if batch not in self._chosen:
-            paths = replace(self.plan, partition=self.partition).critical_paths(batch)
-            counts = ", ".join(f"{name} {count:,}" for name, count in paths.items())
-            reason = f"multiply-adds on the critical path: {counts}"
-            self._chosen[batch] = min(paths, key=lambda name: paths[name]), reason
-        return self._chosen[batch]
-
-    def _set_up(self, position: int, schedule: Schedule) -> RankScan:
-        chain = self.plan.chains[position]
-        owners = chain.chain.owners(self.partition)
-        capacity = self.plan.batch_size
-        return RankScan(self.group, owners, self.device, self.dtype, chain, schedule, capacity, self._maps)
-
-    def back_through(
-        self, part: Run, at: Pass, gradient: Array | None, method: str, want_input: bool
-    ) -> Array | None:
-        """Go back through a run. Every rank calls this method.
-
-        `gradient` is with respect to the output of the run, on the rank of its last layer with a Jacobian.
-        The gradient with respect to the input of the run is returned on the rank of its first layer with a
-        Jacobian.
-        """
-        scan = self.scan(part.position, method, want_input)
-        assert isinstance(scan, RankScan)
-        self.fill(scan, part, at)
-        if scan.has_gradient:
-            assert gradient is not None
-            scan.vector(1, at.batch)[...] = gradient.reshape(at.batch, -1).T
-        scan.run_batch(at.batch)
-        self.parameter_gradients(scan, part, at, scan.owned)
-        if want_input and len(part.elements) in scan.owned:
-            return self.input_gradient(scan, part, at)
-        return None
+        group, layers, architecture, xp = self.group, self.held, current.architecture, self.device.xp
+        result: Array | None = gradient
+        if layers and architecture.wants(layers.stop, input_gradient):
+            later: list[Launch] = []
+            place = self._holders.index(group.rank)
+            if place + 1 < len(self._holders):
+                shape = current.shape_at(layers.stop)
+                result = current.layers[layers[-1]].buffer("received_gradient", shape)
+                group.receive(result, self._holders[place + 1], BACKWARD)
+            for index in reversed(layers):
+                if not architecture.wants(index + 1, input_gradient):
+                    break
+                layer, ctx = architecture.layers[index], current.layers[index]
+                current.output_gradients[index] = result
+                wanted = architecture.wants(index, input_gradient)
+                result = backward_input_first(layer, ctx, result, wanted, later)
+            if place > 0 and architecture.wants(layers.start, input_gradient):
+                group.isend(xp.ascontiguousarray(result), self._holders[place - 1], BACKWARD)
+            for write in later:
+                write()
+        self.gather(self.gradients.flat, self._names)
+        if not input_gradient:
+            return None
+        if self._holders:
+            if group.rank != self._holders[0]:
+                result = current.layers[0].buffer("received_input_gradient", current.shape_at(0))
+            result = xp.ascontiguousarray(result)
+            group.broadcast(result, self._holders[0])
+        return result

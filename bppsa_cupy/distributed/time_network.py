@@ -24,7 +24,6 @@ from bppsa_cupy.layers import (
 from bppsa_cupy.layers.elementwise import Elementwise
 from bppsa_cupy.layers.matrix_recurrent import MatrixContext
 from bppsa_cupy.network.architecture import Architecture
-from bppsa_cupy.network.parameters import lay_out
 from bppsa_cupy.network.passes import Pass, through
 from bppsa_cupy.network.sequential import Sequential
 from bppsa_cupy.timescan import Stack, serial
@@ -53,7 +52,7 @@ class TimeSequential(SharedSequential):
     """
 
     def __init__(self, network: Sequential, group: Group, chunk: int | None = None) -> None:
-        super().__init__(network, group, None, chunk=chunk)
+        super().__init__(network, group, chunk=chunk)
         self.chunk, self.per_step = chunk, _per_step(network.architecture)
 
     def ranges(self, steps: int) -> TimeRanges:
@@ -105,9 +104,8 @@ class TimeSequential(SharedSequential):
             by_steps = self.device.xp.ascontiguousarray(by_steps[:, held])
         result = go_back(current.layers, by_steps, input_gradient, by_outputs, per_step)
         # The gradients of layers over steps, which come first, are summed over the ranks.
-        shapes = self.architecture.parameter_shapes()
-        ours = {n: shape for n, shape in shapes.items() if int(n.partition(".")[0]) in per_step}
-        self.group.sum(self.gradients.flat[: lay_out(self.dtype, ours)[1]])
+        names = [name for name in self.gradients if int(name.partition(".")[0]) in per_step]
+        self.group.sum(self.gradients.flat[self.gradients.layout.part_of(names)])
         if result is None or not input_gradient:
             return None
         return self._all_steps(result, current, 0)

@@ -230,11 +230,6 @@ class ParameterSet(Mapping[str, Array]):
             if name not in self.layout.kept:
                 hold(self.arrays[name] if flat is None else self.layout.view(flat, name), mask)
 
-    @property
-    def ranks(self) -> Any:
-        """The object that shares the arrays among ranks (`distributed.shared`); None in one process."""
-        return None
-
 
 class BufferSet(Mapping[str, Array]):
     """The arrays of layers that are not trained, by name, such as running statistics.
@@ -338,17 +333,8 @@ def load_state(parameters: ParameterSet, buffers: BufferSet, arrays: Mapping[str
 
 def without_masks(arrays: Mapping[str, Any]) -> tuple[Mapping[str, Any], dict[str, Any]]:
     """A state dict and its masks by the weights' names, of one that torch.nn.utils.prune has left, whose
-    "weight_orig" and "weight_mask" stand for a weight; others as they are, without masks. Raises
-    CheckpointError
-    for parametrizations, which are anything."""
-    names = [name for name in arrays if isinstance(name, str)]
-    for name in names:
-        if ".parametrizations." in f".{name}":
-            raise CheckpointError(
-                f"the state dict contains {name!r} of a parametrization instead of the weight: call "
-                "torch.nn.utils.parametrize.remove_parametrizations on the module first"
-            )
-    pruned = [name.removesuffix("_orig") for name in names if name.endswith("_orig")]
+    "weight_orig" and "weight_mask" stand for a weight; others as they are, without masks."""
+    pruned = [str(name).removesuffix("_orig") for name in arrays if str(name).endswith("_orig")]
     masks = {name: arrays[f"{name}_mask"] for name in pruned if f"{name}_mask" in arrays}
     left_out = {f"{name}_mask" for name in masks}
     return {

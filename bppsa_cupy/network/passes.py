@@ -129,8 +129,6 @@ class BackwardReport:
     ----------
     method : str
         "bp", "linear", "blelloch" or "hybrid".
-    reason : str
-        Why this method ran.
     schedules : tuple of str
         One schedule per run of layers, such as "hybrid of 2 levels: 7 mv and 3 mm in 6 levels"; empty for
         "bp".
@@ -139,7 +137,6 @@ class BackwardReport:
     """
 
     method: str
-    reason: str
     schedules: tuple[str, ...] = ()
     current: weakref.ref[Pass] | None = field(default=None, repr=False)
 

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
-from types import MappingProxyType
 
 import numpy as np
 
 from bppsa_cupy.devices import Array, Device
 from bppsa_cupy.network.architecture import Architecture, Run
 from bppsa_cupy.network.passes import Pass
-from bppsa_cupy.plan import Plan, Schedule, with_input_gradient
+from bppsa_cupy.plan import Plan, with_input_gradient
 from bppsa_cupy.scan.launches import IndexMaps
 from bppsa_cupy.scan.numeric import NumericScan
 
@@ -40,7 +38,9 @@ class RunScans:
             input is returned if `want_input` is True.
         """
         scan, batch, stack = self.scan(part.position, method, want_input), at.batch, at.architecture
-        self.fill(scan, part, at)
+        for k in scan.elements_read:
+            ctx, jacobian = at.layers[part.elements[k - 1]], stack.jacobians[part.elements[k - 1]]
+            jacobian.fill(self.device, ctx.parameters, ctx.saved, scan.element(k, batch))
         as_layers: dict[int, Array] = {}  # v(k) in the layers' layout, as VJPs take and give it
 
         def came(k: int, vector: Array) -> None:
@@ -60,49 +60,25 @@ class RunScans:
         came(1, gradient)
         scan.run_batch(batch, cross)
         crossed = {step.split for step in scan.schedule.steps if step.kind == "vjp"}
-        filled = [k for k in range(1, len(part.elements) + 1) if k not in crossed]
-        self.parameter_gradients(scan, part, at, filled, as_layers)
-        if not want_input:
-            return None
-        last = len(part.elements) + 1
-        if last not in as_layers:
-            return self.input_gradient(scan, part, at)
-        return as_layers[last].reshape(batch, *stack.shapes[part.start])
-
-    def fill(self, scan: NumericScan, part: Run, at: Pass) -> None:
-        """Write the values of every Jacobian that the scan reads."""
-        for k in scan.elements_read:
-            index = part.elements[k - 1]
-            ctx, jacobian = at.layers[index], at.architecture.jacobians[index]
-            assert jacobian is not None
-            jacobian.fill(self.device, ctx.parameters, ctx.saved, scan.element(k, at.batch))
-
-    def parameter_gradients(
-        self,
-        scan: NumericScan,
-        part: Run,
-        at: Pass,
-        elements: Iterable[int],
-        as_layers: Mapping[int, Array] = MappingProxyType({}),
-    ) -> None:
-        """Equation 2 for the layers of these elements, from the vectors of a scan that has run.
-
-        Parameters
-        ----------
-        as_layers
-            Vectors that already have the layout of the layers.
-        """
-        batch, stack = at.batch, at.architecture
-        for k in elements:
-            index = part.elements[k - 1]
+        for k, index in enumerate(part.elements, 1):
             by_output = as_layers.get(k)
-            if by_output is None and stack.layers[index].parameter_shapes():
-                by_output = self._as_layer(scan, k, index, at)
-            if by_output is None:
-                at.output_gradients[index] = scan.vector(k, batch).T
+            if k in crossed:
                 continue
+            if by_output is None:
+                if not stack.layers[index].parameter_shapes():
+                    at.output_gradients[index] = scan.vector(k, batch).T
+                    continue
+                by_output = self._as_layer(scan, k, index, at)
             at.output_gradients[index] = by_output = by_output.reshape(batch, *stack.shapes[index + 1])
             stack.layers[index].parameter_gradients(at.layers[index], by_output)
+        if not want_input:
+            return None
+        last, shape = len(part.elements) + 1, (batch, *stack.shapes[part.start])
+        if last in as_layers:
+            return as_layers[last].reshape(shape)
+        result = at.layers[part.elements[-1]].buffer("input_gradient", shape)
+        result.reshape(batch, -1)[...] = scan.vector(last, batch).T
+        return result
 
     def _as_layer(self, scan: NumericScan, k: int, index: int, at: Pass) -> Array:
         """A copy of v(k), the gradient with respect to the output of the layer at `index`, as layers have
@@ -112,43 +88,27 @@ class RunScans:
         by_output.reshape(at.batch, -1)[...] = scan.vector(k, at.batch).T
         return by_output
 
-    def input_gradient(self, scan: NumericScan, part: Run, at: Pass) -> Array:
-        """The gradient with respect to the run's input, (B, ...), of a scan that has run."""
-        batch, shape = at.batch, at.architecture.shapes[part.start]
-        result = at.layers[part.elements[-1]].buffer("input_gradient", (batch, *shape))
-        result.reshape(batch, -1)[...] = scan.vector(len(part.elements) + 1, batch).T
-        return result
-
     def scan(self, position: int, method: str, want_input: bool) -> NumericScan:
         """The scan of one run; another method's buffers are given back before it is set up."""
-        schedule = self.schedule(position, method, want_input)
+        schedule = self.plan.schedule(position, method)
+        if want_input:
+            schedule = with_input_gradient(schedule)
         present = self._scans[position].schedule if position in self._scans else None
         if present != schedule:
             if present is not None and present.name != schedule.name:
                 self._scans.clear()
             self._scans.pop(position, None)
-            self._scans[position] = self._set_up(position, schedule)
+            chain, capacity = self.plan.chains[position], self.plan.batch_size
+            self._scans[position] = NumericScan(
+                self.device, self.dtype, chain, schedule, capacity, self._maps
+            )
         return self._scans[position]
-
-    def schedule(self, position: int, method: str, want_input: bool = False) -> Schedule:
-        """The schedule of one run."""
-        schedule = self.plan.schedule(position, method)
-        return with_input_gradient(schedule) if want_input else schedule
-
-    def _set_up(self, position: int, schedule: Schedule) -> NumericScan:
-        """A new scan of one run."""
-        chain, batch = self.plan.chains[position], self.plan.batch_size
-        return NumericScan(self.device, self.dtype, chain, schedule, batch, self._maps)
 
     def fitting(self, architecture: Architecture) -> RunScans:
         """These scans, or new ones by the same plan where the architecture, its masks, are others now."""
         if architecture is self.architecture:
             return self
         return RunScans(architecture, self.plan, self.device, self.dtype)
-
-    def clear(self) -> None:
-        """Give the scans' buffers back."""
-        self._scans.clear()
 
     def describe(self) -> tuple[str, ...]:
         """The schedules that are set up, the first run's first."""
@@ -159,7 +119,3 @@ class RunScans:
             counted = f"{counts['mv']} mv and {counts['mm']} mm{crossed} in {scan.schedule.depth} levels"
             lines.append(f"{scan.schedule.label}: {counted}")
         return tuple(lines)
-
-    def choose(self, batch: int) -> tuple[str, str]:
-        """Return the method that "auto" selects for a batch, and why."""
-        return "bp", "one device runs one step at a time"

@@ -10,11 +10,11 @@ import numpy as np
 
 from bppsa_cupy.arguments import as_choice, as_integer
 from bppsa_cupy.devices import Array, Device, get_device
-from bppsa_cupy.errors import ArgumentError, PlanError, ShapeError
+from bppsa_cupy.errors import ArgumentError, PlanError
 from bppsa_cupy.layers import Context, Layer
 from bppsa_cupy.layers.recurrent import RecurrentContext
 from bppsa_cupy.layers.stack import layer_records, walk
-from bppsa_cupy.network.architecture import Architecture, Run, summarize
+from bppsa_cupy.network.architecture import Architecture, summarize
 from bppsa_cupy.network.parameters import (
     BufferSet,
     ParameterSet,
@@ -38,7 +38,7 @@ from bppsa_cupy.network.passes import (
     through,
 )
 from bppsa_cupy.network.run_scans import RunScans
-from bppsa_cupy.plan import Budget, Partition, Plan, build_plan
+from bppsa_cupy.plan import Budget, Plan, build_plan
 from bppsa_cupy.records.record import JacobianRecord
 from bppsa_cupy.records.records import JacobianRecords
 
@@ -70,16 +70,16 @@ class Sequential:
     last_pass : Pass or None
         The latest forward pass.
     last_backward : BackwardReport or None
-        The method, its reason and the kernel launches of the latest backward pass.
+        The method and the schedules of the latest backward pass.
     random_state : dict
         A key derived from the seed, and the number of training passes. Dropout uses both.
 
     Raises
     ------
     ShapeError
-        If a layer does not accept the output shape of the previous layer, or `input_shape` is missing.
+        If a layer does not accept the output shape of the previous layer, or `input_shape` is no shape.
     ArgumentError
-        If the layers are separate arguments instead of a list, or `seed` is not an integer of at least 0.
+        If `seed` is not an integer of at least 0.
 
     Examples
     --------
@@ -100,27 +100,14 @@ class Sequential:
     #: The pass whose buffers the latest backward pass wrote.
     _gone_back: weakref.ref[Pass] | None = None
 
-    #: Whether pruned weights are stored by their kept values where layers compute with lists of them.
-    _stores_kept = True
-
     def __init__(
         self,
         layers: Sequence[Layer],
-        input_shape: Sequence[int] | None = None,
+        input_shape: Sequence[int],
         seed: int = 0,
         dtype: Any = "float32",
         device: str | Device = "auto",
     ) -> None:
-        if isinstance(input_shape, Layer):
-            raise ArgumentError(
-                "Sequential got its layers as separate arguments: pass a list, "
-                f"Sequential([{layers!r}, {input_shape!r}], input_shape=(3, 32, 32))"
-            )
-        if input_shape is None:
-            raise ShapeError(
-                "Sequential got no input_shape: pass the shape of one sample, such as (3, 32, 32) for "
-                "images or (T, F) for sequences"
-            )
         self._architecture = Architecture(layers, input_shape)
         self.dtype = real_dtype(dtype)
         self.device = get_device(device)
@@ -302,14 +289,12 @@ class Sequential:
         2
         """
         self._take_masks(self._architecture.with_masks(masks))
-        if self._scans is not None:
-            self._scans.clear()
         self.parameters.apply_masks()
         self.parameters.changed()
 
     def _take_masks(self, masked: Architecture) -> None:
         """Take an architecture with other masks, and store parameters and gradients as these need."""
-        positions = masked.kept_positions(self.device.name) if self._stores_kept else {}
+        positions = masked.kept_positions(self.device.name)
         self.parameters.set_masks(masked.masks, positions)
         self.gradients.set_masks({}, positions)
         self._architecture = masked
@@ -434,9 +419,8 @@ class Sequential:
         method : {"auto", "bp", "linear", "blelloch", "hybrid"}, default: "auto"
             "bp" computes one VJP per layer. The others are scans: "linear" is serial, "blelloch" is algorithm
             1 of Wang et al. 2020, and "hybrid" has the number of parallel levels that the plan selected.
-            "auto" is "bp" on one device. Over ranks, "auto" is the planned method with the fewest
-            multiply-adds on the critical path. Scans over two or more Jacobians need a plan (`use`). Over
-            time, recurrent layers are serial with "bp" and "linear", chunked with "blelloch" and "hybrid".
+            "auto" is "bp". Scans over two or more Jacobians need a plan (`use`). Over time, recurrent layers
+            are serial with "bp" and "linear", chunked with "blelloch" and "hybrid".
         input_gradient : bool, default: False
             Whether to return the gradient with respect to the input.
         of : Pass, optional
@@ -496,13 +480,11 @@ class Sequential:
             by_states = checked_states(
                 current, state_gradients, "the gradient with respect to the final state"
             )
-        requested, reason = method, "as asked for"
+        requested = method
         if method != "bp" and self._scans is not None:
             self._scans = self._scans.fitting(current.architecture)
         if method == "auto":
-            method, reason = "bp", "no plan is in use"
-            if self._scans is not None:
-                method, reason = self._scans.choose(current.batch)
+            method = "bp"
         last = None if self._gone_back is None else self._gone_back()
         if last is not None and last.output_gradients:  # their buffers are about to be written over
             last.forget_gradients()
@@ -513,7 +495,7 @@ class Sequential:
                 ctx.final_gradient = by_states.get(index)
         result = self._go_back(current, gradient, method, input_gradient)
         schedules = () if self._scans is None or method == "bp" else self._scans.describe()
-        self.last_backward = BackwardReport(method, reason, schedules, self._gone_back)
+        self.last_backward = BackwardReport(method, schedules, self._gone_back)
         return result
 
     def _go_back(self, current: Pass, gradient: Array, method: str, input_gradient: bool) -> Array | None:
@@ -526,22 +508,17 @@ class Sequential:
         for part, layers in architecture.back():
             if result is None:
                 break
-            if part is not None and (scans := self._scans_of(part, method)) is not None:
-                wanted = architecture.wants(part.start, input_gradient)
-                result = scans.back_through(part, current, result, method, wanted)
-            else:
+            if part is None or (self._scans is None and len(part.elements) == 1):
                 result = architecture.backward(current.layers, result, input_gradient, by_outputs, layers)
+                continue
+            if self._scans is None:
+                raise PlanError(
+                    f"method {method!r} needs a plan, but no plan is in use: call net.use(net.plan()), or "
+                    "net.use(Plan.load(path)) with a file of bppsa-plan build"
+                )
+            wanted = architecture.wants(part.start, input_gradient)
+            result = self._scans.back_through(part, current, result, method, wanted)
         return result
-
-    def _scans_of(self, part: Run, method: str) -> RunScans | None:
-        """The scans, where they go through a run; None where it is crossed by its one element's VJP. Raises
-        PlanError where there is something to scan and no plan."""
-        if self._scans is None and len(part.elements) > 1:
-            raise PlanError(
-                f"method {method!r} needs a plan, but no plan is in use: call net.use(net.plan()), or "
-                "net.use(Plan.load(path)) with a file of bppsa-plan build"
-            )
-        return self._scans
 
     def plan(
         self,
@@ -551,7 +528,6 @@ class Sequential:
         *,
         schedules: Sequence[str] | None = None,
         memory_limit: int | None = None,
-        partition: Partition | None = None,
         progress: bool = False,
     ) -> Plan:
         """Plan the sparse products and the schedules with which `backward` scans over layers.
@@ -569,8 +545,6 @@ class Sequential:
             The schedules to plan. Default: all that fit into `memory_limit`.
         memory_limit : int, optional
             Largest size of the values of a scan in bytes. Default: three quarters of the free memory.
-        partition : Partition, optional
-            The layers of each rank (see `bp.distribute`). By default the plan is for one device.
         progress : bool, default: False
             Whether to show a progress bar.
 
@@ -598,7 +572,6 @@ class Sequential:
             Budget(batch_size, self.dtype.itemsize, 1 if workers is None else workers, limit),
             schedules=schedules,
             levels=levels,
-            partition=partition,
             vjps=True,
             progress=progress,
         )

@@ -104,11 +104,6 @@ def items_of(stack: LayerStack, cuts: Sequence[int], path: str = "", before: int
             yield Item("layer", stack, index, path, number)
 
 
-def with_batch(shapes: Iterable[Shape], batch: int, steps: int | None) -> tuple[Shape, ...]:
-    """The shapes with a batch axis, and with `steps` in place of an open sequence length."""
-    return tuple((batch, *(steps if size is None else size for size in shape)) for shape in shapes)
-
-
 class Placement:
     """The stages of a network, cut by a pipeline placement vector (PPV; Zhang and Abdelrahman 2020).
 

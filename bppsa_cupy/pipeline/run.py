@@ -5,9 +5,8 @@ from __future__ import annotations
 import math
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import Any, NoReturn
 
 import numpy as np
 
@@ -18,10 +17,8 @@ from bppsa_cupy.devices import Array
 from bppsa_cupy.distributed import Group
 from bppsa_cupy.distributed.shared import SharedSequential
 from bppsa_cupy.errors import BppsaError, DistributedError
-from bppsa_cupy.layers import Context
-from bppsa_cupy.network.passes import Pass, take_input
 from bppsa_cupy.network.sequential import Sequential
-from bppsa_cupy.pipeline.placement import Placement, with_batch
+from bppsa_cupy.pipeline.placement import Placement
 from bppsa_cupy.pipeline.schedules import (
     BACKWARD,
     FORWARD,
@@ -39,8 +36,6 @@ from bppsa_cupy.training.losses import cross_entropy
 from bppsa_cupy.training.optimizers import Optimizer
 from bppsa_cupy.training.settings import Settings
 
-#: The tag of activations of forward passes outside of a schedule, and the first tag of other messages.
-RELAY, FIRST_TAG = 1, 2
 #: What a step that is not finite suggests.
 CURE = "take fewer cuts, a lower learning rate or the schedule stale-1f1b"
 #: An action, its batch being the number of the step from 1 over all epochs; when it began, when its input was
@@ -55,7 +50,7 @@ class Pipeline:
     ----------
     net : Sequential
         The network. Without a group, the pipeline trains this network. With a group, every rank passes the
-        same network, and the attribute `network` is the stage of this rank.
+        same network, and the attribute `network` is a copy for training.
     ppv : sequence of int, or int
         Numbers of the layers after which the network is cut (see `Placement`). K cuts make K + 1 stages.
     schedule : {"stale", "none", "gpipe", "1f1b", "pipedream", "stale-1f1b"}, default: "stale"
@@ -106,21 +101,18 @@ class Pipeline:
         trace: list[TraceRow] | None = None,
     ) -> None:
         check_schedule(schedule, micro_batches)
-        self.placement = Placement(net, ppv)
+        self.network = net if group is None else SharedSequential(net, group, ppv=str(ppv))
+        self.placement = Placement(self.network, ppv)
         self.schedule, self.micro_batches = schedule, micro_batches
         self.non_pipelined_after = non_pipelined_after
         if non_pipelined_after is not None:
             as_integer("Pipeline", "non_pipelined_after", non_pipelined_after, 0, error=BppsaError)
         self.group, self.trace = group, trace
-        self.network = net
-        if group is not None:
-            if group.size != self.stages:
-                raise DistributedError(
-                    f"the ppv {self.placement.ppv} makes {self.stages} stages, but the group has "
-                    f"{group.size} ranks: start {self.stages} ranks, one per stage, or pass a ppv with "
-                    f"{group.size - 1} cuts"
-                )
-            self.network = StageSequential(net, group, self.placement)
+        if group is not None and group.size != self.stages:
+            raise DistributedError(
+                f"the ppv {self.placement.ppv} makes {self.stages} stages, but the group has {group.size} "
+                f"ranks: start {self.stages} ranks, one per stage, or pass a ppv with {group.size - 1} cuts"
+            )
         self._make_stages()
         self._is_running = False
 
@@ -195,8 +187,9 @@ class Run:
         self._network, self._placement, self._stages = pipeline.network, pipeline.placement, stages
         self._trace, group = pipeline.trace, pipeline.group
         self._first, self._last = min(stages), len(self._placement.stages) - 1
-        self._links = Links(group)
+        self._group = group
         self._rank = None if group is None else group.rank
+        self._parcels: dict[tuple[int, int, int, int], Parcel] = {}  # without ranks
         self._batches: dict[int, Batch] = {}
         self._read = 0
         self._alive: dict[tuple[int, int, int], StagePass] = {}  # between forward and backward action
@@ -229,8 +222,15 @@ class Run:
             if count:
                 for number in sorted(self._stages, reverse=True):
                     row = self._report(number, count - 1)
-            self._links.finish()
+            if self._group is not None:
+                self._group.finish()
         work.optimizer.settle()
+        if self._rank is not None:
+            assert isinstance(network, SharedSequential)
+            with named:
+                for flat in (network.parameters.flat, *work.optimizer.arrays.values()):
+                    network.gather(flat, self._placement.parameter_names)
+                network.gather_buffers(self._placement.buffer_names[self._rank])
         network.random_state["passes"] += count
         if row is not None:
             yield row
@@ -244,8 +244,8 @@ class Run:
 
     def _into(self, arrays: dict[int, Array], boundary: int, size: int, steps: int) -> Parcel:
         """The arrays, of those that are held, that what passes a boundary is received into."""
-        shapes = with_batch(self._placement.boundaries[boundary], size, steps)
-        for index, shape in enumerate(shapes):
+        for index, sizes in enumerate(self._placement.boundaries[boundary]):
+            shape = size, *(steps if length is None else length for length in sizes)
             if index not in arrays or arrays[index].shape != shape:
                 arrays[index] = self._network.device.empty(shape, self._network.dtype)
         return tuple(arrays.values())
@@ -265,7 +265,7 @@ class Run:
             parcel: Parcel = (device.asarray(np.ascontiguousarray(batch.inputs[samples])),)
         else:
             into = partial(self._into, current.received, stage, size, steps)
-            parcel = self._links.receive(FORWARD, stage, key, into)
+            parcel = self._receive(FORWARD, stage, key, into)
         self._ready = time.perf_counter()
         lengths = None
         if batch.lengths is not None:
@@ -276,7 +276,7 @@ class Run:
         made = at.forward(current, parcel, draw, lengths, self._work.settings.method)
         self._alive[(stage, *key)] = current
         if stage < self._last:
-            self._links.put(FORWARD, stage + 1, key, made)
+            self._put(FORWARD, stage + 1, key, made)
             return
         # Labels that count are those of the batch, also if none of the micro-batch counts.
         label_lengths = None if batch.label_lengths is None else batch.label_lengths[samples]
@@ -298,10 +298,10 @@ class Run:
         else:
             steps = self._batch(action.batch).inputs.shape[1]
             into = partial(self._into, at.received, stage + 1, current.batch, steps)
-            parcel = self._links.receive(BACKWARD, stage, key, into)
+            parcel = self._receive(BACKWARD, stage, key, into)
         self._ready = time.perf_counter()
         with at.forward_values(action.batch):
-            at.backward(current, parcel, lambda parcel: self._links.put(BACKWARD, stage - 1, key, parcel))
+            at.backward(current, parcel, lambda parcel: self._put(BACKWARD, stage - 1, key, parcel))
         current.gradient = None
         at.free.append(current)
         if self._schedule.micro > 1:
@@ -326,10 +326,10 @@ class Run:
         if stage == self._last:
             loss = math.fsum(float(value()) for value in self._losses.pop(batch))
         else:
-            ((loss, before),) = self._links.receive(UPDATE, stage, (batch, 0), lambda: (np.empty(2),))
+            ((loss, before),) = self._receive(UPDATE, stage, (batch, 0), lambda: (np.empty(2),))
             blocked = blocked or bool(before)
         if stage > 0:
-            self._links.put(UPDATE, stage - 1, (batch, 0), (np.array([loss, blocked], np.float64),))
+            self._put(UPDATE, stage - 1, (batch, 0), (np.array([loss, blocked], np.float64),))
         step = self._work.first + batch
         if not math.isfinite(loss) or blocked:
             reason = "a gradient is not finite" if math.isfinite(loss) else f"the loss is {loss}"
@@ -340,16 +340,9 @@ class Run:
         rate = self._rates.pop(batch)
         return row if rate is None else {**row, "lr": rate}
 
+    # ---- messages between stages: activations (FORWARD), gradients (BACKWARD), losses (UPDATE) ----
 
-class Links:
-    """The messages between stages: activations (FORWARD), gradients (BACKWARD), and what a stage reports of a
-    batch (UPDATE). With several ranks, rank r has stage r, and sends do not wait."""
-
-    def __init__(self, group: Group | None) -> None:
-        self._group = group if group is not None and group.size > 1 else None
-        self._parcels: dict[tuple[int, int, int, int], Parcel] = {}
-
-    def put(self, kind: int, target: int, key: tuple[int, int], parcel: Parcel) -> None:
+    def _put(self, kind: int, target: int, key: tuple[int, int], parcel: Parcel) -> None:
         """Send arrays to stage `target`. `key` is batch and micro-batch.
 
         The caller may overwrite gradients afterwards, and activations after the backward pass.
@@ -361,94 +354,14 @@ class Links:
             return
         for index, array in enumerate(parcel):
             if not array.flags.c_contiguous:
-                array = self._group.device.xp.ascontiguousarray(array)
-            self._group.isend(array, target, FIRST_TAG + 3 * index + kind)
+                array = self._network.device.xp.ascontiguousarray(array)
+            self._group.isend(array, target, 3 * index + kind)
 
-    def receive(self, kind: int, stage: int, key: tuple[int, int], into: Callable[[], Parcel]) -> Parcel:
+    def _receive(self, kind: int, stage: int, key: tuple[int, int], into: Callable[[], Parcel]) -> Parcel:
         """Return the arrays that were sent to a stage. Between ranks, those of `into` receive them."""
         if self._group is None:
             return self._parcels.pop((kind, stage, *key))
         parcel, source = into(), stage - 1 if kind == FORWARD else stage + 1
         for index, array in enumerate(parcel):
-            self._group.receive(array, source, FIRST_TAG + 3 * index + kind)
+            self._group.receive(array, source, 3 * index + kind)
         return parcel
-
-    def finish(self) -> None:
-        """Wait until all arrays that were sent may be changed."""
-        if self._group is not None:
-            self._group.finish()
-
-
-class StageSequential(SharedSequential):
-    """A network of which this rank has one stage; made by `Pipeline`.
-
-    Every rank calls `forward`, `state_dict`, `load_state_dict` and the optimizer's `state_dict` with the same
-    arguments, in the same order. `parameters`, `gradients` and `buffers` are those of the stage, by the
-    names of the whole network; `state_dict` is whole. `forward` is for evaluation: the output is given to
-    all ranks, and no pass is kept; the pipeline's own passes go back. Raises what `SharedSequential` raises.
-    """
-
-    def __init__(self, network: Sequential, group: Group, placement: Placement) -> None:
-        owners = {
-            name: stage
-            for names in (placement.parameter_names, placement.buffer_names)
-            for stage, names_of_stage in enumerate(names)
-            for name in names_of_stage
-        }
-        super().__init__(network, group, owners, ppv=placement.ppv)
-        self.placement = placement
-        self._stage = Stage(placement, group.rank, self)
-        self._evaluation = self._stage.new_pass()
-
-    def forward(
-        self,
-        x: Any,
-        lengths: Any = None,
-        states: Any = None,
-        *,
-        resets: Any = None,
-        into: Pass | None = None,
-        keep: bool = True,
-    ) -> Array:
-        if self.training or states is not None or resets is not None:
-            raise DistributedError(
-                "a pipelined network supports forward only in evaluation mode, without initial states and "
-                "resets: call eval() first, and train with bppsa_cupy.training.loop.train"
-            )
-        with self.device.naming_memory:
-            return self._evaluated(x, lengths)
-
-    def _evaluated(self, x: Any, lengths: Any) -> Array:
-        group, xp = self.group, self.device.xp
-        inputs = take_input(self.architecture, self.device, self.dtype, x)
-        batch, steps = len(inputs), inputs.shape[1]
-        self.parameters.apply_masks()
-        group.finish()
-        taken = None if lengths is None else take_lengths(self.device, lengths, batch, steps)
-        number, last, made = group.rank, group.size - 1, (inputs,)
-        if number > 0:
-            shapes = with_batch(self.placement.boundaries[number], batch, steps)
-            made = tuple(self.device.empty(shape, self.dtype) for shape in shapes)
-            for array in made:
-                group.receive(array, number - 1, RELAY)
-        made = self._stage.forward(self._evaluation, made, lengths=taken, training=False)
-        made = tuple(map(xp.ascontiguousarray, made))
-        if number < last:
-            for array in made:
-                group.isend(array, number + 1, RELAY)
-            (shape,) = with_batch((self.output_shape,), batch, steps)
-            made = (self.device.empty(shape, self.dtype),)
-        group.broadcast(made[0], last)
-        return made[0]
-
-    def backward(self, *_: Any, **__: Any) -> NoReturn:
-        raise DistributedError(
-            "a pipelined network cannot run backward outside of training: load its state_dict() into a "
-            "Sequential"
-        )
-
-    def set_masks(self, masks: Mapping[str, Any]) -> NoReturn:
-        raise DistributedError("the masks of a pipelined network cannot change: set them before bp.Pipeline")
-
-    def _contexts(self) -> list[Context]:
-        return []

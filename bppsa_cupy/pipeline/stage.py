@@ -106,10 +106,9 @@ class Stage:
         self,
         current: StagePass,
         parcel: Parcel,
-        draw: tuple[int, int, int] = (0, 0, 0),
-        lengths: Any = None,
-        method: str = "auto",
-        training: bool = True,
+        draw: tuple[int, int, int],
+        lengths: Any,
+        method: str,
     ) -> Parcel:
         """Return the output of the stage for its input, and fill the pass.
 
@@ -117,12 +116,12 @@ class Stage:
 
         Parameters
         ----------
-        draw : tuple of 3 int, default: (0, 0, 0)
+        draw : tuple of 3 int
             The seed of random numbers: the key of the network, the number of the training pass, and the
             number of the micro-batch.
-        lengths : object, default: None
+        lengths : object
             Lengths of sequences, as recurrent layers take them.
-        method : str, default: 'auto'
+        method : str
             Method of the network's backward pass, which recurrent layers are told.
         """
         x, *carried = parcel
@@ -136,14 +135,14 @@ class Stage:
                 for inner in contexts[1:]:
                     inner.lengths, inner.method = lengths, method
                 try:
-                    aside = item.shortcut.forward(contexts[1:], carried.pop(), training, draws)
+                    aside = item.shortcut.forward(contexts[1:], carried.pop(), True, draws)
                 except ShapeError as error:
                     raise error.at(f"{item.place}.shortcut") from error
                 y = ctx.buffer("output", x.shape)
                 x = self.network.device.xp.add(x, aside, out=y)
             else:
                 ctx.lengths, ctx.method = lengths, method
-                x = forward_through(item.layer, ctx, x, training, _draw(item, draw), item.place)
+                x = forward_through(item.layer, ctx, x, True, _draw(item, draw), item.place)
         return (x, *carried)
 
     # ---- back ----

@@ -1,15 +1,15 @@
 """The plan file: HDF5, sealed.
 
 /                       format = "bppsa-plan", format_version, fingerprint, batch_size, workers, itemsize,
-                        left_out (JSON); of a plan over ranks partition (JSON), its bounds
+                        left_out (JSON)
 /network                JSON
 /patterns/<digest>      rows, columns; indptr, indices
 /products/<a>_<b>       kind, multiply_adds, pattern (a digest); the maps of its kind
 /chains/<i>             matrices (JSON): pattern (a digest), shared and vjp_multiply_adds (an integer or
                         null) of each different one; elements (n,): which of them a_1, …, a_n are; names
-                        (JSON) and items (n,) of a_1, …, a_n
-/schedules/<name>/<i>   (steps, 6) of level, begin, split, end, kind (0 mv, 1 mm), worker; n, and
-                        levels where the schedule has them
+                        (JSON) of a_1, …, a_n
+/schedules/<name>/<i>   (steps, 5) of level, begin, split, end, kind (0 mv, 1 mm); n, and levels
+                        where the schedule has them
 """
 
 from __future__ import annotations
@@ -26,14 +26,13 @@ import numpy as np
 from bppsa_cupy.csr import Pattern, index_dtype
 from bppsa_cupy.errors import PlanError
 from bppsa_cupy.plan.chain import Chain, Element
-from bppsa_cupy.plan.partition import Partition
 from bppsa_cupy.plan.product import MAPS, Product
 from bppsa_cupy.plan.schedule import SCHEDULES, Schedule
 from bppsa_cupy.plan.sizes import ChainPlan
-from bppsa_cupy.system.hdf5 import attribute, create, open_file, read_array, write_array
+from bppsa_cupy.system.hdf5 import attribute, check_format, create, open_file, read_array, write_array
 
 FORMAT = "bppsa-plan"
-FORMAT_VERSION = 3
+FORMAT_VERSION = 4
 NUMBERS = ("batch_size", "workers", "itemsize")
 
 
@@ -48,14 +47,12 @@ def write_plan(path: str | os.PathLike[str], plan: Mapping[str, Any]) -> None:
     patterns = [element.pattern for chain in chains for element in chain.chain.elements]
     patterns += [product.pattern for product in products]
     with create(path, error=PlanError) as file:
-        write_format(file, FORMAT, FORMAT_VERSION)
+        file.attrs.update(format=FORMAT, format_version=FORMAT_VERSION)
         file.attrs["fingerprint"] = plan["fingerprint"]
         write_json(file, "network", plan["network"])
         for name in NUMBERS:
             file.attrs[name] = plan[name]
         file.attrs["left_out"] = json.dumps(dict(plan["left_out"]))
-        if plan["partition"] is not None:
-            file.attrs["partition"] = json.dumps(plan["partition"].bounds)
         write_patterns(file, patterns)
         write_products(file, products)
         folder = file.create_group("chains")
@@ -76,7 +73,6 @@ def write_chain(group: h5py.Group, chain: Chain) -> None:
     write_json(group, "matrices", [dict(zip(names, kind, strict=True)) for kind in positions])
     write_array(group, "elements", np.array([positions[k] for k in kinds], np.int32), compress=True)
     write_json(group, "names", [element.name for element in chain.elements])
-    write_array(group, "items", np.array([e.item for e in chain.elements], np.int32), compress=True)
 
 
 def write_schedule(group: h5py.Group, name: str, schedule: Schedule) -> None:
@@ -99,7 +95,7 @@ def read_plan(path: str | os.PathLike[str]) -> dict[str, Any]:
     Raises PlanError for a damaged, truncated or foreign file, and for another version.
     """
     with open_file(path, error=PlanError) as file:
-        check_format(file, FORMAT, FORMAT_VERSION, "a plan", "build it again")
+        check_format(file, FORMAT, FORMAT_VERSION, PlanError)
         patterns = read_patterns(file)
         made = [read_product(group, patterns) for group in file["products"].values()]
         products = {(product.a.digest, product.b.digest): product for product in made}
@@ -107,12 +103,8 @@ def read_plan(path: str | os.PathLike[str]) -> dict[str, Any]:
         for index in range(len(file["chains"])):
             schedules = {name: _read_schedule(file[f"schedules/{name}/{index}"], name) for name in names}
             chains.append(ChainPlan(_read_chain(file[f"chains/{index}"], patterns), schedules, products))
-        partition = None
-        if "partition" in file.attrs:
-            partition = Partition(tuple(json_attribute(file, "partition")))
         return {
             "network": read_json(file, "network"),
-            "partition": partition,
             "fingerprint": text(file, "fingerprint"),
             "chains": tuple(chains),
             "left_out": json_attribute(file, "left_out"),
@@ -123,12 +115,10 @@ def read_plan(path: str | os.PathLike[str]) -> dict[str, Any]:
 def _read_chain(group: h5py.Group, patterns: Mapping[str, Pattern]) -> Chain:
     names = ("pattern", "shared", "vjp_multiply_adds")
     matrices = [[item[name] for name in names] for item in read_json(group, "matrices")]
-    every = zip(read_json(group, "names"), integers(group, "elements"), integers(group, "items"), strict=True)
+    kinds = (matrices[k] for k in integers(group, "elements"))
+    named = zip(read_json(group, "names"), kinds, strict=True)
     return Chain(
-        tuple(
-            Element(name, patterns[digest], shared, terms, int(item))
-            for name, (digest, shared, terms), item in ((name, matrices[k], item) for name, k, item in every)
-        )
+        tuple(Element(name, patterns[digest], shared, terms) for name, (digest, shared, terms) in named)
     )
 
 
@@ -187,26 +177,6 @@ def read_product(group: h5py.Group, patterns: Mapping[str, Pattern]) -> Product:
 
 
 # ---- fields ----
-
-
-def write_format(file: h5py.File, format: str, version: int) -> None:
-    """Say what a file is: attributes `format` and `format_version` of its root."""
-    file.attrs["format"], file.attrs["format_version"] = format, version
-
-
-def check_format(file: h5py.File, format: str, version: int, content: str, cure: str) -> None:
-    """Raise PlanError unless the file holds `content`, by its format and version."""
-    kind, stored = text(file, "format"), int(file.attrs["format_version"])
-    if kind != format:
-        raise PlanError(
-            f"{file.filename} has the format {kind!r} instead of {format!r}: pass a file that contains "
-            f"{content}"
-        )
-    if stored != version:
-        raise PlanError(
-            f"{file.filename} is {content} of version {stored}, but this package reads version {version}: "
-            f"{cure}"
-        )
 
 
 def integers(group: h5py.Group, name: str) -> np.ndarray:

@@ -5,19 +5,18 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
-from bppsa_cupy.arguments import as_integer, as_list, is_one_of
+from bppsa_cupy.arguments import as_choice, as_integer, is_one_of
 from bppsa_cupy.errors import PlanError, PlanMismatchError
 from bppsa_cupy.plan.chain import Chain
-from bppsa_cupy.plan.counts import run_schedule, shortest, vjp_multiply_adds, with_vjps
+from bppsa_cupy.plan.counts import shortest, with_vjps
 from bppsa_cupy.plan.file import read_plan, write_plan
 from bppsa_cupy.plan.memory import Budget
-from bppsa_cupy.plan.partition import Partition
 from bppsa_cupy.plan.product import Product
 from bppsa_cupy.plan.schedule import (
     SCHEDULES,
@@ -52,8 +51,6 @@ class Plan:
         schedules.
     left_out : dict of str to int
         The schedules that exceed the memory limit, with the bytes that each needs.
-    partition : Partition or None
-        The layers of each rank. None for one device.
 
     Notes
     -----
@@ -75,7 +72,6 @@ class Plan:
     itemsize: int
     chains: tuple[ChainPlan, ...]
     left_out: Mapping[str, int] = field(default_factory=dict)
-    partition: Partition | None = None
 
     @property
     def schedules(self) -> tuple[str, ...]:
@@ -110,26 +106,6 @@ class Plan:
                 f"the plan was made for another {target} ({'; '.join(different)}): build it again"
             )
 
-    def critical_paths(self, batch_size: int) -> dict[str, int]:
-        """Return the multiply-adds on the critical path of each method, for a batch of `batch_size` samples.
-
-        The entry "bp" counts one VJP after another. The entry of a schedule, such as "blelloch", assumes the
-        workers or ranks of the plan. A `batch_size` above that of the plan leaves only the entry "bp".
-        """
-        batch_size = as_integer("plan", "batch_size", batch_size, 1, error=PlanError)
-        both = [(chain, self._budget(chain, batch_size, self.workers)) for chain in self.chains]
-        paths = {"bp": sum(vjp_multiply_adds(chain.chain, budget) for chain, budget in both)}
-        for name in self.schedules if batch_size <= self.batch_size else ():
-            paths[name] = sum(run_schedule(chain, chain.schedules[name], budget)[1] for chain, budget in both)
-        return paths
-
-    def _budget(self, chain: ChainPlan, batch_size: int, workers: int = 1) -> Budget:
-        """What a scan of one of the chains is run for: the ranks, or workers of one device."""
-        if self.partition is None:
-            return Budget(batch_size, self.itemsize, workers)
-        owners = chain.chain.owners(self.partition)
-        return Budget(batch_size, self.itemsize, self.partition.ranks, owners=owners)
-
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the plan to an HDF5 file at `path`.
 
@@ -156,7 +132,6 @@ def build_plan(
     *,
     schedules: Sequence[str] | None = None,
     levels: int | str = "auto",
-    partition: Partition | None = None,
     vjps: bool = False,
     progress: bool = False,
 ) -> Plan:
@@ -175,11 +150,8 @@ def build_plan(
     levels : int or "auto"
         The levels of the hybrid schedule, or fewer if a chain has fewer. "auto" gives each chain the number
         with the fewest multiply-adds on the critical path; 0 for one worker.
-    partition : Partition or None
-        The layers of each rank. The ranks are then the workers.
     vjps : bool
-        Whether hybrid schedules may run the VJPs of layers instead of filling entries. Without effect with a
-        partition, because messages have the layout of the scan.
+        Whether hybrid schedules may run the VJPs of layers instead of filling entries.
     progress : bool
         Whether to show bars on a terminal.
 
@@ -189,26 +161,19 @@ def build_plan(
         If an argument is invalid, or a requested schedule, or every schedule, exceeds the memory limit.
     """
     names = _known(schedules)
-    memory, workers = budget.memory, budget.workers
+    memory = budget.memory
     if memory is not None:
         memory = as_integer("plan", "memory_limit", memory, 0, None, error=PlanError)
-    if partition is not None:
-        workers = partition.ranks if workers == 1 else workers
-        partition.check(len(network["layers"]), workers, "layers")
     budget = replace(
         budget,
         batch_size=as_integer("plan", "batch_size", budget.batch_size, 1, error=PlanError),
-        workers=as_integer("plan", "workers", workers, 1, error=PlanError),
+        workers=as_integer("plan", "workers", budget.workers, 1, error=PlanError),
         memory=memory,
     )
-    asked = _checked_levels(levels, chains)
+    asked = None if is_one_of(levels, ["auto"]) else as_integer("plan", "levels", levels, 0, error=PlanError)
     sizes = _count_all(chains, names, asked, budget.workers, progress)
-    budgets = [
-        budget if partition is None else replace(budget, owners=chain.owners(partition)) for chain in chains
-    ]
-    vjps = vjps and partition is None
-    made = {name: _make_schedules(name, sizes, asked, budgets, vjps and name == "hybrid") for name in names}
-    needed = {name: sum(map(Budget.bytes, budgets, sizes, made[name])) for name in names}
+    made = {name: _make_schedules(name, sizes, asked, budget, vjps and name == "hybrid") for name in names}
+    needed = {name: sum(map(budget.bytes, sizes, made[name])) for name in names}
     left_out = {name: amount for name, amount in needed.items() if not budget.fits(amount)}
     if left_out and (schedules is not None or len(left_out) == len(names)):
         amount, name = min((amount, name) for name, amount in left_out.items())
@@ -219,9 +184,8 @@ def build_plan(
     fitting = {name: made[name] for name in names if name not in left_out}
     products: dict[tuple[str, str], Product] = {}
     planned = []
-    for chain, counted, own_budget, *fitted in zip(chains, sizes, budgets, *fitting.values(), strict=True):
-        assigned = [run_schedule(counted, schedule, own_budget)[0] for schedule in fitted]
-        planned.append(ChainPlan(chain, dict(zip(fitting, assigned, strict=True)), products))
+    for chain, *fitted in zip(chains, *fitting.values(), strict=True):
+        planned.append(ChainPlan(chain, dict(zip(fitting, fitted, strict=True)), products))
     return Plan(
         dict(network),
         fingerprint(network),
@@ -230,35 +194,14 @@ def build_plan(
         budget.itemsize,
         tuple(planned),
         left_out,
-        partition,
     )
 
 
 def _known(schedules: Sequence[str] | None) -> tuple[str, ...]:
-    takes = f"a list of names, such as {['linear']}"
-    requested = (
-        SCHEDULES if schedules is None else as_list("plan", "schedules", schedules, takes, error=PlanError)
-    )
-    unknown = [name for name in requested if not is_one_of(name, SCHEDULES)]
-    names = tuple(dict.fromkeys(requested)) if not unknown else ()
-    if not names:
-        raise PlanError(
-            f"plan got schedules={list(requested)}: pass at least one of {', '.join(SCHEDULES)}, and no "
-            "other names"
-        )
+    names = tuple(dict.fromkeys(SCHEDULES if schedules is None else schedules))
+    for name in names or ("",):
+        as_choice("plan", "schedules", name, SCHEDULES, error=PlanError)
     return names
-
-
-def _checked_levels(levels: int | str, chains: Sequence[Chain]) -> int | None:
-    if is_one_of(levels, ["auto"]):
-        return None
-    most = max((up_sweep_levels(len(chain)) for chain in chains), default=0)
-    try:
-        return as_integer("plan", "levels", levels, 0, most, error=PlanError)
-    except PlanError as refused:
-        raise PlanError(
-            f"plan got levels={levels!r}: for this network, pass 0 to {most} or 'auto'"
-        ) from refused
 
 
 def _count_all(
@@ -287,11 +230,11 @@ def _candidates(name: str, n: int, levels: int | None, workers: int) -> list[Sch
 
 
 def _make_schedules(
-    name: str, sizes: Sequence[ChainSizes], levels: int | None, budgets: Sequence[Budget], vjps: bool
+    name: str, sizes: Sequence[ChainSizes], levels: int | None, budget: Budget, vjps: bool
 ) -> list[Schedule]:
-    """The schedule called `name` of each chain, by its budget."""
+    """The schedule called `name` of each chain."""
     made = []
-    for counted, budget in zip(sizes, budgets, strict=True):
+    for counted in sizes:
         candidates = _candidates(name, len(counted.chain), levels, budget.workers)
         schedule = candidates[0] if len(candidates) == 1 else shortest(counted, candidates, budget)
         made.append(with_vjps(counted.chain, schedule) if vjps else schedule)
@@ -308,34 +251,27 @@ def fingerprint(geometry: Mapping[str, Any]) -> str:
 
 def differences(planned: Mapping[str, Any], actual: Mapping[str, Any], *, holder: str = "plan") -> list[str]:
     """List the differences between the geometry in a plan (or another `holder`) and a network, one per field:
-    "layer 0: kernel_size [5, 5] in the plan, [3, 3] in the network".
+    "layers.0.kernel_size [5, 5] in the plan, [3, 3] in the network".
 
-    Both are descriptions by `Sequential.describe`. The input shape of a layer is listed only if it is the
-    first difference, because it follows from the layers before.
+    Both are descriptions by `Sequential.describe`.
     """
-    both = [dict(_parts(json.loads(json.dumps(geometry)), "")) for geometry in (planned, actual)]
-    lines: list[str] = []
-    for layer in dict.fromkeys(layer for parts in both for layer in parts):
-        before, after = (parts.get(layer, {}) for parts in both)
-        is_other = before.get("type") != after.get("type")
-        for name in ["type"] if is_other else dict.fromkeys((*before, *after)):
-            old, new = before.get(name), after.get(name)
-            if old != new and not (name == "input_shape" and lines):
-                lines.append(f"{layer}{name} {_shown(old)} in the {holder}, {_shown(new)} in the network")
-    return lines
+    old, new = (dict(_fields(json.loads(json.dumps(geometry)))) for geometry in (planned, actual))
+    return [
+        f"{name} {_shown(old.get(name))} in the {holder}, {_shown(new.get(name))} in the network"
+        for name in dict.fromkeys((*old, *new))
+        if old.get(name) != new.get(name)
+    ]
 
 
-def _parts(fields: Mapping[str, Any], place: str) -> Iterator[tuple[str, dict[str, Any]]]:
-    """The fields of a network or layer, and of the layers inside of it, each with its place."""
-    lists = {
-        name: value
-        for name, value in fields.items()
-        if value and isinstance(value, list) and all(isinstance(item, dict) for item in value)
-    }
-    yield place and f"layer {place}: ", {name: fields[name] for name in fields if name not in lists}
-    for name, layers in lists.items():
-        for index, layer in enumerate(layers):
-            yield from _parts(layer, f"{place}.{name}.{index}" if place else f"{index}")
+def _fields(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
+    """The fields of nested dicts and of lists of dicts, each with its path."""
+    items: Iterable[tuple[Any, Any]] = value.items() if isinstance(value, dict) else ()
+    if value and isinstance(value, list) and all(isinstance(item, dict) for item in value):
+        items = enumerate(value)
+    if not items:
+        yield path, value
+    for name, item in items:
+        yield from _fields(item, f"{path}.{name}" if path else f"{name}")
 
 
 def _shown(value: Any) -> Any:

@@ -8,14 +8,11 @@ of the exclusive scan are out[k] = v(k) for k = 1, …, n.
 
 from __future__ import annotations
 
-import hashlib
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
-
-from bppsa_cupy.errors import PlanError
 
 #: The schedules a plan may hold.
 SCHEDULES = ("linear", "blelloch", "hybrid")
@@ -35,8 +32,6 @@ class Step(NamedTuple):
         "mm" computes M(begin, end) = M(split, end)·M(begin, split), with 1 <= begin. "mv" computes
         v(end) = M(split, end)·v(split), with begin = 0. "vjp" computes the same for one element,
         end = split + 1, by the VJP of its layer, without values of the element.
-    worker : int
-        The worker that runs the step. Schedules are made with the position of the step in its level.
     """
 
     level: int
@@ -44,7 +39,6 @@ class Step(NamedTuple):
     split: int
     end: int
     kind: str
-    worker: int = 0
 
     @property
     def left(self) -> Segment:
@@ -66,7 +60,7 @@ class Step(NamedTuple):
 KINDS = ("mv", "mm")
 
 #: The columns of a table of steps.
-LEVEL, BEGIN, SPLIT, END, KIND, WORKER = range(6)
+LEVEL, BEGIN, SPLIT, END, KIND = range(5)
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,8 +73,8 @@ class Schedule:
         One of SCHEDULES.
     n : int
         The number of matrices.
-    table : array of int64, (steps, 6)
-        Level, begin, split, end, kind (its number in KINDS) and worker of each step. Read-only.
+    table : array of int64, (steps, 5)
+        Level, begin, split, end and kind (its number in KINDS) of each step. Read-only.
     levels : int or None
         The levels of the up-sweep of a "hybrid" with blocks of 2**levels elements, else None.
     vjps : tuple of int
@@ -101,7 +95,7 @@ class Schedule:
     vjps: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
-        table = np.ascontiguousarray(self.table, np.int64).reshape(-1, 6).view()
+        table = np.ascontiguousarray(self.table, np.int64).reshape(-1, 5).view()
         table.flags.writeable = False
         object.__setattr__(self, "table", table)
 
@@ -127,11 +121,6 @@ class Schedule:
             for kind, crossed in zip(columns[KIND], self.crossed.tolist(), strict=True)
         ]
         return tuple(map(Step, *columns))
-
-    def step(self, position: int) -> Step:
-        """Return one of the steps."""
-        level, begin, split, end, kind, worker = self.table[position].tolist()
-        return Step(level, begin, split, end, "vjp" if self.crossed[position] else KINDS[kind], worker)
 
     @property
     def left(self) -> np.ndarray:
@@ -159,15 +148,6 @@ class Schedule:
         nearest = order[np.minimum(np.searchsorted(made, wanted, sorter=order), made.size - 1)]
         return np.where(made[nearest] == wanted, nearest, -1)
 
-    def with_workers(self, workers: np.ndarray) -> Schedule:
-        """This schedule with these workers, (steps,)."""
-        table = self.table.copy()
-        table[:, WORKER] = workers
-        made = replace(self, table=table)
-        if "makers" in vars(self):  # they are the same, and take long to find
-            vars(made)["makers"] = self.makers
-        return made
-
     @property
     def depth(self) -> int:
         """Number of levels, those without a product included (algorithm 1 has one of moves alone)."""
@@ -175,35 +155,13 @@ class Schedule:
 
     @property
     def label(self) -> str:
-        """Its name and how it was made: "hybrid of 3 levels", "hybrid, computed"."""
-        if self.name != "hybrid":
-            return self.name
-        return "hybrid, computed" if self.levels is None else f"hybrid of {self.levels} levels"
-
-    @property
-    def up_sweep(self) -> int:
-        """Levels of its up-sweep; 0 for one that has none, and for a computed one."""
-        if self.levels is not None:
-            return self.levels
-        return up_sweep_levels(self.n) if self.name == "blelloch" else 0
+        """The name, with its levels: "hybrid of 3 levels"."""
+        return self.name if self.levels is None else f"{self.name} of {self.levels} levels"
 
     @property
     def computes_input_gradient(self) -> bool:
         """Whether v(n + 1), the gradient with respect to the input of the run, is computed."""
         return bool((self.out == (0, self.n + 1)).all(1).any())
-
-    @cached_property
-    def digest(self) -> str:
-        """SHA-256 of its steps."""
-        crossed = np.array(self.vjps, np.int64)
-        return hashlib.sha256(self.table.tobytes() + crossed.tobytes()).hexdigest()
-
-    def by_level(self) -> list[list[Step]]:
-        """The steps of each level, 0 to `depth` - 1."""
-        grouped: list[list[Step]] = [[] for _ in range(self.depth)]
-        for step in self.steps:
-            grouped[step.level].append(step)
-        return grouped
 
 
 def up_sweep_levels(n: int) -> int:
@@ -228,11 +186,9 @@ def hybrid(n: int, levels: int) -> Schedule:
     """`levels` levels of up-sweep, the serial scan over the blocks that are left, the matching down-sweep.
 
     The blocks hold 2**levels elements (paper, section 5.3). hybrid(n, 0) has the steps of linear(n) and
-    hybrid(n, up_sweep_levels(n)) those of blelloch(n). Raises PlanError for any other number of levels.
+    hybrid(n, up_sweep_levels(n)) those of blelloch(n).
     """
-    most = up_sweep_levels(n)
-    if not 0 <= levels <= most:
-        raise PlanError(f"levels={levels} is invalid for a chain of {n} matrices: pass 0 to {most}")
+    assert 0 <= levels <= up_sweep_levels(n), (n, levels)
     return replace(_without_dead("hybrid", n, levels), levels=levels)
 
 
@@ -249,22 +205,22 @@ def with_input_gradient(schedule: Schedule) -> Schedule:
     n = schedule.n
     if n == 0 or schedule.computes_input_gradient:
         return schedule
-    return replace(schedule, table=np.vstack([schedule.table, [schedule.depth, 0, n, n + 1, 0, 0]]))
+    return replace(schedule, table=np.vstack([schedule.table, [schedule.depth, 0, n, n + 1, 0]]))
 
 
 def _without_dead(name: str, n: int, levels: int) -> Schedule:
     """Algorithm 1 with `levels` up-sweep levels, without its dead products."""
     every = _all_steps(n, levels)
-    return _numbered(Schedule(name, n, every[every[:, END] <= n]))
+    return Schedule(name, n, every[every[:, END] <= n])
 
 
 def _all_steps(n: int, levels: int) -> np.ndarray:
     """The table of all products of algorithm 1 with `levels` up-sweep levels, dead ones included."""
-    columns = [np.zeros((6, 0), np.int64)]
+    columns = [np.zeros((5, 0), np.int64)]
 
     def add(level: int | np.ndarray, begin: int | np.ndarray, split: np.ndarray, length: int) -> None:
         end = np.minimum(split + length, n + 1)
-        steps = np.broadcast_arrays(level, begin, split, end, np.not_equal(begin, 0), 0)
+        steps = np.broadcast_arrays(level, begin, split, end, np.not_equal(begin, 0))
         columns.append(np.array(steps, np.int64))
 
     for d in range(levels):
@@ -279,10 +235,3 @@ def _all_steps(n: int, levels: int) -> np.ndarray:
     for d in reversed(range(levels)):
         add(start + levels - 1 - d, 0, np.arange(2 ** (d + 1), n - 2**d + 1, 2 ** (d + 1)), 2**d)
     return np.hstack(columns).T
-
-
-def _numbered(schedule: Schedule) -> Schedule:
-    """The schedule with a worker a step of a level."""
-    table = schedule.table.copy()
-    table[:, WORKER] = np.arange(len(table)) - np.searchsorted(table[:, LEVEL], table[:, LEVEL])
-    return replace(schedule, table=table)

@@ -73,13 +73,6 @@ class ChainSizes:
             self._products[key] = ProductSizes(choose_kind(a, b, terms), terms)
         return self._products[key]
 
-    def pattern_numbers(self, segments: np.ndarray) -> np.ndarray:
-        """(k,) numbers from 0 on of `segments` (k, 2), equal only where patterns are."""
-        wanted = [(begin, end) for begin, end in segments.tolist()]
-        keys = [self._key(segment) for segment in wanted]
-        self._count([s for s, key in zip(wanted, keys, strict=True) if key not in self._counted])
-        return np.unique([id(self._counted[key]) for key in keys], return_inverse=True)[1]
-
     def nnz(self, segment: Segment) -> int:
         """Entries of M(begin, end)."""
         return self.pattern(segment).nnz
@@ -91,24 +84,21 @@ class ChainSizes:
         return self.nnz(step.right) if step.kind == "mv" else self.product(step).multiply_adds
 
     def values_sizes(self, segments: np.ndarray, batch_size: int) -> np.ndarray:
-        """(k,) values that each of `segments` (k, 2) stores: (length, B), (nnz, B), or (nnz,) where shared.
+        """(k,) the number of values of each of the segments (k, 2), for `batch_size` samples.
 
-        Raises PlanError for a batch of which one takes more than MOST_VALUES.
+        Raises PlanError for more values than a memory layout can count.
         """
-        each = self.chain.lengths[segments[:, 1]]
-        copies = np.ones(len(segments), bool)
-        inner = segments[:, 0] > 0
-        matrices = segments[inner]
-        _, first, which = np.unique(self.pattern_numbers(matrices), return_index=True, return_inverse=True)
-        nnz = np.array([self.nnz((begin, end)) for begin, end in matrices[first].tolist()], np.int64)[which]
-        each[inner], copies[inner] = nnz, ~self.chain.all_shared(matrices)
-        largest = int(each[copies].max(initial=0))
-        if largest * batch_size > MOST_VALUES:
-            raise PlanError(
-                f"a batch of {batch_size} is too large for a scan with {largest} values per sample in one "
-                f"matrix or vector: pass a batch size of at most {MOST_VALUES // largest}"
-            )
-        return np.where(copies, each * batch_size, each)
+        sizes = []
+        for begin, end in segments.tolist():
+            each = self.nnz((begin, end)) if begin else self.chain.length(end)
+            copies = 1 if self.chain.shared(begin, end) else batch_size
+            if each * copies > MOST_VALUES:
+                raise PlanError(
+                    f"a batch of {batch_size} is too large for a scan with {each} values per sample in one "
+                    f"matrix or vector: pass a batch size of at most {MOST_VALUES // each}"
+                )
+            sizes.append(each * copies)
+        return np.array(sizes, np.int64)
 
     def _key(self, segment: Segment) -> Key:
         """Equal for segments of equal patterns in a row; a whole diagonal has its size."""
@@ -166,11 +156,6 @@ class ChainPlan(ChainSizes):
     def product(self, step: Step) -> Product:
         """The planned product of an "mm" step: A is the right operand's pattern, B the left one's."""
         return self.products[self.pattern(step.right).digest, self.pattern(step.left).digest]
-
-    def pattern_numbers(self, segments: np.ndarray) -> np.ndarray:
-        numbers: dict[str, int] = {}
-        digests = (self.pattern((begin, end)).digest for begin, end in segments.tolist())
-        return np.array([numbers.setdefault(digest, len(numbers)) for digest in digests], np.int64)
 
 
 # ---- counting ----

@@ -24,13 +24,11 @@ import h5py
 from bppsa_cupy.csr import Pattern
 from bppsa_cupy.errors import BppsaError, PlanError
 from bppsa_cupy.plan.file import (
-    check_format,
     integers,
     json_attribute,
     read_patterns,
     read_product,
     text,
-    write_format,
     write_patterns,
     write_products,
 )
@@ -38,7 +36,7 @@ from bppsa_cupy.plan.product import Product
 from bppsa_cupy.products.blocks import MOST, coarsen, transpose
 from bppsa_cupy.products.factors import Factor
 from bppsa_cupy.products.multiplications import Multiplication
-from bppsa_cupy.system.hdf5 import create, open_file, write_array
+from bppsa_cupy.system.hdf5 import check_format, create, open_file, write_array
 
 FORMAT = "bppsa-product"
 FORMAT_VERSION = 3
@@ -55,7 +53,7 @@ def write_product_file(
     many = [m.many for m in multiplications]
     single = [m.single for m in multiplications if m.single.kind != m.many.kind]
     with create(path, error=PlanError) as file:
-        write_format(file, FORMAT, FORMAT_VERSION)
+        file.attrs.update(format=FORMAT, format_version=FORMAT_VERSION)
         file.attrs["multiplications"] = json.dumps([[m.left, m.right, *m.block] for m in multiplications])
         file.attrs["out_format"], file.attrs["pattern"] = out_format, pattern.digest
         for number, factor in enumerate(factors):
@@ -80,7 +78,7 @@ def read_product_file(
     that is missing. The seal vouches for the content.
     """
     with open_file(path, error=PlanError) as file:
-        check_format(file, FORMAT, FORMAT_VERSION, "a planned product", "plan it again")
+        check_format(file, FORMAT, FORMAT_VERSION, PlanError)
         patterns = read_patterns(file)
         factors = [_read_factor(group, patterns) for group in _numbered(file["factors"])]
         folders = [

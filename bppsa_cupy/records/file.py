@@ -16,7 +16,7 @@ from bppsa_cupy.csr import Pattern
 from bppsa_cupy.errors import JacobianFileError
 from bppsa_cupy.records.record import JacobianRecord
 from bppsa_cupy.records.records import JacobianRecords
-from bppsa_cupy.system.hdf5 import create, open_file, read_array, write_array
+from bppsa_cupy.system.hdf5 import check_format, create, open_file, read_array, write_array
 
 FORMAT, VERSION = "bppsa-jacobians", 2
 #: (encoding-type, encoding-version) of a matrix, and of one with a value for each sample of a batch.
@@ -115,17 +115,7 @@ def load_jacobians(path: str | os.PathLike[str], *, sealed: bool = True) -> Jaco
     stored: dict[Any, Any] = {}
     unsealed = "if you trust the file, read it with load_jacobians(path, sealed=False) or --unsealed"
     with open_file(path, sealed=sealed, error=JacobianFileError, unsealed=unsealed) as file:
-        kind, version = file.attrs.get("format"), file.attrs.get("format_version")
-        if kind != FORMAT:
-            raise JacobianFileError(
-                f"{path} has the format {kind!r} instead of {FORMAT!r}: pass a file written by "
-                "bppsa-jacobians dump or bp.save_jacobians"
-            )
-        if version != VERSION:
-            raise JacobianFileError(
-                f"{path} has format version {version}, but this program reads version {VERSION}: write the "
-                "file again with bppsa-jacobians dump"
-            )
+        check_format(file, FORMAT, VERSION, JacobianFileError)
         groups = sorted((file[name] for name in file), key=lambda group: int(group.attrs["position"]))
         return JacobianRecords(_read(group, stored) for group in groups)
 
@@ -161,13 +151,7 @@ def _write(
         else:
             write_array(group, name, getattr(pattern, name), compress=compress)
     patterns.setdefault(pattern, group)
-    try:
-        geometry = json.dumps(record.geometry, sort_keys=True)
-    except (TypeError, ValueError) as cause:
-        raise JacobianFileError(
-            f"the geometry of {record.label} cannot be written as JSON ({cause}): use only numbers, strings, "
-            "booleans, None, lists and dicts"
-        ) from cause
+    geometry = json.dumps(record.geometry, sort_keys=True)
     group.attrs.update({name: getattr(record, name) for name in ATTRIBUTES}, geometry=geometry)
     optional = {
         "gradient_norm": record.gradient_norm,

@@ -92,24 +92,20 @@ class NumericScan:
             self._check_batch(batch)
             if len(self._runs) >= MAXIMAL_RUNS:
                 del self._runs[next(iter(self._runs))]
-            self._runs[batch] = self._parts(batch)
+            parts: list[Launch | int] = []
+            for crossed, steps in groupby(self.schedule.steps, key=lambda step: step.kind == "vjp"):
+                if crossed:
+                    parts += [step.split for step in steps]
+                else:
+                    launches = [launch for step in steps for launch in self._bind_step(step, batch)]
+                    parts.append(self.device.sequence(launches))
+            self._runs[batch] = parts
         for part in self._runs[batch]:
             if isinstance(part, int):
                 assert cross is not None
                 cross(part)
             else:
                 part()
-
-    def _parts(self, batch: int) -> list[Launch | int]:
-        """What a run does one after another: launches between VJPs, and the elements that these cross."""
-        parts: list[Launch | int] = []
-        for crossed, steps in groupby(self.schedule.steps, key=lambda step: step.kind == "vjp"):
-            if crossed:
-                parts += [step.split for step in steps]
-            else:
-                launches = [launch for step in steps for launch in self._bind_step(step, batch)]
-                parts.append(self.device.sequence(launches))
-        return parts
 
     # ---- views of the arena ----
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any, overload
+from typing import Any
 
 import numpy as np
 
@@ -12,33 +12,8 @@ from bppsa_cupy.errors import ArgumentError
 from bppsa_cupy.network import Sequential
 from bppsa_cupy.records.lyapunov import chain_exponents, checked_count
 from bppsa_cupy.records.record import JacobianRecord
-from bppsa_cupy.records.streaming import LyapunovSpectrum, stream
+from bppsa_cupy.records.streaming import stream
 from bppsa_cupy.stability.flows import flow_of, is_batch_first, on_host
-
-
-@overload
-def lyapunov_exponents(
-    source: Sequence[JacobianRecord],
-    *,
-    count: int | None = None,
-    burn_in: int = 0,
-    lengths: Any = None,
-) -> np.ndarray: ...
-
-
-@overload
-def lyapunov_exponents(
-    source: Any,
-    x: Any = None,
-    h0: Any = None,
-    *,
-    count: int | None = None,
-    steps: int | None = None,
-    burn_in: int = 0,
-    every: int = 1,
-    basis: Any = None,
-    progress: bool = False,
-) -> LyapunovSpectrum: ...
 
 
 def lyapunov_exponents(

@@ -76,8 +76,6 @@ def open_file(
         with open(path, "rb") as raw:
             _check(raw, sealed, verify, error, unsealed)
             with h5py.File(path, "r") as file:
-                if not os.path.samestat(os.fstat(raw.fileno()), os.stat(path)):
-                    raise error(f"{path} was replaced by another file while it was opened: open it again")
                 yield file
     except error:
         raise
@@ -138,29 +136,29 @@ def read_array(
     return np.asarray(stored[()])
 
 
-def attribute(group: h5py.Group | h5py.Dataset, name: str, type: type, error: type[BppsaError]) -> Any:
-    """Attribute `name` of `group`, as `type`: str, int, float, bool, or tuple for a row of integers.
+def check_format(file: h5py.File, format: str, version: int, error: type[BppsaError]) -> None:
+    """Raise `error` unless a file has this format and version."""
+    stored = attribute(file, "format", str, error), attribute(file, "format_version", int, error)
+    if stored != (format, version):
+        raise error(
+            f"{file.filename} has format {stored[0]!r}, version {stored[1]}: pass a file of format "
+            f"{format!r}, version {version}"
+        )
 
-    Raises `error` where it is missing or does not have that type.
-    """
-    where = f"{group.file.filename}: attribute {name!r} of {group.name}"
-    if name not in group.attrs:
-        raise error(f"{where} is missing: write the file again")
-    value = group.attrs[name]
+
+def attribute(
+    group: h5py.Group | h5py.Dataset, name: str, kind: type[str | int], error: type[BppsaError]
+) -> Any:
+    """Read an attribute, text or an integer. Raises `error` if it is missing or of another type."""
+    value = group.attrs.get(name)
     if isinstance(value, bytes):
         value = value.decode()
-    array = np.asarray(value)
-    if type is str:
-        fits = isinstance(value, str)
-    elif type is tuple:
-        fits = array.ndim == 1 and array.dtype.kind in "iu"
-        value = array.tolist()
-    else:
-        fits = array.ndim == 0 and array.dtype.kind in {int: "iu", float: "iuf", bool: "b"}[type]
-    if not fits:
-        expected = "a row of integers" if type is tuple else f"a value of type {type.__name__}"
-        raise error(f"{where} is {value!r} instead of {expected}: write the file again")
-    return type(value)
+    if not isinstance(value, str if kind is str else (int, np.integer)):
+        raise error(
+            f"{group.file.filename}: attribute {name!r} of {group.name} is {value!r}, not {kind.__name__}: "
+            "write the file again"
+        )
+    return kind(value)
 
 
 def _check(raw: BinaryIO, sealed: bool, verify: bool, error: type[BppsaError], unsealed: str) -> None:

@@ -135,7 +135,6 @@ class ChunkScan:
         self._entering_all = device.empty_walk((here, *last.shape), dtype)
         self._entering, self._first = device.memory_of(entering), device.memory_of(self._entering_all[0])
         self._flag = device.zeros(1, np.int32)
-        self._seen, self._look = device.mirror(self._flag)
         self._again, self._device = again(self._flag), device
         self.reduce = bind_reduce(device, walk, gradient, chunk, skipped, *every)
         #: What the reduction of parts of the steps takes, and where these begin; where it reads no gradient.
@@ -167,7 +166,6 @@ class ChunkScan:
         if self._send is not None:
             self._send()
         self._check()
-        self._look()
         self.expand()
         self._entering[...] = self._first
         self._again()
@@ -204,7 +202,7 @@ class ChunkScan:
     @property
     def reran(self) -> bool:
         """Whether the latest finished call ran again serially."""
-        return bool(self._seen[0])
+        return bool(self._device.to_host(self._flag)[0])
 
 
 class TimeScan:

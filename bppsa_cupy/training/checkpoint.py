@@ -14,11 +14,11 @@ import numpy as np
 from bppsa_cupy.cells import Cell
 from bppsa_cupy.data import Dataset, number_of_batches
 from bppsa_cupy.devices import Device, get_device
-from bppsa_cupy.errors import BppsaError, CheckpointError
+from bppsa_cupy.errors import BppsaError, CheckpointError, reason_of
 from bppsa_cupy.layers import LAYERS, CellLayer, Layer, Residual
 from bppsa_cupy.network.sequential import Sequential
 from bppsa_cupy.plan import differences
-from bppsa_cupy.system.hdf5 import attribute, create, open_file, read_array, write_array
+from bppsa_cupy.system.hdf5 import attribute, check_format, create, open_file, read_array, write_array
 from bppsa_cupy.training.optimizers import Optimizer
 from bppsa_cupy.training.settings import Settings
 
@@ -85,7 +85,7 @@ class Checkpoint:
 def save_checkpoint(path: str | os.PathLike[str], checkpoint: Checkpoint) -> None:
     """Write `checkpoint` to a sealed HDF5 file, replacing `path` at the end.
 
-    Raises CheckpointError if a value is not a JSON value, or the file cannot be written.
+    Raises CheckpointError if the file cannot be written, and TypeError if a value is not a JSON value.
     """
     optimizer = dict(checkpoint.optimizer)
     groups = {
@@ -98,7 +98,7 @@ def save_checkpoint(path: str | os.PathLike[str], checkpoint: Checkpoint) -> Non
         file.attrs.update(format=FORMAT, format_version=VERSION, dtype=checkpoint.dtype)
         file.attrs.update(epoch=checkpoint.epoch, step=checkpoint.step)
         for name, value in values.items():
-            file.attrs[name] = _to_json(name, value)
+            file.attrs[name] = json.dumps(value, default=lambda number: number.item())  # of NumPy
         for name, arrays in groups.items():
             group = file.create_group(name, track_order=True)
             for key, array in arrays.items():
@@ -113,13 +113,7 @@ def load_checkpoint(path: str | os.PathLike[str]) -> Checkpoint:
     Raises CheckpointError if the file is missing, damaged, truncated or of another kind.
     """
     with open_file(path, error=CheckpointError) as file:
-        kind = attribute(file, "format", str, CheckpointError)
-        version = attribute(file, "format_version", int, CheckpointError)
-        if (kind, version) != (FORMAT, VERSION):
-            raise CheckpointError(
-                f"{path} has format {kind!r}, version {version}: pass a file of format {FORMAT!r}, "
-                f"version {VERSION}"
-            )
+        check_format(file, FORMAT, VERSION, CheckpointError)
         values = {name: json.loads(attribute(file, name, str, CheckpointError)) for name in VALUES}
         arrays = {name: _arrays(file[name]) for name in ("parameters", "masks", "optimizer")}
         if values["optimizer"]:
@@ -139,16 +133,6 @@ def _arrays(group: h5py.Group) -> dict[str, np.ndarray]:
     return {
         key: array.reshape(()) if "scalar" in group[key].attrs else array for key, array in arrays.items()
     }
-
-
-def _to_json(name: str, value: Any) -> str:
-    try:
-        return json.dumps(value, default=lambda number: number.item())  # of NumPy
-    except (AttributeError, TypeError, ValueError) as cause:
-        raise CheckpointError(
-            f"{name} cannot be written as JSON ({cause}): use only numbers, strings, booleans, None, lists "
-            "and dicts"
-        ) from cause
 
 
 # ---- taken of a training, and set in one ----
@@ -179,21 +163,6 @@ def snapshot(
         epoch=step // per_epoch,
         step=step,
     )  # fmt: skip
-
-
-def restore_from(
-    network: Sequential,
-    optimizer: Optimizer,
-    path: str | os.PathLike[str],
-    settings: Settings,
-    dataset: Dataset,
-) -> int:
-    """`restore` from the checkpoint at `path`, which an error names."""
-    checkpoint = load_checkpoint(path)
-    try:
-        return restore(network, optimizer, checkpoint, settings, dataset)
-    except BppsaError as error:
-        raise CheckpointError(f"{path}: {error}") from error
 
 
 def restore(
@@ -283,12 +252,10 @@ def network_of(checkpoint: Checkpoint, device: str | Device = "auto") -> Sequent
         layers = [_layer(layer) for layer in description["layers"]]
         network = Sequential(layers, description["input_shape"], dtype=checkpoint.dtype, device=where)
         network.set_masks(checkpoint.masks)
-    except CheckpointError:
-        raise
-    except (BppsaError, KeyError, TypeError, AttributeError) as cause:
+    except (BppsaError, LookupError, TypeError, AttributeError) as cause:
         raise CheckpointError(
-            f"the network of the checkpoint cannot be rebuilt ({type(cause).__name__}: {cause}): name "
-            "the MODEL in the bppsa-train command, or build the network in Python and call "
+            f"the network of the checkpoint cannot be rebuilt ({reason_of(cause)}): name the MODEL in the "
+            "bppsa-train command, or build the network in Python and call "
             "net.load_state_dict(load_checkpoint(path).parameters)"
         ) from cause
     checkpoint.check(network.describe(), network.dtype.name)
@@ -301,11 +268,7 @@ def _layer(description: Mapping[str, Any]) -> Layer:
     """A layer by its description, without masks."""
     kind = LAYERS.get(description["type"])
     if kind is None:
-        raise CheckpointError(
-            f"the checkpoint contains a layer of class {description['type']!r}, which is not part of this "
-            "package: name the MODEL in the bppsa-train command, or build the network in Python and call "
-            "net.load_state_dict(load_checkpoint(path).parameters)"
-        )
+        raise LookupError(f"layer class {description['type']!r} is not part of this package")
     options = {
         name: value
         for name, value in description.items()
@@ -316,14 +279,7 @@ def _layer(description: Mapping[str, Any]) -> Layer:
     if not issubclass(kind, CellLayer):
         return kind(**options)
     name, digest = options.pop("cell"), options.pop("digest")
-    try:
-        layer = kind(Cell.built_in(name), **options) if kind is CellLayer else kind(**options)
-    except BppsaError:
-        layer = None
-    if layer is None or layer.definition.digest != digest:
-        raise CheckpointError(
-            f"the checkpoint contains a {description['type']} of the cell {name!r}, but not the definition "
-            "of the cell: name the MODEL in the bppsa-train command, or build the network in Python and call "
-            "net.load_state_dict(load_checkpoint(path).parameters)"
-        )
+    layer = kind(Cell.built_in(name), **options) if kind is CellLayer else kind(**options)
+    if layer.definition.digest != digest:
+        raise LookupError(f"cell {name!r} has another definition than in the checkpoint")
     return layer

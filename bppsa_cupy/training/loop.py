@@ -5,10 +5,10 @@ from __future__ import annotations
 import io
 import json
 import math
-import os
 import sys
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from itertools import islice
@@ -25,7 +25,7 @@ from bppsa_cupy.network.prune import regrow
 from bppsa_cupy.network.sequential import Sequential
 from bppsa_cupy.system.files import check_writable, write_failure, write_text
 from bppsa_cupy.training.captured import CapturedStep, StepResult
-from bppsa_cupy.training.checkpoint import restore_from, save_checkpoint, snapshot
+from bppsa_cupy.training.checkpoint import load_checkpoint, restore, save_checkpoint, snapshot
 from bppsa_cupy.training.losses import cross_entropy
 from bppsa_cupy.training.optimizers import Optimizer
 from bppsa_cupy.training.settings import (
@@ -170,22 +170,19 @@ class Serial:
             gradients = {name: network.gradients[name].copy() for name in masks}
         finally:
             network.set_masks(masks)
-        if not math.isfinite(value) or not finite:
-            reason = "a gradient is not finite" if math.isfinite(value) else f"the loss is {value}"
-            raise not_finite(f"{reason} at", step)
+        result = StepResult(lambda: (value, not finite, None))
+        row = row_of(step, work.epoch, result, work.set_rate(step))
         regrow(network, gradients, sparsity.decayed(step))
-        row: Row = {"step": step, "epoch": work.epoch + 1, "loss": value}
-        rate = work.set_rate(step)
-        return {**row, **({} if rate is None else {"lr": rate}), "kept": kept_share(network)}
+        return {**row, "kept": kept_share(network)}
 
 
 def describe_passes(network: Sequential) -> list[str]:
-    """Return lines with the methods, reasons and schedules of the last passes of a network."""
+    """Return lines with the methods and schedules of the last passes of a network."""
     report, current, lists = network.last_backward, network.last_pass, network.by_kept_weights
     assert report is not None and current is not None
     return [
         *(f"forward over time: {way}" for way in current.forward_ways),
-        f"backward: {', '.join([f'{report.method} ({report.reason})', *report.schedules])}",
+        f"backward: {', '.join([report.method, *report.schedules])}",
         *(f"backward over time: {way}" for way in report.backward_ways),
         *([f"by the list of remaining weights: layers {', '.join(lists)}"] if lists else []),
     ]
@@ -277,7 +274,11 @@ def train(
         check_writable(settings.checkpoint, error=CheckpointError)
     step, good, wanted, ended = 0, resume, False, False
     if resume is not None:
-        step = restore_from(network, optimizer, resume, settings, dataset)
+        checkpoint = load_checkpoint(resume)
+        try:
+            step = restore(network, optimizer, checkpoint, settings, dataset)
+        except BppsaError as error:
+            raise CheckpointError(f"{resume}: {error}") from error
     size, samples = settings.batch_size, len(dataset.train)
     per_epoch = number_of_batches(dataset.train, size)
     last = settings.last_step(per_epoch)
@@ -378,24 +379,12 @@ class TrainingLog:
 
 
 def _rows_up_to(path: Path, step: int) -> list[str]:
-    """The lines of a log's rows up to `step`; a last line that was cut short is dropped. Raises DataError
-    for a line that is no row."""
-    try:
-        lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
-    except OSError as cause:
-        raise DataError(
-            f"log {path} cannot be read ({os.strerror(cause.errno or 0)}): pass another --log"
-        ) from cause
+    """The lines of a log's rows up to `step`. Other lines, such as one that was cut short, are dropped."""
     rows = []
-    for number, line in enumerate(lines, 1):
-        try:
+    for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
+        with suppress(ValueError, KeyError, TypeError):
             if json.loads(line)["step"] <= step:
                 rows.append(line + "\n")
-        except (ValueError, KeyError, TypeError) as cause:
-            if number < len(lines):
-                raise DataError(
-                    f"line {number} of log {path} is not a JSON object with a step: pass another --log"
-                ) from cause
     return rows
 
 

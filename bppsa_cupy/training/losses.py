@@ -208,8 +208,6 @@ def _device(device: Device | None, scores: Any) -> Device:
 
 def check_smoothing(label_smoothing: Any) -> None:
     """Raise ArgumentError unless `label_smoothing` is from 0 to 1."""
-    if type(label_smoothing) is float and 0 <= label_smoothing <= 1:
-        return
     takes = "a number from 0 to 1"
     as_number(
         "cross_entropy", "label_smoothing", label_smoothing, lambda v: 0 <= v <= 1, takes, error=ArgumentError

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from cupy_fixtures import no_device_is_kept, stub  # noqa: F401  fixtures
 
-from bppsa_cupy.devices import autotune, get_device
+from bppsa_cupy.devices import autotune
 from bppsa_cupy.devices.autotune import Choices, choices_path
 from bppsa_cupy.devices.base import RefusedError
 from bppsa_cupy.devices.cuda import CudaDevice
@@ -136,14 +136,6 @@ def test_only_rank_0_measures_and_the_others_adopt(tuning: CudaDevice) -> None:
     assert ways.choose() == "quick" and not ways.made and tuning.choices.version == 1
     tuning.choices.adopt({KEY: "quick"})
     assert tuning.choices.version == 1, "nothing is bound anew"
-
-
-def test_a_formula_yields_to_a_checkpoint() -> None:
-    choices = Choices(get_device("host"))
-    choices.adopt({"over time": "chunked"})
-    assert choices.settle("over time", lambda: "serial") == "chunked"
-    assert choices.settle("other", lambda: "serial") == "serial"
-    assert choices.used == {"over time": "chunked", "other": "serial"}
 
 
 class InTurn(Group):

@@ -215,12 +215,13 @@ def test_sums_of_any_number_of_terms_are_those_of_one_process(terms):
 
 
 def test_refused_arguments():
-    net, x = bp.accumulate(sequences(), 2), np.zeros((3, 6, 2))
+    inner, x = sequences(), np.zeros((3, 6, 2))
+    net = bp.accumulate(inner, 2)
     split = Split(np.zeros((4, 6, 2), np.float32), np.full((4, 6), -100), None)
     ignored = Dataset(name="none", train=split, test=None, input_shape=(6, 2), classes=3, normalization=None)
     net.forward(x)
-    net.inner.forward(x)
-    plain = net.inner.last_pass
+    inner.forward(x)
+    plain = inner.last_pass
     for call, error, *named in (
         (lambda: net.forward(x, states=np.zeros((1, 3, 5))), DistributedError, "initial states"),
         (lambda: bp.accumulate(sequences(), 0), DistributedError, "micro_batch=0", "1"),

@@ -49,7 +49,7 @@ from bppsa_cupy.data.dataset import Dataset, Raw, Split  # noqa: E402
 from bppsa_cupy.data.sequences import Sequences, read_sequences, write_sequences  # noqa: E402
 from bppsa_cupy.records.file import load_jacobians, save_jacobians  # noqa: E402
 from bppsa_cupy.system import hdf5  # noqa: E402
-from bppsa_cupy.training.checkpoint import load_checkpoint, restore_from, save_checkpoint, snapshot  # noqa: E402
+from bppsa_cupy.training.checkpoint import load_checkpoint, restore, save_checkpoint, snapshot  # noqa: E402
 from bppsa_cupy.training.loop import TrainingLog  # noqa: E402
 from bppsa_cupy.training.settings import Settings  # noqa: E402
 
@@ -133,7 +133,7 @@ def make_hdf5_formats(folder: Path) -> list[Format]:
         optimizer = make_optimizer(net)
         before = net.state_dict(), optimizer.state_dict(), dict(net.random_state)
         try:
-            restore_from(net, optimizer, path, settings, dataset)
+            restore(net, optimizer, load_checkpoint(path), settings, dataset)
         except bp.BppsaError:
             after = net.state_dict(), optimizer.state_dict(), dict(net.random_state)
             np.testing.assert_equal(after, before)

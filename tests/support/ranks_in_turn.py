@@ -1,8 +1,4 @@
-"""Ranks that are threads of one process, one of which runs at a time: what `RankScan` needs of a group.
-
-What is sent is read as late as MPI may read it, when its receiver waits; and an array that is received into
-holds NaN until then.
-"""
+"""Ranks that are threads of one process, one of which runs at a time: what networks over a batch need."""
 
 from __future__ import annotations
 
@@ -16,20 +12,17 @@ from bppsa_cupy.errors import PlanMismatchError
 
 
 class Exchange:
-    """Where ranks meet.
-
-    sent  (source, target, bytes) of every message
-    """
+    """Where ranks meet."""
 
     def __init__(self, size):
-        self.size, self.sent = size, []
+        self.size = size
         self.turn = threading.Condition()
-        self.there, self.agreed, self.met = {}, [[] for _ in range(size)], {}
+        self.agreed, self.met = [[] for _ in range(size)], {}
         self._waiting, self._ended, self._failures = {}, set(), []
 
     def play(self, part: Callable) -> list:
         """What `part(rank)` gives of each ThreadRank, in order. Raises what a rank raised, and AssertionError
-        where all of them wait or a message was not waited for."""
+        where all of them wait."""
         results = [None] * self.size
 
         def run_rank(rank):
@@ -48,7 +41,6 @@ class Exchange:
             thread.join()
         if self._failures:
             raise self._failures[0]
-        assert not self.there, f"not waited for: {list(self.there)}"
         return results
 
     def wait(self, rank, ready):
@@ -68,29 +60,6 @@ class ThreadRank:
     def __init__(self, exchange, rank):
         self.exchange, self.rank, self.size = exchange, rank, exchange.size
         self.meetings, self.device = 0, get_device("host")
-
-    def isend(self, array, target, tag=0):
-        key, there = (self.rank, target, tag), self.exchange.there
-        assert key not in there, f"two messages with the tag {tag} are under way"
-        there[key] = array
-        self.exchange.sent.append((self.rank, target, array.nbytes))
-        self.exchange.turn.notify_all()
-        return UnderWay(lambda: self.exchange.wait(self.rank, lambda: there.get(key) is not array))
-
-    def post(self, array, source, tag=0):
-        key, there = (source, self.rank, tag), self.exchange.there
-        array[...] = np.nan
-
-        def wait():
-            self.exchange.wait(self.rank, lambda: key in there)
-            array[...] = there.pop(key)
-            self.exchange.turn.notify_all()
-
-        return UnderWay(wait)
-
-    def finish(self):
-        there = self.exchange.there
-        self.exchange.wait(self.rank, lambda: all(source != self.rank for source, *_ in there))
 
     def allgather(self, array, into, rows=None):
         counts = [len(array)] * self.size if rows is None else rows
@@ -125,9 +94,6 @@ class ThreadRank:
         self.exchange.wait(self.rank, lambda: len(met[number]) == self.size)
         return [met[number][rank] for rank in range(self.size)]
 
-    def progress(self):
-        pass
-
     def agree(self, **values):
         """Wait for all ranks; raises PlanMismatchError where one has other values."""
         agreed, history = self.exchange.agreed, self.exchange.agreed[self.rank]
@@ -137,10 +103,3 @@ class ThreadRank:
         self.exchange.wait(self.rank, lambda: all(len(entries) >= count for entries in agreed))
         if any(entries[count - 1] != values for entries in agreed):
             raise PlanMismatchError(f"the ranks have {[entries[count - 1] for entries in agreed]}")
-
-
-class UnderWay:
-    """A message."""
-
-    def __init__(self, wait):
-        self.wait = wait

@@ -102,43 +102,6 @@ def test_explain(capsys):
     assert run_plan("explain p.h5") == 0
 
 
-# ---- ranks ----
-
-
-def test_build_show_and_draw_over_ranks(capsys):
-    assert run_plan(f"build {LENET5} -o p.h5 --partition 0,4,8,12 --levels 1") == 0
-    plan = Plan.load("p.h5")
-    assert plan.partition == bp.Partition((0, 4, 8, 12)) and plan.workers == 3
-    facts = facts_of("show p.h5", capsys)
-    assert [part["layers"] for part in facts["partition"]] == [[0, 4], [4, 8], [8, 12]]
-    (chain,) = facts["chains"]
-    sizes, serial = plan.chains[0], chain["schedules"][0]["over_ranks"]
-    # v(4) goes from the last layers to the middle ones, v(7) from there to the first.
-    moved = 4 * (sizes.values_sizes(np.array([[0, 5], [0, 8]]), 4).sum())
-    assert serial["sent"] == {"vectors": 2, "vector_bytes": moved, "matrices": 0, "matrix_bytes": 0}
-    assert [(m["segment"], m["source"], m["target"]) for m in serial["messages"]] == [
-        ([0, 5], 2, 1), ([0, 8], 1, 0),
-    ]  # fmt: skip
-    for schedule in chain["schedules"]:
-        rows, messages = (schedule["over_ranks"][name] for name in ("ranks", "messages"))
-        for side in ("sent", "received"):
-            assert sum(row[side] for row in rows) == len(messages)
-            assert sum(row[f"{side}_bytes"] for row in rows) == sum(m["bytes"] for m in messages)
-        assert sum(row["elements"] for row in rows) == len(chain["elements"])
-    assert run_plan("show p.h5") == 0
-    assert run_plan("draw p.h5 -o p.png") == 0 and run_plan("draw p.h5 --schedule linear -o p.png") == 0
-
-
-@pytest.mark.parametrize("options", [
-    "--partition 0,4", "--partition 0,4,12 --rank-count 3", "--partition 0,4,12 --balance measured",
-    "--balance measured", "--partition 4,0,12", "--rank-count 2 --workers 3",
-    "--rank-count 2 --memory-limit 10",
-])  # fmt: skip
-def test_contradictions_are_stated(capsys, options):
-    assert run_plan(f"build {LENET5} -o p.h5 {options}") == 1
-    assert error_line(capsys)
-
-
 # ---- pipelines ----
 
 

@@ -105,7 +105,7 @@ def add_steps(parser: ArgumentParser) -> None:
 
 
 def add_ranks(parser: ArgumentParser) -> None:
-    """--rank-count, --over, --model, --prune, --batch-size, --methods, --length, --hidden-size."""
+    """--rank-count, --over, --model, --prune, --batch-size, --length, --hidden-size."""
     _add_rank_count(parser)
     parser.add_argument(
         "--over", nargs="+", choices=OVER, default=list(OVER), help="Split these over the ranks."
@@ -115,10 +115,6 @@ def add_ranks(parser: ArgumentParser) -> None:
         "--prune", type=cli.fraction, metavar="F", help="Prune this share of the weights. Default: 0."
     )
     cli.add_batch_size(parser, 16)
-    parser.add_argument(
-        "--methods", nargs="+", choices=("bp", *SCHEDULES), default=["bp"],
-        help="Measure these methods of the backward pass over layers.",
-    )  # fmt: skip
     parser.add_argument(
         "--length", type=cli.positive, metavar="T",
         help="Use sequences of T steps. Default: 500, 5000 and 30000; 10⁶ for linear recurrences.",

@@ -7,6 +7,7 @@ import ctypes
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial, reduce
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,6 @@ import scipy.sparse
 from scipy.sparse import csr_array
 
 from bppsa_cupy.devices import get_device
-from bppsa_cupy.devices.cuda import import_cupyx_sparse
 from bppsa_cupy.network.sequential import Sequential
 from bppsa_cupy.plan.product import multiply
 from bppsa_cupy.plan.schedule import hybrid
@@ -385,7 +385,7 @@ def level_step(
             }
 
         return Step(launches, result, where, per=batch)
-    to_rival = csr_array if rival == "scipy" else import_cupyx_sparse().csr_matrix
+    to_rival = csr_array if rival == "scipy" else import_module("cupyx.scipy.sparse").csr_matrix
     pairs = dict[str, list[Any]]()
     for step in steps:
         for sample in samples:

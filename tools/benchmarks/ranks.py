@@ -45,7 +45,7 @@ def run_ranks(arguments: argparse.Namespace) -> Iterator[list[Row]]:
     times = dict.fromkeys((steps or T, hidden or H) for T, H in TIME_CASES)
     cases: dict[str, list[dict[str, Any]]] = {
         "batch": QUICK_CASES if arguments.quick else BATCH_CASES,
-        "layers": [cli.taken(arguments, "model", "prune", "batch_size", "methods")],
+        "layers": [cli.taken(arguments, "model", "prune", "batch_size")],
         "time": [{"steps": T, "hidden": H, "batch_size": arguments.batch_size} for T, H in times],
         "linear": [{**LINEAR_CASE, **sizes}],
     }

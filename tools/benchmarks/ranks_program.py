@@ -103,9 +103,9 @@ def require_equal(network: Sequential, net: Sequential, tolerance: float) -> Non
 
 
 def over_layers(
-    group: Group, model: str, prune: float | None, batch_size: int, methods: list[str], repeats: int, **_: Any
+    group: Group, model: str, prune: float | None, batch_size: int, repeats: int, **_: Any
 ) -> Rows:
-    """A backward pass by each method."""
+    """A backward pass."""
     network = make_network(model, prune, {"device": "host"})
     x, labels = make_batch(network, batch_size)
     _, gradient = cross_entropy(network.forward(x), labels)
@@ -114,23 +114,17 @@ def over_layers(
     group.broadcast(times)
     partition = Partition.balanced(times, group.size)
     net = distribute(network, group, partition)
-    if methods != ["bp"]:
-        plan = net.plan(batch_size=len(x), schedules=[method for method in methods if method != "bp"])
-        net.use(plan)
-        network.use(plan)
     network.forward(x)
     net.forward(x)
-    rows, pruned = [], f" pruned by {100 * prune:g} %" if prune else ""
-    for method in methods:
-        backward = partial(network.backward, gradient, method), partial(net.backward, gradient, method)
-        samples = in_turn(group, *backward, repeats)
-        for each in backward:
-            each()
-        require_equal(network, net, 0.0)
-        case = f"{model}{pruned} B={batch_size}, {group.size} ranks, {method}"
-        note = f"layers from {', '.join(map(str, partition.bounds[:-1]))}; gradients equal to the bit"
-        rows.append(row(case, "backward", *samples, note=note))
-    return rows
+    pruned = f" pruned by {100 * prune:g} %" if prune else ""
+    backward = partial(network.backward, gradient), partial(net.backward, gradient)
+    samples = in_turn(group, *backward, repeats)
+    for each in backward:
+        each()
+    require_equal(network, net, 0.0)
+    case = f"{model}{pruned} B={batch_size}, {group.size} ranks, bp"
+    note = f"layers from {', '.join(map(str, partition.bounds[:-1]))}; gradients equal to the bit"
+    return [row(case, "backward", *samples, note=note)]
 
 
 def over_batch(group: Group, name: str, batch_size: int, repeats: int, meeting: str, **case: Any) -> Rows:

@@ -105,7 +105,7 @@ def our_step(method: str, **making: Any) -> Step:
     def note() -> str:
         report = network.last_backward
         assert report is not None
-        return "; ".join([f"{report.method}, {report.reason}", *report.schedules])
+        return "; ".join([report.method, *report.schedules])
 
     return passes_step(network, inputs, labels, method=method, optimizer=optimizer, reset=reset, note=note)
 

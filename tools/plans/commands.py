@@ -5,23 +5,21 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from pathlib import Path
 
 import numpy as np
 from tqdm import tqdm
 
-from bppsa_cupy.distributed.network import layer_multiply_adds
 from bppsa_cupy.errors import BppsaError, PlanError
-from bppsa_cupy.network.sequential import Sequential
-from bppsa_cupy.plan import Partition, Plan, place
+from bppsa_cupy.plan import Plan
 from bppsa_cupy.plan.product import Product, multiply, multiply_masked
 from bppsa_cupy.products import PlannedProduct
 from bppsa_cupy.products.file import holds_product
 from bppsa_cupy.system.files import check_writable
 from bppsa_cupy.system.units import counted, in_bytes
 from bppsa_cupy.tools import cli
-from bppsa_cupy.tools.models import layer_seconds, make_network
+from bppsa_cupy.tools.models import make_network
 from bppsa_cupy.tools.pictures.picture_file import check_picture
 from bppsa_cupy.tools.plans.report import print_product_report, print_report, product_report, report
 from bppsa_cupy.tools.plans.schedule_picture import draw_schedule
@@ -33,14 +31,10 @@ def run_build(arguments: argparse.Namespace) -> None:
     network = make_network(arguments)
     print(f"device {network.device.name}, {network.dtype}", flush=True)
     options = cli.taken(arguments, "levels", "workers", "batch_size", "schedules", "memory_limit")
-    partition = make_partition(
-        network, arguments.rank_count, arguments.partition, arguments.balance, arguments.batch_size
-    )
-    plan = network.plan(**options, partition=partition, progress=True)
+    plan = network.plan(**options, progress=True)
     plan.save(arguments.output)
     size = arguments.output.stat().st_size
-    over = "" if partition is None else f", {partition.ranks} ranks by {','.join(map(str, partition.bounds))}"
-    print(f"{arguments.output}: {', '.join(plan.schedules) or 'no schedule'}{over}, {in_bytes(size)}")
+    print(f"{arguments.output}: {', '.join(plan.schedules) or 'no schedule'}, {in_bytes(size)}")
     for name, needed in plan.left_out.items():
         print(f"left out: schedule {name}, which takes {needed} bytes: use --memory-limit or fewer --levels")
 
@@ -116,33 +110,4 @@ def run_draw(arguments: argparse.Namespace) -> None:
         raise PlanError(f"the plan has no chain {arguments.chain}: pass --chain 0 to {len(plan.chains) - 1}")
     chain = plan.chains[arguments.chain]
     name = arguments.schedule or plan.schedules[-1]
-    schedule, partition = plan.schedule(arguments.chain, name), plan.partition
-    if partition is not None:
-        schedule = place(schedule, chain.chain.owners(partition), partition.ranks).schedule
-    draw_schedule(chain.chain, schedule, arguments.output, partition is not None)
-
-
-def make_partition(
-    network: Sequential,
-    ranks: int | None,
-    bounds: Sequence[int] | None,
-    balance: str | None,
-    batch_size: int,
-) -> Partition | None:
-    """The partition that the options of `bppsa-plan build` ask for; None where they ask for none.
-
-    Raises PlanError where they contradict each other, or the partition does not cover the network.
-    """
-    if bounds is not None:
-        if balance is not None:
-            raise PlanError("--balance cannot be combined with --partition")
-        partition = Partition(tuple(bounds))
-        partition.check(len(network), partition.ranks if ranks is None else ranks, "layers")
-        return partition
-    if ranks is None:
-        if balance is not None:
-            raise PlanError("--balance requires --rank-count")
-        return None
-    if balance == "measured":
-        return Partition.balanced(layer_seconds(network, batch_size), ranks)
-    return Partition.balanced(layer_multiply_adds(network.architecture), ranks)
+    draw_schedule(chain.chain, plan.schedule(arguments.chain, name), arguments.output)

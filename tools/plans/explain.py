@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from bppsa_cupy.plan import Budget, Chain, ChainPlan, Plan, Schedule
-from bppsa_cupy.plan.counts import all_counts, run_schedule, shortest, vjp_multiply_adds
+from bppsa_cupy.plan.counts import critical_path, multiply_adds, shortest
 from bppsa_cupy.plan.schedule import blelloch, every_hybrid, linear
 from bppsa_cupy.plan.sizes import ChainSizes
 from bppsa_cupy.system.units import in_bytes, quantity
@@ -82,13 +82,13 @@ def _chain_facts(chain: Chain, budget: Budget, workers: Sequence[int], progress:
     sizes = ChainSizes(chain, blelloch(n).out, progress=progress)
     fixed = {"linear": linear(n), "blelloch": blelloch(n)}
     hybrids = every_hybrid(n)
-    baseline = vjp_multiply_adds(chain, budget)
+    baseline = sum(element.vjp_terms for element in chain.elements[:-1]) * budget.batch_size
     rows = []
     for p in workers:
         with_workers = Budget(budget.batch_size, budget.itemsize, p, budget.memory)
         chosen = shortest(sizes, hybrids if p > 1 else hybrids[:1], with_workers)
-        paths = {name: run_schedule(sizes, schedule, with_workers)[1] for name, schedule in fixed.items()}
-        paths["hybrid"] = run_schedule(sizes, chosen, with_workers)[1]
+        paths = {name: critical_path(sizes, schedule, with_workers) for name, schedule in fixed.items()}
+        paths["hybrid"] = critical_path(sizes, chosen, with_workers)
         fewest = min(paths, key=lambda name: paths[name])
         wins = BASELINE if baseline <= paths[fewest] else fewest
         rows.append({"workers": p, "critical_paths": paths, "levels": chosen.levels, "wins": wins})
@@ -111,8 +111,8 @@ def _facts(sizes: ChainSizes, schedule: Schedule, budget: Budget) -> dict[str, A
         "depth": schedule.depth,
         "mv": kinds["mv"],
         "mm": kinds["mm"],
-        "multiply_adds": sum(counts.multiply_adds for counts in all_counts(sizes, schedule, budget)),
-        "critical_path": run_schedule(sizes, schedule, unbounded)[1],
+        "multiply_adds": sum(multiply_adds(sizes, schedule, budget.batch_size)),
+        "critical_path": critical_path(sizes, schedule, unbounded),
         "memory": budget.bytes(sizes, schedule),
     }
 

@@ -4,28 +4,40 @@ from __future__ import annotations
 
 from collections import Counter
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-import numpy as np
-
-from bppsa_cupy.plan import (
-    Budget,
-    Chain,
-    ChainPlan,
-    Partition,
-    Plan,
-    RankSchedule,
-    Schedule,
-    memory_plan,
-    place,
-    rank_memory_plan,
-)
-from bppsa_cupy.plan.counts import StepCounts, all_counts, run_schedule
-from bppsa_cupy.plan.schedule import KIND, WORKER
+from bppsa_cupy.plan import Budget, Chain, ChainPlan, Plan, Schedule, memory_plan
+from bppsa_cupy.plan.counts import critical_path, multiply_adds
+from bppsa_cupy.plan.schedule import Step
+from bppsa_cupy.plan.sizes import ChainSizes
 from bppsa_cupy.products.file import read_product_file
 from bppsa_cupy.products.steps import result_pattern
 from bppsa_cupy.system.units import counted, in_bytes, quantity
 from bppsa_cupy.tools.lines import print_table
+
+
+class StepCounts(NamedTuple):
+    """The counts of one step.
+
+    `kind` is the kind of the product, "csr_mv" for a matrix times a vector, or "vjp" for the VJP of a layer.
+    `nnz` counts the entries of the result, or the rows of a vector. `multiply_adds` are for the batch.
+    """
+
+    step: Step
+    kind: str
+    nnz: int
+    multiply_adds: int
+
+
+def all_counts(sizes: ChainSizes, schedule: Schedule, batch_size: int) -> list[StepCounts]:
+    """The counts of every step, in the schedule's order."""
+    counts = []
+    for step, terms in zip(schedule.steps, multiply_adds(sizes, schedule, batch_size), strict=True):
+        kind, nnz = "vjp" if step.kind == "vjp" else "csr_mv", sizes.chain.length(step.end)
+        if step.kind == "mm":
+            kind, nnz = sizes.product(step).kind, sizes.nnz(step.out)
+        counts.append(StepCounts(step, kind, nnz, terms))
+    return counts
 
 
 def report(plan: Plan) -> dict[str, Any]:
@@ -37,7 +49,6 @@ def report(plan: Plan) -> dict[str, Any]:
         "workers": plan.workers,
         "itemsize": plan.itemsize,
         "left_out": dict(plan.left_out),
-        "partition": None if plan.partition is None else partition_facts(plan.partition, plan.network),
         "chains": [_chain_report(plan, chain) for chain in plan.chains],
     }
 
@@ -61,7 +72,7 @@ def element_facts(chain: Chain) -> list[dict[str, Any]]:
 
 def _schedule_report(plan: Plan, chain: ChainPlan, schedule: Schedule) -> dict[str, Any]:
     unbounded = Budget(plan.batch_size, plan.itemsize, max(len(schedule.table), 1))
-    counts = all_counts(chain, schedule, unbounded)
+    counts = all_counts(chain, schedule, plan.batch_size)
     values = memory_plan(chain, schedule, plan.batch_size, plan.itemsize).total_bytes
     by_level: list[list[StepCounts]] = [[] for _ in range(schedule.depth)]
     for step in counts:
@@ -71,10 +82,9 @@ def _schedule_report(plan: Plan, chain: ChainPlan, schedule: Schedule) -> dict[s
         "levels": schedule.levels,
         "depth": schedule.depth,
         "multiply_adds": sum(step.multiply_adds for step in counts),
-        "critical_path": run_schedule(chain, schedule, unbounded)[1],
+        "critical_path": critical_path(chain, schedule, unbounded),
         "value_bytes": values,
         "by_level": [_level_report(level, steps) for level, steps in enumerate(by_level)],
-        "over_ranks": None if plan.partition is None else schedule_ranks(plan, chain, schedule.name),
     }
 
 
@@ -100,10 +110,7 @@ def print_report(facts: dict[str, Any]) -> None:
         f"network      {counted(len(layers), 'layer')}, input "
         f"{facts['network'].get('input_shape', 'unknown')}"
     )
-    shared = counted(facts["workers"], "worker" if facts["partition"] is None else "rank")
-    print(f"planned for  a batch of {facts['batch_size']}, {shared}")
-    if facts["partition"] is not None:
-        print_partition(facts["partition"])
+    print(f"planned for  a batch of {facts['batch_size']}, {counted(facts['workers'], 'worker')}")
     for name, needed in facts["left_out"].items():
         print(f"left out     {name}: {in_bytes(needed)}")
     for position, chain in enumerate(facts["chains"]):
@@ -133,8 +140,6 @@ def _print_elements(elements: list[dict[str, Any]]) -> None:
 
 def _print_schedule(schedule: dict[str, Any]) -> None:
     levels = f" of {schedule['levels']} up-sweep levels" if schedule["levels"] is not None else ""
-    if schedule["name"] == "hybrid" and not levels:
-        levels = ", computed"
     print(
         f"\n{schedule['name']}{levels}: {quantity(schedule['multiply_adds'])} multiply-adds, critical path "
         f"{quantity(schedule['critical_path'])}\n  {in_bytes(schedule['value_bytes'])} of values"
@@ -154,108 +159,6 @@ def _print_schedule(schedule: dict[str, Any]) -> None:
     ]
     head = ("", "mv", "VJP", "mm", "nnz of mm", "multiply-adds", "longest step", "kinds of mm")
     print_table(head, rows, "<>>>>>><")
-    if schedule["over_ranks"] is not None:
-        print_ranks(schedule["over_ranks"])
-
-
-# ---- over ranks ----
-
-
-def partition_facts(partition: Partition, network: Any) -> list[dict[str, Any]]:
-    """The layers of each rank, as JSON holds them: [first, after the last)."""
-    names = [layer.get("type", "") for layer in network.get("layers", ())]
-    parts = [partition.part(rank) for rank in range(partition.ranks)]
-    return [
-        {"rank": r, "layers": [p.start, p.stop], "types": names[p.start : p.stop]}
-        for r, p in enumerate(parts)
-    ]
-
-
-def schedule_ranks(plan: Plan, chain: ChainPlan, name: str) -> dict[str, Any]:
-    """What `show` tells of a schedule over ranks, as JSON holds it: its messages, and sums by rank."""
-    assert plan.partition is not None
-    owners = chain.chain.owners(plan.partition)
-    placement = place(chain.schedules[name], owners, plan.partition.ranks)
-    amounts = chain.values_sizes(placement.sent[:, 1:3], plan.batch_size) * plan.itemsize
-    rows = by_rank(placement, amounts)
-    for rank, row in enumerate(rows):
-        layout = rank_memory_plan(chain, placement, rank, plan.batch_size, plan.itemsize)
-        row["value_bytes"] = layout.total_bytes
-    messages = [
-        {**message._asdict(), "segment": list(message.segment), "bytes": amount}
-        for message, amount in zip(placement.messages(), amounts.tolist(), strict=True)
-    ]
-    return {"ranks": rows, "sent": sent_in_all(placement, amounts), "messages": messages}
-
-
-def sent_in_all(placement: RankSchedule, amounts: np.ndarray) -> dict[str, int]:
-    """Numbers and bytes of the vectors and the matrices that travel; `amounts` are the messages' bytes."""
-    matrix = placement.sent[:, 1] > 0
-    return {
-        "vectors": int((~matrix).sum()),
-        "vector_bytes": int(amounts[~matrix].sum()),
-        "matrices": int(matrix.sum()),
-        "matrix_bytes": int(amounts[matrix].sum()),
-    }
-
-
-def by_rank(placement: RankSchedule, amounts: np.ndarray) -> list[dict[str, Any]]:
-    """Elements, steps, and messages with their bytes, of every rank."""
-    ranks, table, sent = placement.ranks, placement.schedule.table, placement.sent
-    of_kind = [np.bincount(table[table[:, KIND] == kind, WORKER], minlength=ranks) for kind in (0, 1)]
-    columns = {
-        "elements": np.bincount(placement.owners[1:], minlength=ranks),
-        "mv": of_kind[0],
-        "mm": of_kind[1],
-        "sent": np.bincount(sent[:, 3], minlength=ranks),
-        "sent_bytes": np.bincount(sent[:, 3], amounts, ranks).astype(np.int64),
-        "received": np.bincount(sent[:, 4], minlength=ranks),
-        "received_bytes": np.bincount(sent[:, 4], amounts, ranks).astype(np.int64),
-    }
-    return [
-        {"rank": rank, **{name: int(column[rank]) for name, column in columns.items()}}
-        for rank in range(ranks)
-    ]
-
-
-def print_partition(facts: list[dict[str, Any]]) -> None:
-    """A line a rank: its layers."""
-    for part in facts:
-        first, behind = part["layers"]
-        types = ", ".join(part["types"])
-        layers = f"layers {first} to {behind - 1}: {types}" if types else "no layer"
-        line = f"rank {part['rank']:<7} {layers}"
-        print(line if len(line) <= 120 else f"{line[:119]}…")
-
-
-def print_ranks(facts: dict[str, Any]) -> None:
-    """A table of ranks, and what travels in all."""
-    rows = [
-        (
-            f"rank {row['rank']}",
-            str(row["elements"]),
-            str(row["mv"]),
-            str(row["mm"]),
-            f"{row['sent']}",
-            in_bytes(row["sent_bytes"]),
-            f"{row['received']}",
-            in_bytes(row["received_bytes"]),
-            in_bytes(row["value_bytes"]),
-        )
-        for row in facts["ranks"]
-    ]
-    print(f"  messages: {sent_text(facts['sent'])}")
-    head = ("", "elements", "mv", "mm", "sent", "bytes", "received", "bytes", "values held")
-    print_table(head, rows, "<>>>>>>>>")
-
-
-def sent_text(sent: dict[str, int]) -> str:
-    """ "3 vectors of 2.49 MB and 3 matrices of 130 MB" """
-    parts = []
-    for many, singular in (("vectors", "vector"), ("matrices", "matrix")):
-        if sent[many]:
-            parts.append(f"{counted(sent[many], singular, many)} of {in_bytes(sent[singular + '_bytes'])}")
-    return " and ".join(parts) or "none"
 
 
 # ---- planned products ----

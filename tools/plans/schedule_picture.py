@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from bppsa_cupy.plan import Chain, Schedule, Segment, Step
+from bppsa_cupy.plan import Chain, Schedule, Segment
+from bppsa_cupy.plan.schedule import up_sweep_levels
 from bppsa_cupy.tools.pictures.picture_file import picture
 
 COLORS = {
@@ -19,8 +19,6 @@ COLORS = {
     "move": "#e3b505",
     "stay": "#e4e4e4",
 }
-#: Of the ranks, in turn: Okabe and Ito's, which differ for the colour-blind too.
-RANK_COLORS = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#8f8f8f", "#b5a90f")
 
 
 class Edge(NamedTuple):
@@ -91,25 +89,20 @@ def in_place_rows(n: int, levels: int) -> list[Row]:
     return rows
 
 
-def draw_schedule(chain: Chain, schedule: Schedule, path: Path, over_ranks: bool = False) -> None:
+def draw_schedule(chain: Chain, schedule: Schedule, path: Path) -> None:
     """Write a picture of `schedule` to `path`, its columns named after the elements of `chain`.
 
     Columns are array elements, rows levels. Blue squares are matrices, orange ones vectors, green ones
     the identity; blue lines matrix–matrix products, orange ones matrix–vector products, yellow dashed
-    ones moves that are only logical; what is never read is grey. A computed schedule, whose segments lie
-    anywhere, is drawn as bars (`draw_segments`), as is a schedule over ranks, in the colours of the ranks
-    that compute its steps. Raises BppsaError as `picture` does.
+    ones moves that are only logical; what is never read is grey. Raises BppsaError as `picture` does.
     """
     n = schedule.n
-    computed = over_ranks or (schedule.name == "hybrid" and schedule.levels is None)
-    rows = [] if computed else in_place_rows(n, schedule.up_sweep)
-    height = len(segment_rows(schedule)) + 1 if computed else len(rows)
+    levels = up_sweep_levels(n) if schedule.name == "blelloch" else schedule.levels or 0
+    rows = in_place_rows(n, levels)
+    height = len(rows)
     size = min(2.2 + 0.62 * (n + 1), 60), min(2.8 + 0.8 * height, 60)
     with picture(path, save={"dpi": 110, "bbox_inches": "tight"}, figsize=size) as (_, axes):
-        if computed:
-            draw_segments(axes, schedule, over_ranks)
-        else:
-            _draw_in_place(axes, rows, n)
+        _draw_in_place(axes, rows, n)
         kinds = Counter(step.kind for step in schedule.steps)
         crossed = f", {kinds['vjp']} VJPs" if kinds["vjp"] else ""
         title = f"{schedule.label}: n = {n}, {kinds['mm']} mm, {kinds['mv']} mv{crossed}"
@@ -120,10 +113,10 @@ def draw_schedule(chain: Chain, schedule: Schedule, path: Path, over_ranks: bool
         axes.set_yticks(range(height), [""] * height)
         axes.tick_params(length=0, labelsize=9)
         axes.set_xlim(-0.8, n + 0.6)
-        axes.set_ylim(height - (0.4 if computed else 0.1), -0.5)
+        axes.set_ylim(height - 0.1, -0.5)
         for side in axes.spines.values():
             side.set_visible(False)
-        _add_legend(axes, computed, schedule if over_ranks else None)
+        _add_legend(axes)
 
 
 def _draw_in_place(axes: Any, rows: list[Row], n: int) -> None:
@@ -159,14 +152,11 @@ def _kind(segment: Segment | None, n: int) -> str:
     return "vector" if segment[0] == 0 else "matrix"
 
 
-def _add_legend(axes: Any, computed: bool, over_ranks: Schedule | None) -> None:
+def _add_legend(axes: Any) -> None:
     from matplotlib.lines import Line2D
-    from matplotlib.patches import Patch
 
     squares = {"matrix": "matrix", "vector": "vector", "identity": "identity", "dead": "never read"}
     lines = {"matrix": "matrix × matrix", "vector": "matrix × vector", "move": "logical move"}
-    if computed:
-        squares, lines = {kind: squares[kind] for kind in ("matrix", "vector")}, {}
     handles: list[Any] = [
         Line2D([], [], linestyle="", marker="s", markersize=10, color=COLORS[kind], label=label)
         for kind, label in squares.items()
@@ -174,64 +164,4 @@ def _add_legend(axes: Any, computed: bool, over_ranks: Schedule | None) -> None:
         Line2D([], [], linestyle="--" if kind == "move" else "-", color=COLORS[kind], label=label)
         for kind, label in lines.items()
     ]
-    if over_ranks is not None:
-        ranks = sorted({step.worker for step in over_ranks.steps})
-        handles = [Patch(color=_rank_color(rank), label=f"rank {rank}") for rank in ranks]
     axes.legend(handles=handles, loc="upper left", bbox_to_anchor=(1.01, 1.0), frameon=False, fontsize=9)
-
-
-# ---- computed schedules ----
-
-
-def lanes(steps: Sequence[Step]) -> list[list[Step]]:
-    """The steps of a level in rows without overlaps, each step in the first row that has room."""
-    rows: list[list[Step]] = []
-    for step in sorted(steps, key=lambda step: (step.begin, step.end)):
-        for row in rows:
-            if row[-1].end <= step.begin:
-                row.append(step)
-                break
-        else:
-            rows.append([step])
-    return rows
-
-
-def segment_rows(schedule: Schedule) -> list[tuple[str, list[Step]]]:
-    """Label and steps of every row of the picture, from the first level to the last."""
-    return [
-        (f"L{level}" if first else "", row)
-        for level, steps in enumerate(schedule.by_level())
-        for first, row in zip([True] + [False] * len(steps), lanes(steps), strict=False)
-    ]
-
-
-def _rank_color(rank: int) -> str:
-    return RANK_COLORS[rank % len(RANK_COLORS)]
-
-
-def draw_segments(axes: Any, schedule: Schedule, over_ranks: bool = False) -> None:
-    """Draw on matplotlib's `axes`.
-
-    The bar of [begin, end) covers its elements' columns, blue for a matrix and orange for a vector, or in
-    the colour of its rank; a white line is where it was put together. The first row holds the inputs.
-    """
-    rows = segment_rows(schedule)
-    for k in range(schedule.n + 1):
-        _bar(axes, 0, k, k + 1, COLORS["stay" if over_ranks else "matrix" if k else "vector"])
-    for number, (label, steps) in enumerate(rows, 1):
-        if label:
-            axes.axhline(number - 0.5, color=COLORS["stay"], linewidth=0.8, zorder=0)
-            axes.text(-0.85, number, label, ha="right", va="center", fontsize=10)
-        for step in steps:
-            color = _rank_color(step.worker) if over_ranks else COLORS["matrix" if step.begin else "vector"]
-            _bar(axes, number, step.begin, step.end, color)
-            axes.plot([step.split - 0.5] * 2, [number - 0.3, number + 0.3], color="white", linewidth=1.6)
-            name = f"v({step.end})" if step.begin == 0 else f"M({step.begin}, {step.end})"
-            longer = step.left if step.split - step.begin > step.end - step.split else step.right
-            axes.text(
-                sum(longer) / 2 - 0.5, number, name, ha="center", va="center", fontsize=7, color="white"
-            )
-
-
-def _bar(axes: Any, row: int, begin: int, end: int, color: str) -> None:
-    axes.barh(row, end - begin - 0.12, left=begin - 0.44, height=0.6, color=color, zorder=1)

@@ -76,7 +76,7 @@ def train_by_us(network: Sequential, dataset: Dataset, settings: Settings, optim
     report = network.last_backward
     assert report is not None
     curve.losses = history.losses.tolist()
-    curve.backward = (f"{report.method}, {report.reason}", *report.schedules, *report.backward_ways)
+    curve.backward = (report.method, *report.schedules, *report.backward_ways)
     if dataset.test is not None:
         curve.evaluations = [evaluate(network, dataset.test, TEST_BATCH)]
     curve.state = network.state_dict()
