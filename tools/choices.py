@@ -4,11 +4,10 @@ from __future__ import annotations
 
 MODELS = (
     "lenet5", "vgg11", "vgg16", "alexnet", "resnet20", "resnet56", "resnet110", "resnet224", "resnet362",
-    "rnn", "gru", "lstm", "cell",
+    "rnn", "gru", "lstm",
 )  # fmt: skip
-CELLS = ("rnn", "rnn_tanh", "rnn_relu", "gru", "lstm")
 OUTPUTS = ("all", "last")
-FORWARD_METHODS = ("auto", "serial", "newton", "chunked")
+FORWARD_METHODS = ("auto", "serial", "newton")
 SCHEDULES = ("linear", "blelloch", "hybrid")
 METHODS = ("auto", "bp", *SCHEDULES)
 PIPELINES = ("none", "stale", "gpipe", "1f1b", "pipedream", "stale-1f1b")

@@ -32,7 +32,7 @@ DATA = (
 )
 #: Arguments of recurrent models, by the names of their factories' parameters.
 RECURRENT_OPTIONS = (
-    "cell", "hidden_size", "num_layers", "bidirectional", "outputs", "forward_method",
+    "hidden_size", "num_layers", "bidirectional", "outputs", "forward_method",
 )  # fmt: skip
 
 
@@ -330,17 +330,11 @@ def add_network_options(parser: argparse.ArgumentParser) -> None:
         "parameters.",
     )  # fmt: skip
     recurrent = parser.add_argument_group(
-        "recurrent models", "Options of rnn, gru, lstm, cell and factories that accept them."
+        "recurrent models", "Options of rnn, gru, lstm and factories that accept them."
     )
-    recurrent.add_argument(
-        "--cell", metavar="CELL",
-        help=f"Build the model `cell` from this cell: {', '.join(choices.CELLS)}, path/to/file.py:factory "
-        "or module:factory. Default: rnn.",
-    )  # fmt: skip
     for option, meaning in (
         ("hidden-size", "Set the number of units per layer to N. Default: 20."),
         ("num-layers", "Set the number of layers to N. Default: 1."),
-        ("heads", "Split the units into N blocks that do not depend on each other. Default: 1."),
     ):
         recurrent.add_argument(f"--{option}", type=positive, metavar="N", help=meaning)
     recurrent.add_argument(

@@ -61,10 +61,9 @@ def _recurrent_options(arguments: argparse.Namespace, dataset: Dataset | None) -
     known = inspect.signature(find_factory(arguments.model)).parameters
     for name in options:
         if name not in known:
-            models = "the model cell" if name == "cell" else "recurrent models"
             raise BppsaError(
-                f"--{name.replace('_', '-')} is an option of {models}, and {arguments.model!r} does not "
-                "accept it: leave it out"
+                f"--{name.replace('_', '-')} is an option of recurrent models, and {arguments.model!r} does "
+                "not accept it: leave it out"
             )
     if dataset is not None and dataset.per_step and "outputs" in known:
         options.setdefault("outputs", "all")

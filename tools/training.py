@@ -247,7 +247,8 @@ def make_pipeline(arguments: argparse.Namespace, network: Sequential, group: Gro
 def stored_options(arguments: argparse.Namespace) -> dict[str, Any]:
     """What a checkpoint is to keep beside what training knows, as JSON holds it: paths are absolute."""
     options = cli.specified(arguments, *MODEL, *STORED_PIPELINE)
-    options |= {name: _absolute(options[name]) for name in ("model", "cell") if name in options}
+    if "model" in options:
+        options["model"] = _absolute(options["model"])
     return options | {name: os.path.abspath(path) for name, path in cli.specified(arguments, *FILES).items()}
 
 

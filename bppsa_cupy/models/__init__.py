@@ -2,16 +2,63 @@
 
 from __future__ import annotations
 
+import importlib
+import importlib.util
 import inspect
+import sys
 from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from bppsa_cupy.arguments import as_integer, as_list, is_one_of
-from bppsa_cupy.errors import BppsaError
+from bppsa_cupy.arguments import as_instance, as_integer, as_list, as_path, is_one_of
+from bppsa_cupy.errors import BppsaError, ShapeError
+from bppsa_cupy.layers import GRU, LSTM, RNN, Linear
 from bppsa_cupy.models.images import alexnet, lenet5, resnet, vgg11, vgg16
-from bppsa_cupy.models.sequences import call_factory, gru, load_factory, lstm, of_cell, rnn
 from bppsa_cupy.network import Sequential
+
+
+def recurrent_network(
+    layer: Any,
+    input_shape: tuple[int, ...],
+    classes: int,
+    hidden_size: int = 20,
+    num_layers: int = 1,
+    bidirectional: bool = False,
+    outputs: str = "last",
+    forward_method: str = "auto",
+    **options: Any,
+) -> Sequential:
+    """Create a network of a recurrent layer, and a linear layer that reads its last output.
+
+    Parameters
+    ----------
+    layer : type
+        The class of the layer.
+    input_shape : tuple of int
+        (T, F).
+    classes : int
+        Number of outputs.
+    hidden_size, num_layers, bidirectional, outputs, forward_method
+        Arguments of the layer. outputs="all" returns scores at every step, (T, classes).
+    **options
+        seed, dtype and device of `Sequential`.
+    """
+    if len(input_shape) != 2:
+        raise ShapeError(f"{layer.__name__.lower()} got input {input_shape}: pass sequences (T, F)")
+    recurrent = layer(
+        input_shape[1], hidden_size, num_layers, bidirectional=bidirectional, outputs=outputs,
+        forward_method=forward_method,
+    )  # fmt: skip
+    scores = Linear(recurrent.directions * hidden_size, classes)
+    return Sequential([recurrent, scores], input_shape=input_shape, **options)
+
+
+#: The recurrent network (Elman 1990) that the paper trains on bitstreams (section 4.1).
+rnn = partial(recurrent_network, RNN, input_shape=(1000, 1), classes=10)
+#: The GRU (Cho et al. 2014) that the paper trains on MFCC features of IRMAS, set M (section 4.2).
+gru = partial(recurrent_network, GRU, input_shape=(517, 24), classes=11)
+#: An LSTM (Hochreiter and Schmidhuber 1997) instead of the paper's GRU.
+lstm = partial(recurrent_network, LSTM, input_shape=(517, 24), classes=11)
 
 #: Built-in factories: each takes input_shape and Sequential's options, all by keyword.
 MODELS: dict[str, Callable[..., Sequential]] = {
@@ -23,7 +70,6 @@ MODELS: dict[str, Callable[..., Sequential]] = {
     "rnn": rnn,
     "gru": gru,
     "lstm": lstm,
-    "cell": of_cell,
 }
 
 
@@ -78,7 +124,12 @@ def build_model(
             f"model {spec!r} {error}: write a factory whose keyword arguments are input_shape and the "
             "options of Sequential"
         ) from error
-    network = call_factory("model", spec, factory, **options)
+    try:
+        network = factory(**options)
+    except (BppsaError, MemoryError):
+        raise
+    except Exception as error:
+        raise BppsaError(f"model {spec!r} raises {type(error).__name__}: {error}") from error
     if not isinstance(network, Sequential):
         raise BppsaError(
             f"model {spec!r} returned a {type(network).__name__}: return a Sequential from the factory"
@@ -87,5 +138,42 @@ def build_model(
 
 
 def find_factory(spec: str) -> Callable[..., Sequential]:
-    """The factory named by `spec`. Raises BppsaError."""
-    return MODELS[spec] if is_one_of(spec, MODELS) else load_factory("model", spec, MODELS)
+    """The factory named by `spec`, as in `build_model`. Raises BppsaError."""
+    if is_one_of(spec, MODELS):
+        return MODELS[spec]
+    takes = "the name of a model, path/to/file.py:factory or module:factory"
+    spec = as_instance("a model", "its name", spec, str, takes, error=BppsaError)
+    module, colon, name = spec.rpartition(":")
+    if not colon:
+        raise BppsaError(
+            f"model {spec!r} is unknown: pass one of {', '.join(MODELS)}, path/to/file.py:factory or "
+            "module:factory"
+        )
+    try:
+        loaded = _load_file(module) if module.endswith(".py") else importlib.import_module(module)
+    except BppsaError:
+        raise
+    except Exception as error:
+        raise BppsaError(
+            f"model {spec!r} cannot be loaded, because importing {module} raises {type(error).__name__} "
+            f"({error}): correct the module or its name"
+        ) from error
+    factory = getattr(loaded, name, None)
+    if not callable(factory):
+        raise BppsaError(
+            f"model {spec!r} cannot be loaded, because {module} has no function {name!r}: pass the name of "
+            "a function in this module"
+        )
+    return factory
+
+
+def _load_file(file: str) -> Any:
+    path = as_path("a model", "its file", file, error=BppsaError)
+    if not path.is_file():
+        raise BppsaError(f"model file {file!r} does not exist: pass the path of an existing Python file")
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules.setdefault(path.stem, module)
+    spec.loader.exec_module(module)
+    return module

@@ -12,11 +12,9 @@ from commands import SCRIPTS, command, error_line, folder, train  # noqa: F401  
 
 from bppsa_cupy.data import audio, dataset
 from bppsa_cupy.distributed.group import TRANSPORTS
-from bppsa_cupy.layers.linear_recurrent import LinearRecurrent
 from bppsa_cupy.layers.matrix_recurrent import MatrixRecurrent
 from bppsa_cupy.layers.recurrent import OUTPUTS
 from bppsa_cupy.models import MODELS
-from bppsa_cupy.models.sequences import CELLS
 from bppsa_cupy.network.passes import METHODS
 from bppsa_cupy.network.prune import SCOPES
 from bppsa_cupy.pipeline import SCHEDULES as PIPELINES
@@ -25,9 +23,9 @@ from bppsa_cupy.tools import choices
 
 
 def test_choices_are_those_of_the_library():
-    forward = dict.fromkeys((*MatrixRecurrent.forward_methods, *LinearRecurrent.forward_methods))
     library = {
-        "MODELS": MODELS, "CELLS": CELLS, "OUTPUTS": OUTPUTS, "FORWARD_METHODS": forward, "METHODS": METHODS,
+        "MODELS": MODELS, "OUTPUTS": OUTPUTS, "FORWARD_METHODS": MatrixRecurrent.forward_methods,
+        "METHODS": METHODS,
         "SCHEDULES": SCHEDULES, "PIPELINES": PIPELINES, "SCOPES": SCOPES, "TRANSPORTS": TRANSPORTS,
         "AUGMENTATIONS": dataset.AUGMENTATIONS, "SETS": sorted(audio.SETS),
     }  # fmt: skip
