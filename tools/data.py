@@ -61,11 +61,6 @@ def _add_audio(parser: argparse.ArgumentParser) -> None:
         features.add_argument(f"--{name}", type=cli.positive, metavar="N", help=meaning)
     split = parser.add_argument_group("classes and split")
     split.add_argument(
-        "--pattern", metavar="REGEX",
-        help="Match file names without .wav, with the class as a group: (?P<label>…). Default: the name of "
-        "the folder is the class.",
-    )  # fmt: skip
-    split.add_argument(
         "--test-fraction", type=float, default=0.2, metavar="F", help="Test on this share of each class."
     )
     split.add_argument(

@@ -48,7 +48,7 @@ def run_audio(arguments: argparse.Namespace) -> None:
         arguments.output,
         replace(SETS[arguments.set], **options),
         progress=sys.stderr.isatty(),
-        **cli.taken(arguments, "pattern", "test_fraction", "seed"),
+        **cli.taken(arguments, "test_fraction", "seed"),
     )
     _print(arguments.output, sequences)
 

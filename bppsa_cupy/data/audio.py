@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import importlib
 import os
-import re
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
@@ -60,7 +59,6 @@ def make_audio(
     output: Path,
     mfcc: Mfcc,
     *,
-    pattern: str | None = None,
     test_fraction: float = 0.2,
     seed: int = 0,
     progress: bool = False,
@@ -75,8 +73,6 @@ def make_audio(
         The file to write.
     mfcc : Mfcc
         The features to compute. Each coefficient is normalized over the frames of its clip.
-    pattern : str or None
-        Regular expression for the whole name without ".wav", with a group "label". None: folders are classes.
     test_fraction : float, default: 0.2
         Share of the clips of each class for the test.
     seed : int, default: 0
@@ -98,7 +94,7 @@ def make_audio(
     if not 0 <= test_fraction < 1:
         raise DataError(f"got test_fraction={test_fraction}: pass a fraction of at least 0 and below 1")
     check_writable(output, error=DataError)
-    clips = find_clips(folder, pattern)
+    clips = find_clips(folder)
     names = sorted(set(clips.values()))
     labels = np.array([names.index(label) for label in clips.values()], np.int64)
     features = [normalize(array) for array in _extract_all(list(clips), mfcc, progress)]
@@ -123,55 +119,25 @@ def make_audio(
     return sequences
 
 
-def find_clips(folder: Path, pattern: str | None = None) -> dict[Path, str]:
-    """Return the class of each WAV file in a folder and its subfolders, as a dict by path.
+def find_clips(folder: Path) -> dict[Path, str]:
+    """Return the class of each WAV file in the subfolders of a folder, as a dict by path.
 
-    Parameters
-    ----------
-    folder : Path
-        The folder to search.
-    pattern : str or None
-        Regular expression for the whole name without ".wav", with a group "label". By default the class is
-        the name of the subfolder that contains the file.
-
-    Raises
-    ------
-    DataError
-        If a file does not fit, or there are fewer than two classes.
+    The class is the name of the subfolder that contains the file. Raises DataError if a file is in no
+    subfolder, or there are fewer than two classes.
     """
-    by_name = None if pattern is None else _compile(pattern)
     clips = {}
     for path in sorted(folder.rglob("*")):
         if path.suffix.lower() != ".wav" or any(part.startswith(".") for part in path.parts):
             continue
-        match = None if by_name is None else by_name.fullmatch(path.stem)
-        label = match["label"] if match else path.parent.name if by_name is None else ""
-        if not label or (by_name is None and path.parent == folder):
-            raise DataError(
-                f"{path} is not in a class folder, or does not match --pattern {pattern!r}: pass as "
-                "--pattern a regular expression that matches all file names, such as '(?P<label>[0-9]+)_.*'"
-            )
-        clips[path] = label
+        if path.parent == folder:
+            raise DataError(f"{path} is not in a class folder: move each file to a subfolder of its class")
+        clips[path] = path.parent.name
     if len(labels := set(clips.values())) < 2:
         raise DataError(
             f"{folder} has {len(clips)} WAV files of the classes {sorted(labels)}: pass a folder with at "
-            "least two classes, or extract labels from the file names with --pattern"
+            "least two class folders"
         )
     return clips
-
-
-def _compile(pattern: str) -> re.Pattern[str]:
-    try:
-        result = re.compile(pattern)
-    except re.error as cause:
-        raise DataError(
-            f"{pattern!r} is not a valid regular expression ({cause}): correct the pattern"
-        ) from cause
-    if "label" not in result.groupindex:
-        raise DataError(
-            f"the pattern {pattern!r} has no group 'label': add this group, as in '(?P<label>[0-9]+)_.*'"
-        )
-    return result
 
 
 def _extract_all(files: Sequence[Path], mfcc: Mfcc, progress: bool) -> list[np.ndarray]:

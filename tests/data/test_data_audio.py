@@ -103,28 +103,18 @@ def test_samples_are_as_they_were_written(tmp_path):
     np.testing.assert_array_equal(samples, expected)
 
 
-def labels_of(folder, **options):
-    return [
-        (path.relative_to(folder).as_posix(), label) for path, label in find_clips(folder, **options).items()
-    ]
+def labels_of(folder):
+    return [(path.relative_to(folder).as_posix(), label) for path, label in find_clips(folder).items()]
 
 
-def test_classes_are_those_of_folders_or_names(tmp_path):
+def test_classes_are_those_of_folders(tmp_path):
     folder = tree(tmp_path, dict.fromkeys(("b/1.wav", "a/2.WAV", "a/1.wav", "a/.hidden.wav", "README.txt")))
     assert labels_of(folder) == [("a/1.wav", "a"), ("a/2.WAV", "a"), ("b/1.wav", "b")]
-    folder = tree(tmp_path / "names", dict.fromkeys(("x-yes-1.wav", "sub/y-no-2.wav")))
-    labels = labels_of(folder, pattern=r".-(?P<label>\w+)-\d")
-    assert labels == [("sub/y-no-2.wav", "no"), ("x-yes-1.wav", "yes")]
 
 
-BOTH = ("a/1.wav", "b/1.wav")
-
-
-@pytest.mark.parametrize("names, options, named", [
-    ((), {}, "0 WAV files"), (("a/1.wav",), {}, "'a'"), (("a/1.wav", "2.wav"), {}, "2.wav"),
-    (BOTH, {"pattern": "(?P<label>"}, "regular expression"), (BOTH, {"pattern": "x"}, "'label'"),
-    (BOTH, {"pattern": "(?P<label>2)"}, "a/1.wav"),
+@pytest.mark.parametrize("names, named", [
+    ((), "0 WAV files"), (("a/1.wav",), "'a'"), (("a/1.wav", "2.wav"), "2.wav"),
 ])  # fmt: skip
-def test_names_that_do_not_fit_are_refused(tmp_path, names, options, named):
+def test_names_that_do_not_fit_are_refused(tmp_path, names, named):
     folder = tree(tmp_path, dict.fromkeys(names))
-    assert_refused(lambda: find_clips(folder, **options), DataError, named)
+    assert_refused(lambda: find_clips(folder), DataError, named)
