@@ -430,38 +430,31 @@ def batches(
     start = as_integer("batches", "start", start, 0, count, error=DataError)
     changes = None if augment is None else Augmentation(augment, split, seed, epoch)
     order = np.random.default_rng((seed, epoch)).permutation(len(split)) if shuffle else None
-    return _batches(split, batch_size, order, range(start, count), np.dtype(dtype), changes, samples)
+    dtype = np.dtype(dtype)
 
+    def make_batches() -> Iterator[Batch]:
+        for step in range(start, count):
+            first, stop = step * batch_size, min((step + 1) * batch_size, len(split))
+            chosen: Any = slice(first, stop) if order is None else order[first:stop]
+            part = slice(0, stop - first) if samples is None else samples(stop - first)
+            read = slice(first + part.start, first + part.stop) if order is None else chosen[part]
+            inputs = split.inputs[read]
+            if changes is not None:
+                inputs = changes.apply(inputs, np.arange(len(split))[read])
+            if split.normalization is None:
+                inputs = inputs.astype(dtype)
+            else:
+                inputs = split.normalization.apply(inputs, dtype)
+            if len(inputs) < stop - first:
+                padded = np.zeros(
+                    (stop - first, *inputs.shape[1:]), dtype
+                )  # pages that nobody touches take no memory
+                padded[part] = inputs
+                inputs = padded
+            lengths = None if split.lengths is None else split.lengths[chosen].copy()
+            yield Batch(inputs, split.labels[chosen].copy(), lengths)
 
-def _batches(
-    split: Split,
-    size: int,
-    order: np.ndarray | None,
-    steps: range,
-    dtype: np.dtype,
-    changes: Augmentation | None,
-    samples: Callable[[int], slice] | None,
-) -> Iterator[Batch]:
-    for step in steps:
-        first, stop = step * size, min((step + 1) * size, len(split))
-        chosen: Any = slice(first, stop) if order is None else order[first:stop]
-        part = slice(0, stop - first) if samples is None else samples(stop - first)
-        read = slice(first + part.start, first + part.stop) if order is None else chosen[part]
-        inputs = split.inputs[read]
-        if changes is not None:
-            inputs = changes.apply(inputs, np.arange(len(split))[read])
-        if split.normalization is None:
-            inputs = inputs.astype(dtype)
-        else:
-            inputs = split.normalization.apply(inputs, dtype)
-        if len(inputs) < stop - first:
-            padded = np.zeros(
-                (stop - first, *inputs.shape[1:]), dtype
-            )  # pages that nobody touches take no memory
-            padded[part] = inputs
-            inputs = padded
-        lengths = None if split.lengths is None else split.lengths[chosen].copy()
-        yield Batch(inputs, split.labels[chosen].copy(), lengths)
+    return make_batches()
 
 
 class Augmentation:
