@@ -1,4 +1,4 @@
 """Recurrent cells as definitions of one unit's step, of which the kernels' texts follow."""
 
 from bppsa_cupy.cells.cell import Cell
-from bppsa_cupy.cells.definition import relu, sigmoid, tanh
+from bppsa_cupy.cells.steps import relu, sigmoid, tanh

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable
+import keyword
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from bppsa_cupy.arguments import is_one_of
-from bppsa_cupy.cells.definition import DEFINITIONS, Definition, Step, names_of
+from bppsa_cupy.arguments import as_list, is_one_of
+from bppsa_cupy.cells.steps import BUILT_IN
 from bppsa_cupy.errors import CellError
 from bppsa_cupy.raw_kernels.cells import FORMS
 from bppsa_cupy.raw_kernels.frames.form import CellForm
 from bppsa_cupy.raw_kernels.linear.form import LinearForm
+
+#: (x, u, s, p), each with an attribute a name -> the new states, by name or in order.
+Step = Callable[[Any, Any, Any, Any], Mapping[str, Any] | Sequence[Any]]
 
 
 class Cell:
@@ -33,6 +37,13 @@ class Cell:
         Names of learned values, one per unit, besides weights and biases.
     recurrent : sequence of str, optional
         Gates that have rows in W_hh, so that the step may read u.g. All gates by default.
+
+    Attributes
+    ----------
+    name, gates, states, parameters, step
+        The arguments; names as tuples.
+    recurrent_gates : tuple of int
+        Indices of the gates that have rows in W_hh.
 
     Raises
     ------
@@ -60,7 +71,6 @@ class Cell:
     (7, 5)
     """
 
-    definition: Definition
     #: Of a linear cell; None of others.
     linear_form: LinearForm | None = None
     #: The place of the state that a layer returns.
@@ -76,26 +86,42 @@ class Cell:
         recurrent: Iterable[str] | None = None,
         step: Step,
     ) -> None:
-        gates = names_of("gates", gates)
-        definition = Definition(
-            name,
-            gates,
-            names_of("states", states),
-            names_of("parameters", parameters),
-            step,
-            _in_order(gates, recurrent),
-        )
+        self._declare(name, gates, states, parameters, recurrent, step)
         try:
             from bppsa_cupy.cells.form import form_of, linear_form
         except ModuleNotFoundError as error:
             raise CellError(
                 f"cell {name!r} needs SymPy, which is not installed: pip install sympy"
             ) from error
-        self.definition = definition
-        if definition.recurrent_gates:
-            self._form = form_of(definition, self.output)
+        if self.recurrent_gates:
+            self._form = form_of(self)
         else:
-            self.linear_form = linear_form(definition)
+            self.linear_form = linear_form(self)
+
+    def _declare(
+        self,
+        name: str,
+        gates: Iterable[str],
+        states: Iterable[str],
+        parameters: Iterable[str],
+        recurrent: Iterable[str] | None,
+        step: Step,
+    ) -> None:
+        """Store names and step. Raises CellError for wrong names."""
+        self.name, self.step = name, step
+        _check_identifier("a cell's name", name)
+        self.gates, self.states, self.parameters = (
+            _checked_names(name, kind, names)
+            for kind, names in (("gates", gates), ("states", states), ("parameters", parameters))
+        )
+        named = self.gates if recurrent is None else _names_of("recurrent", recurrent)
+        for gate in named:
+            if not isinstance(gate, str) or gate not in self.gates:
+                raise CellError(
+                    f"cell {name!r} has recurrent={list(named)}, but its gates are {', '.join(self.gates)}: "
+                    "use only names of these gates, or omit recurrent to use all"
+                )
+        self.recurrent_gates = tuple(place for place, gate in enumerate(self.gates) if gate in named)
 
     @property
     def form(self) -> CellForm:
@@ -122,38 +148,17 @@ class Cell:
         >>> bp.Cell.built_in("gru").gates
         ('r', 'z', 'n')
         """
-        cell = cls.__new__(cls)
-        if is_one_of(name, DEFINITIONS):
-            cell.definition, cell._form = DEFINITIONS[name], FORMS[name]
-        else:
-            known = ", ".join(DEFINITIONS)
-            raise CellError(f"there is no built-in cell {name!r}: pass one of {known}")
+        if not is_one_of(name, BUILT_IN):
+            raise CellError(f"there is no built-in cell {name!r}: pass one of {', '.join(BUILT_IN)}")
+        cell, (gates, states, step) = cls.__new__(cls), BUILT_IN[name]
+        cell._declare(name, gates, states, (), None, step)
+        cell._form = FORMS[name]
         return cell
-
-    @property
-    def name(self) -> str:
-        """The name of the cell."""
-        return self.definition.name
-
-    @property
-    def gates(self) -> tuple[str, ...]:
-        """Names of the gates."""
-        return self.definition.gates
-
-    @property
-    def states(self) -> tuple[str, ...]:
-        """Names of the states."""
-        return self.definition.states
-
-    @property
-    def parameters(self) -> tuple[str, ...]:
-        """Names of the learned values, one per unit."""
-        return self.definition.parameters
 
     @property
     def recurrent(self) -> tuple[str, ...]:
         """Names of the gates that have rows in W_hh."""
-        return tuple(self.gates[gate] for gate in self.definition.recurrent_gates)
+        return tuple(self.gates[gate] for gate in self.recurrent_gates)
 
     @property
     def digest(self) -> str:
@@ -172,29 +177,44 @@ class Cell:
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickles hold a built-in cell by name, another by its names and its step, which pickle must find."""
-        if self.definition == DEFINITIONS.get(self.name):
+        if self.name in BUILT_IN and self.step is BUILT_IN[self.name][2]:
             return Cell.built_in, (self.name,)
-        names = self.name, self.gates, self.states, self.parameters
-        return _defined, (*names, self.definition.recurrent, self.definition.step)
+        return _defined, (self.name, self.gates, self.states, self.parameters, self.recurrent, self.step)
 
     def __repr__(self) -> str:
         parts = [f"{kind}={list(getattr(self, kind))}" for kind in ("gates", "states", "parameters")]
-        some = [f"recurrent={list(self.recurrent)}"] if self.definition.recurrent is not None else []
+        some = [f"recurrent={list(self.recurrent)}"] if self.recurrent != self.gates else []
         return f"Cell({self.name!r}, {', '.join(parts + some)})"
-
-
-def _in_order(gates: tuple[str, ...], recurrent: Iterable[str] | None) -> tuple[str, ...] | None:
-    """The recurrent gates in the order of all; None for all of them. Unknown ones stay."""
-    if recurrent is None:
-        return None
-    named = names_of("recurrent", recurrent)
-    for name in named:
-        if not isinstance(name, str):
-            raise CellError(f"recurrent contains {name!r}: pass a list of names, such as recurrent=['h']")
-    ordered = tuple(gate for gate in gates if gate in named)
-    unknown = tuple(name for name in named if name not in gates)
-    return None if ordered == gates and not unknown else ordered + unknown
 
 
 def _defined(name: str, gates: Any, states: Any, parameters: Any, recurrent: Any, step: Step) -> Cell:
     return Cell(name, gates=gates, states=states, parameters=parameters, recurrent=recurrent, step=step)
+
+
+def _names_of(kind: str, names: Iterable[str]) -> tuple[str, ...]:
+    """`names` as a tuple. Raises CellError for a string."""
+    if isinstance(names, str):
+        raise CellError(f"{kind} is the string {names!r}: pass a list of names, such as {kind}=[{names!r}]")
+    takes = f"a list of names: {kind}=['h']"
+    return tuple(as_list("a cell", kind, names, takes, error=CellError))
+
+
+def _checked_names(cell: str, kind: str, values: Iterable[str]) -> tuple[str, ...]:
+    """Names of gates, states or parameters: identifiers, none of them twice."""
+    names = _names_of(kind, values)
+    for name in names:
+        _check_identifier(f"cell {cell!r}: one of its {kind}", name)
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice:
+        raise CellError(
+            f"cell {cell!r} has {kind} {', '.join(map(repr, names))}, where {twice[0]!r} occurs twice: use "
+            "different names"
+        )
+    if not names and kind != "parameters":
+        raise CellError(f"cell {cell!r} has no {kind}: name at least one, such as {kind}=['h']")
+    return names
+
+
+def _check_identifier(subject: str, name: object) -> None:
+    if not (isinstance(name, str) and name.isascii() and name.isidentifier()) or keyword.iskeyword(name):
+        raise CellError(f"{subject} is {name!r}: pass an identifier that consists of letters, digits and _")

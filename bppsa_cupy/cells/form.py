@@ -17,17 +17,20 @@ y of x, p and the new c. All derivatives are those of one elementwise function, 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import Any
 
 import sympy
 
-from bppsa_cupy.cells.definition import Definition
 from bppsa_cupy.cells.symbolic import FUNCTIONS, Expression, in_functions, is_mask, plain
 from bppsa_cupy.cells.writing import function_text, functions_of
 from bppsa_cupy.errors import CellError
 from bppsa_cupy.raw_kernels.frames.form import CellForm, Functions
 from bppsa_cupy.raw_kernels.linear.form import LinearForm, LinearFunctions
+
+#: A `bp.Cell`, whose module imports this one.
+Cell = Any
 
 
 @dataclass(frozen=True)
@@ -35,7 +38,7 @@ class TracedStep:
     """The step of one unit: a symbol for each projected input x, recurrent sum u, former state and unit
     parameter, called as the step calls it ("x.h"), and an expression of them for each new state."""
 
-    definition: Definition
+    cell: Cell
     x: tuple[sympy.Symbol, ...]
     u: tuple[sympy.Symbol, ...]
     before: tuple[sympy.Symbol, ...]
@@ -60,35 +63,35 @@ class _Symbols:
         raise CellError(f"{step} reads {letter}.{name}, but {others}: declare {name!r}, or change the step")
 
 
-def trace(definition: Definition) -> TracedStep:
+def trace(cell: Cell) -> TracedStep:
     """Call the step of a cell on symbols.
 
     Raises CellError, with the expression, where a new state is missing or no expression, where it holds
     anything but numbers, the cell's symbols and functions of one unit, and where nothing reads a gate or a
     parameter.
     """
-    name = definition.name
+    name = cell.name
     kinds = (
-        ("x", "gates", definition.gates),
-        ("u", "recurrent gates", tuple(definition.gates[gate] for gate in definition.recurrent_gates)),
-        ("s", "states", definition.states),
-        ("p", "parameters", definition.parameters),
+        ("x", "gates", cell.gates),
+        ("u", "recurrent gates", cell.recurrent),
+        ("s", "states", cell.states),
+        ("p", "parameters", cell.parameters),
     )
     arguments = [_Symbols(name, *kind) for kind in kinds]
     try:
-        result = definition.step(*arguments)
+        result = cell.step(*arguments)
     except (TypeError, AttributeError) as error:
         raise CellError(
             f"the step of cell {name!r} fails on symbols ({error}): use SymPy functions, such as "
             "sympy.tanh(x.h + u.h), and Piecewise instead of `if`"
         ) from error
-    after = tuple(plain(_expression(name, state, value)) for state, value in _by_state(definition, result))
+    after = tuple(plain(_expression(name, state, value)) for state, value in _by_state(cell, result))
     known = [tuple(symbols._symbols.values()) for symbols in arguments]
-    for state, expression in zip(definition.states, after, strict=True):
+    for state, expression in zip(cell.states, after, strict=True):
         _check(name, state, expression, {symbol for symbols in known for symbol in symbols})
     read = set().union(*(expression.free_symbols for expression in after))
-    sums = dict(zip(definition.recurrent_gates, known[1], strict=True))
-    for place, gate in enumerate(definition.gates):
+    sums = dict(zip(cell.recurrent_gates, known[1], strict=True))
+    for place, gate in enumerate(cell.gates):
         taken = [known[0][place], *([sums[place]] if place in sums else [])]
         if not read & set(taken):
             none = f"neither {taken[0]} nor {taken[1]}" if len(taken) > 1 else f"no {taken[0]}"
@@ -96,19 +99,19 @@ def trace(definition: Definition) -> TracedStep:
                 f"the step of cell {name!r} reads {none}: use the gate in the step, or remove {gate!r} from "
                 "gates"
             )
-    for parameter, symbol in zip(definition.parameters, known[3], strict=True):
+    for parameter, symbol in zip(cell.parameters, known[3], strict=True):
         if symbol not in read:
             raise CellError(
                 f"the step of cell {name!r} does not read {symbol}: use the parameter in the step, or remove "
                 f"{parameter!r} from parameters"
             )
     x, u, before, p = known
-    return TracedStep(definition, x, u, before, p, after)
+    return TracedStep(cell, x, u, before, p, after)
 
 
-def _by_state(definition: Definition, result: object) -> list[tuple[str, object]]:
+def _by_state(cell: Cell, result: object) -> list[tuple[str, object]]:
     """The new states that a step gave, in order."""
-    name, states = definition.name, definition.states
+    name, states = cell.name, cell.states
     if isinstance(result, Mapping):
         missing = [state for state in states if state not in result]
         unknown = [str(key) for key in result if key not in states]
@@ -231,14 +234,14 @@ class Derivation:
     direct: Table
 
 
-def derive(traced: TracedStep, output: int = 0) -> Derivation:
+def derive(traced: TracedStep, output: int) -> Derivation:
     """Gradients, coefficients and what the forward pass stores for them; see `form_of` for `output`."""
-    definition, recurrent = traced.definition, traced.definition.recurrent_gates
+    cell, recurrent = traced.cell, traced.cell.recurrent_gates
     steps, sums = _by_sums(traced)
-    summed = {gate: sympy.Symbol(f"a.{definition.gates[gate]}", real=True) for gate in sums}
-    after = _named("n", definition.states)
+    summed = {gate: sympy.Symbol(f"a.{cell.gates[gate]}", real=True) for gate in sums}
+    after = _named("n", cell.states)
     forward: Definitions = dict(zip(after, _with_states(after, steps), strict=True))
-    gradients = _named("g", definition.states)
+    gradients = _named("g", cell.states)
     backward: Definitions = {}
     seeds, by_output = dict(zip(after, gradients, strict=True)), sympy.Symbol("k.output", real=True)
     if output:
@@ -286,8 +289,8 @@ def _named(letter: str, names: Iterable[str]) -> Symbols:
 def _by_sums(traced: TracedStep) -> tuple[list[Expression], list[int]]:
     """The new states, by a symbol of x + u for each gate of which they read nothing else; and these gates."""
     steps, sums = [in_functions(step) for step in traced.after], []
-    for gate, u in zip(traced.definition.recurrent_gates, traced.u, strict=True):
-        x, total = traced.x[gate], sympy.Symbol(f"a.{traced.definition.gates[gate]}", real=True)
+    for gate, u in zip(traced.cell.recurrent_gates, traced.u, strict=True):
+        x, total = traced.x[gate], sympy.Symbol(f"a.{traced.cell.gates[gate]}", real=True)
         replaced = [step.xreplace({u: total - x}) for step in steps]
         symbols = set().union(*(step.free_symbols for step in replaced))
         if x not in symbols and total in symbols:
@@ -406,18 +409,18 @@ def _stored(expressions: Iterable[Expression], varying: set[sympy.Symbol]) -> li
     return list(stored)
 
 
-def form_of(definition: Definition, output: int = 0) -> CellForm:
+def form_of(cell: Cell) -> CellForm:
     """Derive and write a cell; raises CellError as `trace` does. The same texts in every run.
 
     W_hh multiplies the first state, and frames add gradients with respect to outputs to those of the first
     state. If the output is another state, the cell saves a last row of zeros, and its backward function adds
     that row to the gradient with respect to the output. `Stack` writes the gradient there.
     """
-    traced = trace(definition)
-    derived = derive(traced, output)
+    traced = trace(cell)
+    derived = derive(traced, cell.output)
     functions = functions_of("\n\n\n".join(_texts(derived)), Functions)
     dense, diagonal = _blocks(derived)
-    states = len(definition.states)
+    states = len(cell.states)
     backward = [*derived.by_x, *derived.by_u, *derived.by_before, *derived.by_p, *_varying(derived)]
     inner = {symbol: value for symbol, value in derived.definitions.items() if symbol not in derived.after}
     read = set().union(*(value.free_symbols for value in reached(backward, inner)))
@@ -426,10 +429,10 @@ def form_of(definition: Definition, output: int = 0) -> CellForm:
         for symbols in (derived.after, traced.before)
     )
     return CellForm(
-        definition.name, len(definition.gates), states, len(derived.kept), len(definition.parameters),
+        cell.name, len(cell.gates), states, len(derived.kept), len(cell.parameters),
         derived.separate, after, before, len(_varying(derived)), dense, diagonal,
         columns=4 if states == 1 else 2, tile_columns=8 if states == 1 else 4, functions=functions,
-        recurrent=None if definition.recurrent is None else definition.recurrent_gates,
+        recurrent=None if cell.recurrent == cell.gates else cell.recurrent_gates,
     )  # fmt: skip
 
 
@@ -508,16 +511,16 @@ def _blocks(derived: Derivation) -> Sequence[tuple[tuple[int, int], ...]]:
     return tuple(sorted(dense)), tuple(sorted(diagonal))
 
 
-def linear_form(definition: Definition) -> LinearForm:
+def linear_form(cell: Cell) -> LinearForm:
     """The form of a cell without recurrent gates. Raises CellError where its step is not affine in one former
     state, or puts out what is not made of its new value."""
-    traced = trace(definition)
-    states = definition.states
+    traced = trace(cell)
+    states = cell.states
     read = set().union(*(expression.free_symbols for expression in traced.after))
     carried = [place for place, symbol in enumerate(traced.before) if symbol in read]
     if not carried:
         raise CellError(
-            f"cell {definition.name!r} has no recurrent gates, and its step reads no previous state: "
+            f"cell {cell.name!r} has no recurrent gates, and its step reads no previous state: "
             "read a state in the step, for example s.h, or use a layer that is not recurrent"
         )
     place = carried[0]
@@ -532,19 +535,20 @@ def linear_form(definition: Definition) -> LinearForm:
     one_state = len(carried) == 1 and len(states) == 1 + (place != 0) and factor != 0
     if not one_state or before in (slope + rest).free_symbols | results[-1].free_symbols:
         raise CellError(
-            f"cell {definition.name!r} has no recurrent gates, so its step must be linear: one state "
+            f"cell {cell.name!r} has no recurrent gates, so its step must be linear: one state "
             "c' = a c + b and, listed before c, at most one other state that is a function of x, p and the "
             "new c. Change the step, or name recurrent gates"
         )
     functions = functions_of("\n\n\n".join(_linear_texts(traced, state, results)), LinearFunctions)
-    return LinearForm(definition.name, len(definition.gates), len(definition.parameters), functions)
+    return LinearForm(cell.name, len(cell.gates), len(cell.parameters), functions)
 
 
 def _linear_texts(traced: TracedStep, state: sympy.Symbol, results: list[sympy.Expr]) -> list[str]:
     """The functions of the cell; where the state is put out itself, only the first and the last."""
     # As a step without recurrent sums, whose new states are factor, term and output.
-    definition = replace(traced.definition, states=("a", "b", "y")[: len(results)], recurrent=())
-    d = derive(TracedStep(definition, traced.x, (), (state,), traced.p, tuple(results)))
+    states = ("a", "b", "y")[: len(results)]
+    cell = SimpleNamespace(gates=traced.cell.gates, states=states, recurrent_gates=())
+    d = derive(TracedStep(cell, traced.x, (), (state,), traced.p, tuple(results)), 0)
     symbols = d.definitions | d.kept
     by_x, inputs = {"x": traced.x, "p": traced.p}, {"x": traced.x, "state": (state,), "p": traced.p}
     texts = [function_text("terms", by_x, (d.after[:1], d.after[1:2]), symbols, "x[0]")]

@@ -300,7 +300,7 @@ class MatrixRecurrent(Recurrent):
         is number `first`."""
         (batch, steps), lengths, resets = x.shape[:2], ctx.lengths, ctx.resets
         if resets is not None:
-            if ctx.over_time is not None:
+            if ctx.make_stack is not Stack:
                 raise ArgumentError("ranks that split time steps do not support resets: use one rank")
             steps, lengths = resets.steps, resets.lengths
         stack = self._make_stack(ctx, batch, steps)
@@ -458,7 +458,7 @@ def resetting_form(layer: MatrixRecurrent) -> tuple[CellForm, list[float]]:
         _resetting[cell.digest] = Cell(
             f"{cell.name}_with_resets", gates=(*cell.gates, "keeps"), states=cell.states,
             parameters=cell.parameters, recurrent=cell.recurrent,
-            step=partial(_keep_step, cell.definition.step),
+            step=partial(_keep_step, cell.step),
         ).form  # fmt: skip
     return _resetting[cell.digest], [0.0] * (form.gates + 1)
 

@@ -42,8 +42,8 @@ import sys
 sys.modules["sympy"] = None
 import numpy as np
 import bppsa_cupy as bp
-from bppsa_cupy.cells.definition import DEFINITIONS
-for name in DEFINITIONS:
+from bppsa_cupy.cells.steps import BUILT_IN
+for name in BUILT_IN:
     cell = bp.Cell.built_in(name)
     numbers = [(np.ones(2),) * count for count in (cell.form.gates, cell.form.gates, cell.form.states, 3)]
     cell.form.functions.forward(*numbers)

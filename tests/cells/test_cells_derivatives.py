@@ -12,12 +12,11 @@ from nvrtc import measure, nvrtc
 from recurrent_reference import leaf, spaces, step_of
 from tolerances import assert_close
 
-from bppsa_cupy.cells import Cell
-from bppsa_cupy.cells.definition import DEFINITIONS
+from bppsa_cupy.cells import Cell, steps
 from bppsa_cupy.raw_kernels.frames.twins import kernels_of
 from bppsa_cupy.raw_kernels.kernel import Variant
 
-BUILT_IN = list(DEFINITIONS)
+BUILT_IN = list(steps.BUILT_IN)
 
 
 def assert_is_step(cell: Cell, points: Points) -> None:

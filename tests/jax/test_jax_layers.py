@@ -11,14 +11,14 @@ import torch
 from jax_cases import assert_same, bj, by_scan, draw, function_of, jax, jnp, loss_of, x64  # noqa: F401
 
 import bppsa_cupy as bp
-from bppsa_cupy.cells.definition import DEFINITIONS
+from bppsa_cupy.cells.steps import BUILT_IN
 
 #: Beside every cell in one setting: arguments of its function, (B, T), whether samples end early, whether
 #: there is a state.
 SETTINGS = [
     *(
         pytest.param(name, (3, 4, 1), {}, (2, 5), False, True, id=name, marks=marks)
-        for name in DEFINITIONS
+        for name in BUILT_IN
         for marks in [() if name == "lstm" else pytest.mark.long]
     ),
     pytest.param("gru", (3, 4, 2), {"bidirectional": True}, (3, 6), True, True, id="deep, both ways, ragged"),

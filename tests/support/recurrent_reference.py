@@ -39,7 +39,7 @@ def step_of(cell: bp.Cell) -> Callable[..., list[torch.Tensor]]:
         [sympy.Symbol(f"{kind}_{name}", real=True) for name in group]
         for kind, group in zip("xusp", names, strict=True)
     ]
-    after = cell.definition.step(*spaces(cell, *symbols))
+    after = cell.step(*spaces(cell, *symbols))
     after = [after[state] for state in cell.states] if isinstance(after, dict) else list(after)
     relu = sympy.Function("relu")
     after = [sympy.sympify(e).replace(sympy.Max, lambda a, b: relu(b if a == 0 else a)) for e in after]

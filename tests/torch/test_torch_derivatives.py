@@ -20,7 +20,7 @@ from torch_cases import assert_same, flat, pair
 
 import bppsa_cupy as bp
 import bppsa_cupy.torch as ours
-from bppsa_cupy.cells.definition import DEFINITIONS
+from bppsa_cupy.cells.steps import BUILT_IN
 from bppsa_cupy.torch.cells import step_of
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*torch.jit.script:DeprecationWarning")  # PyTorch's own
@@ -89,13 +89,13 @@ def test_gradcheck_and_gradgradcheck(kind: str) -> None:
 @pytest.mark.parametrize(
     "frozen", [*combinations(GROUPS, 0), *combinations(GROUPS, 1), *combinations(GROUPS, 2)]
 )
-@pytest.mark.parametrize("name", [*DEFINITIONS, "bent"])
+@pytest.mark.parametrize("name", [*BUILT_IN, "bent"])
 def test_every_cell_with_each_group_frozen_or_not(name: str, frozen: tuple[str, ...]) -> None:
     cell = BENT if name == "bent" else bp.Cell.built_in(name)
     check_derivatives(partial(ours.CellLayer, cell), 1, True, True, False, "padded", frozen)
 
 
-@pytest.mark.parametrize("cell", [*map(bp.Cell.built_in, DEFINITIONS), BENT], ids=lambda cell: cell.name)
+@pytest.mark.parametrize("cell", [*map(bp.Cell.built_in, BUILT_IN), BENT], ids=lambda cell: cell.name)
 def test_steps_are_the_cells_with_their_slopes_at_kinks(cell: bp.Cell) -> None:
     points = probe_points(cell.form, at_rest=8)
     for group in (points.x, points.u):
