@@ -320,12 +320,7 @@ def _dense_record(
 
     def back(by_outputs: torch.Tensor) -> torch.Tensor:
         """(B, rows) the gradients with respect to x."""
-        try:
-            return by_sample(_gradients(outputs, leaf, by_outputs)).reshape(batch, rows)
-        except RuntimeError as cause:
-            raise PassError(
-                f"jacobians: PyTorch cannot differentiate {label} ({cause}): use differentiable operations"
-            ) from cause
+        return by_sample(_gradients(outputs, leaf, by_outputs)).reshape(batch, rows)
 
     if batch > 1:
         _check_samples(label, outputs, back)
@@ -443,17 +438,9 @@ def jacobians_of_steps(
             before = state.detach().clone().requires_grad_()
             # A step may write into its arguments.
             state = flow.evaluate(None if x_t is None else x_t.clone(), before.clone())
-            try:
-                if not t and batch > 1 and state.requires_grad:
-                    _check_samples(name, state, partial(_gradients, state, before))
-                matrices[t] = _matrices(state, before, batch).cpu().numpy()
-            except RuntimeError as cause:
-                if isinstance(cause, PassError):
-                    raise
-                raise PassError(
-                    f"jacobians: PyTorch cannot differentiate {name} ({str(cause).splitlines()[0]}): use "
-                    "differentiable operations"
-                ) from cause
+            if not t and batch > 1 and state.requires_grad:
+                _check_samples(name, state, partial(_gradients, state, before))
+            matrices[t] = _matrices(state, before, batch).cpu().numpy()
     return step_records(name, matrices)
 
 

@@ -76,7 +76,6 @@ class ModuleReport(NamedTuple):
 def convert(
     model: Model,
     *,
-    back: bool = False,
     sparse: str | float | None = None,
     mask_attribute: str | None = None,
     compact: bool = False,
@@ -91,8 +90,6 @@ def convert(
         The model. Its modules stay the same objects, with their parameters, parametrizations, hooks, names
         and state dicts, so an existing optimizer can still be used. If a subclass computes the same function
         as its torch.nn class, its instances are converted too, and keep their class.
-    back : bool, default False
-        Whether to convert back to torch.nn instead (see `revert`).
     sparse : None, "auto" or float
         Which pruned Conv2d and Linear layers to convert. None converts no such layer. "auto" converts the
         layers that a fixed rule expects to be faster with only the remaining weights. For small batches, such
@@ -108,8 +105,8 @@ def convert(
         values stay as they are now. The mask is fixed, and torch.nn.utils.prune raises an error for such a
         layer. Convert the model before you wrap it in DistributedDataParallel.
     optimizer : torch.optim.Optimizer, optional
-        An optimizer of the model, whose state is converted too. Needed only with `compact` or `back`, and
-        only if the optimizer has taken a step.
+        An optimizer of the model, whose state is converted too. Needed only with `compact`, and only if the
+        optimizer has taken a step.
     wait : bool, default False
         Whether the first call waits until its kernels are compiled. By default another process compiles the
         kernels. Until then the PyTorch operator is used, so the last bits of the first steps may differ.
@@ -150,19 +147,13 @@ def convert(
         raise ArgumentError(
             "compact and mask_attribute apply only to pruned layers: also pass sparse='auto' or sparse=0.8"
         )
-    masks = {} if sparse is None or back else find_pruned(model, _checked_share(sparse), mask_attribute)
+    masks = {} if sparse is None else find_pruned(model, _checked_share(sparse), mask_attribute)
     if compact:
         check_compact(model, masks, optimizer)
-    _check_kinds(model, back, sparse is not None)
+    if sparse is None:
+        _check_kinds("convert", model, (*PAIRS, OverTime), "torch.nn")
     for module in list(model.modules()):
-        if not back:
-            _convert_module(module, wait)
-        elif isinstance(module, OverTime):
-            module.__dict__.pop("waits", None)
-            module.__class__ = _torch_class(module)
-        elif isinstance(module, Pruned):
-            fill_up(module, optimizer)
-            module.__class__ = _torch_class(module)
+        _convert_module(module, wait)
     for module, mask in masks.items():
         kind: Any = type(module)
         is_subclass = kind not in SPARSE
@@ -170,8 +161,7 @@ def convert(
         thin_out(module, mask, mask_attribute if is_subclass else None, sparse == "auto")
         if compact:
             make_compact(module, optimizer)
-    if not back:
-        _log(report(model) if sparse is not None else _of_recurrent(model))
+    _log(report(model) if sparse is not None else _of_recurrent(model))
     return model
 
 
@@ -247,7 +237,17 @@ def revert(model: Model, optimizer: torch.optim.Optimizer | None = None) -> Mode
     >>> bt.revert(bt.GRU(3, 4))
     GRU(3, 4)
     """
-    return convert(model, back=True, optimizer=optimizer)
+    as_instance("revert", "model", model, torch.nn.Module, "a torch.nn.Module")
+    _check_kinds("revert", model, (*PAIRS, OverTime, *SPARSE), "bppsa_cupy.torch")
+    for module in list(model.modules()):
+        if isinstance(module, OverTime):
+            module.__dict__.pop("waits", None)
+        elif isinstance(module, Pruned):
+            fill_up(module, optimizer)
+        else:
+            continue
+        module.__class__ = _torch_class(module)
+    return model
 
 
 def report(model: torch.nn.Module) -> list[ModuleReport]:
@@ -373,17 +373,15 @@ def _new(kind: Any) -> torch.nn.Module:
     return converted.__new__(converted)
 
 
-def _check_kinds(model: torch.nn.Module, back: bool, is_sparse: bool) -> None:
-    """Raise ArgumentError where a model has nothing that could be converted."""
-    takes = (*PAIRS, OverTime, *SPARSE) if back else (*PAIRS, OverTime)
-    if is_sparse or any(isinstance(module, takes) for module in model.modules()):
+def _check_kinds(owner: str, model: torch.nn.Module, kinds: tuple[Kind, ...], package: str) -> None:
+    """Raise ArgumentError where a model has no module of these kinds."""
+    if any(isinstance(module, kinds) for module in model.modules()):
         return
-    kinds = Counter(type(module).__name__ for module in model.modules())
-    listed = ", ".join(f"{count} {kind}" for kind, count in kinds.items())
-    package = "bppsa_cupy.torch" if back else "torch.nn"
+    counts = Counter(type(module).__name__ for module in model.modules())
+    listed = ", ".join(f"{count} {kind}" for kind, count in counts.items())
     raise ArgumentError(
-        f"{'revert' if back else 'convert'} needs a model with a {package}.RNN, GRU or LSTM, but got "
-        f"{listed}: pass the model that contains it"
+        f"{owner} needs a model with a {package}.RNN, GRU or LSTM, but got {listed}: pass the model that "
+        "contains it"
     )
 
 

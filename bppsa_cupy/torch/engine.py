@@ -99,21 +99,15 @@ def tensor_of(array: Array) -> torch.Tensor:
 _cells: dict[str, Cell] = {}
 
 
-def mode_of(cell: Cell, forward_method: str = "auto") -> str:
-    """The mode of a module of this cell, "cell:DIGEST:METHOD", by which the cell is found again."""
+def mode_of(cell: Cell, kind: str = "cell") -> str:
+    """The mode of a layer of this cell, "cell:DIGEST", or "projected:DIGEST" where its input is projected."""
     _cells[cell.digest] = cell
-    return f"cell:{cell.digest}:{forward_method}"
-
-
-def projected_mode_of(cell: Cell) -> str:
-    """The mode of a layer of this cell whose input is the projected input."""
-    _cells[cell.digest] = cell
-    return f"projected:{cell.digest}"
+    return f"{kind}:{cell.digest}"
 
 
 #: What a module's layer is made of: mode, input_size, hidden_size, num_layers, bias, batch_first,
-#: bidirectional. The mode is torch.nn's ("RNN_TANH", "GRU", …), or `mode_of` or `projected_mode_of` a cell.
-#: A graph holds them as a text, joined by "|".
+#: bidirectional. The mode is torch.nn's ("RNN_TANH", "GRU", …), or `mode_of` a cell. A graph holds them as a
+#: text, joined by "|".
 Arguments = tuple[str, int, int, int, bool, bool, bool]
 
 
@@ -132,11 +126,11 @@ def engine_layer_of(mode: str, *arguments: Any) -> EngineLayer:
     *sizes, bias, batch_first, bidirectional = arguments
     options: dict[str, Any] = {"bias": bias, "batch_first": batch_first, "bidirectional": bidirectional}
     layer: MatrixRecurrent
-    if mode.startswith("cell:"):
-        _, digest, method = mode.split(":")
-        layer = CellLayer(_cells[digest], *sizes, forward_method=method, **options)
-    elif mode.startswith("projected:"):
-        layer = ProjectedCellLayer(_cells[mode.partition(":")[2]], sizes[1], **options)
+    kind, _, digest = mode.partition(":")
+    if kind == "cell":
+        layer = CellLayer(_cells[digest], *sizes, **options)
+    elif kind == "projected":
+        layer = ProjectedCellLayer(_cells[digest], sizes[1], **options)
     else:
         layer = layer_named(mode, *sizes, **options)
     return EngineLayer(layer, tuple(layer.parameter_shapes()), pool_of(layer))

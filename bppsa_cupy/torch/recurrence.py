@@ -11,7 +11,7 @@ import torch
 from bppsa_cupy.errors import ArgumentError, ShapeError
 from bppsa_cupy.torch.autograd import run_over_time
 from bppsa_cupy.torch.checks import DTYPES, NoKernelError
-from bppsa_cupy.torch.engine import projected_mode_of
+from bppsa_cupy.torch.engine import mode_of
 
 if TYPE_CHECKING:
     from bppsa_cupy.torch.step_graph import StepGraph
@@ -285,6 +285,6 @@ def _pass_of(
     graph: StepGraph, tensors: dict[str, torch.Tensor], x: Any, states: Sequence[Any], extras: Sequence[Any]
 ) -> tuple[torch.Tensor, list[torch.Tensor]]:
     gates, before, parameters = graph.prepare(list(tensors.values()), x, states, extras)
-    arguments = (projected_mode_of(graph.cell), gates.shape[-1], graph.hidden, 1, True, False, False)
+    arguments = (mode_of(graph.cell, "projected"), gates.shape[-1], graph.hidden, 1, True, False, False)
     y, *after = run_over_time(arguments, gates, None, [state[None] for state in before], parameters)
     return y, [state[0] for state in after[-len(states) :]]

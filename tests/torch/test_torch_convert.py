@@ -97,7 +97,7 @@ def test_modules_stay_the_objects_they_are() -> None:
     optimizer.step()
     assert seen == [ours.LSTM, ours.LSTM] and not torch.equal(rnn.weight_hh_l0, before)
     assert model.state_dict().keys() == LanguageModel().state_dict().keys()
-    assert type(ours.convert(model, back=True).rnn) is torch.nn.LSTM
+    assert type(ours.revert(model).rnn) is torch.nn.LSTM
 
 
 def test_the_root_itself_and_every_kind_of_it() -> None:
