@@ -149,7 +149,9 @@ def _made(kind: type[OverTime], layer: layers.Recurrent) -> OverTime:
 
 
 class RNN(OverTime):
-    """Elman RNN as a pure function ``y, h = rnn(params, x)``. Arguments of the constructor: see `bp.RNN`.
+    """Elman RNN as a pure function ``y, h = rnn(params, x)``.
+
+    The constructor has the arguments of `bp.RNN`.
 
     Examples
     --------
@@ -164,7 +166,9 @@ class RNN(OverTime):
 
 
 class GRU(OverTime):
-    """GRU as a pure function ``y, h = gru(params, x)``. Arguments of the constructor: see `bp.GRU`.
+    """GRU as a pure function ``y, h = gru(params, x)``.
+
+    The constructor has the arguments of `bp.GRU`.
 
     Examples
     --------
@@ -179,7 +183,9 @@ class GRU(OverTime):
 
 
 class LSTM(OverTime):
-    """LSTM as a pure function ``y, (h, c) = lstm(params, x)``. Arguments of the constructor: see `bp.LSTM`.
+    """LSTM as a pure function ``y, (h, c) = lstm(params, x)``.
+
+    The constructor has the arguments of `bp.LSTM`.
 
     Examples
     --------
@@ -194,7 +200,9 @@ class LSTM(OverTime):
 
 
 class CellLayer(OverTime):
-    """Layer of a `bp.Cell` as a pure function ``y, state = layer(params, x)``. Arguments: see `bp.CellLayer`.
+    """Layer of a `bp.Cell` as a pure function ``y, state = layer(params, x)``.
+
+    The constructor has the arguments of `bp.CellLayer`.
 
     Raises
     ------
@@ -297,7 +305,9 @@ class LinearOverTime(OverTime):
 
 
 class LinearCellLayer(LinearOverTime):
-    """Layer of a linear `bp.Cell`: ``y, c = layer(params, x)``. Arguments: see `bp.LinearCellLayer`.
+    """Layer of a linear `bp.Cell`: ``y, c = layer(params, x)``.
+
+    The constructor has the arguments of `bp.LinearCellLayer`.
 
     Examples
     --------
@@ -314,7 +324,9 @@ class LinearCellLayer(LinearOverTime):
 
 
 class MinGRU(LinearOverTime):
-    """minGRU as a pure function ``y, h = layer(params, x)``. Arguments of the constructor: see `bp.MinGRU`.
+    """minGRU as a pure function ``y, h = layer(params, x)``.
+
+    The constructor has the arguments of `bp.MinGRU`.
 
     Examples
     --------
@@ -329,7 +341,9 @@ class MinGRU(LinearOverTime):
 
 
 class MinLSTM(LinearOverTime):
-    """minLSTM as a pure function ``y, h = layer(params, x)``. Arguments of the constructor: see `bp.MinLSTM`.
+    """minLSTM as a pure function ``y, h = layer(params, x)``.
+
+    The constructor has the arguments of `bp.MinLSTM`.
 
     Examples
     --------
@@ -344,7 +358,9 @@ class MinLSTM(LinearOverTime):
 
 
 class SRU(LinearOverTime):
-    """Simple recurrent unit as a pure function ``y, c = layer(params, x)``. Arguments: see `bp.SRU`.
+    """Simple recurrent unit as a pure function ``y, c = layer(params, x)``.
+
+    The constructor has the arguments of `bp.SRU`.
 
     Examples
     --------
@@ -359,7 +375,9 @@ class SRU(LinearOverTime):
 
 
 class QRNN(LinearOverTime):
-    """Quasi-recurrent layer as a pure function ``y, c = layer(params, x)``. Arguments as in `bp.QRNN`.
+    """Quasi-recurrent layer as a pure function ``y, c = layer(params, x)``.
+
+    The constructor has the arguments of `bp.QRNN`.
 
     Examples
     --------
@@ -374,7 +392,9 @@ class QRNN(LinearOverTime):
 
 
 class RGLRU(LinearOverTime):
-    """Real-gated linear recurrent unit as a function ``y, h = layer(params, x)``. Arguments: see `bp.RGLRU`.
+    """Real-gated linear recurrent unit as a function ``y, h = layer(params, x)``.
+
+    The constructor has the arguments of `bp.RGLRU`.
 
     Examples
     --------
@@ -389,7 +409,9 @@ class RGLRU(LinearOverTime):
 
 
 class LRU(LinearOverTime):
-    """Linear recurrent unit as a pure function ``y, h = layer(params, x)``. Arguments: see `bp.LRU`.
+    """Linear recurrent unit as a pure function ``y, h = layer(params, x)``.
+
+    The constructor has the arguments of `bp.LRU`.
 
     Examples
     --------
@@ -404,7 +426,9 @@ class LRU(LinearOverTime):
 
 
 class DiagonalSSM(LinearOverTime):
-    """Diagonal SSM of S5 as a pure function ``y, h = layer(params, x)``. Arguments: see `bp.DiagonalSSM`.
+    """Diagonal SSM of S5 as a pure function ``y, h = layer(params, x)``.
+
+    The constructor has the arguments of `bp.DiagonalSSM`.
 
     Examples
     --------

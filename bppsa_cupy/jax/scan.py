@@ -30,9 +30,12 @@ def linear_scan(
         float32, float64, complex64 or complex128.
     h0 : array, (B, H), optional
         The state before the first step or, with `reverse`, after the last valid step. Zeros by default.
-    reverse, lengths, resets
-        Whether to scan from the last step (bool), the number of valid steps per sample (int, (B,), under jit
-        checked when the scan runs), and marks of the steps that start from 0 (bool, (T,) or (B, T)).
+    reverse : bool, default: False
+        Whether to scan from the last step.
+    lengths : int array, (B,), optional
+        The number of valid steps per sample. Under jit it is checked when the scan runs.
+    resets : bool array, (T,) or (B, T), optional
+        True marks steps that start from 0. `bp.linear_scan` explains it.
 
     Returns
     -------

@@ -543,8 +543,8 @@ def _scan_of(
     shape = rows.shape
     if len(shape) != 3 or shape[0] not in (1, batch) or shape[1] not in (1, steps) or shape[2] != hidden:
         raise ShapeError(
-            f"{owner} got a of shape {tuple(factors.shape)} and {name} of shape {tuple(values.shape)}: "
-            f"pass a of shape ({batch} or 1, {steps} or 1, {hidden})"
+            f"{owner} got `a` of shape {tuple(factors.shape)} and {name} of shape {tuple(values.shape)}: "
+            f"pass `a` of shape ({batch} or 1, {steps} or 1, {hidden})"
         )
     as_choice(owner, "method", method, METHODS)
     if chunk is not None:

@@ -427,8 +427,8 @@ def jacobians_of_steps(
         if not x.dim() or not len(inputs) or (is_batch and inputs.shape[1:2] != (batch,)):
             takes = f"(T, {batch}, ...), or (B, T, ...) with batch_first=True" if is_batch else "(T, ...)"
             raise ShapeError(
-                f"jacobians of a step got x of shape {tuple(x.shape)} with h0 of {tuple(state.shape)}: pass "
-                f"x of shape {takes}"
+                f"jacobians of a step got x of shape {tuple(x.shape)} with h0 of shape {tuple(state.shape)}: "
+                f"pass x of shape {takes}"
             )
     needed = len(inputs) * batch * total**2 * state.element_size()
     check_host_memory(2 * needed, f"jacobians of {len(inputs)} steps and {batch} samples")

@@ -127,7 +127,9 @@ class LinearOverTime(torch.nn.Module):
 
 
 class LinearCellLayer(LinearOverTime):
-    """Module of a linear `bp.Cell`: ``y, h = module(x)``, x (B, T, F). Arguments: see `bp.LinearCellLayer`.
+    """Module of a linear `bp.Cell`: ``y, c = module(x)`` for x (B, T, F).
+
+    The constructor has the arguments of `bp.LinearCellLayer`.
 
     Examples
     --------
@@ -143,7 +145,9 @@ class LinearCellLayer(LinearOverTime):
 
 
 class MinGRU(LinearOverTime):
-    """minGRU as a module: ``y, h = module(x)`` for x (B, T, F). The arguments are those of `bp.MinGRU`.
+    """minGRU as a module: ``y, h = module(x)`` for x (B, T, F).
+
+    The constructor has the arguments of `bp.MinGRU`.
 
     Examples
     --------
@@ -157,7 +161,9 @@ class MinGRU(LinearOverTime):
 
 
 class MinLSTM(LinearOverTime):
-    """minLSTM as a module: ``y, h = module(x)`` for x (B, T, F). The arguments are those of `bp.MinLSTM`.
+    """minLSTM as a module: ``y, h = module(x)`` for x (B, T, F).
+
+    The constructor has the arguments of `bp.MinLSTM`.
 
     Examples
     --------
@@ -171,7 +177,9 @@ class MinLSTM(LinearOverTime):
 
 
 class SRU(LinearOverTime):
-    """Simple recurrent unit as a module: ``y, c = module(x)`` for x (B, T, F). Arguments as in `bp.SRU`.
+    """Simple recurrent unit as a module: ``y, c = module(x)`` for x (B, T, F).
+
+    The constructor has the arguments of `bp.SRU`.
 
     Examples
     --------
@@ -185,7 +193,9 @@ class SRU(LinearOverTime):
 
 
 class QRNN(LinearOverTime):
-    """Quasi-recurrent layer as a module: ``y, c = module(x)`` for x (B, T, F). Arguments as in `bp.QRNN`.
+    """Quasi-recurrent layer as a module: ``y, c = module(x)`` for x (B, T, F).
+
+    The constructor has the arguments of `bp.QRNN`.
 
     Examples
     --------
@@ -199,7 +209,9 @@ class QRNN(LinearOverTime):
 
 
 class RGLRU(LinearOverTime):
-    """Real-gated linear recurrent unit as a module: ``y, h = module(x)``. Arguments as in `bp.RGLRU`.
+    """Real-gated linear recurrent unit as a module: ``y, h = module(x)``.
+
+    The constructor has the arguments of `bp.RGLRU`.
 
     Examples
     --------
@@ -213,7 +225,9 @@ class RGLRU(LinearOverTime):
 
 
 class LRU(LinearOverTime):
-    """Linear recurrent unit as a module: ``y, h = module(x)`` for x (B, T, F). Arguments as in `bp.LRU`.
+    """Linear recurrent unit as a module: ``y, h = module(x)`` for x (B, T, F).
+
+    The constructor has the arguments of `bp.LRU`.
 
     Examples
     --------
@@ -227,7 +241,9 @@ class LRU(LinearOverTime):
 
 
 class DiagonalSSM(LinearOverTime):
-    """Diagonal state space model of S5 as a module: ``y, h = module(x)``. Arguments as in `bp.DiagonalSSM`.
+    """Diagonal state space model of S5 as a module: ``y, h = module(x)``.
+
+    The constructor has the arguments of `bp.DiagonalSSM`.
 
     Examples
     --------

@@ -33,9 +33,12 @@ def linear_scan(
         float32, float64, complex64 or complex128.
     h0 : tensor, (B, H), optional
         The state before the first step or, with `reverse`, after the last valid step. Zeros by default.
-    reverse, lengths, resets
-        Whether to scan from the last step (bool), the number of valid steps per sample (int, (B,)), and marks
-        of the steps that start from 0 (bool, (T,) or (B, T)). `bp.linear_scan` explains them.
+    reverse : bool, default: False
+        Whether to scan from the last step.
+    lengths : int tensor, (B,), optional
+        The number of valid steps per sample.
+    resets : bool tensor, (T,) or (B, T), optional
+        True marks steps that start from 0. `bp.linear_scan` explains it.
 
     Returns
     -------
