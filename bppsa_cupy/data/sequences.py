@@ -103,7 +103,7 @@ THRESHOLDS = np.array([((1 + 2 * c) << 64) // 20 for c in range(CLASSES)], np.ui
 def make_bitstreams(
     length: int, samples: int, *, seed: int = 0, split: int = 0, progress: bool = False
 ) -> Raw:
-    """Create bitstreams for the task of section 4.1 of the paper.
+    """Create bitstreams for the classification task of Wang et al. 2020, section 4.1.
 
     Parameters
     ----------

@@ -44,9 +44,14 @@ Row = dict[str, Any]
 class History:
     """The rows of a training run, and the methods that its first step used.
 
-    Each row is a dict with step, epoch and loss. Some rows also have lr (with a schedule), gradient_norm
-    (with clipping), kept (the share of remaining weights, if masks change), and test_loss and test_accuracy
-    (after evaluations).
+    Attributes
+    ----------
+    rows : list of dict
+        One row per step, with step, epoch and loss. Some rows also have lr (with a schedule), gradient_norm
+        (with clipping), kept (the share of remaining weights, if masks change), and test_loss and
+        test_accuracy (at the end of an epoch).
+    ran : list of str
+        Lines with the methods of the first step, and the reasons.
     """
 
     rows: list[Row] = field(default_factory=list)
@@ -257,6 +262,19 @@ def train(
     The loss is read one step late, so the device never waits. `lr_factor` follows the schedule and is reset
     at the end. On the same device with the same number of threads, resumed training is bit-identical to
     uninterrupted training.
+
+    Examples
+    --------
+    >>> import os, tempfile, numpy as np, bppsa_cupy as bp
+    >>> from bppsa_cupy.data import load
+    >>> from bppsa_cupy.training.loop import train
+    >>> from bppsa_cupy.training.settings import Settings
+    >>> path = os.path.join(tempfile.mkdtemp(), "data.npz")
+    >>> np.savez(path, x=np.zeros((8, 3), np.float32), y=np.arange(8) % 2)
+    >>> net = bp.Sequential([bp.Linear(3, 2)], input_shape=(3,), device="host")
+    >>> sgd = bp.SGD(net.parameters, lr=0.1)
+    >>> len(train(net, load(path), sgd, Settings(epochs=2, batch_size=4)).rows)
+    4
     """
     runner = Serial(trained) if isinstance(trained, Sequential) else trained
     if resume is not None:

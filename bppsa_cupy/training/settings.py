@@ -282,47 +282,53 @@ def to_recipe(sparsity: Sparsity) -> dict[str, Any]:
 class Settings:
     """Settings of a training run.
 
-    Attributes
+    Parameters
     ----------
-    method : str
-        Method of `network.backward`.
-    epochs : int
+    method : str, default: "auto"
+        The argument `method` of `network.backward`.
+    epochs : int, default: 1
         Number of passes over the training set.
-    iterations : int or None
+    iterations : int, optional
         Maximum number of steps.
-    batch_size : int
+    batch_size : int, default: 64
         Samples per step. The last batch of an epoch may be smaller.
-    seed : int
+    seed : int, default: 0
         Seed of the order of samples.
-    checkpoint : Path or None
-        File written after every epoch. None writes none, or the one that training resumes from.
-    log : Path or None
+    checkpoint : path, optional
+        File to write after every epoch. By default no file, or the file that training resumes from.
+    log : path, optional
         File with one JSON object per step.
-    progress : bool
+    progress : bool, default: False
         Whether to print a line per epoch, and to show a progress bar on a terminal.
-    clip : float or None
-        Largest 2-norm of all gradients together.
-    lr_schedule : str or None
-        A `RateSchedule`, such as "warmup:500,cosine".
-    augment : str or None
-        Random changes of training samples: a name in data.dataset.AUGMENTATIONS.
-    label_smoothing : float
-        See `cross_entropy`.
-    sparsity : GradualPruning, RigL or None
+    clip : float, optional
+        Largest 2-norm of all gradients together. By default gradients are not clipped.
+    lr_schedule : str, optional
+        A schedule in the form of `bppsa-train --lr-schedule`, such as "warmup:500,cosine".
+    augment : {"crop-flip"}, optional
+        Random changes of the training images.
+    label_smoothing : float, default: 0.0
+        The argument `label_smoothing` of `bp.cross_entropy`.
+    sparsity : GradualPruning or RigL, optional
         How masks change. Steps at which RigL changes masks skip `gradient_hook` and `clip`.
-    gradient_hook : callable or None
+    gradient_hook : callable, optional
         Called with the network after each backward pass, before clipping.
-    callbacks : sequence of callable
+    callbacks : sequence of callable, default: ()
         Each is called with the network and the row of a step (`History.rows`), one step late. At the end of
         an epoch the row has test_loss and test_accuracy. A callback that returns True ends training after the
-        epoch. Over ranks, each rank calls its own.
-    command : mapping
-        Options of the command that trains, which checkpoints store.
+        epoch. With several ranks, each rank calls its callbacks.
+    command : mapping, default: {}
+        Options of `bppsa-train`, which checkpoints store.
 
     Raises
     ------
     ArgumentError
         If a value is out of range.
+
+    Examples
+    --------
+    >>> from bppsa_cupy.training.settings import Settings
+    >>> Settings(epochs=3, clip=1.0).batch_size
+    64
     """
 
     method: str = "auto"
