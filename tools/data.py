@@ -51,7 +51,7 @@ def _add_audio(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("source", type=Path, metavar="FOLDER", help="Read this folder of WAV files.")
     cli.add_output(parser, "FILE", "Write this HDF5 file.")
     features = parser.add_argument_group("features")
-    features.add_argument("--set", choices=SETS, default="M", help="Use this feature set of the paper.")
+    features.add_argument("--set", choices=SETS, default="M", help="Use a feature set of Wang et al. 2020.")
     for name, meaning in (
         ("n-mfcc", "Compute N coefficients per channel and drop the first. Default: set by --set."),
         ("n-fft", "Use windows of N samples. Default: set by --set."),

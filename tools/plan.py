@@ -117,7 +117,7 @@ def _add_pipeline_options(pipeline: argparse.ArgumentParser) -> None:
     cli.add_micro_batches(pipeline, None, " Default: the number of stages.")
     pipeline.add_argument(
         "--draw", type=Path, metavar="PNG",
-        help="Draw the schedules by cycles into this picture, as in figure 4. Default: no picture.",
+        help="Draw the schedules by cycles into this picture. Default: no picture.",
     )  # fmt: skip
     _add_json(pipeline)
 
