@@ -17,9 +17,8 @@ from bppsa_cupy.cells.steps import BUILT_IN
 #: there is a state.
 SETTINGS = [
     *(
-        pytest.param(name, (3, 4, 1), {}, (2, 5), False, True, id=name, marks=marks)
+        pytest.param(name, (3, 4, 1), {}, (2, 5), False, True, id=name, marks=pytest.mark.long)
         for name in BUILT_IN
-        for marks in [() if name == "lstm" else pytest.mark.long]
     ),
     pytest.param("gru", (3, 4, 2), {"bidirectional": True}, (3, 6), True, True, id="deep, both ways, ragged"),
     *(

@@ -32,7 +32,7 @@ def made(form, rng, *, old=False):
         return unsorted(kind(dense))
     if form == "transposed":
         return kind(dense).T
-    return kind(dense).tobsr((2, 3)) if form == "bsr" else kind(dense).asformat(form)
+    return kind(dense).tobsr((3, 3)) if form == "bsr" else kind(dense).asformat(form)
 
 
 @pytest.mark.parametrize("old", [False, True])

@@ -27,8 +27,8 @@ from bppsa_cupy.raw_kernels.linear_cells import LINEAR_FORMS
 PAIRS = {**KERNELS, **{kernel.name: kernel for form in OWN for kernel in kernels_of(form).values()}}
 #: Cells whose kernels are compared in float64 and in long runs only: the frames are the same for all.
 IN_FLOAT64 = ("rnn_relu", *(form.name for form in OWN))
-#: Linear cells that are compared in long runs only: another one shows their frames.
-IN_LONG_RUNS = (*IN_FLOAT64, "mingru", "minlstm", "rglru", "sru")
+#: Cells that are compared in long runs only, linear ones too: another one shows their frames.
+IN_LONG_RUNS = (*IN_FLOAT64, "rnn_tanh_tf32", "mingru", "minlstm", "rglru", "sru")
 #: The cell whose kernels run in every layout where races are looked for: the frames are the same for all.
 IN_EVERY_LAYOUT = "gru"
 OTHERS = {*FORMS, *(form.name for form in OWN)} - {IN_EVERY_LAYOUT}

@@ -69,7 +69,7 @@ def by_hand(jacobians, count, burn_in, basis):
     return np.sort(sums / (len(jacobians) - burn_in))[::-1]
 
 
-@pytest.mark.parametrize("count", [1, 4, S])
+@pytest.mark.parametrize("count", some(4, long=[1, S]))
 @pytest.mark.parametrize("system", SYSTEMS)
 def test_every_system_follows_benettin(system, count):
     basis = np.stack([np.linalg.qr(RNG.standard_normal((S, count)))[0] for _ in range(B)])

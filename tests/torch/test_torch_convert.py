@@ -135,7 +135,7 @@ def norm(module: torch.nn.Module, name: str = "weight_norm") -> Any:
 CONVERTED = {
     "weight norm": lambda: norm(torch.nn.GRU(3, 4)),
     "spectral norm": lambda: norm(torch.nn.LSTM(3, 4), "spectral_norm").eval(),
-    "orthogonal": lambda: norm(torch.nn.RNN(3, 4, nonlinearity="relu"), "orthogonal"),
+    "orthogonal": lambda: norm(torch.nn.RNN(3, 4), "orthogonal"),
     "subclass": lambda: Unchanged(3),
     "weight norm of a subclass": lambda: norm(Unchanged(3)),
 }

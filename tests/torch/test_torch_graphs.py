@@ -99,7 +99,8 @@ def test_exporters_get_pytorchs_operators(name: str) -> None:
         assert re.search(rf"aten(::|\.){name.lower()}", text) and "over_time" not in text
 
 
-@pytest.mark.parametrize("allowed", some(False, long=[True]))
+@pytest.mark.long
+@pytest.mark.parametrize("allowed", [False, True])
 def test_compiled_models(allowed: bool) -> None:
     with torch._dynamo.config.patch(allow_rnn=allowed):
         check_compiled(model_of("GRU"), allowed)

@@ -173,6 +173,7 @@ def test_a_pass_ends_with_its_graph() -> None:
     assert bytes_in_use(module) == 0
 
 
+@pytest.mark.long
 def test_a_first_pass_leaves_pytorchs_threads() -> None:
     program = (
         "import torch; torch.set_num_threads(1)\n"

@@ -76,6 +76,7 @@ def test_habits(name: str) -> None:
     assert torch.autograd.gradgradcheck(lambda x: module(x)[0], x[:1, :3].clone().requires_grad_())
 
 
+@pytest.mark.long
 def test_compiled_modules_give_the_same() -> None:
     module = bt.MinGRU(3, 4).double()
     x = torch.randn(2, 5, 3, dtype=torch.float64, requires_grad=True)

@@ -102,6 +102,7 @@ def test_mapped_by_torch_func() -> None:
     torch.testing.assert_close(hessian, hessian.T)
 
 
+@pytest.mark.long
 @pytest.mark.filterwarnings("ignore:The .grad attribute")  # PyTorch's own, of a tensor between two graphs
 def test_torch_compile_calls_products_between_its_graphs() -> None:
     a = matrix(4, 4)
@@ -117,6 +118,7 @@ def test_torch_compile_calls_products_between_its_graphs() -> None:
     torch.testing.assert_close(*gradients)
 
 
+@pytest.mark.long
 def test_what_few_calls_need_is_imported_late() -> None:
     """torch._dynamo and SymPy take as long to import as all the rest of the package."""
     program = (

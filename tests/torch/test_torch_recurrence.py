@@ -209,11 +209,11 @@ def test_a_step_that_counts_its_calls_is_noticed() -> None:
 
     def step(x: torch.Tensor, h: torch.Tensor) -> torch.Tensor:
         calls.append(1)
-        return torch.tanh(h @ torch.eye(H) + x[:, :1] + len(calls))
+        return torch.tanh(h @ torch.eye(H).double() + x[:, :1] + len(calls))
 
     module = ours.recurrence(step)
     with pytest.warns(UserWarning, match="loop"):
-        module(torch.ones(T, B, F), torch.zeros(B, H))
+        module(torch.ones(T, B, F).double(), torch.zeros(B, H).double())
     assert module.reason
 
 
@@ -230,7 +230,7 @@ def test_derivatives_of_derivatives(name: str) -> None:
     assert_same(*gradients)
 
 
-@pytest.mark.parametrize(("steps", "batch"), [(1, 1), (1, 3), (4, 1)])
+@pytest.mark.parametrize(("steps", "batch"), some_rows((1, 3), long=[(1, 1), (4, 1)]))
 def test_small_passes_and_gradients_with_other_strides(steps: int, batch: int) -> None:
     module = ours.recurrence(Step(rate).double())
     x, h = (torch.randn(*shape, dtype=torch.float64) for shape in ((steps, batch, F), (batch, H)))
