@@ -1,9 +1,9 @@
-"""Spoken digits by a GRU in PyTorch: a training loop with packed sequences, AdamW and clipping.
+"""Classify spoken digits with a GRU in PyTorch: a training loop with packed sequences, AdamW and clipping.
 
     python digits.py FOLDER [--bppsa]
 
-FOLDER holds the recordings of the Free Spoken Digit Dataset, DIGIT_SPEAKER_INDEX.wav; those of index 0 to 4
-are the test set, as its README says. With --bppsa one line more runs:
+FOLDER contains the recordings of the Free Spoken Digit Dataset, DIGIT_SPEAKER_INDEX.wav. Recordings with
+index 0 to 4 are the test set, as in the README of the data set. With --bppsa the script also runs
 `model = bppsa_cupy.torch.convert(model)`.
 """
 

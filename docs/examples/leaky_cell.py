@@ -1,4 +1,4 @@
-"""The recurrence of leaky_rnn.py as a `bp.Cell`: the same training, on this package's kernels."""
+"""Train the recurrence of leaky_rnn.py as a `bp.Cell`, with the kernels of bppsa-cupy."""
 
 import sympy
 import torch

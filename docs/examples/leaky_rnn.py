@@ -1,4 +1,4 @@
-"""A leaky RNN of one's own in PyTorch, trained there; Lyapunov exponents and spectra before and after."""
+"""Train a leaky RNN written in PyTorch. Draw its Lyapunov exponents and spectra before and after training."""
 
 import matplotlib.pyplot as plt
 import torch
