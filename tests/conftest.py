@@ -11,13 +11,14 @@ from collections.abc import Iterator
 from contextlib import suppress
 from importlib import import_module
 from types import ModuleType
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
-from executors import make_device
 from marks import some
 
-from bppsa_cupy.devices import Device
+if TYPE_CHECKING:
+    from bppsa_cupy.devices import Device
 
 # Whether kernels are in the cache changes no output that a test reads, here or in a process it starts.
 os.environ.setdefault("BPPSA_QUIET", "1")
@@ -32,13 +33,6 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 # Compiling makes millions of small objects, few of them in circles; to look for those at every 700th takes a
 # tenth of the time.
 gc.set_threshold(5000, 20, 20)
-
-# PyTorch is the oracle of small cases, for which threads that wait on each other cost more than they give.
-# `make lowest` does without.
-with suppress(ModuleNotFoundError):
-    import torch
-
-    torch.set_num_threads(1)
 
 # A GPU's machine may lack it: tests that draw examples are skipped there, and the others run.
 with suppress(ModuleNotFoundError):
@@ -67,6 +61,14 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--all-targets", action="store_true", help="compile kernels for every GPU generation")
 
 
+def pytest_sessionstart(session: pytest.Session) -> None:
+    """PyTorch is the oracle of small cases, for which threads that wait on each other cost more than they
+    give. `make lowest` does without, and so does the process that hands tests to workers."""
+    if not session.config.getoption("numprocesses", None):
+        with suppress(ModuleNotFoundError):
+            import_module("torch").set_num_threads(1)
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Programs over ranks come last, when other tests have compiled their kernels: ranks that wait for one
     that compiles keep a core busy."""
@@ -90,20 +92,20 @@ def memory_goes_back() -> Iterator[None]:
 @pytest.fixture(autouse=True)
 def pytorchs_seed() -> None:
     """PyTorch's random numbers are the same in every test, whatever ran before it."""
-    if "torch" in sys.modules:
+    if torch := sys.modules.get("torch"):
         torch.manual_seed(0)
 
 
 @pytest.fixture(params=["host", "emulated", pytest.param("cuda", marks=pytest.mark.gpu)])
 def device(request: pytest.FixtureRequest) -> Device:
     """Each device in turn; `-m gpu` selects the cuda runs, `-k emulated` those of the .cu texts on g++."""
-    return make_device(request.param)
+    return import_module("executors").make_device(request.param)
 
 
 @pytest.fixture
 def emulated() -> Device:
     """The emulated device alone, for tests of the .cu texts themselves."""
-    return make_device("emulated")
+    return import_module("executors").make_device("emulated")
 
 
 @pytest.fixture(params=some("float64", long=["float32"]))

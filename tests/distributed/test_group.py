@@ -23,8 +23,9 @@ CASES = [name for name in vars(group_cases) if name.startswith("case_")]
 SOON = 60
 
 
-@pytest.mark.parametrize("size", some(3, long=(1, 2, 5)))
-@pytest.mark.parametrize("transport", some([], long=[["host"], ["nccl"]]), ids=str)
+@pytest.mark.parametrize(
+    "transport, size", some_rows(([], 3), long=[([], 1), ([], 5), (["host"], 3), (["nccl"], 3)]), ids=str
+)
 def test_cases(transport: list[str], size: int) -> None:
     """Arrays of the host, and of a stand-in for CuPy by either transport."""
     assert mpi.run_ranks(size, "group_cases.py", *transport).stdout.split() == CASES

@@ -23,7 +23,7 @@ QUICK = [
         "a_callback_of_one_rank_stops_all", "both_modes",
     )
 ] + cases_of(pipeline_cases)  # fmt: skip
-SIZES = {ranks_cases: (1, 2, 3, 5), time_ranks_cases: (1, 2, 3), pipeline_cases: (3, 5)}
+SIZES = {ranks_cases: (2, 5), time_ranks_cases: (2, 3), pipeline_cases: (5,)}
 LONG = [(program.__name__, size, cases_of(program)) for program, sizes in SIZES.items() for size in sizes]
 
 

@@ -1,10 +1,10 @@
 """Every kernel compiles with NVRTC, which needs no GPU, and none spills registers but for what is said
-here: for two targets, and by `make compile` for all that NVRTC knows."""
+here: every variant for Hopper and one for Turing, by `make compile` all for all that NVRTC knows."""
 
 from __future__ import annotations
 
 import pytest
-from nvrtc import TARGETS, USUAL, measure, measure_kernel, nvrtc, targets_known
+from nvrtc import TARGETS, USUAL, WIDEST, measure, measure_kernel, nvrtc, targets_known
 
 from bppsa_cupy.raw_kernels import KERNELS
 from bppsa_cupy.raw_kernels.kernel import Variant
@@ -41,9 +41,11 @@ SPILLED = {
 
 @pytest.mark.parametrize("name", KERNELS)
 def test_compiles_without_spills(name: str, request: pytest.FixtureRequest) -> None:
-    known = targets_known()
-    targets = [t for t in TARGETS if t in known] if request.config.getoption("--all-targets") else USUAL
-    usages = measure_kernel(KERNELS[name], targets)
+    if request.config.getoption("--all-targets"):
+        usages = measure_kernel(KERNELS[name], [target for target in TARGETS if target in targets_known()])
+    else:
+        # Another activation in the frames of "rnn_tanh".
+        usages = measure_kernel(KERNELS[name], USUAL, USUAL if name.startswith("rnn_relu") else WIDEST)
     spilling = [usage for usage in usages if usage.spill_bytes > SPILLED.get((name, usage.target), 0)]
     assert not spilling, f"{name} spills registers: {spilling}"
 

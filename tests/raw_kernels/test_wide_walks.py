@@ -211,7 +211,8 @@ WIDE = [
 def test_wide_clusters_give_what_the_host_gives(cell: str, hidden: int, batch: int, executor: str) -> None:
     device = make_device(executor)
     if executor == "emulated":
-        device = RaceDevice((2,), "sm_90") if hidden < 256 else EmulatedDevice("sm_90")
+        # The least layer of all shows the races that the others would.
+        device = RaceDevice((2,), "sm_90") if (cell, hidden) == ("lstm", 192) else EmulatedDevice("sm_90")
     elif device.cluster_blocks == 1:
         pytest.skip("the GPU has no thread-block clusters")
     taken = kernels_by(cell, chosen(cell, hidden, batch))
@@ -275,9 +276,11 @@ def test_no_step_of_a_grid_spills(cell: str, hidden: int, batch: int) -> None:
 
 @pytest.mark.long
 @pytest.mark.skipif(nvrtc() is None, reason="NVRTC is missing")
-@pytest.mark.parametrize("target", ["sm_90", "sm_120"])
-@pytest.mark.parametrize("cell, hidden, batch", WIDE)
-def test_no_step_of_a_cluster_spills(cell: str, hidden: int, batch: int, target: str) -> None:
+@pytest.mark.parametrize(
+    "target, cell, hidden, batch",
+    [*(("sm_90", *wide) for wide in WIDE), *(("sm_120", *wide) for wide in WIDE[3::3])],
+)
+def test_no_step_of_a_cluster_spills(target: str, cell: str, hidden: int, batch: int) -> None:
     """A few bytes may spill outside the loop over steps."""
     for verb, layout in chosen(cell, hidden, batch, target).items():
         kernel, variant = cluster_kernel(CELLS[cell], verb, layout), Variant(layout=layout)
