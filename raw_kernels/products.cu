@@ -210,6 +210,26 @@ extern "C" __global__ void product_terms(
     }
 }
 
+// ---- product_pairs ----
+
+// As product_terms for one sample, where every entry of C has a term and both positions of a term are one number, the
+// sign bit set at an entry's last term. One thread an entry.
+extern "C" __global__ void product_pairs(
+    const index_t* __restrict__ term_ptr,  // (c_nnz + 1): first term of each entry of C
+    const long long* __restrict__ pairs,   // (terms): 2^32 times the position in A, and the position in B
+    const real* __restrict__ a,            // (a_nnz)
+    const real* __restrict__ b,            // (b_nnz)
+    real* __restrict__ c,                  // (c_nnz) output only
+    size_type c_nnz, size_type terms, size_type a_nnz, size_type b_nnz)
+{
+    GRID_STRIDE(entry, c_nnz) {
+        real sum = real(0);
+        for (size_type term = term_ptr[entry]; term < (size_type)term_ptr[entry + 1]; ++term)
+            sum += a[pairs[term] >> 32 & 0x7fffffff] * b[pairs[term] & 0xffffffff];
+        c[entry] = sum;
+    }
+}
+
 // ---- product_reorder ----
 
 // C has some of A's values, in any order.

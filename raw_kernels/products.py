@@ -1,7 +1,10 @@
 """Products of CSR matrices, one kernel per kind of product, and of a CSR matrix with vectors."""
 
 import numpy as np
-from numba import prange
+from llvmlite import ir
+from numba import prange, types
+from numba.core import cgutils
+from numba.extending import intrinsic
 
 from bppsa_cupy.raw_kernels.kernel import kernel, one_thread_per
 from bppsa_cupy.raw_kernels.twins.products.blocks import block_products
@@ -14,6 +17,7 @@ from bppsa_cupy.raw_kernels.twins.scans.batched import (
     write,
 )
 from bppsa_cupy.raw_kernels.twins.simd.lanes import LANES, load, multiply_add, spread, store, sum_lanes
+from bppsa_cupy.raw_kernels.twins.simd.vectors import WORD
 from bppsa_cupy.raw_kernels.twins.threads.spans import spans_of
 from bppsa_cupy.system.compiled import compiled, part
 
@@ -370,6 +374,84 @@ def product_terms(
             is_streamed(c, width),
         ),
     )  # fmt: skip
+
+
+# ---- product_pairs ----
+
+
+@intrinsic
+def _zeroed(typingctx, number, flag):
+    """A number if `flag` is 0, and 0 if it is 1, by a mask: a jump would be mispredicted at most entries."""
+
+    def codegen(context, builder, signature, arguments):
+        number, flag = arguments
+        size = 4 if signature.args[0] == types.float32 else 8
+        word, lanes = ir.IntType(8 * size), 16 // size
+        table = ir.Constant(ir.ArrayType(word, 1 + lanes), [-1] + [0] * lanes)
+        place = builder.gep(cgutils.global_constant(builder, "masks", table), [WORD(0), flag])
+        vector, masks = ir.VectorType(number.type, lanes), ir.VectorType(word, lanes)
+        mask = builder.load(builder.bitcast(place, masks.as_pointer()), align=size)
+        first = ir.IntType(32)(0)
+        spread_out = builder.insert_element(ir.Constant(vector, ir.Undefined), number, first)
+        kept = builder.bitcast(builder.and_(builder.bitcast(spread_out, masks), mask), vector)
+        return builder.extract_element(kept, first)
+
+    return number(number, types.uint64), codegen
+
+
+@part()
+def _first_from(term_ptr, first, end, term):
+    """The first of entries `first` to `end` whose terms begin at `term` or later."""
+    while first < end:
+        middle = (first + end) // np.uint64(2)
+        if np.uint64(term_ptr[middle]) < term:
+            first = middle + np.uint64(1)
+        else:
+            end = middle
+    return first
+
+
+@part()
+def _add_term(pairs, term, a, b, c, entry, total):
+    """Add a term to an entry; return the entry of the next term, and its sum so far."""
+    pair = np.uint64(pairs[term])
+    left, right = pair << np.uint64(1) >> np.uint64(33), pair & np.uint64(0xFFFFFFFF)
+    total += a[left] * b[right]
+    c[entry] = total
+    is_last = pair >> np.uint64(63)
+    return entry + is_last, _zeroed(total, is_last)
+
+
+@compiled()
+def _pairs(start, end, term_ptr, pairs, a, b, c):
+    """Entries `start` to `end` of C, in three parts side by side: an addition waits for the one before."""
+    zero, three, x = c.dtype.type(0), np.uint64(3), start
+    first, last = np.uint64(term_ptr[start]), np.uint64(term_ptr[end])
+    share = (last - first) // three
+    y = _first_from(term_ptr, start, end, first + share)
+    z = _first_from(term_ptr, y, end, first + share + share)
+    second, third = np.uint64(term_ptr[y]), np.uint64(term_ptr[z])
+    rounds = min(second - first, third - second, last - third)
+    x_total, y_total, z_total = zero, zero, zero
+    for term in range(rounds):
+        x, x_total = _add_term(pairs, first + term, a, b, c, x, x_total)
+        y, y_total = _add_term(pairs, second + term, a, b, c, y, y_total)
+        z, z_total = _add_term(pairs, third + term, a, b, c, z, z_total)
+    for term in range(first + rounds, second):
+        x, x_total = _add_term(pairs, term, a, b, c, x, x_total)
+    for term in range(second + rounds, third):
+        y, y_total = _add_term(pairs, term, a, b, c, y, y_total)
+    for term in range(third + rounds, last):
+        z, z_total = _add_term(pairs, term, a, b, c, z, z_total)
+
+
+_spans_of_pairs = spans_of(_pairs)
+
+
+@kernel(lambda s: one_thread_per(s["c_nnz"]))
+@compiled()
+def product_pairs(term_ptr, pairs, a, b, c, c_nnz, terms, a_nnz, b_nnz):
+    _spans_of_pairs(TERM * terms, c_nnz, (term_ptr, pairs, a, b, c))
 
 
 # ---- product_reorder ----

@@ -71,6 +71,18 @@ def general_products(rng: np.random.Generator) -> Iterator[Case]:
     yield from product_of(random_pattern(rng, 2, 300, 0.8), random_pattern(rng, 300, 5, 0.2))
 
 
+@cases_of("product_pairs")
+def products_of_one_sample(rng: np.random.Generator) -> Iterator[Case]:
+    """Entries of one to hundreds of terms, and fewer entries than are summed at a time."""
+    for rows, inner, columns, density in ((1, 1, 1, 1.0), (2, 2, 1, 1.0), (9, 300, 7, 0.6), (3, 4, 2, 0.0)):
+        a, b = random_pattern(rng, rows, inner, density), random_pattern(rng, inner, columns, density)
+        example = next(product_of(a, b))
+        pointer, pairs = example.arrays["term_ptr"], example.arrays["a_position"] << 32
+        pairs[pointer[1:] - 1] |= -(2**63)
+        pairs |= example.arrays["b_position"]
+        yield case({"term_ptr": pointer, "pairs": pairs}, **example.scalars)
+
+
 @cases_of("product_blocks")
 def products_of_blocks(rng: np.random.Generator) -> Iterator[Case]:
     """Blocks of C lie one after another, by rows or by columns; each size is a twin of its own."""
