@@ -33,7 +33,7 @@ from bppsa_cupy.plan.file import (
     write_products,
 )
 from bppsa_cupy.plan.product import Product
-from bppsa_cupy.products.blocks import MOST, coarsen, transpose
+from bppsa_cupy.products.blocks import coarsen, transpose
 from bppsa_cupy.products.factors import Factor
 from bppsa_cupy.products.multiplications import Multiplication
 from bppsa_cupy.system.hdf5 import check_format, create, open_file, write_array
@@ -145,35 +145,18 @@ def _multiplications(
     masked: dict[str, Product],
     singles: dict[str, Product],
 ) -> list[Multiplication]:
-    """The multiplications by the numbers of their operands. Every operand is read, and results once."""
+    """The multiplications by the numbers of their operands."""
     made: list[Multiplication] = []
-    n, unread = len(factors), set(range(len(factors)))
-    for row in rows:
-        is_row = isinstance(row, list) and len(row) == 5 and all(type(number) is int for number in row)
-        if not is_row or min(row[2:]) < 1 or max(row[2:]) > MOST:
-            raise _unusable(f"{row!r} is not two operands and three block sizes from 1 to {MOST}")
-        left, right, *block = row
-        known = n + len(made)
-        if not (-n <= left < known and 0 <= right < known) or any(
-            k >= n and k not in unread for k in (left, right)
-        ):
-            raise _unusable(f"the operands {row[:2]} do not exist, or were already multiplied")
+    for left, right, *block in rows:
         a = _operand_pattern(left, factors, made, block[0], block[1])
         b = _operand_pattern(right, factors, made, block[1], block[2])
-        key, name = f"{a.digest}_{b.digest}", f"product {a.digest[:12]}_{b.digest[:12]}"
+        key = f"{a.digest}_{b.digest}"
         many = masked if masked and len(made) == len(rows) - 1 else full
         if key not in many:
-            raise _unusable(f"the file lacks {name}")
+            raise PlanError(f"the file lacks product {a.digest[:12]}_{b.digest[:12]}")
         product = many[key]
         single = product if product.maps else singles.get(key, product)
         made.append(Multiplication(left, right, product, single, (block[0], block[1], block[2])))
-        if single.pattern != product.pattern:
-            raise _unusable(f"{name} is stored with two different patterns")
-        if made[-1].is_blocked and not (product.maps and single.maps):
-            raise _unusable(f"{name} multiplies blocks, but has no list of terms")
-        unread = unread - {left, right, ~left} | {known}
-    if not made or unread != {n + len(made) - 1}:
-        raise _unusable(f"the {len(rows)} multiplications do not combine the {n} factors into one product")
     return made
 
 

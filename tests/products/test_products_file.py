@@ -66,10 +66,6 @@ def attribute(name, value, place="/"):
 BROKEN = [
     (attribute("format", "x"), "'x'", "'bppsa-product'"),
     (attribute("format_version", 1), "version 1", "plan it again"),
-    (attribute("multiplications", "[]"), "0 multiplications", "3 factors"),
-    (attribute("multiplications", "[[0, 5, 1, 1, 1]]"), "[0, 5]", "operands"),
-    (attribute("multiplications", "[[-4, 1, 1, 1, 1]]"), "[-4, 1]", "operands"),
-    (attribute("multiplications", "[[[], 1, 1, 1, 1]]"), "[[], 1, 1, 1, 1]", "operands"),
     (attribute("out_format", "bsr"), "result", "'bsr'"),
     (attribute("pattern", "ab"), "result", "pattern"),
     (attribute("pattern", "ab", "factors/2"), "/factors/2", "ab"),
