@@ -45,8 +45,8 @@ def compiling(name: str) -> Iterator[None]:
         if _Notice.seconds >= PATIENCE and not is_quiet:
             _Notice.is_printed = True
             folder = str(kept_in()).replace(os.path.expanduser("~"), "~", 1)
-            text = f"compiles its kernels for this machine, once: {', '.join(_Notice.names)}, …"
-            print(f"bppsa-cupy {text} (kept in {folder})", file=sys.stderr, flush=True)
+            text = f"compiles kernels for this machine ({', '.join(_Notice.names)}, …)"
+            print(f"bppsa-cupy {text} and stores them in {folder}", file=sys.stderr, flush=True)
 
 
 _REFUSING = threading.local()

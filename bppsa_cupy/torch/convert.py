@@ -298,7 +298,7 @@ def _log(rows: list[ModuleReport]) -> None:
         if row.converted:
             logger.info("%s runs on bppsa_cupy", place)
         else:
-            logger.warning("%s stays PyTorch's: %s", place, row.reason)
+            logger.warning("%s is not converted: %s", place, row.reason)
     if not any(row.converted for row in rows):
         logger.warning("convert changed no module")
 

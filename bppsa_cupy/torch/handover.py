@@ -191,9 +191,7 @@ def _ask(kind: PassKind) -> bool:
         if _compiler is None:
             _compiler = Compiler()
             _asked.clear()
-            logger.info(
-                "kernels of this machine are compiled beside the program; PyTorch's operator until then"
-            )
+            logger.info("another process compiles the kernels; PyTorch runs until they are ready")
         _asked[kind] = _compiler.ask(kind)
     except OSError:
         return False
