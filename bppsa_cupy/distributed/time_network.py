@@ -17,7 +17,6 @@ from bppsa_cupy.layers import (
     Flatten,
     Layer,
     Linear,
-    LinearRecurrent,
     MatrixRecurrent,
     Residual,
 )
@@ -81,7 +80,6 @@ class TimeSequential(SharedSequential):
         self.group.share_choices()
         ranges = self.ranges(x.shape[1])
         for ctx in current.layers[: self.per_step.stop]:
-            ctx.over_time = ranges
             if ctx.lengths is not None:
                 ctx.lengths = (ctx.lengths - ranges.held.start).clip(0, ranges.held.stop - ranges.held.start)
             if isinstance(ctx, MatrixContext):
@@ -135,8 +133,6 @@ def _goes_by_steps(layer: Layer, is_inside: bool = False) -> bool:
         return all(_goes_by_steps(inner, True) for inners in layer.branches.values() for inner in inners)
     if isinstance(layer, Flatten):
         return layer.start_dim > 1
-    if isinstance(layer, LinearRecurrent):
-        return True
     if isinstance(layer, MatrixRecurrent):
         return not is_inside
     return isinstance(layer, PER_STEP) and not isinstance(layer, Dropout)
@@ -149,8 +145,8 @@ def _per_step(architecture: Architecture) -> range:
         if not _goes_by_steps(layer):
             raise DistributedError(
                 f"layer {index}, {layer!r}, cannot be split over time: before the first layer with "
-                "outputs='last', use only recurrent layers, Linear, elementwise layers other than Dropout, "
-                "and residual blocks of Linear, elementwise and linear recurrent layers"
+                "outputs='last', use only RNN, GRU, LSTM, CellLayer, Linear, elementwise layers other than "
+                "Dropout, and residual blocks of Linear and elementwise layers"
             )
         if len(shape) < 2:
             stop = index + 1
@@ -182,24 +178,6 @@ class TimeRanges:
     def held(self) -> slice:
         """The steps of this rank."""
         return slice(self.starts[self.group.rank], self.starts[self.group.rank + 1])
-
-    @property
-    def ranges(self) -> int:
-        """How many ranks hold steps, in their order."""
-        return self.group.size
-
-    @property
-    def place(self) -> int:
-        """Which of them this one is."""
-        return self.group.rank
-
-    def gather(self, array: Array, every: Array) -> None:
-        """Fill (ranges, ...) with (1, ...) of every rank."""
-        self.group.allgather(array, every, [1] * self.group.size)
-
-    def sum(self, array: Array) -> Array:
-        """Replace an array by its sum over the ranks, and return it."""
-        return self.group.sum(array)
 
     @property
     def chunks(self) -> int:
@@ -234,7 +212,7 @@ class Relayed:
         walk, memory = d.walk, device.memory_of
         reverse = walk.reverse if is_forward else not walk.reverse
         self._group, (self._before, self._after) = ranges.group, ranges.neighbours(reverse)
-        self.turn = ranges.order(reverse).index(ranges.place)
+        self.turn = ranges.order(reverse).index(ranges.group.rank)
         if is_forward:
             self._first, self._last, self._tag = memory(walk.initial), memory(walk.final), STATES
             self._walk = serial.forward(device, walk)

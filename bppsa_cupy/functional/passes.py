@@ -246,18 +246,6 @@ class Saved:
         """The `bp.Context` of this pass, with its arrays and settings."""
         return self.slot.ctx
 
-    @property
-    def forward_ways(self) -> tuple[str, ...]:
-        """Method of a recurrent layer's forward pass over time, and why, per inner layer and direction."""
-        ctx = self.context
-        return ctx.forward_ways if isinstance(ctx, RecurrentContext) else ()
-
-    @property
-    def backward_ways(self) -> tuple[str, ...]:
-        """Method of the latest backward pass over time, in the form of `forward_ways`. Empty before `vjp`."""
-        ctx = self.context
-        return ctx.backward_ways if isinstance(ctx, RecurrentContext) else ()
-
     def __del__(self) -> None:
         self.pool.give(self.slot)
 
@@ -335,7 +323,7 @@ def forward(
     array = where.asarray(x)
     arrays, own_buffers = checked_arrays(layer, where, array.dtype, parameters, buffers)
     addresses = tuple(map(where.address, (*arrays.values(), *own_buffers.values())))
-    bounds = lengths if resets is None else marks_of(layer, where, lengths, resets)
+    bounds = lengths if resets is None else marks_of(layer, where.asarray, array.shape[:2], lengths, resets)
     saved = begin(layer, where, array, addresses, lambda: (arrays, own_buffers), bounds, states, keep)
     saved.context.training, saved.context.draw = as_flag("forward", "training", training), draw
     return run_forward(saved, array, bounds, states, copied=layer.backward_reads if keep else ()), saved
@@ -422,8 +410,7 @@ def run_forward(
             copy[...] = x
             x = copy
         if shapes.states:
-            of_states = layer.state_dtype(ctx.dtype) if isinstance(layer, Recurrent) else ctx.dtype
-            saved.states = _place_states(ctx, "states", shapes.states, of_states, states_out)
+            saved.states = _place_states(ctx, "states", layer, shapes.states, states_out)
         entered = enter(layer, ctx, x, bounds, states, shapes.by_time)
         if "states" in copied:
             assert isinstance(ctx, RecurrentContext)
@@ -530,9 +517,7 @@ def go_back(
                     state_gradients, shapes.batch, dtype, device.asarray, argument
                 )
             if want_states:
-                assert isinstance(layer, Recurrent)
-                of_states = layer.state_dtype(dtype)
-                by_states = _place_states(ctx, "state_gradients", shapes.states, of_states, out.states)
+                by_states = _place_states(ctx, "state_gradients", layer, shapes.states, out.states)
         if want_input:
             by_input = device.empty(slot.key[2], dtype) if out.input is None else out.input
             by_samples = by_input.swapaxes(0, 1) if shapes.by_time else by_input
@@ -553,11 +538,12 @@ def go_back(
     return Gradients(by_parameters, by_input, by_states)
 
 
-def _place_states(ctx: Context, name: str, shapes: tuple[Shape, ...], dtype: np.dtype, states: Any) -> Any:
+def _place_states(ctx: Context, name: str, layer: Layer, shapes: tuple[Shape, ...], states: Any) -> Any:
     """Put arrays for states, or for gradients with respect to them, in their place: the caller's, or new ones
     of these shapes; returns one array, or a tuple."""
     parts = states if isinstance(states, (tuple, list)) else (states,) * len(shapes)
-    arrays = []
+    assert isinstance(layer, Recurrent)
+    arrays, dtype = [], layer.state_dtype(ctx.dtype)
     for number, (part, shape) in enumerate(zip(parts, shapes, strict=True)):
         array = ctx.device.empty(shape, dtype) if part is None else part
         ctx.placed[f"{name}_{number}"] = array
@@ -643,7 +629,7 @@ def jacobians(
 
 def shapes_of(layer: Layer, shape: Shape) -> Shapes:
     """Return the shapes of a pass over input of this shape. Raises ShapeError if the layer rejects it."""
-    batch, *sizes = taken_shape(layer, shape, None, None)
+    batch, *sizes = taken_shape(layer, shape)
     output = batch, *layer.output_shape(tuple(sizes))
     if not isinstance(layer, Recurrent):
         return Shapes(batch, output, (), False, False)
@@ -655,10 +641,8 @@ def shapes_of(layer: Layer, shape: Shape) -> Shapes:
     return Shapes(batch, output, (state,) * layer.state_count, by_time, output_by_time)
 
 
-def taken_shape(layer: Layer, shape: Shape, lengths: Any, states: Any) -> Shape:
-    """The shape of an input in the engine's layout, (B, ...), where the layer takes it, and what comes beside
-    it. Raises ShapeError."""
-    check_beside(layer, lengths, states)
+def taken_shape(layer: Layer, shape: Shape) -> Shape:
+    """The shape of an input in the engine's layout, (B, ...). Raises ShapeError if the layer rejects it."""
     if isinstance(layer, Recurrent):
         if len(shape) == 2 and shape[0]:
             axes, place = ("(B, T, ", "None") if layer.batch_first else ("(T, B, ", ":, None")
@@ -685,13 +669,19 @@ def is_by_time(layer: Layer) -> bool:
     return isinstance(layer, Recurrent) and not layer.batch_first
 
 
-def marks_of(layer: Layer, device: Device, lengths: Any, resets: Any) -> Array:
-    """Resets of the caller's layout as bools (B, T). Raises where they come with lengths."""
+def marks_of(layer: Layer, convert: Callable[[Any], Any], shape: Shape, lengths: Any, resets: Any) -> Array:
+    """Resets of the caller's layout, `shape`, as bools (B, T). Raises where they come with lengths."""
+    check_beside(layer, None, resets)
+    assert isinstance(layer, Recurrent)
+    layer.check_resets()
     if lengths is not None:
         raise ArgumentError(f"{layer!r} got lengths and resets: pass only one of them")
-    marks = device.asarray(resets)
-    if marks.dtype != np.bool_ or marks.ndim != 2:
-        raise ShapeError(f"{layer!r} got resets of {marks.dtype} and shape {marks.shape}: pass bools (B, T)")
+    marks = convert(resets)
+    if marks.dtype != np.bool_ or tuple(marks.shape) != tuple(shape):
+        raise ShapeError(
+            f"{layer!r} got resets of {marks.dtype} and shape {tuple(marks.shape)}: pass bools of shape "
+            f"{tuple(shape)}"
+        )
     return marks.T if is_by_time(layer) else marks
 
 
@@ -707,8 +697,6 @@ def enter(layer: Layer, ctx: Context, x: Array, bounds: Any, states: Any, by_tim
             assert isinstance(layer, Recurrent)
             ctx.initial = layer.check_states(states, len(x), ctx.dtype, ctx.device.asarray, "the state")
         if getattr(bounds, "dtype", None) == np.bool_:
-            assert isinstance(layer, Recurrent)
-            layer.check_resets()
             ctx.resets = Resets(ctx.device, bounds, *x.shape[:2])
         elif bounds is not None:
             ctx.lengths = take_lengths(ctx.device, bounds, *x.shape[:2])

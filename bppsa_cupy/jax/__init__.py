@@ -12,7 +12,7 @@ names the extra to install; nothing else in the package needs it.
 The backward pass needs arrays that the forward pass puts out as JAX residuals (`kept_shapes`), so nothing is
 computed again and no pass of the engine is alive between the two. The kernels run inside of
 `jax.experimental.buffer_callback`, which hands over memory: a callback that waits for JAX can stop for ever.
-`passes` has the callbacks, `operators` the primitives around them and their derivatives.
+`passes` has the callbacks, `layers` the primitives around them and their derivatives.
 """
 
 from bppsa_cupy.system.optional import need
@@ -20,7 +20,6 @@ from bppsa_cupy.system.optional import need
 need("bppsa_cupy.jax", "jax", "JAX", (0, 6, 2))  # whose buffer_callback it takes
 del need
 
-from bppsa_cupy.jax.analysis import jacobians  # noqa: E402
 from bppsa_cupy.jax.layers import (  # noqa: E402
     GRU,
     LRU,
@@ -51,7 +50,6 @@ __all__ = [
     "LinearCellLayer",
     "MinGRU",
     "MinLSTM",
-    "jacobians",
     "linear_scan",
     "plan_matmul",
     "plan_product",

@@ -13,7 +13,7 @@ import numpy as np
 
 from bppsa_cupy.devices import Array, Device, get_device
 from bppsa_cupy.functional import Gradients, Saved
-from bppsa_cupy.functional.passes import begin, keep, resume, run_forward
+from bppsa_cupy.functional.passes import begin, keep, resume, run_forward, shapes_of
 from bppsa_cupy.functional.passes import go_back as back_through
 from bppsa_cupy.layers import MatrixRecurrent, Recurrent
 from bppsa_cupy.timescan.lengths import check_lengths
@@ -87,22 +87,15 @@ class Wanted:
 
 def forward_shapes(layer: MatrixRecurrent, inputs: Inputs, wanted: Wanted) -> Results:
     """Shapes and dtypes of `Results`."""
-    axis, dtype = sequence_axis(layer), inputs.x.dtype
-    batch, steps = inputs.x.shape[axis], inputs.x.shape[1 - axis]
-
-    def struct(shape: tuple[int, ...]) -> jax.ShapeDtypeStruct:
-        return jax.ShapeDtypeStruct(shape, dtype)
-
-    columns = layer.directions * layer.hidden_size
-    every_step = (batch, steps, columns) if layer.batch_first else (steps, batch, columns)
-    state = struct((layer.num_layers * layer.directions, batch, layer.hidden_size))
-    has_resets = inputs.bounds is not None and inputs.bounds.dtype == bool
-    saved = layer.kept_shapes(batch, steps, has_resets).items() if wanted.saved else None
-    return Results(
-        y=struct(every_step if layer.outputs == "all" else (batch, columns)),
-        states=(state,) * layer.state_count,
-        saved=None if saved is None else {name: struct(shape) for name, shape in saved},
-    )
+    shapes, dtype = shapes_of(layer, inputs.x.shape), inputs.x.dtype
+    saved = None
+    if wanted.saved:
+        steps = inputs.x.shape[1 - sequence_axis(layer)]
+        has_resets = inputs.bounds is not None and inputs.bounds.dtype == bool
+        kept = layer.kept_shapes(shapes.batch, steps, has_resets).items()
+        saved = {name: jax.ShapeDtypeStruct(shape, dtype) for name, shape in kept}
+    states = tuple(jax.ShapeDtypeStruct(shape, dtype) for shape in shapes.states)
+    return Results(jax.ShapeDtypeStruct(shapes.output, dtype), states, saved)
 
 
 def backward_shapes(layer: MatrixRecurrent, back: Back, wanted: Wanted) -> Derivatives:

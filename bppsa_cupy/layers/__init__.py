@@ -24,8 +24,7 @@ from bppsa_cupy.layers.elementwise import (
     Softplus,
     Tanh,
 )
-from bppsa_cupy.layers.gated_recurrent import QRNN, RGLRU, SRU, GatedRecurrent, MinGRU, MinLSTM
-from bppsa_cupy.layers.linear_recurrent import LinearRecurrent
+from bppsa_cupy.layers.linear_recurrent import QRNN, RGLRU, SRU, LinearRecurrent, MinGRU, MinLSTM
 from bppsa_cupy.layers.matrix_recurrent import MatrixRecurrent
 from bppsa_cupy.layers.norms import BatchNorm1d, BatchNorm2d
 from bppsa_cupy.layers.pools import AvgPool2d, MaxPool2d
@@ -37,7 +36,7 @@ from bppsa_cupy.layers.weighted import Linear
 __all__ = [
     "ELU", "GELU", "GRU", "LAYERS", "LRU", "LSTM", "QRNN", "RGLRU", "RNN", "SRU",
     "AvgPool2d", "BatchNorm1d", "BatchNorm2d", "CellLayer", "Context",
-    "Conv2d", "DiagonalSSM", "Dropout", "Flatten", "GatedRecurrent",
+    "Conv2d", "DiagonalSSM", "Dropout", "Flatten",
     "Layer", "LeakyReLU", "Linear", "LinearCellLayer", "LinearRecurrent", "MatrixRecurrent", "MaxPool2d",
     "MinGRU", "MinLSTM", "Pad2d", "PadShortcut", "ReLU", "Recurrent", "Residual",
     "Shape", "SiLU", "Sigmoid", "Softplus", "Tanh",

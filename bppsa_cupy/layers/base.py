@@ -70,8 +70,6 @@ class Context:
         Seed of random numbers: the network's key, the layer's index and the index of the training pass.
     first_sample : int
         Position in the batch of the first sample of this pass.
-    over_time : TimeRanges or None
-        The range of time steps of this rank. None if this process has all time steps.
     saved : dict
         The arrays that `forward` stores for the backward pass, always including "output".
     placed : dict of str to array
@@ -98,7 +96,6 @@ class Context:
     method: str = "auto"
     draw: tuple[int, int, int] = (0, 0, 0)
     first_sample: int = 0
-    over_time: Any = None
     module_buffers: dict[str, Array] = field(default_factory=dict)
     saved: dict[str, Any] = field(default_factory=dict)
     placed: dict[str, Array] = field(default_factory=dict, repr=False)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from bppsa_cupy.arguments import as_choice, as_instance, as_number
+from bppsa_cupy.arguments import as_choice, as_instance
 from bppsa_cupy.cells import Cell
 from bppsa_cupy.errors import ArgumentError
 from bppsa_cupy.layers.base import Shape
-from bppsa_cupy.layers.gated_recurrent import GatedRecurrent
+from bppsa_cupy.layers.linear_recurrent import LinearRecurrent
 from bppsa_cupy.layers.matrix_recurrent import MatrixRecurrent
 from bppsa_cupy.layers.recurrent import Recurrent
 from bppsa_cupy.raw_kernels.cells import FORMS
@@ -112,11 +112,10 @@ class LSTM(MatrixRecurrent):
     ----------
     input_size, hidden_size : int
         F input features and H units.
-    *arguments, **options
-        num_layers, bias, batch_first, dropout, bidirectional, outputs and forward_method, as in
-        `MatrixRecurrent`.
-    proj_size : int, default: 0
-        Only 0 is supported.
+    num_layers, bias, batch_first, dropout, bidirectional
+        As in `MatrixRecurrent`.
+    **options
+        outputs and forward_method, as in `MatrixRecurrent`.
 
     Notes
     -----
@@ -131,14 +130,7 @@ class LSTM(MatrixRecurrent):
     ((7, 10), (20, 5))
     """
 
-    arguments = (*MatrixRecurrent.arguments, "proj_size")
-    cell, proj_size = FORMS["lstm"], 0
-
-    def __init__(
-        self, input_size: int, hidden_size: int, *arguments: Any, proj_size: int = 0, **options: Any
-    ) -> None:
-        super().__init__(input_size, hidden_size, *arguments, **options)
-        as_number("LSTM", "proj_size", proj_size, lambda size: size == 0, "0")
+    cell = FORMS["lstm"]
 
 
 class _OfCell(Recurrent):
@@ -219,7 +211,7 @@ class ProjectedCellLayer(CellLayer):
         return {name: shape for name, shape in shapes.items() if "_ih" not in name}
 
 
-class LinearCellLayer(_OfCell, GatedRecurrent):
+class LinearCellLayer(_OfCell, LinearRecurrent):
     """Recurrent layer of a linear cell that you define. Forward and backward passes are exact scans.
 
     Parameters
@@ -229,7 +221,7 @@ class LinearCellLayer(_OfCell, GatedRecurrent):
     input_size, hidden_size : int
         F input features and H units.
     *arguments, **options
-        bias, batch_first, outputs and forward_method of `GatedRecurrent`.
+        bias, batch_first, outputs and forward_method of `LinearRecurrent`.
 
     Raises
     ------

@@ -50,6 +50,7 @@ class DiagonalRecurrent(LinearRecurrent):
     """
 
     arguments = tuple(name for name in LinearRecurrent.arguments if name != "bias")
+    cell: Any = None
     paired = True
     scale = 1.0
     own_parameters: tuple[str, ...]
@@ -220,6 +221,9 @@ class DiagonalRecurrent(LinearRecurrent):
         ctx.gradients["B_re_l0"] += parts[1] * gain.imag[:, None]
         ctx.gradients["B_im_l0"] -= parts[0] * gain.imag[:, None]
         return by_real + 1j * (sums("B_re", parts[1]) - sums("B_im", parts[0]))
+
+    def cell_in(self, library: Library) -> None:
+        return None
 
     def scan_in(
         self, library: Library, cell: Any, parameters: Any, x: Any, lengths: Any, first: Any

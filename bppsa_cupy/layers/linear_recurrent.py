@@ -1,18 +1,23 @@
-"""Recurrent layers whose state goes on by numbers alone, c_t = a_t c_{t-1} + b_t: one exact scan each way."""
+"""Linear recurrent layers, c_t = a_t c_{t-1} + b_t, where a and b follow from the input: a scan each way."""
 
 from __future__ import annotations
 
 import abc
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from types import FunctionType
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from bppsa_cupy.arguments import as_choice
 from bppsa_cupy.csr import Pattern
 from bppsa_cupy.devices import Array
-from bppsa_cupy.layers.base import StepJacobians
+from bppsa_cupy.layers.base import Shape, StepJacobians
 from bppsa_cupy.layers.recurrent import Recurrent, RecurrentContext
+from bppsa_cupy.raw_kernels.linear.form import LinearForm
+from bppsa_cupy.raw_kernels.linear.kernels import linear_kernels_of
+from bppsa_cupy.raw_kernels.linear_cells import LINEAR_FORMS
 from bppsa_cupy.timescan import products
 from bppsa_cupy.timescan.chunked import WAYS
 from bppsa_cupy.timescan.linear_scan import LinearScan
@@ -86,35 +91,12 @@ class LinearContext(RecurrentContext):
             after = xp.arange(rows.shape[1])[None, :] >= self.lengths[:, None]
             xp.copyto(rows, 0, where=after[:, :, None])
 
-    def last(self, rows: Array) -> Array:
-        """Return the row of `rows` (B, T, columns) at the last step of each sample, as (B, columns)."""
-        samples, step, here = self._ends(len(rows))
-        ends = rows[samples, step]
-        if here is None:
-            return ends
-        assert self.over_time is not None
-        return self.over_time.sum(self.device.xp.where(here[:, None], ends, ends.dtype.type(0)))
-
-    def add_last(self, rows: Array, more: Array) -> None:
-        """Add `more` (B, columns) to the row of `rows` (B, T, columns) at the last step of each sample."""
-        samples, step, here = self._ends(len(rows))
-        if here is not None:
-            more = self.device.xp.where(here[:, None], more, more.dtype.type(0))
-        rows[samples, step] += more
-
-    def _ends(self, batch: int) -> tuple[Any, Any, Array | None]:
-        """The samples, their last steps of this pass, and whether these are here (None: they are)."""
-        xp, over = self.device.xp, self.over_time
+    @property
+    def ends(self) -> tuple[Any, Any]:
+        """The index of the last step of each sample in arrays (B, T, ...)."""
         if self.lengths is None:
-            here = None if over is None else xp.full(batch, over.place == over.ranges - 1)
-            return slice(None), -1, here
-        if over is None:
-            return xp.arange(batch), self.lengths - 1, None
-        # Lengths are those of this range; a sample ends in the last range that has steps of it.
-        every = xp.empty((over.ranges, batch), np.int64)
-        over.gather(xp.ascontiguousarray(self.lengths[None]), every)
-        later = every[over.place + 1 :].sum(axis=0)
-        return xp.arange(batch), (self.lengths - 1).clip(0, None), (self.lengths > 0) & (later == 0)
+            return slice(None), -1
+        return self.device.xp.arange(len(self.lengths)), self.lengths - 1
 
 
 def _by_row(rows: Array) -> Array:
@@ -125,9 +107,10 @@ def _by_row(rows: Array) -> Array:
 class LinearRecurrent(Recurrent):
     """Base class of linear recurrent layers: each unit computes c' = a c + b.
 
-    The factors a and terms b depend only on the input. The forward and backward passes over time are exact
-    scans, computed serially or in parallel chunks of time steps. The Jacobian of a step is diagonal. A layer
-    has one direction. Stack several layers in a network.
+    The factors a and terms b depend only on the input. Here the gates W_ih x + b_ih determine them. The
+    output of the layer is the state c, or a function of state and gates that the cell defines. The forward
+    and backward passes over time are exact scans, computed serially or in parallel chunks of time steps. The
+    Jacobian of a step is diagonal. A layer has one direction. Stack several layers in a network.
 
     Parameters
     ----------
@@ -138,17 +121,17 @@ class LinearRecurrent(Recurrent):
 
     Notes
     -----
-    A subclass defines `terms`, which computes the factors and terms, and `put`, which computes the output.
-    For the backward pass it defines `by_state`, `hand_back`, `write_by_input` and `weight_gradients`. Units
-    are complex if the class attribute `paired` is True.
+    Parameters, for G gates in the order of the cell: weight_ih_l0 (G H, F), bias_ih_l0 with H values per gate
+    in `biased`, and NAME_l0 (H,) for each parameter of the cell. Units are complex if the class attribute
+    `paired` is True.
 
     Examples
     --------
     >>> import bppsa_cupy as bp
-    >>> issubclass(bp.MinGRU, bp.LinearRecurrent)
+    >>> issubclass(bp.SRU, bp.LinearRecurrent)
     True
-    >>> bp.MinGRU(3, 5).step_pattern.nnz
-    5
+    >>> bp.SRU(5, 5).parameter_shapes(), bp.SRU(5, 5).step_pattern.nnz
+    ({'weight_ih_l0': (15, 5), 'bias_ih_l0': (10,)}, 5)
     """
 
     context = LinearContext
@@ -156,44 +139,36 @@ class LinearRecurrent(Recurrent):
     forward_methods = ("auto", "serial", "chunked")
     paired = False
 
-    # ---- what a subclass says ----
-
+    @property
     @abc.abstractmethod
-    def terms(self, ctx: LinearContext) -> tuple[Array, Array]:
-        """Return the factors a (B or 1, T or 1, R) and terms b (B, T, R) for the input in `ctx`.
+    def cell(self) -> LinearForm:
+        """The linear cell of the layer, in the form from which kernels are generated."""
 
-        R (`reals`) is the number of real values in one state.
-        """
+    @property
+    def unit_parameters(self) -> tuple[str, ...]:
+        """Names of the learned parameters with one value per unit, besides weights and biases."""
+        return ()
 
-    @abc.abstractmethod
-    def put(self, ctx: LinearContext, state: Array, out: Array) -> None:
-        """Write the output to `out`, (B, T, `output_size`), computed from the states `state`, (B, T, R)."""
+    @property
+    def biased(self) -> tuple[int, ...]:
+        """The indices of the gates that have a bias if `bias` is True."""
+        return tuple(range(self.cell.gates))
 
-    @abc.abstractmethod
-    def by_state(self, ctx: LinearContext, state: Array, by_output: Array) -> Array:
-        """Return the gradient with respect to the states, (B, T, R). The caller may overwrite the result.
+    @property
+    def skips(self) -> bool:
+        """Whether the last gate is the input itself, without weights."""
+        return False
 
-        `state` contains the states, (B, T, R), and `by_output` the gradient with respect to the output,
-        (B, T, `output_size`). R (`reals`) is the number of real values in one state.
-        """
+    @property
+    def weighted(self) -> int:
+        """The number of rows of W_ih."""
+        return (self.cell.gates - self.skips) * self.hidden_size
 
-    @abc.abstractmethod
-    def hand_back(self, ctx: LinearContext, state: Array, by_output: Array, by: tuple[Array, Array]) -> None:
-        """Store in `ctx` the arrays that `write_by_input` and `weight_gradients` read.
-
-        `state` contains the states, and `by_output` the gradient with respect to the output. `by` is the pair
-        of gradients with respect to the factors and to the terms that `terms` returned.
-        """
-
-    @abc.abstractmethod
-    def write_by_input(self, ctx: LinearContext, out: Array) -> None:
-        """Write the gradient with respect to the input, (B, T, F), to `out`."""
-
-    @abc.abstractmethod
-    def weight_gradients(self, ctx: LinearContext) -> None:
-        """Write the gradients with respect to all parameters to `ctx.gradients`."""
-
-    # ---- sizes ----
+    def parameter_shapes(self) -> dict[str, Shape]:
+        shapes: dict[str, Shape] = {"weight_ih_l0": (self.weighted, self.input_size)}
+        if self.bias:
+            shapes["bias_ih_l0"] = (len(self.biased) * self.hidden_size,)
+        return shapes | {f"{name}_l0": (self.hidden_size,) for name in self.unit_parameters}
 
     @property
     def state_count(self) -> int:
@@ -258,19 +233,15 @@ class LinearRecurrent(Recurrent):
         shape = *ctx.rows, self.output_size
         factor, term = self.terms(ctx)
         state = ctx.buffer("state", (*ctx.rows, self.reals))
-        scan, initial = self._scan(ctx, factor, self.forward_method), self._initial(ctx)
-        if ctx.over_time is not None:
-            received = ctx.buffer("came", initial.shape)
-            received[...] = self._carried(ctx, scan, term, initial, False)
-            initial = received
-        ctx.forward = self._describe(ctx, scan.choice("forward"))
-        scan.forward(term, initial, state)
+        scan = self._scan(ctx, factor, self.forward_method)
+        ctx.forward = f"l0: {scan.choice('forward')}"
+        scan.forward(term, self._initial(ctx), state)
         after = ctx.buffer("states_0", (1, len(x), self.hidden_size), self.state_dtype(ctx.dtype))
-        after[0] = ctx.last(state).view(after.dtype)
+        after[0] = state[ctx.ends].view(after.dtype)
         if self.outputs == "last":
-            y, put = ctx.buffer("output", (len(x), self.output_size)), ctx.buffer("put", shape)
-            self.put(ctx, state, put)
-            y[...] = ctx.last(put)
+            y, every = ctx.buffer("output", (len(x), self.output_size)), ctx.buffer("put", shape)
+            self.put(ctx, state, every)
+            y[...] = every[ctx.ends]
         else:
             y = ctx.buffer("output", shape)
             self.put(ctx, state, y)
@@ -279,22 +250,90 @@ class LinearRecurrent(Recurrent):
         ctx.saved.pop("state_gradients", None)
         return y
 
-    @staticmethod
-    def _describe(ctx: LinearContext, choice: Any) -> str:
-        over = ctx.over_time
-        return f"l0: {choice}" + ("" if over is None else f", on {over.ranges} ranks at once")
+    def terms(self, ctx: LinearContext) -> tuple[Array, Array]:
+        """Return the factors a (B or 1, T or 1, R) and terms b (B, T, R) for the input in `ctx`.
 
-    def _carried(
-        self, ctx: LinearContext, scan: LinearScan, terms: Array, first: Array, transposed: bool
-    ) -> Array:
-        """The state, (B, R), before the first step held here, from the one before the first step of all in
-        the scan's direction."""
-        over, shape = ctx.over_time, first.shape
-        assert over is not None
-        part = [ctx.buffer(f"own_{name}", (1, *shape)) for name in ("product", "end")]
-        every = [ctx.buffer(f"every_{name}", (over.ranges, *shape)) for name in ("product", "end", "start")]
-        start = scan.over_ranges(terms, first, part, every, over.gather, transposed=transposed)
-        return ctx.device.xp.ascontiguousarray(start[over.place])
+        R (`reals`) is the number of real values in one state.
+        """
+        factor, term = self.factors(ctx), ctx.buffer("term", (*ctx.rows, self.hidden_size))
+        self._project(ctx, self._projected(ctx))
+        self._launch(ctx, "terms", factor, term)
+        return factor, term
+
+    def factors(self, ctx: LinearContext) -> Array:
+        """Return the factors a of the forward pass of `ctx`, (B or 1, T or 1, R), where R is `reals`."""
+        return ctx.buffer("factor", (*ctx.rows, self.hidden_size))
+
+    def put(self, ctx: LinearContext, state: Array, out: Array) -> None:
+        """Write the output to `out`, (B, T, `output_size`), computed from the states `state`, (B, T, R)."""
+        if not self.cell.has_output:
+            out[...] = state
+            return
+        result = out if out.flags.c_contiguous else ctx.buffer("put", state.shape)
+        self._launch(ctx, "output", state, result)
+        if result is not out:
+            out[...] = result
+
+    def _launch(self, ctx: LinearContext, verb: str, *arrays: Array) -> None:
+        """Launch a kernel of the cell on the projected input, its unit parameters and `arrays`."""
+        batch, steps = ctx.rows
+        inputs = self._projected(ctx), self._unit(ctx), *arrays
+        ctx.device.launch(linear_kernels_of(self.cell)[verb], *inputs, batch * steps, self.hidden_size)
+
+    def _projected(self, ctx: LinearContext) -> Array:
+        """The projected input, (B, T, G H)."""
+        return ctx.buffer("projected", (*ctx.rows, self.cell.gates * self.hidden_size))
+
+    def _project(self, ctx: LinearContext, projected: Array) -> None:
+        """Fill it with W x + b of every step, and the input itself where the last gate is that."""
+        columns, weight = self.weighted, ctx.parameters["weight_ih_l0"]
+        product = projected
+        if columns < projected.shape[2]:
+            product = ctx.buffer("product", (*ctx.rows, columns))
+        self.multiply(ctx, ctx.input, weight, self._bias(ctx), product)
+        if product is not projected:
+            projected[:, :, :columns], projected[:, :, columns:] = product, ctx.input
+
+    def _bias(self, ctx: LinearContext) -> Array | None:
+        """The biases of the gates that have weights, 0 where one has none; None without any."""
+        if not self.bias:
+            return None
+        learned, H, rows = ctx.parameters["bias_ih_l0"], self.hidden_size, self.weighted
+        if len(learned) == rows:
+            return learned
+        bias = ctx.buffer("bias", (rows,))
+        bias[...] = 0
+        bias.reshape(-1, H)[list(self.biased)] = learned.reshape(-1, H)
+        return bias
+
+    def unit_values(self, xp: Any, parameters: Mapping[str, Any]) -> list[Any]:
+        """Return the values that the cell uses per unit, (H,) each, computed from the learned parameters.
+
+        `xp` is the array module: NumPy, CuPy, PyTorch or jax.numpy. `parameters` maps the names in
+        `unit_parameters` to the learned arrays. The default returns these arrays unchanged.
+        """
+        return [parameters[name] for name in self.unit_parameters]
+
+    def unit_gradients(self, xp: Any, parameters: Mapping[str, Any], by: list[Any]) -> list[Any]:
+        """Return a list of gradients, (H,) each, with respect to the learned `unit_parameters`.
+
+        `xp` and `parameters` are the arguments of `unit_values`. `by` contains the gradients with respect to
+        the arrays that `unit_values` returns. The default returns `by`, because `unit_values` returns the
+        parameters unchanged.
+        """
+        return by
+
+    def _units_of(self, ctx: LinearContext) -> dict[str, Array]:
+        """The unit parameters by name."""
+        return {name: ctx.parameters[f"{name}_l0"] for name in self.unit_parameters}
+
+    def _unit(self, ctx: LinearContext) -> Array:
+        """What the cell takes as its unit parameters, one after the other."""
+        H = self.hidden_size
+        unit = ctx.buffer("unit", (len(self.unit_parameters) * H,))
+        for place, value in enumerate(self.unit_values(ctx.device.xp, self._units_of(ctx))):
+            unit[place * H : (place + 1) * H] = value
+        return unit
 
     def _scan(self, ctx: LinearContext, factor: Array, method: str) -> LinearScan:
         (batch, steps), lengths = ctx.rows, ctx.lengths
@@ -344,25 +383,17 @@ class LinearRecurrent(Recurrent):
             ctx.clear(by_output)
         else:
             by_output[...] = 0
-            ctx.add_last(by_output, gradient)
+            by_output[ctx.ends] += gradient
         state, by_term = (ctx.buffer(name, (*ctx.rows, self.reals)) for name in ("state", "by_term"))
         by_state = self.by_state(ctx, state, by_output)
         if ctx.final_gradient is not None:
-            ctx.add_last(by_state, self._as_reals(ctx, ctx.final_gradient[0][0]))
+            by_state[ctx.ends] += self._as_reals(ctx, ctx.final_gradient[0][0])
         factor = self.factors(ctx)
         by_factor = ctx.buffer("by_factor", factor.shape)
         by_initial = ctx.buffer("by_initial", (ctx.rows[0], self.reals))
-        scan, initial = self._scan(ctx, factor, WAYS[ctx.method]), self._initial(ctx)
-        over, incoming = ctx.over_time, None
-        if over is not None:
-            initial = ctx.buffer("came", initial.shape)
-            zero = ctx.buffer("zero", initial.shape)
-            zero[...] = 0
-            incoming = self._carried(ctx, scan, by_state, zero, True)
-        ctx.backward = self._describe(ctx, scan.choice("backward"))
-        scan.backward(state, initial, by_state, by_factor, by_term, by_initial, incoming)
-        if over is not None:
-            by_initial[...] = over.sum(by_initial if over.place == 0 else by_initial * 0)
+        scan = self._scan(ctx, factor, WAYS[ctx.method])
+        ctx.backward = f"l0: {scan.choice('backward')}"
+        scan.backward(state, self._initial(ctx), by_state, by_factor, by_term, by_initial)
         self.hand_back(ctx, state, by_output, (by_factor, by_term))
         by_initial = by_initial.view(self.state_dtype(ctx.dtype))
         by_states = ctx.buffer("state_gradients_0", (1, *by_initial.shape), by_initial.dtype)
@@ -370,6 +401,33 @@ class LinearRecurrent(Recurrent):
         ctx.went_back = True
         if ctx.want_states:
             ctx.saved["state_gradients"] = by_states
+
+    def by_state(self, ctx: LinearContext, state: Array, by_output: Array) -> Array:
+        """Return the gradient with respect to the states, (B, T, R). The caller may overwrite the result.
+
+        `state` contains the states, (B, T, R), and `by_output` the gradient with respect to the output,
+        (B, T, `output_size`). R (`reals`) is the number of real values in one state.
+        """
+        if not self.cell.has_output:
+            return by_output
+        by_state = ctx.buffer("by_state", state.shape)
+        self._launch(ctx, "by_state", state, by_output, by_state)
+        return by_state
+
+    def hand_back(self, ctx: LinearContext, state: Array, by_output: Array, by: tuple[Array, Array]) -> None:
+        """Store in `ctx` the arrays that `write_by_input` and `weight_gradients` read.
+
+        `state` contains the states, and `by_output` the gradient with respect to the output. `by` is the pair
+        of gradients with respect to the factors and to the terms that `terms` returned.
+        """
+        none = ctx.buffer("none", (0,))
+        outputs = (state, by_output) if self.cell.has_output else (none, none)
+        self._launch(ctx, "by_inputs", outputs[0], *by, outputs[1], self._delta(ctx))
+
+    def _delta(self, ctx: LinearContext) -> Array:
+        """The gradient with respect to the projected input and the unit parameters, (B, T, (G + Q) H)."""
+        columns = (self.cell.gates + len(self.unit_parameters)) * self.hidden_size
+        return ctx.buffer("delta", (*ctx.rows, columns))
 
     def _by_input(self, ctx: LinearContext) -> Array:
         """The gradient with respect to the input."""
@@ -381,17 +439,43 @@ class LinearRecurrent(Recurrent):
             out[...] = result
         return out
 
+    def write_by_input(self, ctx: LinearContext, out: Array) -> None:
+        """Write the gradient with respect to the input, (B, T, F), to `out`."""
+        delta = self._delta(ctx)
+        self.multiply_back(ctx, delta, ctx.parameters["weight_ih_l0"], out)
+        if self.skips:
+            out += delta[:, :, self.weighted : self.weighted + self.input_size]
+
+    def weight_gradients(self, ctx: LinearContext) -> None:
+        """Write the gradients with respect to all parameters to `ctx.gradients`."""
+        xp, H = ctx.device.xp, self.hidden_size
+        delta, by_rows = self._delta(ctx), ctx.buffer("by_rows", (self.weighted,))
+        self.multiply_sums(ctx, delta, ctx.input, ctx.gradients["weight_ih_l0"], by_rows)
+        if self.bias:
+            by_bias = ctx.gradients["bias_ih_l0"]
+            if by_bias.size != by_rows.size:
+                by_rows = by_rows.reshape(-1, H)[list(self.biased)].reshape(-1)
+            by_bias[...] = by_rows
+        if self.unit_parameters:
+            by_units = xp.sum(delta[:, :, self.cell.gates * H :], axis=(0, 1)).reshape(-1, H)
+            gradients = self.unit_gradients(xp, self._units_of(ctx), list(by_units))
+            for name, gradient in zip(self.unit_parameters, gradients, strict=True):
+                ctx.gradients[f"{name}_l0"][...] = gradient
+
     # ---- the same in the differentiable operations of PyTorch or JAX, around its linear scan ----
 
     def cell_in(self, library: Library) -> Any:
-        """Return what `scan_in` gets as its argument `cell`: functions for PyTorch or JAX arrays, or None.
+        """Return what `scan_in` gets as its argument `cell`: the cell's functions for PyTorch or JAX arrays.
 
-        `library` is a `Library`, the named tuple of the PyTorch or JAX functions. The default returns None,
-        for layers whose `scan_in` needs no such functions.
+        `library` is a `Library`, the named tuple of the PyTorch or JAX functions.
         """
-        return None
+        # The text of the cell's twins is plain Python: here in the library's names.
+        names = vars(library.functions)
+        functions = (self.cell.functions.terms, self.cell.functions.output)
+        return [
+            function and FunctionType(function.__code__, names, function.__name__) for function in functions
+        ]
 
-    @abc.abstractmethod
     def scan_in(
         self, library: Library, cell: Any, parameters: Any, x: Any, lengths: Any, first: Any
     ) -> tuple[Any, Any]:
@@ -402,6 +486,19 @@ class LinearRecurrent(Recurrent):
         `lengths` contains the number of valid steps per sample, (B,), or is None. `first` is the initial
         state, (B, H), or None for zeros.
         """
+        H, (terms, output) = self.hidden_size, cell
+        weight, bias = parameters["weight_ih"], parameters["bias_ih"] if self.bias else None
+        has_all = bias is not None and len(bias) == len(weight)
+        gates = list(library.project(x, weight, bias if has_all else None, H))
+        if self.skips:
+            gates = [*gates, x]
+        if bias is not None and not has_all:
+            for place, gate in enumerate(self.biased):
+                gates[gate] = gates[gate] + bias[place * H : (place + 1) * H]
+        unit = self.unit_values(library.module, parameters)
+        (factor,), (term,) = terms(gates, unit)
+        h = library.scan(factor, term, first, False, lengths)
+        return (h if output is None else output(gates, (h,), unit)[0]), h
 
     def forward_in(
         self, library: Library, cell: Any, parameters: Mapping[str, Any], x: Any, lengths: Any, state: Any
@@ -443,10 +540,6 @@ class LinearRecurrent(Recurrent):
 
     # ---- analysis ----
 
-    @abc.abstractmethod
-    def factors(self, ctx: LinearContext) -> Array:
-        """Return the factors a of the forward pass of `ctx`, (B or 1, T or 1, R), where R is `reals`."""
-
     def step_jacobians(self, ctx: LinearContext) -> Iterator[StepJacobians]:
         xp, (batch, steps) = ctx.device.xp, ctx.rows
         factor = xp.broadcast_to(self.factors(ctx), (batch, steps, self.reals)).transpose(1, 2, 0)
@@ -462,3 +555,201 @@ class LinearRecurrent(Recurrent):
             xp.copyto(values, identity, where=after[:, None, None, :])
         values = values.reshape(steps, -1, batch)
         yield StepJacobians(f"{type(self).__name__} l0", "forward", self.step_pattern, values)
+
+
+#: Candidates of MinGRU, and the cells.
+CANDIDATES = {"linear": "mingru", "positive": "mingru_positive"}
+
+
+class MinGRU(LinearRecurrent):
+    """minGRU (Feng et al. 2024, section 3.1): h' = (1 - z) h + z h̃, where z = σ(W_z x + b_z).
+
+    Parameters
+    ----------
+    input_size, hidden_size : int
+        F input features and H units.
+    *arguments
+        `bias` and `batch_first` of `LinearRecurrent`.
+    candidate : {"linear", "positive"}, default: "linear"
+        "linear" is h̃ = W_h x + b_h. "positive" is h̃ = g(W_h x + b_h) with g(x) = x + 1/2 for x ≥ 0 and
+        σ(x) for x < 0 (appendix B.3), as in log-space implementations.
+    **options
+        `outputs` and `forward_method` of `LinearRecurrent`.
+
+    Notes
+    -----
+    Parameters, with gates in the order h, z: weight_ih_l0 (2 H, F) and bias_ih_l0 (2 H,).
+
+    Examples
+    --------
+    >>> import bppsa_cupy as bp
+    >>> layer = bp.MinGRU(3, 5)
+    >>> layer.output_shape((7, 3)), layer.parameter_shapes()["weight_ih_l0"]
+    ((7, 5), (10, 3))
+    """
+
+    arguments = (*LinearRecurrent.arguments, "candidate")
+
+    def __init__(
+        self, input_size: int, hidden_size: int, *arguments: Any, candidate: str = "linear", **options: Any
+    ) -> None:
+        super().__init__(input_size, hidden_size, *arguments, **options)
+        self.candidate = as_choice("MinGRU", "candidate", candidate, CANDIDATES)
+
+    @property
+    def cell(self) -> LinearForm:
+        return LINEAR_FORMS[CANDIDATES[self.candidate]]
+
+
+class MinLSTM(LinearRecurrent):
+    """minLSTM (Feng et al. 2024, section 3.2): h' = a h + (1 - a) h̃.
+
+    a = f / (f + i), f = σ(W_f x + b_f), i = σ(W_i x + b_i), h̃ = W_h x + b_h.
+
+    Parameters
+    ----------
+    input_size, hidden_size : int
+        F input features and H units.
+    bias, batch_first, outputs, forward_method
+        Biases, layout, returned steps and the method over time: see `LinearRecurrent`.
+
+    Notes
+    -----
+    Parameters, with gates in the order f, i, h: weight_ih_l0 (3 H, F) and bias_ih_l0 (3 H,). In the gates f
+    and i, values of W x + b below -85 are replaced by -85.
+
+    Examples
+    --------
+    >>> import bppsa_cupy as bp
+    >>> bp.MinLSTM(3, 5).parameter_shapes()["weight_ih_l0"]
+    (15, 3)
+    """
+
+    cell = LINEAR_FORMS["minlstm"]
+
+
+class SRU(LinearRecurrent):
+    """Simple recurrent unit (Lei et al. 2018), whose gates only read the input.
+
+    c' = f c + (1 - f) W_c x, h = r c' + (1 - r) x, f = σ(W_f x + b_f), r = σ(W_r x + b_r).
+
+    Parameters
+    ----------
+    input_size, hidden_size : int
+        F input features and H units.
+    bias, batch_first, outputs, forward_method
+        Biases, layout, returned steps and the method over time: see `LinearRecurrent`.
+
+    Notes
+    -----
+    This is the variant `v1=True` of the authors' code. Parameters, with gates in the order c, f, r:
+    weight_ih_l0 (3 H, F) and bias_ih_l0 (2 H,), the biases of f and r. If F differs from H, weight_ih_l0 is
+    (4 H, F): its last H rows project x to the hidden size for the skip connection (1 - r) x. The state is c.
+
+    Examples
+    --------
+    >>> import bppsa_cupy as bp
+    >>> bp.SRU(3, 5).parameter_shapes()["weight_ih_l0"]
+    (20, 3)
+    """
+
+    cell = LINEAR_FORMS["sru"]
+    biased = (1, 2)
+
+    @property
+    def skips(self) -> bool:
+        return self.input_size == self.hidden_size
+
+
+class QRNN(LinearRecurrent):
+    """Quasi-recurrent layer with fo-pooling (Bradbury et al. 2017, equation 4).
+
+    c' = f c + (1 - f) z, h = o c', z = tanh(W_z x + b_z), f and o = σ(W x + b).
+
+    Parameters
+    ----------
+    input_size, hidden_size : int
+        F input features and H units.
+    bias, batch_first, outputs, forward_method
+        Biases, layout, returned steps and the method over time: see `LinearRecurrent`.
+
+    Notes
+    -----
+    The gates read only the current input (window size 1). Parameters, with gates in the order z, f, o:
+    weight_ih_l0 (3 H, F) and bias_ih_l0 (3 H,). The state is c.
+
+    Examples
+    --------
+    >>> import bppsa_cupy as bp
+    >>> bp.QRNN(3, 5).parameter_shapes()["weight_ih_l0"]
+    (15, 3)
+    """
+
+    cell = LINEAR_FORMS["qrnn"]
+
+
+#: c of the paper: how strong the recurrence gate makes the decay.
+SHARPNESS = 8.0
+#: |a| of a fresh layer at an open gate, uniform by its square.
+LEAST_RADIUS, MOST_RADIUS = 0.9, 0.999
+
+
+class RGLRU(LinearRecurrent):
+    """Real-gated linear recurrent unit (De et al. 2024, section 2.4), with as many units as features.
+
+    h' = a h + sqrt(1 - a²) i x, a = exp(-8 softplus(Λ) r), r = σ(W_a x + b_a), i = σ(W_x x + b_x).
+
+    Parameters
+    ----------
+    input_size : int
+        F, which is both the number of features and the number of units H.
+    bias : bool, default: True
+        Whether the gates have biases.
+    **options
+        `batch_first`, `outputs` and `forward_method` of `LinearRecurrent`.
+
+    Notes
+    -----
+    Parameters: weight_ih_l0 (2 H, H) with the rows of W_a before those of W_x, bias_ih_l0 (2 H,), and
+    a_param_l0 (H,), which is Λ. Initial weights are normal with variance 1 / H, and initial biases are 0. Λ
+    is initialised such that a² at r = 1 / 8 is uniform in [0.9², 0.999²]. The derivative of the square root
+    is limited to 1000 (appendix A).
+
+    Examples
+    --------
+    >>> import bppsa_cupy as bp
+    >>> bp.RGLRU(4).parameter_shapes()
+    {'weight_ih_l0': (8, 4), 'bias_ih_l0': (8,), 'a_param_l0': (4,)}
+    """
+
+    arguments = tuple(name for name in LinearRecurrent.arguments if name != "hidden_size")
+    cell = LINEAR_FORMS["rglru"]
+    unit_parameters = ("a_param",)
+    biased = (0, 1)
+    skips = True
+
+    def __init__(self, input_size: int, *, bias: bool = True, **options: Any) -> None:
+        super().__init__(input_size, input_size, bias=bias, **options)
+
+    def initialize(self, generator: np.random.Generator) -> dict[str, np.ndarray]:
+        shapes, values = self.parameter_shapes(), {}
+        deviation = (1 / self.hidden_size) ** 0.5
+        values["weight_ih_l0"] = deviation * generator.standard_normal(shapes["weight_ih_l0"])
+        if self.bias:
+            values["bias_ih_l0"] = np.zeros(shapes["bias_ih_l0"])
+        squares = generator.uniform(LEAST_RADIUS**2, MOST_RADIUS**2, self.hidden_size)
+        values["a_param_l0"] = np.log(np.expm1(-0.5 * np.log(squares)))
+        return values
+
+    # ---- Λ as the cell takes it ----
+
+    def unit_values(self, xp: Any, parameters: Mapping[str, Any]) -> list[Any]:
+        return [-SHARPNESS * _softplus(xp, parameters["a_param"])]
+
+    def unit_gradients(self, xp: Any, parameters: Mapping[str, Any], by: list[Any]) -> list[Any]:
+        return [-SHARPNESS * by[0] / (1 + xp.exp(-parameters["a_param"]))]
+
+
+def _softplus(xp: Any, x: Any) -> Any:
+    """log(1 + e^x), of numbers that do not overflow."""
+    return xp.log1p(xp.exp(-abs(x))) + (x + abs(x)) / 2

@@ -442,7 +442,7 @@ class Residual(Layer):
             if branch not in ctx.inner:
                 ctx.inner[branch] = self._contexts(ctx, branch, stack)
             for inner in ctx.inner[branch]:
-                inner.lengths, inner.resets, inner.over_time = ctx.lengths, ctx.resets, ctx.over_time
+                inner.lengths, inner.resets = ctx.lengths, ctx.resets
                 inner.first_sample, inner.keeps = ctx.first_sample, ctx.keeps
             draws = partial(inner_draw, ctx.draw, branch)
             try:

@@ -197,8 +197,8 @@ def as_chain(owner: str, records: Any, lengths: Any = None) -> tuple[StepChain, 
     if not isinstance(records, Sequence):
         raise ArgumentError(
             f"{owner} got a {type(records).__name__}: pass the records of net.transposed_jacobians(), "
-            "load_jacobians(path), bppsa_cupy.torch.jacobians(module, x) or "
-            "bppsa_cupy.jax.jacobians(function, params, x), or Jacobians (T, S, S) as an array"
+            "load_jacobians(path) or bppsa_cupy.torch.jacobians(module, x), or Jacobians (T, S, S) as an "
+            "array"
         )
     chain = make_chain(owner, records)
     if lengths is None:

@@ -131,35 +131,6 @@ class LinearScan:
             self.reverse != transposed,
         )  # fmt: skip
 
-    def over_ranges(
-        self,
-        b: Array,
-        first: Array,
-        part: Sequence[Array],
-        every: Sequence[Array],
-        gather: Callable[[Array, Array], None],
-        *,
-        transposed: bool = False,
-    ) -> Array:
-        """What comes to each of the ranges of steps of which one is here, (ranges, B, W), from what comes to
-        the first of them in the scan's direction.
-
-        Parameters
-        ----------
-        part
-            Arrays for the product and the end of this range, (1, B, W) each.
-        every
-            Arrays for the products and ends of all ranges and for the result, (ranges, B, W) each.
-        gather
-            Function that fills an array of all ranges from the array of this range.
-        """
-        self._reduce(b, part, max(1, self.steps), transposed, transposed)
-        product, end, start = every
-        for values, all_of in zip(part, (product, end), strict=True):
-            gather(values, all_of)
-        self._carry(product, end, first, start, transposed)
-        return start
-
     def backward(
         self,
         h: Array,
@@ -168,10 +139,9 @@ class LinearScan:
         by_a_out: Array,
         by_b: Array,
         by_initial: Array,
-        incoming: Array | None = None,
     ) -> None:
         """Fill the gradients with respect to a (of a's shape), b (B, T, W) and the first state (B, W), from
-        that with respect to h, and from what is `incoming` behind the last step, (B, W), zeros without it."""
+        that with respect to h."""
         device, each, descending = self.device, self.a.shape[1] == self.steps, not self.reverse
         is_complete = each and self.a.shape[0] == self.batch
         choice = self.choice("backward")
@@ -195,7 +165,7 @@ class LinearScan:
             )  # fmt: skip
             return self._bound("linear_scan_backward", arrays, scalars)
 
-        last = no_state(device, initial.shape, h.dtype) if incoming is None else incoming
+        last = no_state(device, initial.shape, h.dtype)
         flag = self._run(choice, gradient, last, True, True, walk)
         if is_complete:
             return

@@ -118,7 +118,7 @@ def test_sequences_have_states_lengths_and_either_layout(
         assert_close(host(ours), theirs.grad, 64)
     for name, parameter in module.named_parameters():
         assert_close(host(gradients.parameters[name]), parameter.grad, 64, label=name)
-    assert len(saved.forward_ways) == len(saved.backward_ways) == 4
+    assert len(saved.context.forward_ways) == len(saved.context.backward_ways) == 4
 
 
 def test_passes_live_side_by_side_and_go_back_more_than_once(rng: np.random.Generator) -> None:

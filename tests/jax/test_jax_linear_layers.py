@@ -82,7 +82,8 @@ def test_complex_states_go_on_with_a_batch_and_without() -> None:
         np.testing.assert_allclose(alone, full[5:, 1], atol=1e-6)
         assert pickle.loads(pickle.dumps(function)) == function
         moduli = np.sort(np.repeat(np.exp(-np.exp(params["nu_log_l0"])), 2))[::-1]
-        steps = bj.jacobians(function, params, x).dense()
+        arrays = {name: np.asarray(value) for name, value in params.items()}
+        steps = bp.functional.jacobians(function.layer, arrays, np.asarray(x)).dense()
         np.testing.assert_allclose(
             np.linalg.svd(steps, compute_uv=False), np.tile(moduli, (8, 2, 1)), atol=1e-6
         )

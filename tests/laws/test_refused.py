@@ -100,7 +100,6 @@ REFUSED = {
         (lambda: bp.LSTM(3, 4, 0), "num_layers=0"),
         (lambda: bp.GRU(3, 4, dropout=0.5), "dropout=0.5"),
         (lambda: bp.RNN(3, 4, nonlinearity=["tanh"]), "['tanh']", "'relu'"),
-        (lambda: bp.LSTM(3, 4, proj_size=2), "proj_size=2"),
         (lambda: bp.RNN(3, 4, outputs="first"), "outputs='first'", "'last'"),
         (lambda: bp.MinGRU(3, 4, candidate="log"), "candidate='log'"),
         (lambda: bp.MinGRU(3, 4, forward_method="newton"), "forward_method='newton'"),

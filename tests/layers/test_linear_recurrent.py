@@ -56,7 +56,7 @@ def test_passes_are_those_of_the_formulas(name: str, data: st.DataObject) -> Non
     kind, options = LAYERS[name]
     F, H, batch = (data.draw(st.integers(1, 6)) for _ in range(3))
     steps = data.draw(st.sampled_from([1, 2, 7, 17, 40]))
-    if issubclass(kind, bp.GatedRecurrent):
+    if not kind.paired:
         options = {**options, "bias": data.draw(st.booleans())}
     sizes = (H,) if kind is bp.RGLRU else (data.draw(st.sampled_from([F, H])), H)
     layer = kind(
@@ -100,8 +100,8 @@ def test_ways_give_the_same_up_to_rounding_and_are_told(name: str) -> None:
         x = np.random.default_rng(2).standard_normal((2, 101, layer.input_size))
         y, saved = bp.functional.forward(layer, parameters, x)
         gradients = bp.functional.vjp(saved, np.ones_like(y), method={"serial": "bp"}.get(method, "hybrid"))
-        assert saved.forward_ways[0].startswith(f"l0: {method}")
-        assert saved.backward_ways[0].startswith(f"l0: {method}")
+        assert saved.context.forward_ways[0].startswith(f"l0: {method}")
+        assert saved.context.backward_ways[0].startswith(f"l0: {method}")
         results[method] = [y, gradients.input, *gradients.parameters.values()]
     for serial, chunked in zip(*results.values(), strict=True):
         np.testing.assert_allclose(chunked, serial, atol=1e-12, rtol=1e-11)

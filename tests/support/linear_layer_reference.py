@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from bppsa_cupy.layers import RGLRU, SRU, GatedRecurrent, LinearRecurrent
+from bppsa_cupy.layers import RGLRU, SRU, LinearRecurrent
 
 #: (gates, former state, input of the step) -> (new state, what is put out)
 Step = Callable[[list[torch.Tensor], torch.Tensor, torch.Tensor], tuple[torch.Tensor, torch.Tensor]]
@@ -95,7 +95,7 @@ def run_layer(
     for t in range(x.shape[1]):
         if isinstance(layer, RGLRU):
             new, y = _rglru(layer, _gates(layer, parameters, x[:, t]), state, x[:, t], parameters)
-        elif isinstance(layer, GatedRecurrent):
+        elif not layer.paired:
             step = STEPS[type(layer).__name__]
             new, y = step(layer, _gates(layer, parameters, x[:, t]), state, x[:, t])
         else:
@@ -107,7 +107,7 @@ def run_layer(
     return y[torch.arange(len(x)), lengths - 1] if layer.outputs == "last" else y, state[None]
 
 
-def _gates(layer: GatedRecurrent, parameters: Mapping[str, torch.Tensor], x: Any) -> list[torch.Tensor]:
+def _gates(layer: LinearRecurrent, parameters: Mapping[str, torch.Tensor], x: Any) -> list[torch.Tensor]:
     """The gates of a step, before their functions."""
     weight = parameters["weight_ih_l0"]
     bias = torch.zeros(len(weight), dtype=weight.dtype)

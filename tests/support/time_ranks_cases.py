@@ -95,39 +95,6 @@ def case_outputs_at_every_step(group: Group) -> None:
     check(group, make, x, ("bp", "hybrid", "auto"), 4, False)
 
 
-def case_linear_recurrences(group: Group) -> None:
-    """Exact scans over all ranks at once, both ways: cells, complex units, lengths, first and last states."""
-    rng = np.random.default_rng(5)
-    for number, kind in enumerate((bp.MinGRU, bp.SRU, bp.LRU)):
-        outputs = "last" if number == 1 else "all"
-
-        def make(kind=kind, outputs=outputs):
-            layers = [kind(3, 3, outputs=outputs), bp.Linear(3, 2)]
-            return network(layers, 3)
-
-        for steps, lengths in ((23, None), (12, np.array([12, 5, 1]))):
-            x = rng.standard_normal((3, steps, 3))
-            first = rng.standard_normal((1, 3, 3))
-            if kind.paired:
-                first = first + 1j * rng.standard_normal(first.shape)
-            check(
-                group, make, x, ("bp", "auto"), None, False, initial=first, final_gradient=first * 2,
-                lengths=lengths,
-            )  # fmt: skip
-
-
-def case_linear_recurrences_in_blocks(group: Group) -> None:
-    rng = np.random.default_rng(6)
-
-    def blocks():
-        inner = bp.Residual([bp.Tanh(), bp.MinLSTM(4, 4)])
-        outer = bp.Residual([bp.Tanh(), bp.Linear(4, 8), bp.GELU(), bp.Linear(8, 4)])
-        return network([bp.Linear(3, 4), inner, outer, bp.Tanh(), bp.Linear(4, 2)], 3)
-
-    check(group, blocks, rng.standard_normal((2, 19, 3)), ("bp", "blelloch"), None, False)
-    check(group, blocks, rng.standard_normal((2, 19, 3)), ("bp",), None, False, lengths=np.array([7, 19]))
-
-
 def case_lengths_and_states(group: Group) -> None:
     rng = np.random.default_rng(5)
     x = rng.standard_normal((4, 26, 3))
@@ -209,6 +176,7 @@ def case_what_cannot_be_split(group: Group) -> None:
     for layers, words in (
         ([bp.Linear(3, 2)], "no recurrent layer"),
         ([bp.RNN(3, 2), bp.Dropout(0.5)], "layer 1, Dropout.*cannot be split over time"),
+        ([bp.MinGRU(3, 2), bp.RNN(2, 2)], "layer 0, MinGRU.*cannot be split over time"),
     ):
         with raises(DistributedError, words):
             bp.distribute(network(layers, 3), group, over="time")

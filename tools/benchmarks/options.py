@@ -14,7 +14,7 @@ KINDS = ("paper", "images", "grid")
 #: Models whose kernels `warm` compiles where none are named; those of other models are among them.
 USUAL = ("lenet5", "resnet20", "rnn", "gru", "lstm")
 #: What ranks share in `ranks`.
-OVER = ("batch", "layers", "time", "linear")
+OVER = ("batch", "layers", "time")
 
 
 def add_jacobians(parser: ArgumentParser) -> None:

@@ -27,8 +27,6 @@ QUICK_CASES: list[dict[str, Any]] = [
     {"name": "lenet5 B=4", "model": "lenet5", "batch_size": 4},
     {"name": "GRU T=5 B=2 H=3", "steps": 5, "features": 2, "hidden": 3, "batch_size": 2},
 ]
-#: Steps, units and batch size of the linear recurrence whose steps are shared.
-LINEAR_CASE = {"steps": 1_000_000, "hidden": 64, "batch_size": 1}
 #: Steps and units of the RNNs whose steps are shared.
 TIME_CASES = [(500, 20), (500, 64), (5000, 20), (5000, 64), (30000, 64), (30000, 20)]
 #: Networks, batch sizes and batches of a sample of pipelines.
@@ -41,13 +39,11 @@ def run_ranks(arguments: argparse.Namespace) -> Iterator[list[Row]]:
         arguments.model, arguments.batch_size, arguments.length = "lenet5", 2, 200
         arguments.hidden_size = 20
     steps, hidden = arguments.length, arguments.hidden_size
-    sizes = {name: value for name, value in (("steps", steps), ("hidden", hidden)) if value is not None}
     times = dict.fromkeys((steps or T, hidden or H) for T, H in TIME_CASES)
     cases: dict[str, list[dict[str, Any]]] = {
         "batch": QUICK_CASES if arguments.quick else BATCH_CASES,
         "layers": [cli.taken(arguments, "model", "prune", "batch_size")],
         "time": [{"steps": T, "hidden": H, "batch_size": arguments.batch_size} for T, H in times],
-        "linear": [{**LINEAR_CASE, **sizes}],
     }
     for over in arguments.over:
         for case in cases[over]:

@@ -22,7 +22,7 @@ from bppsa_cupy.data import Dataset, Split
 from bppsa_cupy.data.sequences import make_bitstreams
 from bppsa_cupy.distributed import BatchSequential, Group, accumulate, distribute, guard
 from bppsa_cupy.distributed.time_network import TimeSequential
-from bppsa_cupy.layers import GRU, RNN, Linear, MinGRU
+from bppsa_cupy.layers import GRU, RNN, Linear
 from bppsa_cupy.network.sequential import Sequential
 from bppsa_cupy.pipeline import SCHEDULES, Pipeline
 from bppsa_cupy.pipeline.run import TraceRow
@@ -218,28 +218,6 @@ def over_time(group: Group, steps: int, hidden: int, batch_size: int, repeats: i
     return rows
 
 
-def over_linear(group: Group, steps: int, hidden: int, batch_size: int, repeats: int, **_: Any) -> Rows:
-    """Passes of a MinGRU over time, on one process and on all ranks."""
-    network = Sequential([MinGRU(hidden, hidden, outputs="last")], (steps, hidden), device="host")
-    rng = np.random.default_rng(0)
-    x = rng.standard_normal((batch_size, steps, hidden), network.dtype)
-    gradient = rng.standard_normal((batch_size, hidden), network.dtype)
-    net = distribute(network, group, over="time")
-    network.forward(x)
-    net.forward(x)
-    forward = in_turn(
-        group,
-        lambda: network.forward(x, into=network.last_pass),
-        lambda: net.forward(x, into=net.last_pass),
-        repeats,
-    )
-    backward = in_turn(group, partial(network.backward, gradient), partial(net.backward, gradient), repeats)
-    network.backward(gradient)
-    require_equal(network, net, 1e-3)
-    case = f"MinGRU T={steps} B={batch_size} H={hidden}, {group.size} ranks over time"
-    return [row(case, "forward", *forward), row(case, "backward", *backward)]
-
-
 def over_pipeline(group: Group, model: str, batch_size: int, batches: int, repeats: int, **more: Any) -> Rows:
     """Training by one process beside others that do the same, and by each schedule over the ranks. The note
     has the bound of the speed-up, the sum of the stages' times divided by the longest."""
@@ -299,7 +277,6 @@ OVER: dict[str, Callable[..., Rows]] = {
     "batch": over_batch,
     "layers": over_layers,
     "time": over_time,
-    "linear": over_linear,
     "pipeline": over_pipeline,
 }
 
