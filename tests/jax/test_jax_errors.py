@@ -46,7 +46,7 @@ REFUSED = [
     (lambda: GRU({**PARAMS, "bias_hh_l0": X}, X), "(2, 5, 3)", "(12,)"),
     (lambda: GRU(PARAMS, X, STATE[:, :1]), "(1, 1, 4)", "(1, 2, 4)"),
     (lambda: LSTM(LSTM_PARAMS, X, STATE), "1 arrays", "(h, c)"),
-    (lambda: GRU(PARAMS, X, lengths=[5]), "(2,)", "batch of 2"),
+    (lambda: GRU(PARAMS, X, lengths=[5]), "(2,)", "one per sample"),
     (lambda: GRU(PARAMS, X, lengths=[5, 6]), "length 6", "T = 5"),
     (lambda: GRU(PARAMS, X, lengths=[1.0, 2.0]), "float64", "(2,)"),
     (lambda: GRU(PARAMS, X, resets=X[..., 0]), "float32", "bools"),
