@@ -86,28 +86,6 @@ class Cell:
         recurrent: Iterable[str] | None = None,
         step: Step,
     ) -> None:
-        self._declare(name, gates, states, parameters, recurrent, step)
-        try:
-            from bppsa_cupy.cells.form import form_of, linear_form
-        except ModuleNotFoundError as error:
-            raise CellError(
-                f"cell {name!r} needs SymPy, which is not installed: pip install sympy"
-            ) from error
-        if self.recurrent_gates:
-            self._form = form_of(self)
-        else:
-            self.linear_form = linear_form(self)
-
-    def _declare(
-        self,
-        name: str,
-        gates: Iterable[str],
-        states: Iterable[str],
-        parameters: Iterable[str],
-        recurrent: Iterable[str] | None,
-        step: Step,
-    ) -> None:
-        """Store names and step. Raises CellError for wrong names."""
         self.name, self.step = name, step
         _check_identifier("a cell's name", name)
         self.gates, self.states, self.parameters = (
@@ -122,6 +100,16 @@ class Cell:
                     "use only names of these gates, or omit recurrent to use all"
                 )
         self.recurrent_gates = tuple(place for place, gate in enumerate(self.gates) if gate in named)
+        try:
+            from bppsa_cupy.cells.form import form_of, linear_form
+        except ModuleNotFoundError as error:
+            raise CellError(
+                f"cell {name!r} needs SymPy, which is not installed: pip install sympy"
+            ) from error
+        if self.recurrent_gates:
+            self._form = form_of(self)
+        else:
+            self.linear_form = linear_form(self)
 
     @property
     def form(self) -> CellForm:
@@ -150,9 +138,10 @@ class Cell:
         """
         if not is_one_of(name, BUILT_IN):
             raise CellError(f"there is no built-in cell {name!r}: pass one of {', '.join(BUILT_IN)}")
-        cell, (gates, states, step) = cls.__new__(cls), BUILT_IN[name]
-        cell._declare(name, gates, states, (), None, step)
-        cell._form = FORMS[name]
+        cell = cls.__new__(cls)
+        cell.name, cell.parameters, cell._form = name, (), FORMS[name]
+        cell.gates, cell.states, cell.step = BUILT_IN[name]
+        cell.recurrent_gates = tuple(range(len(cell.gates)))
         return cell
 
     @property

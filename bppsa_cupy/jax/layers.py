@@ -18,7 +18,6 @@ from jax.extend.core import Primitive
 from jax.interpreters import ad, batching, mlir
 
 from bppsa_cupy import layers
-from bppsa_cupy.arguments import as_instance
 from bppsa_cupy.errors import ArgumentError, PassError, ShapeError
 from bppsa_cupy.functional.passes import checked_parameters, marks_of, taken_shape
 from bppsa_cupy.jax.passes import (
@@ -132,7 +131,14 @@ class OverTime:
                 lengths = lengths[None] if hasattr(lengths, "ndim") else [lengths]
             if resets is not None:
                 resets = jnp.expand_dims(resets, axis)
-        y, after = self._over(as_inputs(layer, params, x, state, lengths, resets))
+        taken_shape(layer, x.shape)
+        batch, steps = x.shape[axis], x.shape[1 - axis]
+        states = () if state is None else layer.check_states(state, batch, x.dtype, jnp.asarray, "the state")
+        bounds = None if lengths is None else as_lengths(lengths, batch, steps)
+        if resets is not None:
+            bounds = marks_of(layer, jnp.asarray, x.shape[:2], lengths, resets)
+        values = checked_parameters(layer, x.dtype, params, jnp.asarray)
+        y, after = self._over(Inputs(x, bounds, states, values))
         if not has_batch:
             y = y.squeeze(axis if layer.outputs == "all" else 0)
             after = jax.tree.map(lambda part: part.squeeze(1), after)
@@ -458,9 +464,6 @@ class DiagonalSSM(LinearOverTime):
     engine = layers.DiagonalSSM
 
 
-# ---- checks, when JAX traces a call ----
-
-
 def check_sequence(layer: Recurrent, x: jax.Array) -> None:
     """Raise ShapeError unless x is (B, T, F), (T, B, F) or (T, F), of a dtype that is taken."""
     if not all(isinstance(size, int) for size in x.shape):
@@ -478,31 +481,6 @@ def check_sequence(layer: Recurrent, x: jax.Array) -> None:
             f"{named(layer)} got x of shape {x.shape}: pass {axes}, {layer.input_size}), or (T, "
             f"{layer.input_size}) without a batch; use jax.vmap for further axes"
         )
-
-
-def as_inputs(
-    layer: Recurrent,
-    params: Mapping[str, Any],
-    x: jax.Array,
-    state: Any,
-    lengths: Any,
-    resets: Any,
-) -> Inputs:
-    """Return the inputs of the pass as JAX arrays; x has a batch. Raises ShapeError naming both sides."""
-    cure = "a dict as init(key) makes it"
-    as_instance(named(layer), "params", params, Mapping, cure)  # type: ignore[type-abstract]
-    taken_shape(layer, x.shape)
-    axis = sequence_axis(layer)
-    batch, steps = x.shape[axis], x.shape[1 - axis]
-    states: tuple[Any, ...] = ()
-    if state is not None:
-        states = layer.check_states(state, batch, x.dtype, jnp.asarray, "the state")
-    bounds = None
-    if lengths is not None:
-        bounds = as_lengths(lengths, batch, steps)
-    if resets is not None:
-        bounds = marks_of(layer, jnp.asarray, x.shape[:2], lengths, resets)
-    return Inputs(x, bounds, states, checked_parameters(layer, x.dtype, params, jnp.asarray))
 
 
 # ---- passes as primitives, for any batch ----

@@ -255,8 +255,14 @@ class LinearRecurrent(Recurrent):
 
         R (`reals`) is the number of real values in one state.
         """
+        product = projected = self._projected(ctx)
+        columns, weight = self.weighted, ctx.parameters["weight_ih_l0"]
+        if self.skips:  # the last gate is the input itself
+            product = ctx.buffer("product", (*ctx.rows, columns))
+        self.multiply(ctx, ctx.input, weight, self._bias(ctx), product)
+        if self.skips:
+            projected[:, :, :columns], projected[:, :, columns:] = product, ctx.input
         factor, term = self.factors(ctx), ctx.buffer("term", (*ctx.rows, self.hidden_size))
-        self._project(ctx, self._projected(ctx))
         self._launch(ctx, "terms", factor, term)
         return factor, term
 
@@ -283,16 +289,6 @@ class LinearRecurrent(Recurrent):
     def _projected(self, ctx: LinearContext) -> Array:
         """The projected input, (B, T, G H)."""
         return ctx.buffer("projected", (*ctx.rows, self.cell.gates * self.hidden_size))
-
-    def _project(self, ctx: LinearContext, projected: Array) -> None:
-        """Fill it with W x + b of every step, and the input itself where the last gate is that."""
-        columns, weight = self.weighted, ctx.parameters["weight_ih_l0"]
-        product = projected
-        if columns < projected.shape[2]:
-            product = ctx.buffer("product", (*ctx.rows, columns))
-        self.multiply(ctx, ctx.input, weight, self._bias(ctx), product)
-        if product is not projected:
-            projected[:, :, :columns], projected[:, :, columns:] = product, ctx.input
 
     def _bias(self, ctx: LinearContext) -> Array | None:
         """The biases of the gates that have weights, 0 where one has none; None without any."""
