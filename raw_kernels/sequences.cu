@@ -7,15 +7,15 @@
 // Sequences from a layer's layout to that of the scans over time. What lies behind a
 // sample's end is 0, whatever it was.
 extern "C" __global__ void sequence_gather(
-    const real* __restrict__ outside,       // (batch, steps, total)
+    const real* __restrict__ outside,       // (batch, steps, total): (steps, batch, total) where by_time
     const long long* __restrict__ lengths,  // (batch)
     real* __restrict__ inside,              // (steps, batch | features) output only, features from `offset`
                                             // on
-    size_type steps, size_type features, size_type batch, size_type total, size_type offset)
+    size_type steps, size_type features, size_type batch, size_type total, size_type offset, int by_time)
 {
     GRID_STRIDE(item, steps * features * batch) {
         const size_type f = item % features, b = item / features % batch, t = item / features / batch;
-        const size_type place = b * steps + t;
+        const size_type place = by_time ? t * batch + b : b * steps + t;
         inside[item] = t < lengths[b] ? outside[place * total + offset + f] : real(0);
     }
 }
@@ -27,13 +27,13 @@ extern "C" __global__ void sequence_scatter(
     const real* __restrict__ inside,        // (steps, batch | rows): its first `features` rows
     const long long* __restrict__ lengths,  // (batch)
     real* __restrict__ outside,             // (batch, steps, total) input and output, features from
-                                            // `offset` on are written
+                                            // `offset` on are written: (steps, batch, total) where by_time
     size_type steps, size_type rows, size_type features, size_type batch, size_type total,
-    size_type offset)
+    size_type offset, int by_time)
 {
     GRID_STRIDE(item, steps * features * batch) {
         const size_type f = item % features, b = item / features % batch, t = item / features / batch;
-        const size_type place = b * steps + t;
+        const size_type place = by_time ? t * batch + b : b * steps + t;
         outside[place * total + offset + f] =
             t < lengths[b] ? inside[(t * batch + b) * rows + f] : real(0);
     }

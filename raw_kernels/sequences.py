@@ -11,11 +11,16 @@ from bppsa_cupy.raw_kernels.twins.products.gradient_by_rows import (
 from bppsa_cupy.raw_kernels.twins.products.lane_products import multiply
 from bppsa_cupy.raw_kernels.twins.products.packing import pack
 from bppsa_cupy.raw_kernels.twins.products.panels import PANEL, lanes_as_rows
-from bppsa_cupy.raw_kernels.twins.products.project_by_outputs import project_by_outputs, project_by_terms
+from bppsa_cupy.raw_kernels.twins.products.project_by_outputs import (
+    PANELS,
+    project_by_outputs,
+    project_by_terms,
+)
 from bppsa_cupy.raw_kernels.twins.products.tiles import lanes_of
 from bppsa_cupy.raw_kernels.twins.scans.batched import load_some, store_some
 from bppsa_cupy.raw_kernels.twins.simd.denormals import flush_denormals, restore_denormals
 from bppsa_cupy.raw_kernels.twins.simd.lanes import LANES, load, store
+from bppsa_cupy.raw_kernels.twins.simd.squares import copy_transposed
 from bppsa_cupy.raw_kernels.twins.threads.crew import tasks_of
 from bppsa_cupy.raw_kernels.twins.threads.spans import spans_of
 from bppsa_cupy.system.compiled import compiled
@@ -23,31 +28,30 @@ from bppsa_cupy.system.compiled import compiled
 # ---- sequence_gather ----
 
 
+@compiled()
+def _strides_of(steps, batch, total, by_time):
+    """Elements from a sample to the next, and from a step to the next, of sequences (batch, steps, total), or
+    (steps, batch, total) where they are `by_time`."""
+    return (total, batch * total) if by_time else (steps * total, total)
+
+
 @spans_of
 @compiled()
-def _gather_span(start, end, outside, lengths, inside, steps, features, batch, total, offset):
-    B, F, one = np.uint64(batch), np.uint64(features), np.uint64(1)
-    by_sample = np.uint64(steps * total)
-    by_step = np.uint64(total)
-    for t in range(start, end):
-        source, target = t * by_step + np.uint64(offset), t * F * B
-        for _ in range(F):
-            place = source
-            for b in range(B):
-                inside[target + b] = outside[place]
-                place += by_sample
-            source += one
-            target += B
-    for b in range(B):
-        for t in range(max(np.int64(start), lengths[b]), np.int64(end)):
-            for f in range(F):
-                inside[(np.uint64(t) * F + f) * B + b] = 0
+def _gather_span(start, end, outside, lengths, inside, steps, features, batch, total, offset, by_time):
+    by_sample, by_step = _strides_of(steps, batch, total, by_time)
+    for t in range(np.int64(start), np.int64(end)):
+        source, target = np.uint64(t * by_step + offset), np.uint64(t * features * batch)
+        copy_transposed(outside, source, by_sample, batch, features, inside, target, batch)
+        for b in range(batch):
+            if t >= lengths[b]:
+                for f in range(np.uint64(features)):
+                    inside[target + f * np.uint64(batch) + np.uint64(b)] = 0
 
 
 @kernel(lambda s: one_thread_per(s["steps"] * s["features"] * s["batch"]))
 @compiled()
-def sequence_gather(outside, lengths, inside, steps, features, batch, total, offset):
-    arguments = outside, lengths, inside, steps, features, batch, total, offset
+def sequence_gather(outside, lengths, inside, steps, features, batch, total, offset, by_time):
+    arguments = outside, lengths, inside, steps, features, batch, total, offset, by_time
     _gather_span(steps * features * batch, steps, arguments)
 
 
@@ -56,28 +60,21 @@ def sequence_gather(outside, lengths, inside, steps, features, batch, total, off
 
 @spans_of
 @compiled()
-def _scatter_span(start, end, inside, lengths, outside, steps, rows, features, batch, total, offset):
-    B, F = np.uint64(batch), np.uint64(features)
-    by_sample = np.uint64(steps * total)
-    by_step = np.uint64(total)
-    for t in range(start, end):
-        source, target = t * np.uint64(rows) * B, t * by_step + np.uint64(offset)
-        for b in range(B):
-            if np.int64(t) < lengths[b]:
-                place = source + b
-                for f in range(F):
-                    outside[target + f] = inside[place]
-                    place += B
-            else:
-                for f in range(F):
-                    outside[target + f] = 0
-            target += by_sample
+def _scatter_span(start, end, inside, lengths, outside, steps, rows, features, batch, total, offset, by_time):
+    by_sample, by_step = _strides_of(steps, batch, total, by_time)
+    for t in range(np.int64(start), np.int64(end)):
+        source, target = np.uint64(t * rows * batch), np.uint64(t * by_step + offset)
+        copy_transposed(inside, source, batch, features, batch, outside, target, by_sample)
+        for b in range(batch):
+            if t >= lengths[b]:
+                for f in range(np.uint64(features)):
+                    outside[target + np.uint64(b * by_sample) + f] = 0
 
 
 @kernel(lambda s: one_thread_per(s["steps"] * s["features"] * s["batch"]))
 @compiled()
-def sequence_scatter(inside, lengths, outside, steps, rows, features, batch, total, offset):
-    arguments = inside, lengths, outside, steps, rows, features, batch, total, offset
+def sequence_scatter(inside, lengths, outside, steps, rows, features, batch, total, offset, by_time):
+    arguments = inside, lengths, outside, steps, rows, features, batch, total, offset, by_time
     _scatter_span(steps * features * batch, steps, arguments)
 
 
@@ -103,6 +100,11 @@ def _is_by_samples(inputs, outputs, batch):
     )
 
 
+#: Inputs from which on those of a block of samples are copied side by side: where they lie, their lines would
+#: share few sets of the first cache.
+PROJECT_COPIED = 96
+
+
 @compiled()
 def _project_by_samples(task, tasks, values, packed, bias, out, steps, rows, inputs, outputs, batch):
     """One task: a span of the steps, with samples as lanes."""
@@ -115,7 +117,12 @@ def _project_by_samples(task, tasks, values, packed, bias, out, steps, rows, inp
     for t in range(np.uint64(start), np.uint64(end)):
         source, target = t * np.uint64(rows) * B, t * np.uint64(outputs) * B
         for first in range(none, full, L):
-            multiply(packed, bias, outputs, inputs, values, source + first, B, out, target + first, B)
+            if inputs < PROJECT_COPIED:
+                multiply(packed, bias, outputs, inputs, values, source + first, B, out, target + first, B)
+                continue
+            for i in range(np.uint64(inputs)):
+                store(few, i * L, load(values, source + first + i * B))
+            multiply(packed, bias, outputs, inputs, few, none, L, out, target + first, B)
         if count:
             for i in range(np.uint64(inputs)):
                 store(few, i * L, load_some(values, source + full + i * B, count))
@@ -184,7 +191,12 @@ def _project_lanes(values, weight, bias, out, steps, rows, inputs, outputs, batc
 
 @compiled()
 def _project_some(values, weight, bias, out, steps, rows, inputs, outputs, batch, transposed, biased):
-    tasks, shift = _tasks_of(steps, outputs, inputs, batch), _shift_of(bias, biased, outputs)
+    # A task reads the matrix once for every few panels of terms.
+    most, shift = (
+        steps * batch // (PANELS * PANEL * lanes_of(values.itemsize)),
+        _shift_of(bias, biased, outputs),
+    )
+    tasks = max(1, min(most, _tasks_of(steps, outputs, inputs, batch)))
     upright = weight
     if transposed:
         upright = np.empty(outputs * inputs, weight.dtype)
@@ -221,9 +233,9 @@ WEIGHT_GRADIENT_FEW, WEIGHT_GRADIENT_SMALL = 24, 1024
 WEIGHT_GRADIENT_TILE = 32
 
 
-#: Multiply-adds that are worth a task, how many tasks there are where there is so much work, and panels of a
-#: task's rows, at most, so that what it adds to stays in the second cache.
-WEIGHT_GRADIENT_LEAST, WEIGHT_GRADIENT_TASKS, WEIGHT_GRADIENT_PANELS = 1 << 22, 8, 4
+#: Multiply-adds that are worth a task, how many tasks there are where there is so much work, and bytes of a
+#: task's sums, at most, so that they stay in the second cache.
+WEIGHT_GRADIENT_LEAST, WEIGHT_GRADIENT_TASKS, WEIGHT_GRADIENT_BYTES = 1 << 22, 8, 1 << 17
 
 
 #: Multiply-adds for which sleeping threads are woken.
@@ -260,7 +272,7 @@ def _summing(gradient):
         across = PANEL * lanes_of(delta.itemsize)
         panels, work = (rows + across - 1) // across, steps * batch * rows * (columns + 1)
         cuts = max(
-            (panels + WEIGHT_GRADIENT_PANELS - 1) // WEIGHT_GRADIENT_PANELS,
+            min(panels, rows * columns * delta.itemsize // WEIGHT_GRADIENT_BYTES),
             min(panels, work // (parts * WEIGHT_GRADIENT_LEAST), WEIGHT_GRADIENT_TASKS // parts),
             1,
         )

@@ -416,7 +416,7 @@ class MatrixRecurrent(Recurrent):
         ctx.stack = ctx.stacks.pop(key, None)
         if ctx.stack is None:
             sizes = self._stack_size(batch, steps, ctx.dtype.itemsize, has_resets)
-            shapes = stack_shapes(sizes, ctx.device)
+            shapes = stack_shapes(sizes, ctx.device, self.forward_method)
             if ctx.lacks(shapes):
                 ctx.unbind()  # what is there is bound to buffers that are too small
             buffers = {name: ctx.buffer(name, shape) for name, shape in shapes.items()}

@@ -20,9 +20,6 @@ from bppsa_cupy.timescan.chunked import TimeScan
 from bppsa_cupy.timescan.forward import TimeForward
 from bppsa_cupy.timescan.ways import StackSize, Walk, Weights
 
-#: Batch sizes up to which `Exchange` copies sample by sample.
-FEW = 4
-
 
 @dataclass(frozen=True, eq=False)
 class Direction:
@@ -68,14 +65,24 @@ def suffix(layer: int, direction: int) -> str:
     return f"_l{layer}" + ("_reverse" if direction else "")
 
 
-def stack_shapes(sizes: StackSize, device: Device) -> dict[str, tuple[int, ...]]:
+def projects_in_place(sizes: StackSize, device: Device, forward_method: str) -> bool:
+    """Whether the projected input of an inner layer lies where its walk then saves the gates.
+
+    A serial walk on the host reads the projected input of a unit before it writes the unit's gates.
+    """
+    cell, is_serial = sizes.walk.cell, forward_method != "newton" and not device.units_innermost
+    return is_serial and sizes.projects and cell.saved == cell.gates
+
+
+def stack_shapes(
+    sizes: StackSize, device: Device, forward_method: str = "auto"
+) -> dict[str, tuple[int, ...]]:
     """Every buffer that `make_directions` takes but `lengths`, by name; all are of the network's dtype."""
     size, cell = sizes.walk, sizes.walk.cell
     T, B, H, S = size.steps, size.batch, size.hidden, cell.states * size.hidden
     widths = {H, *map(sizes.inputs_of, range(sizes.layers))}
     shapes: dict[str, tuple[int, ...]] = {
         **({"input": (T, sizes.inputs, B)} if sizes.projects else {}),
-        "projected": (T, cell.gates * H, B),
         "sums": (
             max(
                 *(products.workspace_size(device, T, B, cell.gates * H, width) for width in widths),
@@ -83,6 +90,8 @@ def stack_shapes(sizes: StackSize, device: Device) -> dict[str, tuple[int, ...]]
             ),
         ),
     }
+    if not projects_in_place(sizes, device, forward_method):
+        shapes["projected"] = (T, cell.gates * H, B)
     for direction in range(sizes.directions):
         if sizes.projects:
             shapes[f"by_input{direction}"] = (T, sizes.inputs, B)
@@ -124,8 +133,10 @@ def make_directions(
     buffers: Mapping[str, Array],
     parameters: Mapping[str, Array],
     gradients: Mapping[str, Array],
+    forward_method: str,
 ) -> list[list[Direction]]:
     """The directions of each inner layer; arguments are those of a `Stack`."""
+    in_place = projects_in_place(sizes, device, forward_method)
 
     def arranged(name: str) -> Array:
         return device.arrange(buffers[name])
@@ -139,8 +150,8 @@ def make_directions(
             size=sizes.walk, reverse=direction == 1, weight_hh=parameters[f"weight_hh{end}"],
             bias_hh=parameters[f"bias_hh{end}"] if sizes.bias else buffers[f"no_bias{end}"],
             unit=buffers[f"unit{end}"], lengths=buffers["lengths"], initial=arranged(f"initial{end}"),
-            projected=arranged("projected"), state=arranged(f"state{end}"), gates=arranged(f"gates{end}"),
-            final=arranged(f"final{end}"),
+            projected=arranged(f"gates{end}" if in_place else "projected"), state=arranged(f"state{end}"),
+            gates=arranged(f"gates{end}"), final=arranged(f"final{end}"),
         )  # fmt: skip
         inputs, by_input = (
             ("input", f"by_input{direction}") if sizes.projects else ("projected", f"delta{end}")
@@ -191,34 +202,35 @@ class Exchange:
     ) -> None:
         self._device, self._lengths, self._inside, self._rows = device, lengths, inside, rows
         self._first, self._out, self._alone = first, out, 1 in (inside.shape[0], inside.shape[2])
-        # With few samples innermost, NumPy copies fastest sample by sample.
-        self._few = not out and not device.units_innermost and inside.shape[2] <= FEW
+        self._by_kernel = not device.units_innermost and inside.flags.c_contiguous
         self._known: Any = None
         self._launch: Callable[..., None]  # of what is known
 
     def __call__(self, outside: Array, ends_early: bool) -> None:
-        by_sample, by_step, _ = outside.strides
-        if by_sample < by_step or (self._alone and not ends_early):
+        by_time = outside.strides[0] < outside.strides[1]
+        sequences = outside.transpose(1, 0, 2) if by_time else outside
+        contiguous = sequences.flags.c_contiguous
+        unsuited = by_time and not (self._by_kernel and contiguous)
+        if unsuited or (self._alone and not ends_early):
             memory, columns = self._device.memory_of, slice(self._first, self._first + self._rows)
             theirs = memory(outside[:, :, columns].transpose(1, 2, 0))
             ours = memory(self._inside[:, : self._rows])
             source, target = (ours, theirs) if self._out else (theirs, ours)
-            for part in range(target.shape[2]) if self._few else (slice(None),):
-                target[..., part] = source[..., part]
+            target[...] = source
             return
-        known = outside.shape, outside.dtype
-        if known != self._known or not outside.flags.c_contiguous:
+        known = outside.shape, outside.dtype, by_time
+        if known != self._known or not contiguous:
             inside, lengths, (steps, rows, batch) = self._inside, self._lengths, self._inside.shape
             arguments: tuple[Any, ...]
             if self._out:
                 kernel = sequence_scatter
-                arguments = inside, lengths, outside, steps, rows, self._rows, batch
+                arguments = inside, lengths, sequences, steps, rows, self._rows, batch
             else:
-                kernel, arguments = sequence_gather, (outside, lengths, inside, steps, rows, batch)
-            ends = outside.shape[2], self._first
+                kernel, arguments = sequence_gather, (sequences, lengths, inside, steps, rows, batch)
+            ends = outside.shape[2], self._first, by_time
             self._launch = self._device.bind_open(kernel, ("outside",), *arguments, *ends)
             self._known = known
-        self._launch(outside)
+        self._launch(sequences)
 
 
 class Widened:
@@ -288,7 +300,7 @@ class Stack:
     ) -> None:
         self.device, self.sizes, self.lengths = device, sizes, buffers["lengths"]
         self._closing = closing
-        self.layers = make_directions(device, sizes, buffers, parameters, gradients)
+        self.layers = make_directions(device, sizes, buffers, parameters, gradients, forward_method)
         self.directions = [direction for layer in self.layers for direction in layer]
         self.initial_states = [direction.walk.initial for direction in self.directions]
         self.final_states = [direction.walk.final for direction in self.directions]
@@ -333,8 +345,8 @@ class Stack:
             beside.update(zip(self._forwards, self._scans, strict=False))
         for launch in self._forward:
             if self.extra is not None and launch in self._forwards:
-                times, samples = self.extra
-                self.directions[0].walk.projected[times, :, samples] = self._closing
+                (times, samples), place = self.extra, self._forwards.index(launch)
+                self.directions[place].walk.projected[times, :, samples] = self._closing
             chunks = beside[launch].by_chunks if launch in beside else None
             if chunks is None or not chunks.reduce_beside(launch):
                 launch()

@@ -69,13 +69,14 @@ for _form in CELLS:
 def layouts(rng: np.random.Generator) -> Iterator[Case]:
     for steps, features, batch, before, after in (
         (0, 2, 3, 0, 0), (1, 1, 1, 0, 0), (5, 3, 2, 0, 4), (7, 20, 17, 2, 1), (300, 1, 2, 0, 0),
-        (3, 4, 6, 1, 0),
+        (3, 4, 6, 1, 0), (2, 35, 4, 0, 0), (2, 8, 40, 0, 3),
     ):  # fmt: skip
-        arrays = {"lengths": rng.integers(min(1, steps), steps + 1, batch)}
-        yield case(
-            arrays, steps=steps, features=features, rows=features + 2, batch=batch, offset=before,
-            total=before + features + after,
-        )  # fmt: skip
+        for by_time in (0, 1):
+            arrays = {"lengths": rng.integers(min(1, steps), steps + 1, batch)}
+            yield case(
+                arrays, steps=steps, features=features, rows=features + 2, batch=batch, offset=before,
+                total=before + features + after, by_time=by_time,
+            )  # fmt: skip
 
 
 @cases_of("sequence_project")

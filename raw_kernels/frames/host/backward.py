@@ -20,7 +20,12 @@ from bppsa_cupy.raw_kernels.frames.host.ways import Ways
 from bppsa_cupy.raw_kernels.twins.products.lane_products import multiply_blocks
 from bppsa_cupy.raw_kernels.twins.products.packing import pack_parts, pack_rows
 from bppsa_cupy.raw_kernels.twins.products.panels import aligned
-from bppsa_cupy.raw_kernels.twins.products.row_products import clear_vectors, multiply_rows, whole_vectors
+from bppsa_cupy.raw_kernels.twins.products.row_products import (
+    clear_vectors,
+    group_of,
+    multiply_rows,
+    whole_vectors,
+)
 from bppsa_cupy.raw_kernels.twins.simd.addresses import call_at
 from bppsa_cupy.raw_kernels.twins.simd.denormals import flush_denormals, restore_denormals
 from bppsa_cupy.raw_kernels.twins.simd.lane_blocks import load_lanes
@@ -94,22 +99,25 @@ def make_backward_lanes(form, full):
                 for _ in range(begin, end):
                     store_rows(delta, d, plane, load_rows(delta, d, plane, deltas, 0, count), count)
                     d += B
-            for number in range(moved):
-                source = np.uint64(first) + number * L + np.uint64(begin) * B
-                o, y = np.uint64(t) * plane + source, np.uint64(t * states) * plane + source
-                e = shift + source
-                v, d = np.uint64(t * saved) * plane + source, np.uint64(t * deltas) * plane + source
-                i = number * stride + np.uint64(begin) * L
-                w = now + number * apart + np.uint64(begin) * L
-                for j in range(np.uint64(begin), np.uint64(end)):
+            # Blocks of one unit lie side by side in memory.
+            for j in range(np.uint64(begin), np.uint64(end)):
+                numbers_of_unit = spread_rows(unit, j, H, numbers)
+                for number in range(moved):
+                    source = np.uint64(first) + number * L + j * B
+                    d = np.uint64(t * deltas) * plane + source
+                    i = number * stride + j * L
                     carry = load_rows(carried, i, block, states, ALL, None)
-                    g = add_to_first(carry, load_lanes(gradient, o, count)) if per_step else carry
+                    g = carry
+                    if per_step:
+                        g = add_to_first(carry, load_lanes(gradient, np.uint64(t) * plane + source, count))
                     by_x, by_u, handed, by_number = cell(
                         g,
-                        load_rows(values, v, plane, saved, ALL, count),
-                        load_rows(state, y, plane, states, reads_after, count),
-                        load_rows(former, e, plane, states, reads_before, count),
-                        spread_rows(unit, j, H, numbers),
+                        load_rows(values, np.uint64(t * saved) * plane + source, plane, saved, ALL, count),
+                        load_rows(
+                            state, np.uint64(t * states) * plane + source, plane, states, reads_after, count
+                        ),
+                        load_rows(former, shift + source, plane, states, reads_before, count),
+                        numbers_of_unit,
                     )
                     if t >= least:
                         inside = lanes_before(t, ends[np.int64(number * L) :])
@@ -117,12 +125,11 @@ def make_backward_lanes(form, full):
                         by_number = rows_within(inside, by_number)
                         handed = select_rows(inside, handed, carry)
                     store_rows(carried, i, block, handed, None)
-                    store_rows(through, w, block, chosen_rows(by_x, by_u, separate, recurrent), None)
+                    chosen = chosen_rows(by_x, by_u, separate, recurrent)
+                    store_rows(through, now + number * apart + j * L, block, chosen, None)
                     store_rows(delta, d, plane, by_x, count)
                     store_rows(delta, d + np.uint64(gates) * plane, plane, by_u, count)
                     store_rows(delta, d + np.uint64(summed) * plane, plane, by_number, count)
-                    o, y, e, v, d = o + B, y + B, e + B, v + B, d + B
-                    i, w = i + L, w + L
 
     return steps_of
 
@@ -191,7 +198,7 @@ def make_backward_rows(form):
                         will_read(through, place, hidden, 1)
                 multiply_rows(
                     packed, width // LANES, sums_of_step, hidden, through, now, spacing, apart, taken, none,
-                    row, going(ends, later, 1), back & 1 == 1,
+                    row, going(ends, later, 1), group_of(count), back & 1 == 1,
                 )  # fmt: skip
                 for c in range(count):
                     if later < ends[c]:
@@ -251,10 +258,10 @@ def make_backward_rows(form):
 
 
 @compiled()
-def pack_rows_part(gates, weight_hh, hidden, part, parts, packed):
+def pack_rows_part(gates, weight_hh, hidden, samples, part, parts, packed):
     """Set weights of one part, as the steps take them."""
     begin, end = share(hidden, parts, part, LANES)
-    pack_rows(weight_hh, 0, 1, hidden, 1, 0, begin, end, gates * hidden, packed)
+    pack_rows(weight_hh, 0, 1, hidden, 1, 0, begin, end, gates * hidden, packed, group_of(samples))
 
 
 def make_backward(form):
@@ -287,11 +294,11 @@ def make_backward(form):
 
 
 @compiled()
-def _pack_part(rows, gate_rows, weight_hh, hidden, part, parts, packed):
+def _pack_part(rows, gate_rows, weight_hh, hidden, samples, part, parts, packed):
     if rows is None:
         pack_lanes_part(gate_rows, weight_hh, hidden, part, parts, packed[part])
     else:
-        pack_rows_part(gate_rows, weight_hh, hidden, part, parts, packed[part])
+        pack_rows_part(gate_rows, weight_hh, hidden, samples, part, parts, packed[part])
 
 
 @compiled()
@@ -363,9 +370,9 @@ def _rounds_together(
     """One thread's part of the weights' packing, and of every round of all walks if all threads of the team
     are there."""
     if grain == LANES:
-        _pack_part(True, gate_rows, weight_hh, hidden, part, parts, packed)
+        _pack_part(True, gate_rows, weight_hh, hidden, samples, part, parts, packed)
     else:
-        _pack_part(None, gate_rows, weight_hh, hidden, part, parts, packed)
+        _pack_part(None, gate_rows, weight_hh, hidden, samples, part, parts, packed)
     if not meet(barrier, parts, part):
         return
     for start in range(rounds):
@@ -409,7 +416,7 @@ def _backward(
     rounds = min(chunk, steps) + 1
     stride, done = rounds if parts == 1 else 1, False
     if team is None:
-        _pack_part(rows, gate_rows, weight_hh, hidden, 0, parts, packed)
+        _pack_part(rows, gate_rows, weight_hh, hidden, samples, 0, parts, packed)
     else:
         done = _team(
             parts,

@@ -19,7 +19,12 @@ from bppsa_cupy.raw_kernels.frames.host.ways import Ways
 from bppsa_cupy.raw_kernels.twins.products.lane_products import multiply_blocks
 from bppsa_cupy.raw_kernels.twins.products.packing import pack_parts, pack_rows
 from bppsa_cupy.raw_kernels.twins.products.panels import aligned
-from bppsa_cupy.raw_kernels.twins.products.row_products import copy_vectors, multiply_rows, whole_vectors
+from bppsa_cupy.raw_kernels.twins.products.row_products import (
+    copy_vectors,
+    group_of,
+    multiply_rows,
+    whole_vectors,
+)
 from bppsa_cupy.raw_kernels.twins.simd.addresses import call_at
 from bppsa_cupy.raw_kernels.twins.simd.lanes import LANES, lanes_before
 from bppsa_cupy.raw_kernels.twins.simd.prefetch import will_read, will_write
@@ -79,28 +84,28 @@ def make_forward_lanes(form, full):
                     store_rows(state, y, plane, before, count)
                     store_rows(values, v, plane, load_rows(values, v, plane, saved, 0, count), count)
                     y, v, i, n = y + B, v + B, i + L, n + L
-            for number in range(some):
-                source = np.uint64(first) + number * L + np.uint64(begin) * B
-                x = np.uint64(t * gates) * plane + source
-                y, v = np.uint64(t * states) * plane + source, np.uint64(t * saved) * plane + source
-                i, u = now + number * apart + np.uint64(begin) * L, number * width
-                n = later + number * apart + np.uint64(begin) * L
-                for j in range(np.uint64(begin), np.uint64(end)):
-                    before = load_rows(held, i, block, states, ALL, None)
+            # Blocks of one unit lie side by side in memory.
+            for j in range(np.uint64(begin), np.uint64(end)):
+                numbers_of_unit = spread_rows(unit, j, H, numbers)
+                for number in range(some):
+                    source = np.uint64(first) + number * L + j * B
+                    x, y = np.uint64(t * gates) * plane + source, np.uint64(t * states) * plane + source
+                    place = number * apart + j * L
+                    before = load_rows(held, now + place, block, states, ALL, None)
                     after, keep = cell(
                         load_rows(projected, x, plane, gates, ALL, count),
-                        load_rows(sums, u, part, sums_of_step, ALL, None),
+                        load_rows(
+                            sums, number * width + (j - np.uint64(begin)) * L, part, sums_of_step, ALL, None
+                        ),
                         before,
-                        spread_rows(unit, j, H, numbers),
+                        numbers_of_unit,
                     )
                     if t >= least:
                         inside = lanes_before(t, ends[np.int64(number * L) :])
                         after, keep = select_rows(inside, after, before), rows_within(inside, keep)
-                    store_rows(held, n, block, after, None)
+                    store_rows(held, later + place, block, after, None)
                     store_rows(state, y, plane, after, count)
-                    store_rows(values, v, plane, keep, count)
-                    x, y, v = x + B, y + B, v + B
-                    i, n, u = i + L, n + L, u + L
+                    store_rows(values, np.uint64(t * saved) * plane + source, plane, keep, count)
 
     return steps_of
 
@@ -152,7 +157,7 @@ def make_forward_rows(form):
                 will_write(values, (t * saved + number) * plane + source, length, batch)
             multiply_rows(
                 packed, summed // LANES, 1, hidden, held, now, np.uint64(0), sample, taken, np.uint64(sums),
-                np.uint64(summed), some, s & 1 == 1,
+                np.uint64(summed), some, group_of(count), s & 1 == 1,
             )  # fmt: skip
             for gate in range(gates):
                 place = (t * gates + gate) * plane + source
@@ -193,11 +198,11 @@ def make_forward_rows(form):
 
 
 @compiled()
-def pack_rows_part(gates, weight_hh, bias_hh, hidden, part, parts, packed, bias):
+def pack_rows_part(gates, weight_hh, bias_hh, hidden, samples, part, parts, packed, bias):
     """Set weights and biases of one part, as the steps take them; zeros after its units."""
     begin, end = share(hidden, parts, part, LANES)
     width = whole_vectors(end - begin)
-    pack_rows(weight_hh, 0, hidden, 1, gates, hidden * hidden, begin, end, hidden, packed)
+    pack_rows(weight_hh, 0, hidden, 1, gates, hidden * hidden, begin, end, hidden, packed, group_of(samples))
     for gate in range(gates):
         source, target = gate * hidden, gate * width
         for j in range(width):
@@ -228,11 +233,11 @@ def make_forward(form):
 
 
 @compiled()
-def _pack_part(rows, gate_rows, weight_hh, bias_hh, hidden, part, parts, packed, bias):
+def _pack_part(rows, gate_rows, weight_hh, bias_hh, hidden, samples, part, parts, packed, bias):
     if rows is None:
         pack_lanes_part(gate_rows, weight_hh, bias_hh, hidden, part, parts, packed[part], bias[part])
     else:
-        pack_rows_part(gate_rows, weight_hh, bias_hh, hidden, part, parts, packed[part], bias[part])
+        pack_rows_part(gate_rows, weight_hh, bias_hh, hidden, samples, part, parts, packed[part], bias[part])
 
 
 @compiled()
@@ -285,9 +290,9 @@ def _steps_together(
     """One thread's part of the weights' packing, and of every step of all walks if all threads of the team
     are there."""
     if grain == LANES:
-        _pack_part(True, gate_rows, weight_hh, bias_hh, hidden, part, parts, packed, bias)
+        _pack_part(True, gate_rows, weight_hh, bias_hh, hidden, samples, part, parts, packed, bias)
     else:
-        _pack_part(None, gate_rows, weight_hh, bias_hh, hidden, part, parts, packed, bias)
+        _pack_part(None, gate_rows, weight_hh, bias_hh, hidden, samples, part, parts, packed, bias)
     if not meet(barrier, parts, part):
         return
     for step in range(steps):
@@ -327,7 +332,7 @@ def _forward(
     unit_numbers = unit_rows(rows, unit, numbers, hidden)
     stride, done = max(1, steps) if parts == 1 else 1, False
     if team is None:
-        _pack_part(rows, gate_rows, weight_hh, bias_hh, hidden, 0, parts, packed, bias)
+        _pack_part(rows, gate_rows, weight_hh, bias_hh, hidden, samples, 0, parts, packed, bias)
     else:
         done = _team(
             parts,

@@ -12,12 +12,12 @@ from bppsa_cupy.raw_kernels.twins.products.lane_products import BLOCK, add_outer
 from bppsa_cupy.raw_kernels.twins.products.panels import (
     PANEL,
     aligned,
-    lanes_as_rows,
     places_of,
     rows_as_lanes,
 )
 from bppsa_cupy.raw_kernels.twins.products.tiles import DEPTH, ROWS, add_products, lanes_of
 from bppsa_cupy.raw_kernels.twins.simd.lanes import LANES, never_inlined
+from bppsa_cupy.raw_kernels.twins.simd.squares import copy_transposed
 from bppsa_cupy.system.compiled import compiled
 
 
@@ -123,7 +123,8 @@ def gradient_by_rows(delta, values, initial, weights, biases, products, shifted,
         rows_as_lanes(delta, place, np.uint64(delta_step), count, rows, batch, packed, terms, PANEL, totals)
         add_products(seen, origins, offsets, packed, places, shifts, 0, count * batch, sums)
         t += count
-    lanes_as_rows(sums, width, rows, columns, weights, np.uint64(target * columns), columns)
+    top = np.uint64(target * columns)
+    copy_transposed(sums, np.uint64(0), width, columns, rows, weights, top, columns)
     bias_sums = sums[columns * width :] if copied else totals
     for r in range(rows):
         biases[target + r] = bias_sums[r]

@@ -14,6 +14,9 @@ ROWS = 10 if WIDE else 5
 #: Rows and columns of outer products whose sums are held at once.
 DOWN, ACROSS = (4, 5) if WIDE else (2, 3)
 
+#: Bytes of values that stay in the nearest cache while a tile of weights passes over them.
+NEAR = 1 << 14
+
 #: Blocks of lanes, of some steps, that stay in the nearest cache while every tile of outer products
 #: passes over them.
 BLOCK = 16
@@ -78,30 +81,33 @@ def multiply_blocks(
     """`multiply` for several blocks of lanes: those of block n at n apart in `values`, n out_apart in
     `out`."""
     width, height = np.uint64(columns), np.uint64(rows)
-    row, first = np.uint64(0), np.uint64(0)
     two, many = np.uint64(2), np.uint64(ROWS)
-    while row + many <= height:
-        for block in range(blocks):
-            _tile_many(
-                packed, first, bias, row, width, values, place + block * apart, stride, out,
-                target + row * spacing + block * out_apart, spacing,
-            )  # fmt: skip
-        row += many
-        first += many * width
-    while row + two <= height:
-        for block in range(blocks):
-            _tile_two(
-                packed, first, bias, row, width, values, place + block * apart, stride, out,
-                target + row * spacing + block * out_apart, spacing,
-            )  # fmt: skip
-        row += two
-        first += two * width
-    if row < height:
-        for block in range(blocks):
-            _tile_one(
-                packed, first, bias, row, width, values, place + block * apart, stride, out,
-                target + row * spacing + block * out_apart, spacing,
-            )  # fmt: skip
+    near = max(1, NEAR // max(1, columns * LANES * values.itemsize))
+    for start in range(np.uint64(0), np.uint64(blocks), np.uint64(near)):
+        stop = min(start + np.uint64(near), np.uint64(blocks))
+        row, first = np.uint64(0), np.uint64(0)
+        while row + many <= height:
+            for block in range(start, stop):
+                _tile_many(
+                    packed, first, bias, row, width, values, place + block * apart, stride, out,
+                    target + row * spacing + block * out_apart, spacing,
+                )  # fmt: skip
+            row += many
+            first += many * width
+        while row + two <= height:
+            for block in range(start, stop):
+                _tile_two(
+                    packed, first, bias, row, width, values, place + block * apart, stride, out,
+                    target + row * spacing + block * out_apart, spacing,
+                )  # fmt: skip
+            row += two
+            first += two * width
+        if row < height:
+            for block in range(start, stop):
+                _tile_one(
+                    packed, first, bias, row, width, values, place + block * apart, stride, out,
+                    target + row * spacing + block * out_apart, spacing,
+                )  # fmt: skip
 
 
 def _outer_tile(down, across):

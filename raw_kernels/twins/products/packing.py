@@ -4,7 +4,7 @@ import numpy as np
 
 from bppsa_cupy.raw_kernels.twins.products.lane_products import ROWS
 from bppsa_cupy.raw_kernels.twins.products.panels import lanes_as_rows
-from bppsa_cupy.raw_kernels.twins.products.row_products import GROUP, whole_vectors
+from bppsa_cupy.raw_kernels.twins.products.row_products import whole_vectors
 from bppsa_cupy.raw_kernels.twins.scans.batched import load_some, store_some
 from bppsa_cupy.raw_kernels.twins.simd.lanes import LANES, load, store
 from bppsa_cupy.system.compiled import compiled
@@ -58,17 +58,19 @@ def pack_parts(matrix, first, row_stride, column_stride, parts, apart, begin, en
 
 
 @compiled()
-def pack_rows(matrix, first, row_stride, column_stride, parts, apart, begin, end, columns, packed):
+def pack_rows(
+    matrix, first, row_stride, column_stride, parts, apart, begin, end, columns, packed, group_size
+):
     """Set `packed` to rows begin … end - 1 of `parts` matrices, matrix[first + p apart + r row_stride +
     k column_stride], as `row_products.multiply_rows` takes them: each part's in whole vectors, zeros after
-    them; one of the strides is 1."""
+    them, `group_size` vectors side by side; one of the strides is 1."""
     width = whole_vectors(end - begin) // LANES
     vectors = parts * width
     if (end - begin) % LANES:
         packed[: vectors * columns * LANES] = 0
     for vector in range(vectors):
-        group = vector // GROUP * GROUP
-        pitch = min(GROUP, vectors - group) * LANES
+        group = vector // group_size * group_size
+        pitch = min(group_size, vectors - group) * LANES
         start = group * columns * LANES + (vector - group) * LANES
         row = begin + vector % width * LANES
         source = first + vector // width * apart + row * row_stride

@@ -11,7 +11,7 @@ from bppsa_cupy.system.compiled import compiled
 
 #: Rows of the matrix that are multiplied at once, by one panel of terms: their sums stay in the first cache.
 #: By several panels where the matrix has more entries than so many and is too large for the second.
-HEIGHT, PANELS, LARGE = 14 * ROWS, 4, 1 << 18
+HEIGHT, PANELS, LARGE = 14 * ROWS, 4, 1 << 16
 
 
 @compiled(forceinline=True)
@@ -24,6 +24,14 @@ def _copy_lines(source, place, apart, target, start, spacing, count, length, shi
             copy_line(source, here, None, target, there, None, more)
         else:
             copy_line(source, here, length, target, there, length, more)
+
+
+@compiled(forceinline=True)
+def _back_of(length, lanes, there):
+    """How far back a piece begins to fill a vector, of `there` elements that lie before it and were copied:
+    part of a vector takes several times as long to store."""
+    missing = np.uint64(lanes) - length
+    return missing if there >= missing else np.uint64(0)
 
 
 @compiled()
@@ -58,7 +66,11 @@ def project_by_terms(values, weight, bias, out, rows, inputs, outputs, batch, st
         source, panel, beside, n = t * value_step, none, none, none
         while n < count:
             length = min(np.uint64(lanes), B - b, across - beside, count - n)
-            _copy_lines(values, source + b, B, packed, panel + beside, across, inputs, length, zeros)
+            back = _back_of(length, lanes, min(b, beside))
+            _copy_lines(
+                values, source + b - back, B, packed, panel + beside - back, across, inputs, length + back,
+                zeros,
+            )  # fmt: skip
             n, b, beside = n + length, b + length, beside + length
             if b == B:
                 source, b = source + value_step, none
@@ -75,7 +87,8 @@ def project_by_terms(values, weight, bias, out, rows, inputs, outputs, batch, st
             target, b, n = t * out_step + np.uint64(top) * B, first % B, none
             while n < count:
                 length = min(np.uint64(lanes), B - b, count - n)
-                _copy_lines(sums, n, width, out, target + b, B, here, length, shift)
+                back = _back_of(length, lanes, min(b, n))
+                _copy_lines(sums, n - back, width, out, target + b - back, B, here, length + back, shift)
                 n, b = n + length, b + length
                 if b == B:
                     target, b = target + out_step, none

@@ -12,9 +12,6 @@ from bppsa_cupy.raw_kernels.twins.simd.lanes import LANES, load, spread, store
 from bppsa_cupy.raw_kernels.twins.simd.vectors import WIDE, WORD, Vectors, data_of
 from bppsa_cupy.system.compiled import compiled
 
-#: Vectors of rows that lie side by side in a packed matrix.
-GROUP = 8
-
 
 def _tile(vectors, samples):
     """out[s, v] += sum over k of packed[first + k pitch + 16 v] values[s, k], for a few samples and
@@ -89,6 +86,15 @@ _one, _two, _four = (
 
 
 @compiled()
+def group_of(samples):
+    """Vectors of rows that lie side by side in a packed matrix: those that products with so many samples read
+    at once."""
+    if WIDE:
+        return 8
+    return 1 if samples % 4 == 0 else 2 if samples % 2 == 0 else 4
+
+
+@compiled()
 def whole_vectors(rows):
     """Rows in whole vectors."""
     return (rows + LANES - 1) // LANES * LANES
@@ -111,12 +117,25 @@ def clear_vectors(target, place, count):
 
 @compiled()
 def multiply_rows(
-    packed, vectors, parts, depth, values, place, beside, apart, out, target, spacing, samples, from_last
+    packed,
+    vectors,
+    parts,
+    depth,
+    values,
+    place,
+    beside,
+    apart,
+    out,
+    target,
+    spacing,
+    samples,
+    group_size,
+    from_last,
 ):
     """out[s, r] += the sum over p < parts and k < depth of M[r, p depth + k] values[s, p, k], r in whole
     vectors.
 
-    packed     M (rows in `vectors` vectors, parts depth), by `packing.pack_rows`
+    packed     M (rows in `vectors` vectors, parts depth), by `packing.pack_rows` with this `group_size`
     values     of part p and sample s at place + p beside + s apart
     out        of sample s at target + s spacing
     from_last  begin with the last vectors: what was read last of a matrix beyond a cache is still in it, so
@@ -125,10 +144,10 @@ def multiply_rows(
     L, four, two, count, long = (
         np.uint64(LANES), np.uint64(4), np.uint64(2), np.uint64(samples), np.uint64(depth),
     )  # fmt: skip
-    groups = (vectors + GROUP - 1) // GROUP
+    groups = (vectors + group_size - 1) // group_size
     for number in range(groups):
-        group = (groups - 1 - number if from_last else number) * GROUP
-        width = np.uint64(min(GROUP, vectors - group))
+        group = (groups - 1 - number if from_last else number) * group_size
+        width = np.uint64(min(group_size, vectors - group))
         row = target + np.uint64(group) * L
         for part in range(np.uint64(parts)):
             first = (np.uint64(group * parts * depth) + part * long * width) * L

@@ -15,7 +15,7 @@ from numba import types
 from numba.extending import intrinsic
 
 from bppsa_cupy.raw_kernels.twins.simd.lanes import never_inlined
-from bppsa_cupy.raw_kernels.twins.simd.vectors import VECTOR_BYTES, WIDE, WORD, Vectors, data_of
+from bppsa_cupy.raw_kernels.twins.simd.vectors import VECTOR_BYTES, WIDE, WORD, Vectors, data_of, loop
 from bppsa_cupy.system.compiled import compiled
 
 #: How many vectors a tile is wide: ROWS of them and one row of the second operand fill the registers.
@@ -28,36 +28,45 @@ ROWS = 6
 DEPTH = 144
 
 
-def _tile(across):
-    """The intrinsic that adds to one tile ROWS rows high and `across` vectors wide."""
+def _tiles(across):
+    """The intrinsic that adds to a column of tiles, ROWS rows high and `across` vectors wide."""
 
-    def emit(builder, element, a, rows, steps, x, places, shifts, first, end, sums, start, stride):
+    def emit(builder, element, a, origins, count, steps, x, places, shifts, first, end, sums, start, stride):
         vectors = Vectors(builder, element)
 
         def entry(array, index):
             return builder.load(builder.gep(array, [index]))
 
-        pointers = [builder.gep(a, [entry(rows, WORD(r))]) for r in range(ROWS)]
         beside = [builder.gep(x, [entry(places, WORD(v))]) for v in range(across)]
-
-        def left(k):
-            step = entry(steps, k)
-            for row in pointers:
-                yield vectors.all(entry(row, step))
 
         def right(k):
             shift = entry(shifts, k)
             return [vectors.load(vectors.at(place, shift)) for place in beside]
 
-        zeros = [vectors.zeros()] * (ROWS * across)
-        for index, total in enumerate(vectors.add_products(first, end, zeros, left, right)):
-            r, v = divmod(index, across)
-            offset = builder.add(builder.mul(stride, WORD(r)), WORD(v * vectors.lanes))
-            target = vectors.at(sums, builder.add(start, offset))
-            vectors.store(builder.fadd(vectors.load(target), total), target)
+        def add_tile(number):
+            above, last = builder.mul(number, WORD(ROWS)), builder.sub(count, WORD(1))
+            rows = [builder.add(above, WORD(r)) for r in range(ROWS)]
+            known = [builder.select(builder.icmp_unsigned("<", row, last), row, last) for row in rows]
+            pointers = [builder.gep(a, [entry(origins, row)]) for row in known]
+
+            def left(k):
+                step = entry(steps, k)
+                for row in pointers:
+                    yield vectors.all(entry(row, step))
+
+            zeros = [vectors.zeros()] * (ROWS * across)
+            for index, total in enumerate(vectors.add_products(first, end, zeros, left, right)):
+                r, v = divmod(index, across)
+                offset = builder.add(builder.mul(stride, rows[r]), WORD(v * vectors.lanes))
+                target = vectors.at(sums, builder.add(start, offset))
+                vectors.store(builder.fadd(vectors.load(target), total), target)
+            return []
+
+        tiles = builder.udiv(builder.add(count, WORD(ROWS - 1)), WORD(ROWS))
+        loop(builder, WORD(0), tiles, [], add_tile)
 
     @intrinsic
-    def add(typingctx, a, rows, steps, x, places, shifts, first, end, sums, start, stride):
+    def add(typingctx, a, origins, count, steps, x, places, shifts, first, end, sums, start, stride):
         def codegen(context, builder, signature, arguments):
             arguments = [
                 data_of(context, builder, kind, value) if isinstance(kind, types.Array) else value
@@ -67,23 +76,27 @@ def _tile(across):
             return context.get_dummy_value()
 
         index = types.uint64
-        return types.void(a, rows, steps, x, places, shifts, index, index, sums, index, index), codegen
+        return (
+            types.void(a, origins, index, steps, x, places, shifts, index, index, sums, index, index),
+            codegen,
+        )
 
     return add
 
 
-_one, _two, _three = _tile(1), _tile(2), _tile(3)
+_one, _two, _three = _tiles(1), _tiles(2), _tiles(3)
 
 
 @compiled()
-def _add_tile(vectors, a, rows, steps, x, places, shifts, first, end, sums, start, stride):
+def _add_tiles(vectors, a, origins, steps, x, places, shifts, first, end, sums, start, stride):
     never_inlined()
+    count = np.uint64(origins.size)
     if vectors == 3:
-        _three(a, rows, steps, x, places, shifts, first, end, sums, start, stride)
+        _three(a, origins, count, steps, x, places, shifts, first, end, sums, start, stride)
     elif vectors == 2:
-        _two(a, rows, steps, x, places, shifts, first, end, sums, start, stride)
+        _two(a, origins, count, steps, x, places, shifts, first, end, sums, start, stride)
     else:
-        _one(a, rows, steps, x, places, shifts, first, end, sums, start, stride)
+        _one(a, origins, count, steps, x, places, shifts, first, end, sums, start, stride)
 
 
 @compiled()
@@ -102,19 +115,14 @@ def add_products(a, origins, steps, x, places, shifts, start, end, sums):
     sums     (rows, vectors, lanes), as many rows as there are origins, up to a multiple of ROWS: what is in
              the rows after is anything afterwards
     """
-    rows = np.empty(ROWS, np.uint64)
-    lanes, vectors, count = lanes_of(x.itemsize), places.size, origins.size
+    lanes, vectors = lanes_of(x.itemsize), places.size
     tiles = (vectors + VECTORS - 1) // VECTORS
     for block in range(start, end, DEPTH):
         left, right = np.uint64(block), np.uint64(min(block + DEPTH, end))
         for tile in range(tiles):
             # Tiles of nearly equal width: a narrow one has too few sums to hide their latency.
             v = vectors * tile // tiles
-            width, tile_places = vectors * (tile + 1) // tiles - v, places[v:]
-            for above in range(0, count, ROWS):
-                for r in range(ROWS):
-                    rows[r] = origins[min(above + r, count - 1)]
-                _add_tile(
-                    width, a, rows, steps, x, tile_places, shifts, left, right, sums,
-                    np.uint64((above * vectors + v) * lanes), np.uint64(vectors * lanes),
-                )  # fmt: skip
+            _add_tiles(
+                vectors * (tile + 1) // tiles - v, a, origins, steps, x, places[v:], shifts, left, right,
+                sums, np.uint64(v * lanes), np.uint64(vectors * lanes),
+            )  # fmt: skip

@@ -1,10 +1,22 @@
 """Copies between layouts of matrices by vector registers: lines, and squares of as many as one has lanes."""
 
+import numpy as np
 from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
-from bppsa_cupy.raw_kernels.twins.simd.vectors import WORD, Vectors, count_of, data_of, loop, shuffled
+from bppsa_cupy.raw_kernels.twins.simd.lanes import never_inlined
+from bppsa_cupy.raw_kernels.twins.simd.strided import gather, scatter, unzipped
+from bppsa_cupy.raw_kernels.twins.simd.vectors import (
+    VECTOR_BYTES,
+    WORD,
+    Vectors,
+    count_of,
+    data_of,
+    loop,
+    shuffled,
+)
+from bppsa_cupy.system.compiled import compiled
 
 
 class _Lines(Vectors):
@@ -29,30 +41,29 @@ class _Lines(Vectors):
         return self.masked("gather", f"v{self.lanes}p0", self.type, pointers, align, mask, self.zeros())
 
     def transpose(self, lines):
-        """As many vectors as lanes, as a square matrix transposed."""
-        half = self.lanes // 2
-        places = ir.VectorType(ir.IntType(32), self.lanes)
+        """As many vectors as lanes, as a square matrix transposed: squares of 16 bytes, which an unpacking
+        instruction does not cross, and then their places."""
+        lines, across, lanes = list(lines), 16 // self.size, range(self.lanes)
         orders = [
-            ir.Constant(places, [i for k in range(half) for i in (first + k, first + k + self.lanes)])
-            for first in (0, half)
+            [p + self.lanes * side for p in lanes if p % across // (across // 2) == half for side in (0, 1)]
+            for half in (0, 1)
         ]
-        for _ in range(self.lanes.bit_length() - 1):
-            lines = [
-                self.builder.shuffle_vector(lines[i], lines[i + half], order)
-                for i in range(half)
-                for order in orders
-            ]
+        for start in range(0, self.lanes, across):
+            square = lines[start : start + across]
+            for _ in range(across.bit_length() - 1):
+                pairs = zip(square[: across // 2], square[across // 2 :], strict=True)
+                square = [shuffled(self.builder, *pair, order) for pair in pairs for order in orders]
+            lines[start : start + across] = square
+        while across < self.lanes:
+            low = [p + self.lanes - across if p & across else p for p in lanes]
+            high = [p + self.lanes if p & across else p + across for p in lanes]
+            for i in lanes:
+                if not i & across:
+                    pair = lines[i], lines[i + across]
+                    lines[i] = shuffled(self.builder, *pair, low)
+                    lines[i + across] = shuffled(self.builder, *pair, high)
+            across *= 2
         return lines
-
-    def part(self, lines):
-        """Vectors of elements that lie so many apart in `lines`, one after the other."""
-        count = len(lines)
-        while len(lines) > 1:
-            pairs = zip(lines[::2], lines[1::2], strict=True)
-            lines = [shuffled(self.builder, a, b, range(2 * a.type.count)) for a, b in pairs]
-        (line,) = lines
-        places = range(count * self.lanes)
-        return [shuffled(self.builder, line, line, places[first::count]) for first in range(count)]
 
     def sum(self, lines):
         """The sum of a power of two of vectors, in pairs."""
@@ -130,7 +141,7 @@ def _putting(samples):
             ]
             totals = vectors.pointer(sums, arguments[5], first_sum)
             total = vectors.load(totals)
-            for b, line in enumerate(vectors.part(lines)):
+            for b, line in enumerate(unzipped(builder, lines)):
                 there = builder.add(start, builder.mul(WORD(b), spacing))
                 vectors.store(line, vectors.pointer(target, arguments[2], there))
                 total = builder.fadd(total, line)
@@ -179,3 +190,48 @@ def take_square(typingctx, source, place, spacing, columns, rows, target, start,
         return context.get_dummy_value()
 
     return types.void(source, _INDEX, _INDEX, _INDEX, _INDEX, target, _INDEX, _INDEX), codegen
+
+
+@intrinsic
+def _copy_square(typingctx, source, place, spacing, target, start, apart):
+    """target[start + r apart + k] = source[place + k spacing + r] for as many k and r as a vector has
+    lanes."""
+
+    def codegen(context, builder, signature, arguments):
+        vectors = _Lines(context, builder, source)
+        place, spacing, _, start, apart = arguments[1:]
+        places = [builder.add(place, builder.mul(spacing, WORD(k))) for k in range(vectors.lanes)]
+        lines = [vectors.load(vectors.pointer(source, arguments[0], at)) for at in places]
+        for r, line in enumerate(vectors.transpose(lines)):
+            there = builder.add(start, builder.mul(WORD(r), apart))
+            vectors.store(line, vectors.pointer(target, arguments[3], there))
+        return context.get_dummy_value()
+
+    return types.void(source, _INDEX, _INDEX, target, _INDEX, _INDEX), codegen
+
+
+@compiled()
+def copy_transposed(source, place, spacing, rows, columns, target, start, apart):
+    """target[start + k apart + r] = source[place + r spacing + k] for r < rows and k < columns."""
+    never_inlined()
+    L = np.uint64(VECTOR_BYTES // source.itemsize)
+    R, K, S, A = np.uint64(rows), np.uint64(columns), np.uint64(spacing), np.uint64(apart)
+    if R < L or K < L:
+        if R < K:
+            scatter(source, place, spacing, rows, columns, target, start, apart)
+        else:
+            gather(source, place, spacing, columns, rows, target, start, apart)
+        return
+    # The last squares overlap those before. The side whose rows lie farther apart is gone through row by row.
+    if S < A:
+        for line in range(np.uint64(0), K, L + L):
+            for row in range(np.uint64(0), R, L):
+                for column in range(line, min(line + L + L, K), L):
+                    r, k = min(row, R - L), min(column, K - L)
+                    _copy_square(source, place + r * S + k, S, target, start + k * A + r, A)
+        return
+    for line in range(np.uint64(0), R, L + L):
+        for column in range(np.uint64(0), K, L):
+            for row in range(line, min(line + L + L, R), L):
+                r, k = min(row, R - L), min(column, K - L)
+                _copy_square(source, place + r * S + k, S, target, start + k * A + r, A)

@@ -4,9 +4,33 @@ import numpy as np
 from numba import types
 from numba.extending import intrinsic
 
-from bppsa_cupy.raw_kernels.twins.simd.lanes import LANES, lanes_at, never_inlined
-from bppsa_cupy.raw_kernels.twins.simd.vectors import WORD, shuffled
+from bppsa_cupy.raw_kernels.twins.simd.lanes import LANES, never_inlined
+from bppsa_cupy.raw_kernels.twins.simd.vectors import WORD, Vectors, data_of, shuffled
 from bppsa_cupy.system.compiled import compiled
+
+
+def _registers(context, builder, array_type, array, place, apart, samples):
+    """Vectors of registers, and the function that gives a pointer to register `number` of the samples' units
+    from `unit` on: each sample's lie `apart` from the others', or side by side where `apart` is None."""
+    vectors = Vectors(builder, context.get_value_type(array_type.dtype))
+    start = data_of(context, builder, array_type, array)
+
+    def pointer(unit, number):
+        if apart is None:
+            offset = WORD(unit * samples + number * vectors.lanes)
+        else:
+            offset = builder.add(builder.mul(apart, WORD(number)), WORD(unit))
+        return vectors.at(start, builder.add(place, offset))
+
+    return vectors, pointer
+
+
+def unzipped(builder, lines):
+    """As many vectors as `lines`, a power of two, each of elements that lie so many apart in all lines."""
+    for _ in range(len(lines).bit_length() - 1):
+        pairs, places = list(zip(lines[::2], lines[1::2], strict=True)), range(2 * lines[0].type.count)
+        lines = [shuffled(builder, *pair, places[odd::2]) for odd in (0, 1) for pair in pairs]
+    return lines
 
 
 def _parting(samples):
@@ -16,13 +40,12 @@ def _parting(samples):
     def part(typingctx, source, place, target, first, apart):
         def codegen(context, builder, signature, arguments):
             array, place, to, first, apart = arguments
-            vectors, pointer = lanes_at(context, builder, source, array, place, samples * LANES)
-            together = vectors.load(pointer)
-            for s in range(samples):
-                line = shuffled(builder, together, together, range(s, samples * LANES, samples))
-                at = builder.add(first, builder.mul(apart, WORD(s)))
-                vectors, pointer = lanes_at(context, builder, target, to, at)
-                vectors.store(line, pointer)
+            vectors, origin = _registers(context, builder, source, array, place, None, samples)
+            _, aim = _registers(context, builder, target, to, first, apart, samples)
+            for unit in range(0, LANES, vectors.lanes):
+                lines = [vectors.load(origin(unit, number)) for number in range(samples)]
+                for number, line in enumerate(unzipped(builder, lines)):
+                    vectors.store(line, aim(unit, number))
             return context.get_dummy_value()
 
         index = types.uint64
@@ -38,17 +61,17 @@ def _joining(samples):
     def join(typingctx, source, first, apart, target, place):
         def codegen(context, builder, signature, arguments):
             array, first, apart, to, place = arguments
-            lines = []
-            for s in range(samples):
-                at = builder.add(first, builder.mul(apart, WORD(s)))
-                vectors, pointer = lanes_at(context, builder, source, array, at)
-                lines.append(vectors.load(pointer))
-            while len(lines) > 2:
-                pairs = zip(lines[::2], lines[1::2], strict=True)
-                lines = [shuffled(builder, a, b, range(2 * a.type.count)) for a, b in pairs]
-            places = [s * LANES + i for i in range(LANES) for s in range(samples)]
-            vectors, pointer = lanes_at(context, builder, target, to, place, samples * LANES)
-            vectors.store(shuffled(builder, *lines, places), pointer)
+            vectors, origin = _registers(context, builder, source, array, first, apart, samples)
+            _, aim = _registers(context, builder, target, to, place, None, samples)
+            half, lanes = vectors.lanes // 2, vectors.lanes
+            orders = [[p for i in range(start, start + half) for p in (i, i + lanes)] for start in (0, half)]
+            for unit in range(0, LANES, lanes):
+                lines = [vectors.load(origin(unit, number)) for number in range(samples)]
+                for _ in range(samples.bit_length() - 1):
+                    pairs = zip(lines[: samples // 2], lines[samples // 2 :], strict=True)
+                    lines = [shuffled(builder, *pair, order) for pair in pairs for order in orders]
+                for number, line in enumerate(lines):
+                    vectors.store(line, aim(unit, number))
             return context.get_dummy_value()
 
         index = types.uint64
