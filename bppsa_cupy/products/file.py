@@ -153,7 +153,7 @@ def _multiplications(
         key = f"{a.digest}_{b.digest}"
         many = masked if masked and len(made) == len(rows) - 1 else full
         if key not in many:
-            raise PlanError(f"the file lacks product {a.digest[:12]}_{b.digest[:12]}")
+            raise _unusable(f"the file lacks product {a.digest[:12]}_{b.digest[:12]}")
         product = many[key]
         single = product if product.maps else singles.get(key, product)
         made.append(Multiplication(left, right, product, single, (block[0], block[1], block[2])))
