@@ -65,7 +65,7 @@ def attribute(name, value, place="/"):
 
 BROKEN = [
     (attribute("format", "x"), "'x'", "'bppsa-product'"),
-    (attribute("format_version", 1), "version 1", "plan it again"),
+    (attribute("format_version", 1), "version 1", "version 3"),
     (attribute("out_format", "bsr"), "result", "'bsr'"),
     (attribute("pattern", "ab"), "result", "pattern"),
     (attribute("pattern", "ab", "factors/2"), "/factors/2", "ab"),
