@@ -214,15 +214,16 @@ class Pruned(torch.nn.Module):
             mask = mask_of(self)
         if weight is None or mask is None:
             return self._dense(input, self.weight, bias)
-        known = None if is_recorded() else _known_as_dense(self, mask, input)
-        if known is not None and KEPT in self._buffers and is_taken(input, weight, bias):
-            if is_without_derivatives():
-                return self._dense(input, known.zero_masked(weight, mask), bias)
-        if known is not None:
-            return self._dense(input, _masked(self, weight, mask_of(self)), bias)
-        if not is_taken(input, weight, bias) or not self._fits(input):
+        if not is_taken(input, weight, bias):
             return self._dense(input, masked_weight(self), bias)
-        by_list = _by_list(self, mask)
+        known = _layers.get(self)
+        is_listed = None if known is None else known.is_listed(mask, input)
+        is_fixed = KEPT in self._buffers and weight.dim() > 1
+        if known is not None and is_listed is False and is_fixed and is_without_derivatives():
+            return self._dense(input, known.by_list.zero_masked(weight, mask), bias)
+        if is_listed is False or not (is_listed or self._fits(input)):
+            return self._dense(input, masked_weight(self), bias)
+        by_list = _by_list(self, mask, bias)
         x = input.unsqueeze(0) if input.dim() == self._samples else input
         key = x.shape, x.is_cpu
         is_listed = by_list.is_listed.get(key)
@@ -365,11 +366,13 @@ def _masked(module: Any, weight: torch.Tensor, mask: Any) -> torch.Tensor:
 
 def is_taken(x: Any, weight: torch.Tensor, bias: Any) -> bool:
     """Whether the engine takes these tensors, here and now; PyTorch takes, or refuses, all others."""
-    tensors = [x, weight] if bias is None else [x, weight, bias]
+    dtype, device = weight.dtype, weight.device
     return (
         isinstance(x, torch.Tensor)
-        and weight.dtype in DTYPES
-        and all(tensor.dtype == weight.dtype and tensor.device == weight.device for tensor in tensors)
+        and dtype in DTYPES
+        and x.dtype == dtype
+        and x.device == device
+        and (bias is None or (bias.dtype == dtype and bias.device == device))
         and (weight.is_cpu or weight.is_cuda)
         and not torch.is_autocast_enabled(weight.device.type)
         and not is_recorded()
@@ -386,23 +389,20 @@ class Known(NamedTuple):
     digest: bytes | None
     by_list: ByList
 
+    def is_listed(self, mask: torch.Tensor, x: torch.Tensor) -> bool | None:
+        """How an earlier pass with this mask computed inputs of this shape; None if there was none."""
+        is_same = self.mask is mask and self.key[1] == mask._version
+        return self.by_list.is_listed.get((x.shape, x.is_cpu)) if is_same else None
+
 
 _layers: MutableMapping[torch.nn.Module, Known] = WeakKeyDictionary()
 
 
-def _known_as_dense(module: Pruned, mask: torch.Tensor, x: Any) -> ByList | None:
-    """The layer, if an earlier pass with this mask computed inputs of this shape with all weights."""
-    known = _layers.get(module)
-    if known is None or known.mask is not mask or known.key[1] != mask._version:
-        return None
-    return known.by_list if known.by_list.is_listed.get((x.shape, x.is_cpu)) is False else None
-
-
-def _by_list(module: Pruned, mask: torch.Tensor) -> ByList:
+def _by_list(module: Pruned, mask: torch.Tensor, bias: Any) -> ByList:
     """The engine's layer, made again where the mask (of a compact module its index) or the module's arguments
     have changed."""
     arguments = tuple(map(vars(module).get, module.layer_arguments))
-    key = mask.data_ptr(), mask._version, mask.device, module.bias is None, arguments
+    key = mask.data_ptr(), mask._version, mask.device, bias is None, arguments
     digest, known = _digest(module, mask), _layers.get(module)
     if known is None or known.mask is not mask or known.key != key or digest not in (None, known.digest):
         index = mask.detach()

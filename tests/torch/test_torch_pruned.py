@@ -226,6 +226,18 @@ def test_absent_weights_stay_absent_until_reverted() -> None:
     assert ours.revert(net) is net
 
 
+@pytest.mark.parametrize("compact", [False, True])
+def test_inference_with_dense_weights_leaves_masked_weights_out(compact: bool) -> None:
+    theirs, net = thinned("zeros"), ours.convert(thinned("zeros"), sparse="auto", compact=compact)
+    x = torch.randn(1, 2, 8, 8, dtype=torch.float64)
+    with torch.no_grad():
+        for name, mask in masks_of(net).items():
+            if not compact:
+                net.get_submodule(name).weight[~mask] = torch.nan
+        for _ in range(2):  # the first pass chooses between list and dense weight
+            torch.testing.assert_close(net(x), theirs(x), rtol=1e-12, atol=1e-12)
+
+
 @pytest.mark.parametrize("write", ["autograd", "mul_", "copy_", "swap", "numpy"])
 def test_a_mask_that_is_written_is_followed(write: str) -> None:
     theirs, net = thinned("prune"), ours.convert(thinned("prune"), sparse=0.8)
