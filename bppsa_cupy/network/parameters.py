@@ -290,26 +290,6 @@ def converted(
     return result
 
 
-def real_dtype(dtype: Any) -> np.dtype:
-    """The dtype of a network, float32 or float64. Raises ShapeError for others."""
-    try:
-        result = np.dtype(dtype)
-    except TypeError:
-        result = None
-    if result not in (np.float32, np.float64):
-        raise ShapeError(f"Sequential got dtype={dtype!r}: pass float32 or float64")
-    return result
-
-
-def state_of(
-    architecture: Architecture, parameters: ParameterSet, buffers: BufferSet
-) -> dict[str, np.ndarray]:
-    """Copies on the host; masked weights are 0."""
-    parameters.apply_masks()
-    arrays = {**parameters.to_host(), **buffers.to_host()}
-    return {name: arrays[name] for name in architecture.state_names}
-
-
 def check_names(architecture: Architecture, arrays: Mapping[str, Any]) -> None:
     """Raise CheckpointError where arrays have other names than a network's state dict."""
     names = architecture.state_names
@@ -321,14 +301,6 @@ def check_names(architecture: Architecture, arrays: Mapping[str, Any]) -> None:
             f"{unknown or 'none'}): use the names {list(names)}, or pass by_order=True if only the names "
             "differ"
         )
-
-
-def load_state(parameters: ParameterSet, buffers: BufferSet, arrays: Mapping[str, Any]) -> None:
-    """Set all from arrays of the same names and shapes. Masked weights are set to 0. Raises ShapeError
-    naming both shapes; nothing is set then."""
-    running = buffers.converted({name: arrays[name] for name in buffers})
-    parameters.assign({name: arrays[name] for name in parameters})
-    buffers.assign(running)
 
 
 def without_masks(arrays: Mapping[str, Any]) -> tuple[Mapping[str, Any], dict[str, Any]]:

@@ -10,7 +10,7 @@ import numpy as np
 
 from bppsa_cupy.arguments import as_choice, as_integer
 from bppsa_cupy.devices import Array, Device, get_device
-from bppsa_cupy.errors import ArgumentError, PlanError
+from bppsa_cupy.errors import ArgumentError, PlanError, ShapeError
 from bppsa_cupy.layers import Context, Layer
 from bppsa_cupy.layers.recurrent import RecurrentContext
 from bppsa_cupy.layers.stack import layer_records, walk
@@ -20,9 +20,6 @@ from bppsa_cupy.network.parameters import (
     ParameterSet,
     check_names,
     in_order,
-    load_state,
-    real_dtype,
-    state_of,
     without_masks,
 )
 from bppsa_cupy.network.passes import (
@@ -109,7 +106,9 @@ class Sequential:
         device: str | Device = "auto",
     ) -> None:
         self._architecture = Architecture(layers, input_shape)
-        self.dtype = real_dtype(dtype)
+        self.dtype = np.dtype(dtype)
+        if self.dtype not in (np.float32, np.float64):
+            raise ShapeError(f"Sequential got dtype={dtype!r}: pass float32 or float64")
         self.device = get_device(device)
         self.training = True
         self.last_pass: Pass | None = None
@@ -659,7 +658,9 @@ class Sequential:
         >>> {name: array.shape for name, array in net.state_dict().items()}
         {'0.weight': (3, 4), '0.bias': (3,)}
         """
-        return state_of(self.architecture, self.parameters, self.buffers)
+        self.parameters.apply_masks()
+        arrays = {**self.parameters.to_host(), **self.buffers.to_host()}
+        return {name: arrays[name] for name in self.architecture.state_names}
 
     def load_state_dict(self, arrays: Mapping[str, Any], *, by_order: bool = False) -> None:
         """Set parameters and buffers, for example from a PyTorch state dict.
@@ -700,7 +701,9 @@ class Sequential:
             names = {id(array): name for name, array in named.items()}
             named_masks = {names[id(dense[name])]: mask for name, mask in masks.items()}
             self._architecture.with_masks({**self.masks, **named_masks})
-        load_state(self.parameters, self.buffers, named)
+        running = self.buffers.converted({name: named[name] for name in self.buffers})
+        self.parameters.assign({name: named[name] for name in self.parameters})
+        self.buffers.assign(running)
         if masks:
             self.set_masks({**self.masks, **named_masks})
 

@@ -123,16 +123,6 @@ class Schedule:
         return tuple(map(Step, *columns))
 
     @property
-    def left(self) -> np.ndarray:
-        """(steps, 2) the segments of the nearer operands."""
-        return self.table[:, [BEGIN, SPLIT]]
-
-    @property
-    def right(self) -> np.ndarray:
-        """(steps, 2) the segments of the farther operands."""
-        return self.table[:, [SPLIT, END]]
-
-    @property
     def out(self) -> np.ndarray:
         """(steps, 2) the segments that are computed."""
         return self.table[:, [BEGIN, END]]
@@ -141,7 +131,8 @@ class Schedule:
     def makers(self) -> np.ndarray:
         """(steps, 2) the positions of the steps that compute the left and the right operand; -1: an input."""
         names = np.array([self.n + 2, 1])
-        made, wanted = self.out @ names, np.stack([self.left @ names, self.right @ names], 1)
+        operands = self.table[:, [[BEGIN, SPLIT], [SPLIT, END]]]
+        made, wanted = self.out @ names, operands @ names
         if not made.size:
             return wanted
         order = np.argsort(made, kind="stable")

@@ -210,7 +210,7 @@ def count_products(patterns: Sequence[Pattern], lengths: Collection[int]) -> dic
     """
     factors, columns = patterns[: max(lengths)], patterns[0].shape[1]
     width = 64 * max(1, BLOCK_BYTES // (8 * max(1, *(factor.shape[0] for factor in factors))))
-    parts: dict[int, list[_Counts]] = {length: [] for length in lengths}
+    parts: dict[int, list[tuple[np.ndarray, np.ndarray]]] = {length: [] for length in lengths}
     for first in range(0, columns, width):
         block = _Block(factors[0], min(width, columns - first))
         loops.set_bits(factors[0].indptr, factors[0].indices, first, block.columns, block.bits, block.full)
@@ -224,18 +224,11 @@ def count_products(patterns: Sequence[Pattern], lengths: Collection[int]) -> dic
         shape = factors[length - 1].shape[0], columns
         key = tuple(map(id, parts[length]))
         if key not in made or not key:
-            rows = sum((part.rows for part in parts[length]), np.zeros(shape[0], np.int64))
-            each = np.concatenate([np.zeros(0, np.int64), *(part.columns for part in parts[length])])
+            rows = sum((rows for rows, _ in parts[length]), np.zeros(shape[0], np.int64))
+            each = np.concatenate([np.zeros(0, np.int64), *(columns for _, columns in parts[length])])
             made[key] = PatternSizes(shape, rows, each, False)
         sizes[length] = made[key]
     return sizes
-
-
-class _Counts(NamedTuple):
-    """The entries of each row, and of each column, of a block."""
-
-    rows: np.ndarray
-    columns: np.ndarray
 
 
 class _Block:
@@ -259,9 +252,10 @@ class _Block:
         return self if self._repeats else result
 
     @cached_property
-    def counts(self) -> _Counts:
+    def counts(self) -> tuple[np.ndarray, np.ndarray]:
+        """The entries of each row, and of each column."""
         rows, words = self.bits.shape
         lengths = np.empty(rows, np.int64)
         partial = np.zeros((4 * numba.get_num_threads(), 64 * words), np.int64)
         loops.count_entries(self.bits, self.full, self.columns, lengths, partial)
-        return _Counts(lengths, partial.sum(0)[: self.columns])
+        return lengths, partial.sum(0)[: self.columns]

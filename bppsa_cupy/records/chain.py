@@ -39,17 +39,13 @@ class StepChain:
         self.steps, self.batch, self.size = len(records), first.batch or 1, first.pattern.shape[0]
         self.reverse = first.direction == "backward"
 
-    def values(self, steps: slice) -> np.ndarray:
-        """(n, nnz, B) the values of some positions, in the records' dtype."""
-        data = np.stack([record.on_host().data for record in self.records[steps]])
-        return data if data.ndim == 3 else data[:, :, None]
-
     def dense(self, steps: slice, dtype: type | np.dtype = np.float64) -> np.ndarray:
         """(n, B, S, S) the matrices of some positions: rows the state before the step, columns the one after.
 
         Raises NonFiniteError that names the first step with NaN or infinity.
         """
-        values = self.values(steps)
+        values = np.stack([record.on_host().data for record in self.records[steps]])
+        values = values.reshape(len(values), self.pattern.nnz, self.batch)
         finite = np.isfinite(values).all(axis=(1, 2))
         if not finite.all():
             bad = self.records[steps][int(np.argmin(finite))]

@@ -21,7 +21,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from itertools import count
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -40,13 +40,22 @@ TOLERANCE = 16.0
 SETTLING_WALKS, SETTLING_STEPS = 32, 64
 
 
-class ForwardReport(NamedTuple):
-    """The outcome of a pass by chunks.
+class ChunkedForward:
+    """A forward pass of one walk by chunks, bound to its arrays: calling it fills `state`, `gates` and
+    `final`.
+
+    Law: the states are the serial pass's to the bit. Where the iteration does not converge, boundaries do not
+    settle, or values leave the range, the serial pass is run.
+
+    Parameters
+    ----------
+    chunk
+        Steps per chunk; at least 1.
 
     Attributes
     ----------
     converged
-        Whether the chunks gave the states; if not, the serial pass did.
+        Whether the chunks gave the states of the latest call; if not, the serial pass did.
     iterations
         Newton's steps; the walks in which boundaries settle come on top.
     chunks
@@ -55,35 +64,18 @@ class ForwardReport(NamedTuple):
 
     converged: bool
     iterations: int
-    chunks: int
-
-
-class ChunkedForward:
-    """A forward pass of one walk by chunks, bound to its arrays: calling it fills `state`, `gates` and
-    `final`.
-
-    Law: the states are the serial pass's to the bit. Where the iteration does not converge, boundaries do not
-    settle, or values leave the range, the serial pass is run. `report` is of the latest call.
-
-    Parameters
-    ----------
-    chunk
-        Steps per chunk; at least 1.
-    """
-
-    report: ForwardReport
 
     def __init__(self, device: Device, walk: Walk, chunk: int) -> None:
         self._device, self._walk = device, walk
-        self._chunk, self._chunks = chunk, walk.size.chunks(chunk)
+        self._chunk, self.chunks = chunk, walk.size.chunks(chunk)
         self._tolerance = TOLERANCE * float(np.finfo(walk.state.dtype).eps)
         self._serial = serial.forward(device, walk)
-        if self._chunks > 1:
+        if self.chunks > 1:
             self._bind()
 
     def _bind(self) -> None:
         """The same walk with chunks as samples: K B samples of `chunk` steps, sample (k, b) at k B + b."""
-        device, walk, chunk, chunks = self._device, self._walk, self._chunk, self._chunks
+        device, walk, chunk, chunks = self._device, self._walk, self._chunk, self.chunks
         dtype, rows, batch = walk.state.dtype, walk.state.shape[1], chunks * walk.size.batch
         size = replace(walk.size, steps=chunk, batch=batch)
         self._pieces = replace(
@@ -127,7 +119,7 @@ class ChunkedForward:
         )
 
     def __call__(self) -> None:
-        converged, iterations = self._chunks > 1, 0
+        converged, iterations = self.chunks > 1, 0
         if converged:
             with np.errstate(over="ignore", invalid="ignore"):  # where the serial pass is run
                 converged, iterations = self._iterate()
@@ -135,14 +127,13 @@ class ChunkedForward:
             self._put()
         else:
             self._serial()
-        self.report = ForwardReport(converged or self._chunks < 2, iterations, self._chunks)
+        self.converged, self.iterations = converged or self.chunks < 2, iterations
 
     @property
     def description(self) -> str:
         """Describes what the latest call ran."""
-        converged, iterations, chunks = self.report
-        end = "converged" if converged else "did not converge: run serially"
-        return f"newton over {chunks} chunks: {end}, {iterations} iterations"
+        end = "converged" if self.converged else "did not converge: run serially"
+        return f"newton over {self.chunks} chunks: {end}, {self.iterations} iterations"
 
     def _iterate(self) -> tuple[bool, int]:
         """Newton's iteration: whether it gave the serial pass's states, and its steps."""
@@ -180,15 +171,15 @@ class ChunkedForward:
         The padded steps of a reversed walk come first, so its steps are shifted: see `_in_steps`.
         """
         walk, xp = self._walk, self._device.xp
-        begins = xp.arange(self._chunks, dtype=np.int64)[:, None] * self._chunk
+        begins = xp.arange(self.chunks, dtype=np.int64)[:, None] * self._chunk
         return xp.ascontiguousarray(xp.clip(walk.lengths[None, :] - begins, 0, self._chunk).reshape(-1))
 
     def _piecewise(self, values: Array) -> Array:
         """(T, rows, B) by time -> (K, chunk, rows, B) by step, a copy; zeros after the last step."""
         walk, xp = self._walk, self._device.xp
-        result = xp.zeros((self._chunks * self._chunk, *values.shape[1:]), values.dtype)
+        result = xp.zeros((self.chunks * self._chunk, *values.shape[1:]), values.dtype)
         result[: walk.size.steps] = self._in_steps(values)
-        return result.reshape(self._chunks, self._chunk, *values.shape[1:])
+        return result.reshape(self.chunks, self._chunk, *values.shape[1:])
 
     def _in_steps(self, values: Array) -> Array:
         """`values` by time as seen in the order of each sample's steps; its own inverse.
@@ -207,7 +198,7 @@ class ChunkedForward:
         """Copy lengths and input into chunks and set the states before all chunks but the first to 0; returns
         the states before and after each chunk, (K, rows, B)."""
         walk, pieces = self._walk, self._pieces
-        rows, batch, chunks = walk.state.shape[1], walk.size.batch, self._chunks
+        rows, batch, chunks = walk.state.shape[1], walk.size.batch, self.chunks
         pieces.lengths[...] = self._lengths()
         pieces.projected.reshape(self._chunk, -1, chunks, batch)[...] = self._piecewise(
             walk.projected
@@ -229,7 +220,7 @@ class ChunkedForward:
     def _put(self) -> None:
         """The chunks' states and gates where the serial pass would leave them."""
         walk, pieces = self._walk, self._pieces
-        batch, chunks = walk.size.batch, self._chunks
+        batch, chunks = walk.size.batch, self.chunks
         for ours, theirs in ((walk.state, pieces.state), (walk.gates, pieces.gates)):
             rows = ours.shape[1]
             by_step = theirs.reshape(self._chunk, rows, chunks, batch).transpose(2, 0, 1, 3)

@@ -106,8 +106,8 @@ def test_it_converges_to_the_serial_pass(cell, ragged, reverse, device):
             ours = blank(device, walk)
             newton = ChunkedForward(device, ours, chunk)
             newton()
-            assert newton.report.converged and newton.report.chunks == -(-steps // chunk)
-            assert (newton.report.chunks > 1) == (newton.report.iterations > 0)
+            assert newton.converged and newton.chunks == -(-steps // chunk)
+            assert (newton.chunks > 1) == (newton.iterations > 0)
             assert_same_walk(ours, walk, 1e-12)
 
 
@@ -120,8 +120,8 @@ def test_where_it_does_not_converge_the_serial_pass_is_taken(cell, dtype):
     ours = blank(host, walk)
     newton = ChunkedForward(host, ours, 10)
     newton()
-    assert not newton.report.converged
-    assert newton.report.iterations == 16 if cell == "tanh" else newton.report.iterations < 16
+    assert not newton.converged
+    assert newton.iterations == 16 if cell == "tanh" else newton.iterations < 16
     assert "run serially" in newton.description
     np.testing.assert_array_equal(ours.state, walk.state)
     np.testing.assert_array_equal(ours.final, walk.final)
@@ -134,7 +134,7 @@ def test_nan_in_the_input_goes_through():
     ours = blank(host, walk)
     newton = ChunkedForward(host, ours, 5)
     newton()
-    assert not newton.report.converged and newton.report.iterations == 1
+    assert not newton.converged and newton.iterations == 1
     assert np.isfinite(ours.state[:, :, 0]).all() and np.isfinite(ours.state[:10]).all()
     assert np.isnan(ours.state[10:, 0, 1]).all()
 
@@ -159,7 +159,7 @@ def test_lengths_may_change_between_walks():
     walk.lengths[...] = 30, 4, 13
     serial.forward(HOST, walk)()
     iteration()
-    assert iteration.report.converged
+    assert iteration.converged
     assert_same_walk(ours, walk, 1e-12)
 
 
@@ -213,7 +213,7 @@ def test_small_inputs_are_not_taken_for_none(cell, size, dtype):
     ours = blank(host, walk)
     newton = ChunkedForward(host, ours, 6)
     newton()
-    assert newton.report.converged and newton.report.chunks == 20
+    assert newton.converged and newton.chunks == 20
     np.testing.assert_array_equal(ours.state, walk.state)
 
 
