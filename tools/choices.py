@@ -18,3 +18,5 @@ SETS = ("L", "M", "S")
 OPTIMIZERS = ("sgd", "adam", "adamw")
 #: What ranks may share: the samples of each batch, the layers of a network, or the steps of its sequences.
 RANKS = ("batch", "layers", "time")
+#: What the parts of a partition are made equal in, the default first.
+BALANCES = ("multiply-adds", "measured")

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 from bppsa_cupy.tools import cli
-from bppsa_cupy.tools.choices import PIPELINES, SCHEDULES
+from bppsa_cupy.tools.choices import BALANCES, PIPELINES, SCHEDULES
 
 
 def parser() -> cli.Parser:
@@ -104,7 +104,17 @@ def _add_build_options(build: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     build.add_argument(
         "--memory-limit", type=cli.byte_size, metavar="BYTES",
-        help="Limit the memory of a schedule, for example 2GiB. Default: 3/4 of the free memory.",
+        help="Limit the memory of a schedule, per rank, for example 2GiB. Default: 3/4 of the free memory.",
+    )  # fmt: skip
+    build.add_argument(
+        "--rank-count", type=cli.positive, metavar="P",
+        help="Split the layers over P ranks. Default: no ranks.",
+    )  # fmt: skip
+    cli.add_partition(build, "made by --rank-count and --balance")
+    build.add_argument(
+        "--balance", choices=BALANCES,
+        help="Balance the ranks by multiply-adds of a training step, or by its measured seconds. Default: "
+        "multiply-adds.",
     )  # fmt: skip
 
 

@@ -127,7 +127,7 @@ def _add_ranks(parser: argparse.ArgumentParser) -> None:
         help="Accumulate gradients over B samples at a time. With --ranks batch, results then have the same "
         "bits for any number of ranks. Default: the samples of a rank.",
     )  # fmt: skip
-    cli.add_partition(group, "parts with equal multiply-adds")
+    cli.add_partition(group, "that of --plan, or parts with equal multiply-adds")
     group.add_argument(
         "--transport", choices=TRANSPORTS, default="host",
         help="Send arrays of GPUs through host memory, or by NCCL.",

@@ -64,6 +64,8 @@ def train_model(arguments: argparse.Namespace) -> None:
     elif group is not None or arguments.micro_batch is not None:
         over = arguments.ranks or ""
         partition = None if arguments.partition is None else Partition(arguments.partition)
+        if partition is None and plan is not None and over == "layers":
+            partition = plan.partition
         if group is None or over == "batch":
             network = ranks.in_micro_batches(network, group, arguments)
         else:

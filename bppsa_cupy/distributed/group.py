@@ -111,8 +111,7 @@ class Group:
         else:
             host = self._on_host(array)
             handle = _Message(self._communicator.Isend((host, self._mpi.BYTE), target, tag), host)
-        while self._sends and self._sends[0].test():
-            self._sends.popleft()
+        self.progress()
         self._sends.append(handle)
         return handle
 
@@ -131,6 +130,11 @@ class Group:
         host = self._on_host(array, False)
         wait_until(self._communicator.Irecv((host, self._mpi.BYTE), source, tag).Test, host.nbytes)
         self._fill(array, host)
+
+    def progress(self) -> None:
+        """Advance pending sends. MPI transfers long messages only during MPI calls."""
+        while self._sends and self._sends[0].test():
+            self._sends.popleft()
 
     def finish(self) -> None:
         """Wait until you may change all arrays that were sent. Call this method before the program ends."""

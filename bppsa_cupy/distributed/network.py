@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
 from collections.abc import Iterable
+from typing import Any
 
 import numpy as np
 
@@ -13,14 +15,15 @@ from bppsa_cupy.distributed.batch_network import BatchSequential
 from bppsa_cupy.distributed.group import Group
 from bppsa_cupy.distributed.shared import SharedSequential
 from bppsa_cupy.distributed.time_network import TimeSequential
-from bppsa_cupy.errors import DistributedError
+from bppsa_cupy.errors import DistributedError, PlanError
 from bppsa_cupy.layers.stack import backward_input_first
 from bppsa_cupy.network.architecture import Architecture
 from bppsa_cupy.network.passes import Pass, through
+from bppsa_cupy.network.run_scans import RunScans
 from bppsa_cupy.network.sequential import Sequential
-from bppsa_cupy.plan import Partition
+from bppsa_cupy.plan import Partition, Plan
 
-#: The tags of activations and of gradients between layers.
+#: The tags of activations and of gradients between layers, below `scan.ranks.FIRST_TAG`.
 FORWARD, BACKWARD = 0, 1
 #: The length of sequences where a network leaves it open.
 STEPS = 100
@@ -46,8 +49,8 @@ def distribute(
     partition : Partition, optional
         For over="layers", the layers of each rank. By default the multiply-adds of the parts are about equal.
     over : {"layers", "time", "batch"}, default: "layers"
-        The quantity that is split: the layers, with their activations; the time steps; or the samples. Each
-        rank stores all parameters. Split layers use back-propagation; plans are for one device.
+        The quantity that is split: the layers, with their activations and Jacobians; the time steps; or the
+        samples. Each rank stores all parameters.
     chunk : int, optional
         For over="time", the number of time steps per chunk. Default: one chunk per rank.
     micro_batch : int, optional
@@ -132,6 +135,26 @@ class RankSequential(SharedSequential):
         """Those of the names that belong to layers of a rank."""
         return [name for name in names if int(name.partition(".")[0]) in self.partition.part(rank)]
 
+    def plan(
+        self, levels: str | int = "auto", workers: int | None = None, batch_size: int = 256, **options: Any
+    ) -> Plan:
+        """`Sequential.plan` for this partition: every rank makes the same plan, or loads it from a file."""
+        return super().plan(levels, workers, batch_size, **{"partition": self.partition, **options})
+
+    def use(self, plan: Plan) -> None:
+        if plan.partition is not None and plan.partition != self.partition:
+            raise PlanError(
+                f"the plan is for the partition {plan.partition.bounds}, but the network was distributed "
+                f"with {self.partition.bounds}: call distribute(net, group, plan.partition), or build the "
+                "plan again"
+            )
+        over = self.group, self.partition
+        scans = RunScans(self.architecture, plan, self.device, self.dtype, over)
+        tables = (chain.schedules[name].table for name in plan.schedules for chain in plan.chains)
+        steps = [hashlib.sha256(table.tobytes()).hexdigest() for table in tables]
+        self.group.agree(plan=(plan.fingerprint, plan.batch_size, plan.schedules, steps))
+        self._scans = scans
+
     def state_dict(self) -> dict[str, np.ndarray]:
         self.gather_buffers(self._names_of(self.buffers, self.group.rank))
         return super().state_dict()
@@ -159,38 +182,51 @@ class RankSequential(SharedSequential):
         return y
 
     def _go_back(self, current: Pass, gradient: Array, method: str, input_gradient: bool) -> Array | None:
-        """Go back through this rank's layers, between the ranks after and before. The gradient for the next
-        rank leaves first; parameter gradients that share no work with it follow."""
-        if method != "bp":
-            raise DistributedError(
-                f"method {method!r} scans the layers on one device: pass 'bp', or 'auto', which uses 'bp'"
-            )
-        group, layers, architecture, xp = self.group, self.held, current.architecture, self.device.xp
+        """Every rank goes back through all layers in the same order, and computes at its layers. The gradient
+        for the next rank leaves first; parameter gradients that share no work with it follow."""
+        group, owners, architecture = self.group, self.partition.owners.tolist(), current.architecture
+        later: list[Launch] = []
+        # With respect to the input of the layer passed last, on the rank `holder`; None: on all ranks.
         result: Array | None = gradient
-        if layers and architecture.wants(layers.stop, input_gradient):
-            later: list[Launch] = []
-            place = self._holders.index(group.rank)
-            if place + 1 < len(self._holders):
-                shape = current.shape_at(layers.stop)
-                result = current.layers[layers[-1]].buffer("received_gradient", shape)
-                group.receive(result, self._holders[place + 1], BACKWARD)
+        holder: int | None = None
+
+        def move_to(index: int, boundary: int) -> None:
+            """Bring the gradient by the input of layer `boundary` to the rank of layer `index`."""
+            nonlocal result, holder
+            source, holder = holder, owners[index]
+            if source in (None, holder):
+                return
+            if group.rank == source:
+                group.isend(self.device.xp.ascontiguousarray(result), holder, BACKWARD)
+            elif group.rank == holder:
+                result = current.layers[index].buffer("received_gradient", current.shape_at(boundary))
+                group.receive(result, source, BACKWARD)
+
+        for part, layers in architecture.back():
+            scans = None if part is None or method == "bp" else self._scans_of(part, method)
+            if part is not None and scans is not None:
+                if architecture.wants(part.stop, input_gradient):
+                    move_to(part.elements[0], part.stop)
+                    wanted = architecture.wants(part.start, input_gradient)
+                    result = scans.back_through(part, current, result, method, wanted)
+                    holder = owners[part.elements[-1]]
+                continue
             for index in reversed(layers):
                 if not architecture.wants(index + 1, input_gradient):
                     break
-                layer, ctx = architecture.layers[index], current.layers[index]
-                current.output_gradients[index] = result
-                wanted = architecture.wants(index, input_gradient)
-                result = backward_input_first(layer, ctx, result, wanted, later)
-            if place > 0 and architecture.wants(layers.start, input_gradient):
-                group.isend(xp.ascontiguousarray(result), self._holders[place - 1], BACKWARD)
-            for write in later:
-                write()
+                move_to(index, index + 1)
+                if holder == group.rank:
+                    layer, ctx = architecture.layers[index], current.layers[index]
+                    current.output_gradients[index] = result
+                    wanted = architecture.wants(index, input_gradient)
+                    result = backward_input_first(layer, ctx, result, wanted, later)
+        for write in later:
+            write()
         self.gather(self.gradients.flat, self._names)
-        if not input_gradient:
-            return None
-        if self._holders:
-            if group.rank != self._holders[0]:
-                result = current.layers[0].buffer("received_input_gradient", current.shape_at(0))
-            result = xp.ascontiguousarray(result)
-            group.broadcast(result, self._holders[0])
+        if not input_gradient or holder is None:
+            return result if input_gradient else None
+        if group.rank != holder:
+            result = current.layers[0].buffer("received_input_gradient", current.shape_at(0))
+        result = self.device.xp.ascontiguousarray(result)
+        group.broadcast(result, holder)
         return result

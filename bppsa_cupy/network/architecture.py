@@ -166,7 +166,7 @@ class Architecture(LayerStack):
         return tuple(
             Chain(
                 tuple(
-                    Element(self.label(k), self.jacobians[k].pattern, self.jacobians[k].shared, count)
+                    Element(self.label(k), self.jacobians[k].pattern, self.jacobians[k].shared, count, k)
                     for k, count in zip(part.elements, counts, strict=True)
                 )
             )

@@ -305,7 +305,14 @@ def check_names(architecture: Architecture, arrays: Mapping[str, Any]) -> None:
 
 def without_masks(arrays: Mapping[str, Any]) -> tuple[Mapping[str, Any], dict[str, Any]]:
     """A state dict and its masks by the weights' names, of one that torch.nn.utils.prune has left, whose
-    "weight_orig" and "weight_mask" stand for a weight; others as they are, without masks."""
+    "weight_orig" and "weight_mask" stand for a weight; others as they are, without masks. Raises
+    CheckpointError for parametrizations, which are anything."""
+    for name in arrays:
+        if ".parametrizations." in f".{name}":
+            raise CheckpointError(
+                f"the state dict contains {name!r} of a parametrization instead of the weight: call "
+                "torch.nn.utils.parametrize.remove_parametrizations on the module first"
+            )
     pruned = [str(name).removesuffix("_orig") for name in arrays if str(name).endswith("_orig")]
     masks = {name: arrays[f"{name}_mask"] for name in pruned if f"{name}_mask" in arrays}
     left_out = {f"{name}_mask" for name in masks}

@@ -14,7 +14,7 @@ from bppsa_cupy.errors import ArgumentError, PlanError, ShapeError
 from bppsa_cupy.layers import Context, Layer
 from bppsa_cupy.layers.recurrent import RecurrentContext
 from bppsa_cupy.layers.stack import layer_records, walk
-from bppsa_cupy.network.architecture import Architecture, summarize
+from bppsa_cupy.network.architecture import Architecture, Run, summarize
 from bppsa_cupy.network.parameters import (
     BufferSet,
     ParameterSet,
@@ -35,7 +35,7 @@ from bppsa_cupy.network.passes import (
     through,
 )
 from bppsa_cupy.network.run_scans import RunScans
-from bppsa_cupy.plan import Budget, Plan, build_plan
+from bppsa_cupy.plan import Budget, Partition, Plan, build_plan
 from bppsa_cupy.records.record import JacobianRecord
 from bppsa_cupy.records.records import JacobianRecords
 
@@ -74,9 +74,9 @@ class Sequential:
     Raises
     ------
     ShapeError
-        If a layer does not accept the output shape of the previous layer, or `input_shape` is no shape.
+        If a layer does not accept the output shape of the previous layer, or `input_shape` is missing.
     ArgumentError
-        If `seed` is not an integer of at least 0.
+        If the layers are separate arguments instead of a list, or `seed` is not an integer of at least 0.
 
     Examples
     --------
@@ -100,11 +100,21 @@ class Sequential:
     def __init__(
         self,
         layers: Sequence[Layer],
-        input_shape: Sequence[int],
+        input_shape: Sequence[int] | None = None,
         seed: int = 0,
         dtype: Any = "float32",
         device: str | Device = "auto",
     ) -> None:
+        if isinstance(input_shape, Layer):
+            raise ArgumentError(
+                "Sequential got its layers as separate arguments: pass a list, "
+                f"Sequential([{layers!r}, {input_shape!r}], input_shape=(3, 32, 32))"
+            )
+        if input_shape is None:
+            raise ShapeError(
+                "Sequential got no input_shape: pass the shape of one sample, such as (3, 32, 32) for "
+                "images or (T, F) for sequences"
+            )
         self._architecture = Architecture(layers, input_shape)
         self.dtype = np.dtype(dtype)
         if self.dtype not in (np.float32, np.float64):
@@ -418,8 +428,9 @@ class Sequential:
         method : {"auto", "bp", "linear", "blelloch", "hybrid"}, default: "auto"
             "bp" computes one VJP per layer. The others are scans: "linear" is serial, "blelloch" is algorithm
             1 of Wang et al. 2020, and "hybrid" has the number of parallel levels that the plan selected.
-            "auto" is "bp". Scans over two or more Jacobians need a plan (`use`). Over time, recurrent layers
-            are serial with "bp" and "linear", chunked with "blelloch" and "hybrid".
+            "auto" is "bp" on one device. Over ranks, "auto" is the planned method with the fewest
+            multiply-adds on the critical path. Scans over two or more Jacobians need a plan (`use`). Over
+            time, recurrent layers are serial with "bp" and "linear", chunked with "blelloch" and "hybrid".
         input_gradient : bool, default: False
             Whether to return the gradient with respect to the input.
         of : Pass, optional
@@ -483,7 +494,7 @@ class Sequential:
         if method != "bp" and self._scans is not None:
             self._scans = self._scans.fitting(current.architecture)
         if method == "auto":
-            method = "bp"
+            method = "bp" if self._scans is None else self._scans.choose(current.batch)
         last = None if self._gone_back is None else self._gone_back()
         if last is not None and last.output_gradients:  # their buffers are about to be written over
             last.forget_gradients()
@@ -507,17 +518,21 @@ class Sequential:
         for part, layers in architecture.back():
             if result is None:
                 break
-            if part is None or (self._scans is None and len(part.elements) == 1):
+            if part is None or (scans := self._scans_of(part, method)) is None:
                 result = architecture.backward(current.layers, result, input_gradient, by_outputs, layers)
                 continue
-            if self._scans is None:
-                raise PlanError(
-                    f"method {method!r} needs a plan, but no plan is in use: call net.use(net.plan()), or "
-                    "net.use(Plan.load(path)) with a file of bppsa-plan build"
-                )
             wanted = architecture.wants(part.start, input_gradient)
-            result = self._scans.back_through(part, current, result, method, wanted)
+            result = scans.back_through(part, current, result, method, wanted)
         return result
+
+    def _scans_of(self, part: Run, method: str) -> RunScans | None:
+        """The scans of a run; None without a plan for one element. Raises PlanError for several elements."""
+        if self._scans is None and len(part.elements) > 1:
+            raise PlanError(
+                f"method {method!r} needs a plan, but no plan is in use: call net.use(net.plan()), or "
+                "net.use(Plan.load(path)) with a file of bppsa-plan build"
+            )
+        return self._scans
 
     def plan(
         self,
@@ -527,6 +542,7 @@ class Sequential:
         *,
         schedules: Sequence[str] | None = None,
         memory_limit: int | None = None,
+        partition: Partition | None = None,
         progress: bool = False,
     ) -> Plan:
         """Plan the sparse products and the schedules with which `backward` scans over layers.
@@ -544,6 +560,8 @@ class Sequential:
             The schedules to plan. Default: all that fit into `memory_limit`.
         memory_limit : int, optional
             Largest size of the values of a scan in bytes. Default: three quarters of the free memory.
+        partition : Partition, optional
+            The layers of each rank (see `bp.distribute`). By default the plan is for one device.
         progress : bool, default: False
             Whether to show a progress bar.
 
@@ -571,6 +589,7 @@ class Sequential:
             Budget(batch_size, self.dtype.itemsize, 1 if workers is None else workers, limit),
             schedules=schedules,
             levels=levels,
+            partition=partition,
             vjps=True,
             progress=progress,
         )

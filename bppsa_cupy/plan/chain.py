@@ -9,6 +9,7 @@ import numpy as np
 
 from bppsa_cupy.csr import Pattern
 from bppsa_cupy.errors import ShapeError
+from bppsa_cupy.plan.partition import Partition
 
 
 @dataclass(frozen=True)
@@ -26,12 +27,16 @@ class Element:
     vjp_multiply_adds : int or None
         Multiply-adds per sample of the VJP of the layer, if they differ from nnz: a pruned convolution runs
         dense.
+    item : int
+        The index of the item that a `Partition` assigns to a rank: a layer of the network, or a matrix of the
+        chain.
     """
 
     name: str
     pattern: Pattern
     shared: bool
     vjp_multiply_adds: int | None = None
+    item: int = 0
 
     @property
     def matrix(self) -> tuple[str, bool, int | None]:
@@ -72,6 +77,10 @@ class Chain:
     def length(self, k: int) -> int:
         """Number of elements of the vector v(k), 1 <= k <= n + 1; 0 where the chain is empty."""
         return int(self.lengths[k])
+
+    def owners(self, partition: Partition) -> tuple[int, ...]:
+        """The rank of each element."""
+        return tuple(int(partition.owners[element.item]) for element in self.elements)
 
     @cached_property
     def lengths(self) -> np.ndarray:

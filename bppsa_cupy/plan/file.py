@@ -1,15 +1,15 @@
 """The plan file: HDF5, sealed.
 
 /                       format = "bppsa-plan", format_version, fingerprint, batch_size, workers, itemsize,
-                        left_out (JSON)
+                        left_out (JSON); of a plan over ranks partition (JSON), its bounds
 /network                JSON
 /patterns/<digest>      rows, columns; indptr, indices
 /products/<a>_<b>       kind, multiply_adds, pattern (a digest); the maps of its kind
 /chains/<i>             matrices (JSON): pattern (a digest), shared and vjp_multiply_adds (an integer or
                         null) of each different one; elements (n,): which of them a_1, …, a_n are; names
-                        (JSON) of a_1, …, a_n
-/schedules/<name>/<i>   (steps, 5) of level, begin, split, end, kind (0 mv, 1 mm); n, and levels
-                        where the schedule has them
+                        (JSON) and items (n,) of a_1, …, a_n
+/schedules/<name>/<i>   (steps, 6) of level, begin, split, end, kind (0 mv, 1 mm), worker; n, and
+                        levels where the schedule has them
 """
 
 from __future__ import annotations
@@ -26,13 +26,14 @@ import numpy as np
 from bppsa_cupy.csr import Pattern, index_dtype
 from bppsa_cupy.errors import PlanError
 from bppsa_cupy.plan.chain import Chain, Element
+from bppsa_cupy.plan.partition import Partition
 from bppsa_cupy.plan.product import MAPS, Product
 from bppsa_cupy.plan.schedule import SCHEDULES, Schedule
 from bppsa_cupy.plan.sizes import ChainPlan
 from bppsa_cupy.system.hdf5 import attribute, check_format, create, open_file, read_array, write_array
 
 FORMAT = "bppsa-plan"
-FORMAT_VERSION = 4
+FORMAT_VERSION = 3
 NUMBERS = ("batch_size", "workers", "itemsize")
 
 
@@ -53,6 +54,8 @@ def write_plan(path: str | os.PathLike[str], plan: Mapping[str, Any]) -> None:
         for name in NUMBERS:
             file.attrs[name] = plan[name]
         file.attrs["left_out"] = json.dumps(dict(plan["left_out"]))
+        if plan["partition"] is not None:
+            file.attrs["partition"] = json.dumps(plan["partition"].bounds)
         write_patterns(file, patterns)
         write_products(file, products)
         folder = file.create_group("chains")
@@ -73,6 +76,7 @@ def write_chain(group: h5py.Group, chain: Chain) -> None:
     write_json(group, "matrices", [dict(zip(names, kind, strict=True)) for kind in positions])
     write_array(group, "elements", np.array([positions[k] for k in kinds], np.int32), compress=True)
     write_json(group, "names", [element.name for element in chain.elements])
+    write_array(group, "items", np.array([e.item for e in chain.elements], np.int32), compress=True)
 
 
 def write_schedule(group: h5py.Group, name: str, schedule: Schedule) -> None:
@@ -103,8 +107,10 @@ def read_plan(path: str | os.PathLike[str]) -> dict[str, Any]:
         for index in range(len(file["chains"])):
             schedules = {name: _read_schedule(file[f"schedules/{name}/{index}"], name) for name in names}
             chains.append(ChainPlan(_read_chain(file[f"chains/{index}"], patterns), schedules, products))
+        bounds = json_attribute(file, "partition") if "partition" in file.attrs else None
         return {
             "network": read_json(file, "network"),
+            "partition": None if bounds is None else Partition(tuple(bounds)),
             "fingerprint": text(file, "fingerprint"),
             "chains": tuple(chains),
             "left_out": json_attribute(file, "left_out"),
@@ -115,11 +121,9 @@ def read_plan(path: str | os.PathLike[str]) -> dict[str, Any]:
 def _read_chain(group: h5py.Group, patterns: Mapping[str, Pattern]) -> Chain:
     names = ("pattern", "shared", "vjp_multiply_adds")
     matrices = [[item[name] for name in names] for item in read_json(group, "matrices")]
-    kinds = (matrices[k] for k in integers(group, "elements"))
-    named = zip(read_json(group, "names"), kinds, strict=True)
-    return Chain(
-        tuple(Element(name, patterns[digest], shared, terms) for name, (digest, shared, terms) in named)
-    )
+    every = zip(read_json(group, "names"), integers(group, "elements"), integers(group, "items"), strict=True)
+    kinds = ((name, *matrices[k], int(item)) for name, k, item in every)
+    return Chain(tuple(Element(name, patterns[digest], *facts) for name, digest, *facts in kinds))
 
 
 def _read_schedule(stored: h5py.Dataset, name: str) -> Schedule:

@@ -8,7 +8,8 @@ from heapq import heappop, heappush
 
 import numpy as np
 
-from bppsa_cupy.plan.schedule import BEGIN, LEVEL, SPLIT, Schedule, Segment, with_input_gradient
+from bppsa_cupy.plan.partition import RankSchedule, place
+from bppsa_cupy.plan.schedule import BEGIN, END, LEVEL, SPLIT, Schedule, Segment, with_input_gradient
 from bppsa_cupy.plan.sizes import ChainSizes
 
 #: Offsets are multiples of this many values, so that every segment starts on its own 256 bytes in float32.
@@ -57,11 +58,36 @@ def _live(schedule: Schedule) -> Live:
 
 
 def memory_plan(sizes: ChainSizes, schedule: Schedule, batch_size: int, itemsize: int) -> MemoryPlan:
-    """The layout of the values of a scan for `batch_size` samples.
+    """The layout of the values of a scan for `batch_size` samples."""
+    return _place_segments(sizes, _live(schedule), batch_size, itemsize)
 
-    Best fit without joining holes: most segments of a scan have few different sizes.
+
+def rank_memory_plan(
+    sizes: ChainSizes, placement: RankSchedule, rank: int, batch_size: int, itemsize: int
+) -> MemoryPlan:
+    """The layout of the values of one rank: the inputs it reads, and what it computes, sends and receives.
+
+    A message may be under way at any time, so a segment that is received is live from the start and, like one
+    that is sent, to the end.
     """
+    schedule, sent = placement.schedule, placement.sent
     segments, first, last = _live(schedule)
+    name = np.array([schedule.n + 2, 1])
+    steps = schedule.table[placement.steps_of(rank)]
+    used = steps[:, [[BEGIN, SPLIT], [SPLIT, END], [BEGIN, END]]].reshape(-1, 2) @ name
+    sends, receives = (sent[sent[:, column] == rank, 1:3] @ name for column in (3, 4))
+    start = name[1:] * (placement.owners[0] == rank)  # of a_0, the segment (0, 1)
+    codes = segments @ name
+    received = np.isin(codes, receives)
+    first = np.where(received, -1, first)
+    last = np.where(received | np.isin(codes, sends), schedule.depth, last)
+    held = np.isin(codes, np.concatenate([used, sends, receives, start]))
+    return _place_segments(sizes, (segments[held], first[held], last[held]), batch_size, itemsize)
+
+
+def _place_segments(sizes: ChainSizes, live: Live, batch_size: int, itemsize: int) -> MemoryPlan:
+    """Best fit without joining holes: most segments of a scan have few different sizes."""
+    segments, first, last = live
     values = sizes.values_sizes(segments, batch_size)
     order = np.lexsort((segments[:, 1], segments[:, 0], -values, first))
     columns = (array[order].tolist() for array in (segments, first, last, values))
@@ -95,20 +121,29 @@ class Budget:
     batch_size, itemsize : int
         The samples that the buffers hold, and the bytes per value.
     workers : int
-        The number of workers.
+        The number of workers, or of ranks.
     memory : int or None
         Bytes for the values of one schedule. None for no limit.
+    owners : tuple of int or None
+        The rank of each element a_1, …, a_n. Each step runs on the rank of its last element, and memory is
+        that of the rank that needs most. None if workers share all steps.
     """
 
     batch_size: int
     itemsize: int
     workers: int = 1
     memory: int | None = None
+    owners: tuple[int, ...] | None = None
 
     def bytes(self, sizes: ChainSizes, schedule: Schedule) -> int:
         """Bytes of the values of `schedule`, with the gradient with respect to the chain's input."""
-        schedule = with_input_gradient(schedule)
-        return memory_plan(sizes, schedule, self.batch_size, self.itemsize).total_bytes
+        schedule, size = with_input_gradient(schedule), (self.batch_size, self.itemsize)
+        if self.owners is None:
+            return memory_plan(sizes, schedule, *size).total_bytes
+        placement = place(schedule, self.owners, self.workers)
+        return max(
+            rank_memory_plan(sizes, placement, rank, *size).total_bytes for rank in range(self.workers)
+        )
 
     def fits(self, needed: int) -> bool:
         """Whether there is as much memory."""

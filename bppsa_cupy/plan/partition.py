@@ -1,15 +1,17 @@
-"""Which rank owns which layers. Integers, made without a device."""
+"""Which rank owns which part of a chain, and what ranks send. Integers, made without a device."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from functools import cached_property
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from bppsa_cupy.arguments import as_integer, as_integers
 from bppsa_cupy.errors import PlanError
+from bppsa_cupy.plan.schedule import BEGIN, END, LEVEL, SPLIT, WORKER, Schedule, Segment
 
 #: The largest number of parts; each takes memory, whether it holds an item or not.
 MOST_RANKS = 1 << 20
@@ -19,8 +21,8 @@ MOST_RANKS = 1 << 20
 class Partition:
     """A split of a sequence of items into contiguous parts, one part per rank.
 
-    Items are the layers of a network. Rank r owns the items i with
-    bounds[r] <= i < bounds[r + 1]. Two equal bounds give a rank no items.
+    Items are layers of a network or matrices of a scan. Rank r owns the items i with bounds[r] <= i <
+    bounds[r + 1]. Two equal bounds give a rank no items.
 
     Parameters
     ----------
@@ -99,6 +101,11 @@ class Partition:
     def items(self) -> int:
         return self.bounds[-1]
 
+    @cached_property
+    def owners(self) -> np.ndarray:
+        """The rank that owns each item, (items,) int."""
+        return np.repeat(np.arange(self.ranks), np.diff(self.bounds))
+
     def part(self, rank: int) -> range:
         """Return the range of the items that `rank` owns."""
         return range(self.bounds[rank], self.bounds[rank + 1])
@@ -126,3 +133,74 @@ def _best_bounds(parts: int, cost: np.ndarray, join: np.ufunc) -> tuple[float, l
     for cut in reversed(cuts):
         bounds.append(int(cut[bounds[-1]]))
     return float(least[-1]), [0, *reversed(bounds)]
+
+
+class Message(NamedTuple):
+    """A segment that one rank sends to another.
+
+    It is sent before the steps of `level`: the level after the one that computes it, 0 for an input.
+    """
+
+    level: int
+    segment: Segment
+    source: int
+    target: int
+
+
+@dataclass(frozen=True, eq=False)
+class RankSchedule:
+    """A schedule over ranks. The rank that owns the last element of a step runs the step.
+
+    Attributes
+    ----------
+    schedule : Schedule
+        The schedule. The worker of each step is its rank.
+    owners : array of int, (n + 1,)
+        The ranks of a_0, …, a_n, in ascending or in descending order.
+    ranks : int
+        The number of ranks, including ranks that own nothing.
+    sent : array of int, (messages, 5)
+        Level, begin, end, source and target of each message, sorted.
+
+    Notes
+    -----
+    Laws: before the level of a step, both operands are on its rank, computed or received there; the nearer
+    operand is sent. v(k) reaches the owner of a_k, which needs it for the gradients of its parameters. A
+    segment is sent to a rank once. Blocking sends and receives in this order never deadlock.
+    """
+
+    schedule: Schedule
+    owners: np.ndarray
+    ranks: int
+    sent: np.ndarray
+
+    def messages(self) -> list[Message]:
+        """Every message, in the order of `sent`."""
+        return [Message(level, (begin, end), *ranks) for level, begin, end, *ranks in self.sent.tolist()]
+
+    def steps_of(self, rank: int) -> np.ndarray:
+        """(k,) the positions of a rank's steps."""
+        return np.flatnonzero(self.schedule.table[:, WORKER] == rank)
+
+
+def place(schedule: Schedule, owners: Sequence[int] | np.ndarray, ranks: int) -> RankSchedule:
+    """Put every step on the owner of its last element, and list the messages.
+
+    `owners` (n,) are the ranks of a_1, …, a_n, in ascending or in descending order. a_0 is with a_1.
+    """
+    array = np.asarray(owners, np.int64)
+    owner = np.concatenate([array[:1] if array.size else [0], array])
+    table = schedule.table
+    workers = owner[table[:, END] - 1]
+    made = np.where(schedule.makers[:, 0] < 0, 0, table[schedule.makers[:, 0], LEVEL] + 1)
+    operands = np.stack([made, table[:, BEGIN], table[:, SPLIT], owner[table[:, SPLIT] - 1], workers], axis=1)
+    vectors = np.arange(1, schedule.n + 1)
+    ready = np.zeros(schedule.n + 2, np.int64)
+    of_vectors = table[table[:, BEGIN] == 0]
+    ready[of_vectors[:, END]] = of_vectors[:, LEVEL] + 1
+    wanted = np.stack(
+        [ready[vectors], np.zeros_like(vectors), vectors, owner[vectors - 1], owner[vectors]], axis=1
+    )
+    sent = np.vstack([operands, wanted])
+    sent = np.unique(sent[sent[:, 3] != sent[:, 4]], axis=0)
+    return RankSchedule(schedule.with_workers(workers), owner, ranks, sent)

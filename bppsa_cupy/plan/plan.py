@@ -14,9 +14,10 @@ import numpy as np
 from bppsa_cupy.arguments import as_choice, as_integer, is_one_of
 from bppsa_cupy.errors import PlanError, PlanMismatchError
 from bppsa_cupy.plan.chain import Chain
-from bppsa_cupy.plan.counts import shortest, with_vjps
+from bppsa_cupy.plan.counts import assign_workers, critical_path, shortest, vjp_multiply_adds, with_vjps
 from bppsa_cupy.plan.file import read_plan, write_plan
 from bppsa_cupy.plan.memory import Budget
+from bppsa_cupy.plan.partition import Partition
 from bppsa_cupy.plan.product import Product
 from bppsa_cupy.plan.schedule import (
     SCHEDULES,
@@ -51,6 +52,8 @@ class Plan:
         schedules.
     left_out : dict of str to int
         The schedules that exceed the memory limit, with the bytes that each needs.
+    partition : Partition or None
+        The layers of each rank. None for one device.
 
     Notes
     -----
@@ -72,6 +75,7 @@ class Plan:
     itemsize: int
     chains: tuple[ChainPlan, ...]
     left_out: Mapping[str, int] = field(default_factory=dict)
+    partition: Partition | None = None
 
     @property
     def schedules(self) -> tuple[str, ...]:
@@ -106,6 +110,22 @@ class Plan:
                 f"the plan was made for another {target} ({'; '.join(different)}): build it again"
             )
 
+    def critical_paths(self, batch_size: int, partition: Partition) -> dict[str, int]:
+        """Return the multiply-adds on the critical path of each method over ranks, for `batch_size` samples.
+
+        The entry "bp" counts one VJP after another. The other entries are the schedules of the plan, if its
+        batch size suffices.
+        """
+        paths = {"bp": sum(vjp_multiply_adds(chain.chain, batch_size) for chain in self.chains)}
+        for name in self.schedules if batch_size <= self.batch_size else ():
+            paths[name] = 0
+            for chain in self.chains:
+                owners = chain.chain.owners(partition)
+                budget = Budget(batch_size, self.itemsize, partition.ranks, owners=owners)
+                schedule = replace(chain.schedules[name], vjps=())
+                paths[name] += critical_path(chain, schedule, budget)
+        return paths
+
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the plan to an HDF5 file at `path`.
 
@@ -132,6 +152,7 @@ def build_plan(
     *,
     schedules: Sequence[str] | None = None,
     levels: int | str = "auto",
+    partition: Partition | None = None,
     vjps: bool = False,
     progress: bool = False,
 ) -> Plan:
@@ -150,8 +171,11 @@ def build_plan(
     levels : int or "auto"
         The levels of the hybrid schedule, or fewer if a chain has fewer. "auto" gives each chain the number
         with the fewest multiply-adds on the critical path; 0 for one worker.
+    partition : Partition or None
+        The layers of each rank. The ranks are then the workers.
     vjps : bool
-        Whether hybrid schedules may run the VJPs of layers instead of filling entries.
+        Whether hybrid schedules may run the VJPs of layers instead of filling entries. Without effect with a
+        partition, because messages have the layout of the scan.
     progress : bool
         Whether to show bars on a terminal.
 
@@ -161,19 +185,26 @@ def build_plan(
         If an argument is invalid, or a requested schedule, or every schedule, exceeds the memory limit.
     """
     names = _known(schedules)
-    memory = budget.memory
+    memory, workers = budget.memory, budget.workers
     if memory is not None:
         memory = as_integer("plan", "memory_limit", memory, 0, None, error=PlanError)
+    if partition is not None:
+        workers = partition.ranks if workers == 1 else workers
+        partition.check(len(network["layers"]), workers, "layers")
     budget = replace(
         budget,
         batch_size=as_integer("plan", "batch_size", budget.batch_size, 1, error=PlanError),
-        workers=as_integer("plan", "workers", budget.workers, 1, error=PlanError),
+        workers=as_integer("plan", "workers", workers, 1, error=PlanError),
         memory=memory,
     )
     asked = None if is_one_of(levels, ["auto"]) else as_integer("plan", "levels", levels, 0, error=PlanError)
     sizes = _count_all(chains, names, asked, budget.workers, progress)
-    made = {name: _make_schedules(name, sizes, asked, budget, vjps and name == "hybrid") for name in names}
-    needed = {name: sum(map(budget.bytes, sizes, made[name])) for name in names}
+    budgets = [
+        budget if partition is None else replace(budget, owners=chain.owners(partition)) for chain in chains
+    ]
+    vjps = vjps and partition is None
+    made = {name: _make_schedules(name, sizes, asked, budgets, vjps and name == "hybrid") for name in names}
+    needed = {name: sum(map(Budget.bytes, budgets, sizes, made[name])) for name in names}
     left_out = {name: amount for name, amount in needed.items() if not budget.fits(amount)}
     if left_out and (schedules is not None or len(left_out) == len(names)):
         amount, name = min((amount, name) for name, amount in left_out.items())
@@ -184,8 +215,9 @@ def build_plan(
     fitting = {name: made[name] for name in names if name not in left_out}
     products: dict[tuple[str, str], Product] = {}
     planned = []
-    for chain, *fitted in zip(chains, *fitting.values(), strict=True):
-        planned.append(ChainPlan(chain, dict(zip(fitting, fitted, strict=True)), products))
+    for chain, counted, its, *fitted in zip(chains, sizes, budgets, *fitting.values(), strict=True):
+        assigned = [assign_workers(counted, schedule, its)[0] for schedule in fitted]
+        planned.append(ChainPlan(chain, dict(zip(fitting, assigned, strict=True)), products))
     return Plan(
         dict(network),
         fingerprint(network),
@@ -194,6 +226,7 @@ def build_plan(
         budget.itemsize,
         tuple(planned),
         left_out,
+        partition,
     )
 
 
@@ -230,11 +263,11 @@ def _candidates(name: str, n: int, levels: int | None, workers: int) -> list[Sch
 
 
 def _make_schedules(
-    name: str, sizes: Sequence[ChainSizes], levels: int | None, budget: Budget, vjps: bool
+    name: str, sizes: Sequence[ChainSizes], levels: int | None, budgets: Sequence[Budget], vjps: bool
 ) -> list[Schedule]:
-    """The schedule called `name` of each chain."""
+    """The schedule called `name` of each chain, by its budget."""
     made = []
-    for counted in sizes:
+    for counted, budget in zip(sizes, budgets, strict=True):
         candidates = _candidates(name, len(counted.chain), levels, budget.workers)
         schedule = candidates[0] if len(candidates) == 1 else shortest(counted, candidates, budget)
         made.append(with_vjps(counted.chain, schedule) if vjps else schedule)

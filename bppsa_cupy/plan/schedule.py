@@ -8,6 +8,7 @@ of the exclusive scan are out[k] = v(k) for k = 1, …, n.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import NamedTuple
@@ -32,6 +33,8 @@ class Step(NamedTuple):
         "mm" computes M(begin, end) = M(split, end)·M(begin, split), with 1 <= begin. "mv" computes
         v(end) = M(split, end)·v(split), with begin = 0. "vjp" computes the same for one element,
         end = split + 1, by the VJP of its layer, without values of the element.
+    worker : int
+        The worker or rank that runs the step; 0 before a plan assigns workers.
     """
 
     level: int
@@ -39,6 +42,7 @@ class Step(NamedTuple):
     split: int
     end: int
     kind: str
+    worker: int = 0
 
     @property
     def left(self) -> Segment:
@@ -60,7 +64,7 @@ class Step(NamedTuple):
 KINDS = ("mv", "mm")
 
 #: The columns of a table of steps.
-LEVEL, BEGIN, SPLIT, END, KIND = range(5)
+LEVEL, BEGIN, SPLIT, END, KIND, WORKER = range(6)
 
 
 @dataclass(frozen=True, eq=False)
@@ -73,8 +77,8 @@ class Schedule:
         One of SCHEDULES.
     n : int
         The number of matrices.
-    table : array of int64, (steps, 5)
-        Level, begin, split, end and kind (its number in KINDS) of each step. Read-only.
+    table : array of int64, (steps, 6)
+        Level, begin, split, end, kind (its number in KINDS) and worker of each step. Read-only.
     levels : int or None
         The levels of the up-sweep of a "hybrid" with blocks of 2**levels elements, else None.
     vjps : tuple of int
@@ -95,7 +99,7 @@ class Schedule:
     vjps: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
-        table = np.ascontiguousarray(self.table, np.int64).reshape(-1, 5).view()
+        table = np.ascontiguousarray(self.table, np.int64).reshape(-1, 6).view()
         table.flags.writeable = False
         object.__setattr__(self, "table", table)
 
@@ -138,6 +142,12 @@ class Schedule:
         order = np.argsort(made, kind="stable")
         nearest = order[np.minimum(np.searchsorted(made, wanted, sorter=order), made.size - 1)]
         return np.where(made[nearest] == wanted, nearest, -1)
+
+    def with_workers(self, workers: np.ndarray | Sequence[int]) -> Schedule:
+        """This schedule with these workers, (steps,)."""
+        table = self.table.copy()
+        table[:, WORKER] = workers
+        return replace(self, table=table)
 
     @property
     def depth(self) -> int:
@@ -196,7 +206,7 @@ def with_input_gradient(schedule: Schedule) -> Schedule:
     n = schedule.n
     if n == 0 or schedule.computes_input_gradient:
         return schedule
-    return replace(schedule, table=np.vstack([schedule.table, [schedule.depth, 0, n, n + 1, 0]]))
+    return replace(schedule, table=np.vstack([schedule.table, [schedule.depth, 0, n, n + 1, 0, 0]]))
 
 
 def _without_dead(name: str, n: int, levels: int) -> Schedule:
@@ -207,11 +217,11 @@ def _without_dead(name: str, n: int, levels: int) -> Schedule:
 
 def _all_steps(n: int, levels: int) -> np.ndarray:
     """The table of all products of algorithm 1 with `levels` up-sweep levels, dead ones included."""
-    columns = [np.zeros((5, 0), np.int64)]
+    columns = [np.zeros((6, 0), np.int64)]
 
     def add(level: int | np.ndarray, begin: int | np.ndarray, split: np.ndarray, length: int) -> None:
         end = np.minimum(split + length, n + 1)
-        steps = np.broadcast_arrays(level, begin, split, end, np.not_equal(begin, 0))
+        steps = np.broadcast_arrays(level, begin, split, end, np.not_equal(begin, 0), 0)
         columns.append(np.array(steps, np.int64))
 
     for d in range(levels):

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cached_property
 from itertools import accumulate, groupby
+from typing import Any
 
 import numpy as np
 
@@ -58,7 +59,12 @@ class NumericScan:
         injected = self._affine_sizes() if affine else {}
         self._affine_arena = device.empty((sum(injected.values()),), self.dtype)
         self._affine_offsets = dict(zip(injected, accumulate(injected.values(), initial=0), strict=False))
-        self._runs: dict[int, list[Launch | int]] = {}
+        self._runs: dict[int, list[Callable[[], Any] | int]] = {}
+
+    @property
+    def owned(self) -> Sequence[int]:
+        """The elements whose v(k) this process reads after a run."""
+        return range(1, self.schedule.n + 1)
 
     @cached_property
     def elements_read(self) -> frozenset[int]:
@@ -92,20 +98,24 @@ class NumericScan:
             self._check_batch(batch)
             if len(self._runs) >= MAXIMAL_RUNS:
                 del self._runs[next(iter(self._runs))]
-            parts: list[Launch | int] = []
-            for crossed, steps in groupby(self.schedule.steps, key=lambda step: step.kind == "vjp"):
-                if crossed:
-                    parts += [step.split for step in steps]
-                else:
-                    launches = [launch for step in steps for launch in self._bind_step(step, batch)]
-                    parts.append(self.device.sequence(launches))
-            self._runs[batch] = parts
+            self._runs[batch] = self._parts(batch)
         for part in self._runs[batch]:
             if isinstance(part, int):
                 assert cross is not None
                 cross(part)
             else:
                 part()
+
+    def _parts(self, batch: int) -> list[Callable[[], Any] | int]:
+        """The calls of a run between VJPs, and the elements that VJPs cross."""
+        parts: list[Callable[[], Any] | int] = []
+        for crossed, steps in groupby(self.schedule.steps, key=lambda step: step.kind == "vjp"):
+            if crossed:
+                parts += [step.split for step in steps]
+            else:
+                launches = [launch for step in steps for launch in self._bind_step(step, batch)]
+                parts.append(self.device.sequence(launches))
+        return parts
 
     # ---- views of the arena ----
 

@@ -130,7 +130,7 @@ def scan(
 
 def make_chain(matrices: Sequence[tuple[Pattern, bool]]) -> Chain:
     """The chain of (pattern, shared) pairs in the scan's order. Raises ShapeError where sizes do not fit."""
-    return Chain(tuple(Element(f"J_{k}", *matrix) for k, matrix in enumerate(matrices, 1)))
+    return Chain(tuple(Element(f"J_{k + 1}", *matrix, None, k) for k, matrix in enumerate(matrices)))
 
 
 def plan_scan(

@@ -20,7 +20,7 @@ QUICK = [
     f"case_{name}"
     for name in (
         "every_partition_of_a_small_network", "recurrent_networks", "clipping",
-        "a_callback_of_one_rank_stops_all", "both_modes",
+        "a_callback_of_one_rank_stops_all", "both_modes_by_every_method",
     )
 ] + cases_of(pipeline_cases)  # fmt: skip
 SIZES = {ranks_cases: (2, 5), time_ranks_cases: (2, 3), pipeline_cases: (5,)}

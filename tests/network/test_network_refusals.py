@@ -34,7 +34,8 @@ def with_infinity():
 REFUSED = [
     (lambda: bp.Sequential([bp.ReLU()], 3), bp.ShapeError, "input_shape", "3"),
     (lambda: bp.Sequential([bp.ReLU()], (3, -1)), bp.ShapeError, "input_shape", "(3, -1)"),
-    (lambda: bp.Sequential(bp.ReLU(), bp.Tanh()), bp.ShapeError, "input_shape is Tanh()", "tuple"),
+    (lambda: bp.Sequential(bp.ReLU(), bp.Tanh()), bp.ArgumentError, "ReLU()", "[ReLU(), Tanh()]"),
+    (lambda: bp.Sequential([bp.ReLU()]), bp.ShapeError, "input_shape", "one sample"),
     (lambda: small(seed=-1), bp.ArgumentError, "seed=-1", "at least 0"),
     (lambda: small().forward(np.zeros((2, 2, 4, 4))), bp.ShapeError, "(2, 2, 4, 4)", "(B, 1, 4, 4)"),
     (lambda: small().forward(np.zeros((0, 1, 4, 4))), bp.ShapeError, "(0, 1, 4, 4)", "at least 1"),

@@ -6,13 +6,14 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from partition_cases import placements
 from plan_cases import convolution, pooling, random_chain, small_network
 
 import bppsa_cupy as bp
 from bppsa_cupy.csr import Pattern
 from bppsa_cupy.plan import Budget, Chain, Element, build_plan, with_input_gradient
 from bppsa_cupy.plan import sizes as plan_sizes
-from bppsa_cupy.plan.counts import critical_path, multiply_adds, shortest, with_vjps
+from bppsa_cupy.plan.counts import assign_workers, critical_path, multiply_adds, shortest, with_vjps
 from bppsa_cupy.plan.product import multiply
 from bppsa_cupy.plan.schedule import Step, blelloch, every_hybrid, hybrid, linear, up_sweep_levels
 from bppsa_cupy.plan.sizes import ChainSizes
@@ -149,12 +150,28 @@ def test_critical_paths_respect_operands_and_workers(n, workers, seed):
     """Workers run their steps one after another, each when its operands are there."""
     chain, budget = random_chain(n, seed), Budget(2, 8, workers)
     sizes = ChainSizes(chain)
-    length = critical_path(sizes, blelloch(n), budget)
+    placed, length = assign_workers(sizes, blelloch(n), budget)
+    assert set(placed.table[:, 5].tolist()) <= set(range(workers))
+    assert placed.with_workers(0) == blelloch(n)
     durations = np.array(multiply_adds(sizes, blelloch(n), 2), float)
     unbounded = critical_path(sizes, blelloch(n), replace(budget, workers=n + 1))
     assert max(unbounded, durations.sum() / workers) <= length <= durations.sum()
     if workers == 1:
         assert length == durations.sum()
+
+
+@settings(max_examples=40)
+@given(placements(), st.integers(1, 5), SEEDS)
+def test_ranks_run_their_steps_in_order(placement, batch, seed):
+    """Each rank starts a step when it is free and both operands are there."""
+    schedule, ranks = placement.schedule, placement.ranks
+    sizes = ChainSizes(random_chain(schedule.n, seed))
+    budget = Budget(batch, 8, ranks, owners=tuple(placement.owners[1:].tolist()))
+    there, free = {}, [0] * ranks
+    for step, terms in zip(schedule.steps, multiply_adds(sizes, schedule, batch), strict=True):
+        start = max(there.get(step.left, 0), there.get(step.right, 0), free[step.worker])
+        free[step.worker] = there[step.out] = start + terms
+    assert assign_workers(sizes, schedule, budget) == (schedule, max(free))
 
 
 @pytest.mark.parametrize("workers", [1, 4, 32, 100])

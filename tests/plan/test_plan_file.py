@@ -66,7 +66,7 @@ def attribute(name, value):
 
 BROKEN = [
     (attribute("format", "x"), "'x'", "'bppsa-plan'"),
-    (attribute("format_version", 1), "version 1", "version 4"),
+    (attribute("format_version", 1), "version 1", "version 3"),
     (lambda f: f.__delitem__("patterns"), "patterns", "write it again"),
 ]
 

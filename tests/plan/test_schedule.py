@@ -56,10 +56,10 @@ MV, MM = 0, 1
 def is_legal(schedule):
     """The laws, one row after the other, with the level of every segment there is."""
     n, levels, before = schedule.n, {}, 0
-    for level, begin, split, end, kind in schedule.table.tolist():
+    for level, begin, split, end, kind, worker in schedule.table.tolist():
         if not (0 <= begin < split < end <= n + 1 and kind == (MM if begin else MV)):
             return False
-        if level < before or (begin, end) in levels:
+        if level < before or worker < 0 or (begin, end) in levels:
             return False
         for segment in ((begin, split), (split, end)):
             if segment[1] - segment[0] > 1 and levels.get(segment, level) >= level:

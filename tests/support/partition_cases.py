@@ -1,10 +1,15 @@
-"""Partitions and schedules to test with."""
+"""Partitions, schedules and placements to test with."""
 
 import numpy as np
 from hypothesis import strategies as st
 
-from bppsa_cupy.plan import Partition, Schedule
+from bppsa_cupy.plan import Partition, Schedule, place
 from bppsa_cupy.plan.schedule import blelloch, hybrid, linear, up_sweep_levels, with_input_gradient
+
+
+def equal_parts(items, ranks):
+    """Parts whose sizes differ by at most 1."""
+    return Partition(tuple(items * rank // ranks for rank in range(ranks + 1)))
 
 
 @st.composite
@@ -27,7 +32,7 @@ def from_splits(n, split_of):
 
     for k in range(2, n + 1):
         make(0, k)
-    rows = [(level, b, split, e, int(b > 0)) for (b, e), (level, split) in made.items() if split]
+    rows = [(level, b, split, e, int(b > 0), 0) for (b, e), (level, split) in made.items() if split]
     return Schedule("hybrid", n, np.array(sorted(rows), np.int64))
 
 
@@ -42,3 +47,12 @@ def schedules(draw, n):
     else:
         made = linear(n) if kind == "linear" else blelloch(n)
     return with_input_gradient(made) if draw(st.booleans()) else made
+
+
+@st.composite
+def placements(draw, most=20, most_ranks=6, schedule=None):
+    """A schedule over ranks; the owners rise along the chain, as in `bp.scan`, or fall, as in a network."""
+    made = schedule or draw(schedules(draw(st.integers(0, most))))
+    partition = draw(partitions(made.n, most_ranks))
+    owners = partition.owners if draw(st.booleans()) else partition.owners[::-1]
+    return place(made, owners, partition.ranks)

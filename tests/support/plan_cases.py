@@ -93,6 +93,7 @@ def assert_equal_plans(first, second):
         "itemsize",
         "left_out",
         "schedules",
+        "partition",
     ):
         assert getattr(first, name) == getattr(second, name)
     assert len(first.chains) == len(second.chains)

@@ -10,7 +10,7 @@ import numpy as np
 import pipeline_cases
 from group_cases import raises
 from mpi import play
-from scan_cases import random_partition
+from scan_cases import METHODS, random_partition
 
 import bppsa_cupy as bp
 from bppsa_cupy.data import Dataset, Split
@@ -19,23 +19,33 @@ from bppsa_cupy.training.loop import train
 from bppsa_cupy.training.settings import Settings
 
 
-def check_network(group: Group, make, x, partition=None, **options) -> None:
-    """Outputs, gradients and input gradient of a network over ranks."""
+def check_network(group: Group, make, x, methods, partition=None, plan_options=None, **options) -> None:
+    """Outputs, gradients and input gradient of a network over ranks, by every method."""
     reference, net = make(), bp.distribute(make(), group, partition)
+    if any(method not in ("bp", "auto") for method in methods):
+        plan = net.plan(batch_size=len(x), **(plan_options or {}))
+        net.use(plan)
+        reference.use(reference.plan(batch_size=len(x), partition=net.partition, **(plan_options or {})))
     rng = np.random.default_rng(7)
-    for input_gradient in (False, True):
-        expected, got = reference.forward(x, **options), net.forward(x, **options)
-        np.testing.assert_array_equal(got, expected, strict=True)
-        gradient = rng.standard_normal(expected.shape).astype(expected.dtype)
-        theirs = reference.backward(gradient, input_gradient=input_gradient)
-        ours = net.backward(gradient, input_gradient=input_gradient)
-        assert list(net.gradients) == list(reference.gradients)
-        for name, array in net.gradients.items():
-            np.testing.assert_array_equal(array, reference.gradients[name], err_msg=name)
-        if input_gradient:
-            np.testing.assert_array_equal(ours, theirs, strict=True)
-        else:
-            assert ours is None
+    for method in methods:
+        for input_gradient in (False, True):
+            expected, got = reference.forward(x, **options), net.forward(x, **options)
+            np.testing.assert_array_equal(got, expected, strict=True)
+            gradient = rng.standard_normal(expected.shape).astype(expected.dtype)
+            theirs = reference.backward(gradient, method, input_gradient)
+            ours = net.backward(gradient, method, input_gradient)
+            if method == "auto":
+                theirs = reference.backward(gradient, net.last_backward.method, input_gradient)
+                plan = net.plan_in_use
+                paths = plan.critical_paths(len(x), net.partition) if plan is not None else {"bp": 0}
+                assert net.last_backward.method == min(paths, key=paths.get)
+            assert list(net.gradients) == list(reference.gradients)
+            for name, array in net.gradients.items():
+                np.testing.assert_array_equal(array, reference.gradients[name], err_msg=f"{method} {name}")
+            if input_gradient:
+                np.testing.assert_array_equal(ours, theirs, strict=True)
+            else:
+                assert ours is None
     state, expected_state = net.state_dict(), reference.state_dict()
     assert list(state) == list(expected_state)
     for name, array in state.items():
@@ -54,7 +64,7 @@ def case_every_partition_of_a_small_network(group: Group, dtype: str = "float64"
     for trial in range(2):
         x = np.random.default_rng(trial).standard_normal((2, 1, 8, 8)).astype(dtype)
         partition = random_partition(np.random.default_rng([trial, group.size]), 10, group.size)
-        check_network(group, lambda: small(dtype), x, partition)
+        check_network(group, lambda: small(dtype), x, ("bp", *METHODS, "auto"), partition)
 
 
 def case_every_partition_in_float32(group: Group) -> None:
@@ -70,7 +80,7 @@ def case_recurrent_networks(group: Group) -> None:
         return bp.Sequential(layers, (None, 3), seed=2, dtype="float64", device="host")
 
     x = np.random.default_rng(0).standard_normal((3, 7, 3))
-    check_network(group, make, x, lengths=np.array([7, 2, 5]))
+    check_network(group, make, x, ("bp", "auto"), lengths=np.array([7, 2, 5]))
 
 
 def case_optimizers(group: Group) -> None:
@@ -167,11 +177,11 @@ def assert_equal(ours, theirs):
         np.testing.assert_array_equal(array, theirs[name], strict=True, err_msg=name)
 
 
-def case_both_modes(group: Group) -> None:
+def case_both_modes_by_every_method(group: Group) -> None:
     for trial, training in enumerate((True, False)):
         partition = random_partition(np.random.default_rng([trial, group.size]), 9, group.size)
         for cut in (None, partition):
-            check_network(group, lambda t=training: blocks(t), images(3), cut)
+            check_network(group, lambda t=training: blocks(t), images(3), ("bp", *METHODS, "auto"), cut)
 
 
 def case_state_is_whole_and_loads_by_other_parts(group: Group) -> None:

@@ -1,4 +1,7 @@
-"""Ranks that are threads of one process, one of which runs at a time: what networks over a batch need."""
+"""Ranks that are threads of one process, one of which runs at a time: what `RankScan` needs of a group.
+
+What is sent is read as late as MPI may read it, when its receiver waits.
+"""
 
 from __future__ import annotations
 
@@ -12,17 +15,20 @@ from bppsa_cupy.errors import PlanMismatchError
 
 
 class Exchange:
-    """Where ranks meet."""
+    """Where ranks meet.
+
+    sent  (source, target, bytes) of every message
+    """
 
     def __init__(self, size):
-        self.size = size
+        self.size, self.sent = size, []
         self.turn = threading.Condition()
-        self.agreed, self.met = [[] for _ in range(size)], {}
+        self.there, self.agreed, self.met = {}, [[] for _ in range(size)], {}
         self._waiting, self._ended, self._failures = {}, set(), []
 
     def play(self, part: Callable) -> list:
         """What `part(rank)` gives of each ThreadRank, in order. Raises what a rank raised, and AssertionError
-        where all of them wait."""
+        where all of them wait or a message was not waited for."""
         results = [None] * self.size
 
         def run_rank(rank):
@@ -41,6 +47,7 @@ class Exchange:
             thread.join()
         if self._failures:
             raise self._failures[0]
+        assert not self.there, f"not waited for: {list(self.there)}"
         return results
 
     def wait(self, rank, ready):
@@ -60,6 +67,24 @@ class ThreadRank:
     def __init__(self, exchange, rank):
         self.exchange, self.rank, self.size = exchange, rank, exchange.size
         self.meetings, self.device = 0, get_device("host")
+
+    def isend(self, array, target, tag=0):
+        key, there = (self.rank, target, tag), self.exchange.there
+        assert key not in there, f"two messages with the tag {tag} are under way"
+        there[key] = array
+        self.exchange.sent.append((self.rank, target, array.nbytes))
+        self.exchange.turn.notify_all()
+
+    def receive(self, array, source, tag=0):
+        key, there = (source, self.rank, tag), self.exchange.there
+        array[...] = np.nan
+        self.exchange.wait(self.rank, lambda: key in there)
+        array[...] = there.pop(key)
+        self.exchange.turn.notify_all()
+
+    def finish(self):
+        there = self.exchange.there
+        self.exchange.wait(self.rank, lambda: all(source != self.rank for source, *_ in there))
 
     def allgather(self, array, into, rows=None):
         counts = [len(array)] * self.size if rows is None else rows
@@ -93,6 +118,9 @@ class ThreadRank:
         self.exchange.turn.notify_all()
         self.exchange.wait(self.rank, lambda: len(met[number]) == self.size)
         return [met[number][rank] for rank in range(self.size)]
+
+    def progress(self):
+        pass
 
     def agree(self, **values):
         """Wait for all ranks; raises PlanMismatchError where one has other values."""

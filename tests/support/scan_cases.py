@@ -5,6 +5,8 @@ import scipy.sparse
 
 import bppsa_cupy as bp
 from bppsa_cupy.csr import Pattern
+from bppsa_cupy.plan import with_input_gradient
+from bppsa_cupy.scan.ranks import RankScan
 
 METHODS = ("linear", "blelloch", "hybrid")
 KINDS = ("sparse", "diagonal", "dense", "selection", "empty")
@@ -53,3 +55,23 @@ def random_partition(rng, items, ranks):
     """Contiguous parts anywhere, empty ones among them."""
     cuts = np.sort(rng.integers(0, items + 1, ranks - 1)).tolist()
     return bp.Partition((0, *cuts, items))
+
+
+def scan_by_parts(group, partition, plan, method, gradient, operands, input_gradient=True):
+    """v(1), … of a rank: None where a vector is another rank's."""
+    schedule, batch = plan.schedule(0, method), gradient.shape[1]
+    if input_gradient:
+        schedule = with_input_gradient(schedule)
+    device = bp.devices.get_device("host")
+    scan = RankScan(
+        group, partition.owners, device, gradient.dtype, plan.chains[0], schedule, plan.batch_size
+    )
+    part = partition.part(group.rank)
+    assert {k - 1 for k in scan.elements_read} <= set(part)
+    for k in scan.elements_read:
+        scan.element(k, batch)[...] = operands[k - 1][1]
+    if 1 in scan.owned:
+        scan.vector(1, batch)[...] = gradient
+    scan.run_batch(batch)
+    count = len(operands) + input_gradient
+    return [scan.vector(k, batch) if min(k, len(operands)) - 1 in part else None for k in range(1, count + 1)]

@@ -90,7 +90,7 @@ WRONG = [
     "bppsa-plan build model.py:small -o p.h5 --memory-limit -5G",
     "bppsa-plan build model.py:small -o p.h5 --batch-size 99999999999999999999",
     "bppsa-plan build model.py:small -o p.h5 --levels many",
-    "bppsa-train model.py:small --data data.npz --partition 0,a",
+    "bppsa-plan build model.py:small -o p.h5 --partition 0,a",
     "bppsa-plan pipeline lenet5",
     "bppsa-plan pipeline lenet5 --ppv one",
     "bppsa-plan explain p.h5 --workers 0",

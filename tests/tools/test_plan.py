@@ -102,6 +102,43 @@ def test_explain(capsys):
     assert run_plan("explain p.h5") == 0
 
 
+# ---- ranks ----
+
+
+def test_build_show_and_draw_over_ranks(capsys):
+    assert run_plan(f"build {LENET5} -o p.h5 --partition 0,4,8,12 --levels 1") == 0
+    plan = Plan.load("p.h5")
+    assert plan.partition == bp.Partition((0, 4, 8, 12)) and plan.workers == 3
+    facts = facts_of("show p.h5", capsys)
+    (chain,) = facts["chains"]
+    sizes, serial = plan.chains[0], chain["schedules"][0]["over_ranks"]
+    # v(4) goes from the last layers to the middle ones, v(7) from there to the first.
+    moved = 4 * (sizes.values_sizes(np.array([[0, 5], [0, 8]]), 4).sum())
+    assert [row["layers"] for row in serial] == [[0, 4], [4, 8], [8, 12]]
+    assert [row["sent"] for row in serial] == [0, 1, 1] and [row["received"] for row in serial] == [1, 1, 0]
+    assert sum(row["sent_bytes"] for row in serial) == moved
+    for schedule in chain["schedules"]:
+        rows = schedule["over_ranks"]
+        assert sum(row["sent_bytes"] for row in rows) == sum(row["received_bytes"] for row in rows)
+        assert [sum(row[kind] for row in rows) for kind in ("mv", "mm")] == [
+            sum(level[kind] for level in schedule["by_level"]) for kind in ("mv", "mm")
+        ]
+    paths = facts_of("explain p.h5", capsys)["over_ranks"]
+    assert paths == plan.critical_paths(plan.batch_size, plan.partition) and paths["bp"] < paths["blelloch"]
+    assert run_plan("show p.h5") == 0 and run_plan("explain p.h5") == 0
+    assert run_plan("draw p.h5 -o p.png") == 0
+
+
+@pytest.mark.parametrize("options", [
+    "--partition 0,4", "--partition 0,4,12 --rank-count 3", "--partition 0,4,12 --balance measured",
+    "--balance measured", "--partition 4,0,12", "--rank-count 2 --workers 3",
+    "--rank-count 2 --memory-limit 10",
+])  # fmt: skip
+def test_contradictions_are_stated(capsys, options):
+    assert run_plan(f"build {LENET5} -o p.h5 {options}") == 1
+    assert error_line(capsys)
+
+
 # ---- pipelines ----
 
 

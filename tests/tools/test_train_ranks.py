@@ -50,14 +50,14 @@ def test_a_rank_that_is_killed(expected, tmp_path):
     [
         ([], "--ranks layers"),
         (["--ranks", "layers", "--data", "/no/data"], "/no/data"),
-        (["--ranks", "layers", "--plan", "p.h5", "--method", "linear"], "on one device"),
+        (["--ranks", "layers", "--plan", "p.h5"], "12 over 2"),
         (["--ranks", "layers", "--lr", "1e30"], "loss"),
     ],
 )
 def test_an_error_is_told_once(options, named, tmp_path, monkeypatch):
     if "p.h5" in options:
         monkeypatch.chdir(tmp_path)
-        words = "build lenet5 --input-shape 1,32,32 --batch-size 128 --device host --schedules linear -o p.h5"
+        words = "build lenet5 --input-shape 1,32,32 --rank-count 3 --device host --schedules linear -o p.h5"
         assert plan.main(words.split()) == 0
     program = ["-m", "bppsa_cupy.tools.train", *rank_kills.OPTIONS, "--optimizer", "sgd", *options]
     ended = mpi.finish(mpi.start(2, *program))

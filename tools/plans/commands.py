@@ -11,15 +11,17 @@ from pathlib import Path
 import numpy as np
 from tqdm import tqdm
 
+from bppsa_cupy.distributed.network import layer_multiply_adds
 from bppsa_cupy.errors import BppsaError, PlanError
-from bppsa_cupy.plan import Plan
+from bppsa_cupy.network.sequential import Sequential
+from bppsa_cupy.plan import Partition, Plan
 from bppsa_cupy.plan.product import Product, multiply, multiply_masked
 from bppsa_cupy.products import PlannedProduct
 from bppsa_cupy.products.file import holds_product
 from bppsa_cupy.system.files import check_writable
 from bppsa_cupy.system.units import counted, in_bytes
 from bppsa_cupy.tools import cli
-from bppsa_cupy.tools.models import make_network
+from bppsa_cupy.tools.models import layer_seconds, make_network
 from bppsa_cupy.tools.pictures.picture_file import check_picture
 from bppsa_cupy.tools.plans.report import print_product_report, print_report, product_report, report
 from bppsa_cupy.tools.plans.schedule_picture import draw_schedule
@@ -31,12 +33,30 @@ def run_build(arguments: argparse.Namespace) -> None:
     network = make_network(arguments)
     print(f"device {network.device.name}, {network.dtype}", flush=True)
     options = cli.taken(arguments, "levels", "workers", "batch_size", "schedules", "memory_limit")
-    plan = network.plan(**options, progress=True)
+    partition = _make_partition(network, arguments)
+    plan = network.plan(**options, partition=partition, progress=True)
     plan.save(arguments.output)
     size = arguments.output.stat().st_size
-    print(f"{arguments.output}: {', '.join(plan.schedules) or 'no schedule'}, {in_bytes(size)}")
+    over = "" if partition is None else f", {partition.ranks} ranks by {','.join(map(str, partition.bounds))}"
+    print(f"{arguments.output}: {', '.join(plan.schedules) or 'no schedule'}{over}, {in_bytes(size)}")
     for name, needed in plan.left_out.items():
         print(f"left out: schedule {name}, which takes {needed} bytes: use --memory-limit or fewer --levels")
+
+
+def _make_partition(network: Sequential, arguments: argparse.Namespace) -> Partition | None:
+    """The partition of the options, or None. Raises PlanError where options contradict each other."""
+    ranks, bounds, balance = arguments.rank_count, arguments.partition, arguments.balance
+    if balance is not None and (ranks is None or bounds is not None):
+        raise PlanError("--balance requires --rank-count, and cannot be combined with --partition")
+    if bounds is not None:
+        partition = Partition(bounds)
+        partition.check(len(network), ranks or partition.ranks, "layers")
+        return partition
+    if ranks is None:
+        return None
+    is_measured, size = balance == "measured", arguments.batch_size
+    weights = layer_seconds(network, size) if is_measured else layer_multiply_adds(network.architecture)
+    return Partition.balanced(weights, ranks)
 
 
 def run_show(arguments: argparse.Namespace) -> None:

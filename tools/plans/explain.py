@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from bppsa_cupy.plan import Budget, Chain, ChainPlan, Plan, Schedule
-from bppsa_cupy.plan.counts import critical_path, multiply_adds, shortest
+from bppsa_cupy.plan.counts import critical_path, multiply_adds, shortest, vjp_multiply_adds
 from bppsa_cupy.plan.schedule import blelloch, every_hybrid, linear
 from bppsa_cupy.plan.sizes import ChainSizes
 from bppsa_cupy.system.units import in_bytes, quantity
@@ -50,6 +50,7 @@ def explain(
         "batch_size": batch,
         "itemsize": plan.itemsize,
         "memory_limit": memory_limit,
+        "over_ranks": None if plan.partition is None else plan.critical_paths(batch, plan.partition),
         "chains": [
             {
                 **_chain_facts(chain.chain, budget, workers or _powers(len(chain.chain)), progress),
@@ -82,7 +83,7 @@ def _chain_facts(chain: Chain, budget: Budget, workers: Sequence[int], progress:
     sizes = ChainSizes(chain, blelloch(n).out, progress=progress)
     fixed = {"linear": linear(n), "blelloch": blelloch(n)}
     hybrids = every_hybrid(n)
-    baseline = sum(element.vjp_terms for element in chain.elements[:-1]) * budget.batch_size
+    baseline = vjp_multiply_adds(chain, budget.batch_size)
     rows = []
     for p in workers:
         with_workers = Budget(budget.batch_size, budget.itemsize, p, budget.memory)
@@ -122,6 +123,9 @@ def print_explanation(facts: dict[str, Any]) -> None:
     print(f"plan       {facts['file']}; multiply-adds for a batch of {facts['batch_size']}")
     if facts["memory_limit"] is not None:
         print(f"memory     a hybrid schedule takes at most {in_bytes(facts['memory_limit'])}")
+    if facts["over_ranks"] is not None:
+        paths = (f"{name} {quantity(count).rstrip()}" for name, count in facts["over_ranks"].items())
+        print(f"ranks      critical paths on the ranks of the plan: {', '.join(paths)}")
     for position, chain in enumerate(facts["chains"]):
         print(
             f"\nchain {position}: {chain['elements']} elements; back-propagation, one VJP after another: "

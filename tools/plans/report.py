@@ -6,7 +6,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from bppsa_cupy.plan import Budget, Chain, ChainPlan, Plan, Schedule, memory_plan
+from bppsa_cupy.plan import Budget, Chain, ChainPlan, Plan, Schedule, memory_plan, place, rank_memory_plan
 from bppsa_cupy.plan.counts import critical_path, multiply_adds
 from bppsa_cupy.plan.schedule import Step
 from bppsa_cupy.plan.sizes import ChainSizes
@@ -85,7 +85,27 @@ def _schedule_report(plan: Plan, chain: ChainPlan, schedule: Schedule) -> dict[s
         "critical_path": critical_path(chain, schedule, unbounded),
         "value_bytes": values,
         "by_level": [_level_report(level, steps) for level, steps in enumerate(by_level)],
+        "over_ranks": _rank_reports(plan, chain, schedule),
     }
+
+
+def _rank_reports(plan: Plan, chain: ChainPlan, schedule: Schedule) -> list[dict[str, Any]]:
+    """The steps, messages and bytes of each rank of a plan over ranks."""
+    if plan.partition is None:
+        return []
+    placement = place(schedule, chain.chain.owners(plan.partition), plan.partition.ranks)
+    amounts = chain.values_sizes(placement.sent[:, 1:3], plan.batch_size) * plan.itemsize
+    rows = []
+    for rank in range(placement.ranks):
+        part, kinds = plan.partition.part(rank), Counter[str]()
+        kinds.update(step.kind for step in placement.schedule.steps if step.worker == rank)
+        sent, received = (amounts[placement.sent[:, column] == rank] for column in (3, 4))
+        layout = rank_memory_plan(chain, placement, rank, plan.batch_size, plan.itemsize)
+        row = {"rank": rank, "layers": [part.start, part.stop], "mv": kinds["mv"], "mm": kinds["mm"]}
+        row |= {"sent": len(sent), "sent_bytes": int(sent.sum())}
+        row |= {"received": len(received), "received_bytes": int(received.sum())}
+        rows.append({**row, "value_bytes": layout.total_bytes})
+    return rows
 
 
 def _level_report(level: int, steps: list[StepCounts]) -> dict[str, Any]:
@@ -159,6 +179,18 @@ def _print_schedule(schedule: dict[str, Any]) -> None:
     ]
     head = ("", "mv", "VJP", "mm", "nnz of mm", "multiply-adds", "longest step", "kinds of mm")
     print_table(head, rows, "<>>>>>><")
+    if schedule["over_ranks"]:
+        ranks = [
+            (
+                f"rank {row['rank']}",
+                "{}–{}".format(*row["layers"]),
+                *(str(row[name]) for name in ("mv", "mm")),
+                *(f"{row[side]}: {in_bytes(row[f'{side}_bytes'])}" for side in ("sent", "received")),
+                in_bytes(row["value_bytes"]),
+            )
+            for row in schedule["over_ranks"]
+        ]
+        print_table(("", "layers", "mv", "mm", "sent", "received", "values"), ranks, "<>>>>>>")
 
 
 # ---- planned products ----
