@@ -69,10 +69,25 @@ def pytest_sessionstart(session: pytest.Session) -> None:
             import_module("torch").set_num_threads(1)
 
 
+#: Folders whose tests come first and last. The first of two workers starts with the first half, and compiles
+#: most loops over time, whose parts each process compiles anew.
+FIRST = (
+    "layers", "timescan", "stability", "records", "cells", "functional", "training", "torch", "jax", "docs",
+)  # fmt: skip
+LAST = ("network", "devices", "distributed", "laws", "programs", "raw_kernels")
+
+
+def place_of(item: pytest.Item) -> int:
+    """Where a test stands. Programs over ranks come last, when other tests have compiled their kernels: ranks
+    that wait for one that compiles keep a core busy."""
+    folder = item.path.parent.name
+    if item.path.name == "test_ranks.py":
+        return len(LAST)
+    return LAST.index(folder) if folder in LAST else (*FIRST, folder).index(folder) - len(FIRST) - 1
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Programs over ranks come last, when other tests have compiled their kernels: ranks that wait for one
-    that compiles keep a core busy."""
-    items.sort(key=lambda item: item.path.name == "test_ranks.py")
+    items.sort(key=place_of)
 
 
 def pytest_collection_finish() -> None:
