@@ -44,3 +44,10 @@ def test_other_names_are_refused_and_nothing_is_set(rename):
     with pytest.raises(bp.CheckpointError, match=r"missing: .*by_order=True"):
         net.load_state_dict(state)
     assert_loaded(net, before)
+
+
+def test_the_state_of_a_parametrized_module_is_refused():
+    module = torch.nn.utils.parametrizations.weight_norm(torch.nn.Linear(3, 2))
+    net = bp.Sequential([bp.Linear(3, 2)], (3,), device="host")
+    with pytest.raises(bp.CheckpointError, match=r"parametrizations.*remove_parametrizations"):
+        net.load_state_dict(module.state_dict(), by_order=True)

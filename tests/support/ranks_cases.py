@@ -67,6 +67,15 @@ def case_every_partition_of_a_small_network(group: Group, dtype: str = "float64"
         check_network(group, lambda: small(dtype), x, ("bp", *METHODS, "auto"), partition)
 
 
+def case_a_plan_of_another_partition_is_refused(group: Group) -> None:
+    first, last = bp.Partition((0, *[10] * group.size)), bp.Partition((*[0] * group.size, 10))
+    net = bp.distribute(small(), group, first)
+    net.use(net.plan(batch_size=2, schedules=["linear"]))
+    if first != last:
+        with raises(bp.PlanError, r"partition .*distributed with"):
+            net.use(net.plan(batch_size=2, schedules=["linear"], partition=last))
+
+
 def case_every_partition_in_float32(group: Group) -> None:
     case_every_partition_of_a_small_network(group, "float32")
 
