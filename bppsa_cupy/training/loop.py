@@ -52,6 +52,13 @@ class History:
         test_accuracy (at the end of an epoch).
     ran : list of str
         Lines with the methods of the first step, and the reasons.
+
+    Examples
+    --------
+    >>> from bppsa_cupy.training.loop import History
+    >>> history = History(rows=[{"step": 1, "epoch": 0, "loss": 2.5}])
+    >>> history.losses, history.evaluations()
+    (array([2.5]), [])
     """
 
     rows: list[Row] = field(default_factory=list)
