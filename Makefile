@@ -18,8 +18,8 @@ unexport PYTHONDONTWRITEBYTECODE
 demo: .venv-demo/ready
 	.venv-demo/bin/python tools/demo.py
 
-# The tests, in some minutes: every law, layer, method, kernel pair, file format and command. Property tests draw the same
-# examples in every run.
+# The tests, in some minutes: a case or more of every law, kind of layer, method, family of kernels, file format and
+# command. `make check` adds the long ones. Property tests draw the same examples in every run.
 test: .venv-test/ready
 	$(TEST_PYTHON) -m pytest -n $(WORKERS) --dist worksteal -m "not gpu and not long"
 

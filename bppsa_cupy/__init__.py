@@ -3,10 +3,8 @@
 Importing the package imports nothing else: each name imports its subpackage at its first use.
 """
 
-import ast
 import sys
 from importlib import import_module
-from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
@@ -84,16 +82,40 @@ if TYPE_CHECKING:
 
     __version__: str
 
-
-def _read_homes() -> dict[str, str]:
-    """The module of each public name: the imports above, which type checkers read too."""
-    tree = ast.parse(Path(__file__).read_text(encoding="utf-8"))
-    block = next(node for node in tree.body if isinstance(node, ast.If))
-    imports = (node for node in block.body if isinstance(node, ast.ImportFrom))
-    return {alias.name: str(node.module) for node in imports for alias in node.names if alias.name != "*"}
-
-
-_HOMES = _read_homes()
+#: The public names by the module that has them; those of `layers` are its `__all__`.
+_NAMES = {
+    "cells": "Cell",
+    "csr": "Pattern",
+    "devices": "set_precision",
+    "distributed": "Group accumulate distribute",
+    "errors": "ArgumentError BppsaError CellError CheckpointError DataError DeviceError DistributedError "
+    "JacobianFileError LabelError NonFiniteError PassError PlanError PlanMismatchError PruneError "
+    "ShapeError",
+    "jacobians.max_pool2d_exact": "exact_max_pool2d",
+    "network": "Sequential prune regrow",
+    "pipeline": "Pipeline Placement balanced_ppv",
+    "plan": "Partition Plan",
+    "products": "PlannedProduct plan_gram plan_product",
+    "records.depth": "depth_singular_values end_to_end",
+    "records.file": "load_jacobians save_jacobians",
+    "records.lyapunov": "LyapunovVectors lyapunov_vectors",
+    "records.plots": "plot_eigenvalues plot_history plot_singular_values plot_spectrum",
+    "records.record": "JacobianRecord",
+    "records.records": "JacobianRecords",
+    "records.spectra": "log_gradient_norms log_singular_values singular_values",
+    "records.streaming": "LyapunovSpectrum",
+    "scan": "scan",
+    "stability.exponents": "lyapunov_exponents",
+    "stability.fixed_points": "FixedPoints fixed_points",
+    "tools.pictures.report": "Report report",
+    "timescan.linear_scan": "ScanGradients linear_scan linear_scan_backward",
+    "training.captured": "CapturedStep",
+    "training.checkpoint": "load_network",
+    "training.losses": "cross_entropy mse_loss",
+    "training.optimizers": "SGD Adam AdamW clip_grad_norm",
+    "training.settings": "GradualPruning RigL",
+}
+_HOMES = {name: module for module, names in _NAMES.items() for name in names.split()}
 #: Subpackages that are attributes without an import.
 _ROOMS = (
     "arguments", "cells", "conversion", "csr", "devices", "distributed", "errors", "functional", "geometry",
@@ -114,7 +136,7 @@ if not TYPE_CHECKING:  # which knows all names, and is to complain of others
         elif name == "__all__":
             value = sorted((*_HOMES, "functional", *import_module(f"{__name__}.layers").__all__))
         elif name in _HOMES:
-            value = getattr(import_module(_HOMES[name]), name)
+            value = getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
         elif not name.startswith("_") and name in import_module(f"{__name__}.layers").__all__:
             value = getattr(import_module(f"{__name__}.layers"), name)
         else:

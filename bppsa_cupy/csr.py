@@ -12,6 +12,9 @@ import scipy.sparse
 from bppsa_cupy.arguments import as_integer, as_integers, as_plain_array
 from bppsa_cupy.errors import ArgumentError, ShapeError
 
+#: The largest number of rows or entries: an array of so many positions, and one more, can have an address.
+MOST = 2**59
+
 
 @dataclass(frozen=True, eq=False)
 class Pattern:
@@ -54,6 +57,8 @@ class Pattern:
         return f"Pattern {self.shape[0]:,} × {self.shape[1]:,}, {self.nnz:,} entries"
 
     def __post_init__(self) -> None:
+        if not isinstance(self.shape, (tuple, list)) or len(self.shape) != 2:
+            raise ShapeError(f"a pattern got shape={self.shape!r}: pass (rows, columns)")
         rows, columns = (
             as_integer("a pattern", name, size, 0)
             for name, size in zip(("rows", "columns"), self.shape, strict=True)
@@ -178,7 +183,7 @@ class Pattern:
     @classmethod
     def diagonal(cls, size: int) -> Pattern:
         """Return the pattern of a diagonal matrix of `size` rows."""
-        size = as_integer("a pattern", "rows", size, 0)
+        size = as_integer("a pattern", "rows", size, 0, MOST)
         return cls((size, size), np.arange(size + 1), np.arange(size))
 
     @classmethod
@@ -187,6 +192,10 @@ class Pattern:
         rows, columns = (
             as_integer("a pattern", name, size, 0) for name, size in (("rows", rows), ("columns", columns))
         )
+        if max(rows, rows * columns) > MOST:
+            raise ShapeError(
+                f"a dense pattern got {rows} rows and {columns} columns: pass at most {MOST} entries"
+            )
         return cls((rows, columns), np.arange(rows + 1) * columns, np.tile(np.arange(columns), rows))
 
     def __eq__(self, other: object) -> bool:

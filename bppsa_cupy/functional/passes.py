@@ -659,9 +659,9 @@ def taken_shape(layer: Layer, shape: Shape) -> Shape:
 
 
 def check_beside(layer: Layer, lengths: Any, states: Any) -> None:
-    """Raise ArgumentError if lengths or states are passed to a layer that accepts none."""
+    """Raise ArgumentError if lengths, resets or states are passed to a layer that accepts none."""
     if (states is not None or lengths is not None) and not isinstance(layer, Recurrent):
-        raise ArgumentError(f"{layer!r} got a state or lengths, but is not recurrent: omit them")
+        raise ArgumentError(f"{layer!r} got a state, lengths or resets, but is not recurrent: omit them")
 
 
 def is_by_time(layer: Layer) -> bool:

@@ -18,49 +18,52 @@ from bppsa_cupy.network import Sequential
 
 
 def recurrent_network(
-    layer: Any,
-    input_shape: tuple[int, ...],
-    classes: int,
+    input_shape: tuple[int, ...] | None = None,
+    classes: int | None = None,
     hidden_size: int = 20,
     num_layers: int = 1,
     bidirectional: bool = False,
     outputs: str = "last",
     forward_method: str = "auto",
+    *,
+    layer: Any = RNN,
     **options: Any,
 ) -> Sequential:
     """Create a network of a recurrent layer, and a linear layer that reads its last output.
 
     Parameters
     ----------
-    layer : type
-        The class of the layer.
-    input_shape : tuple of int
-        (T, F).
-    classes : int
-        Number of outputs.
+    input_shape : tuple of int, optional
+        (T, F). Default: (1000, 1) for an RNN and (517, 24) for others (Wang et al. 2020, sections 4.1, 4.2).
+    classes : int, optional
+        Number of outputs. Default: 10 for an RNN and 11 for others.
     hidden_size, num_layers, bidirectional, outputs, forward_method
         Arguments of the layer. outputs="all" returns scores at every step, (T, classes).
+    layer : type, default: RNN
+        The class of the layer.
     **options
         seed, dtype and device of `Sequential`.
     """
+    shape, count = ((1000, 1), 10) if layer is RNN else ((517, 24), 11)
+    input_shape = shape if input_shape is None else input_shape
     if len(input_shape) != 2:
         raise ShapeError(f"{layer.__name__.lower()} got input {input_shape}: pass sequences (T, F)")
     recurrent = layer(
         input_shape[1], hidden_size, num_layers, bidirectional=bidirectional, outputs=outputs,
         forward_method=forward_method,
     )  # fmt: skip
-    scores = Linear(recurrent.directions * hidden_size, classes)
+    scores = Linear(recurrent.directions * hidden_size, count if classes is None else classes)
     return Sequential([recurrent, scores], input_shape=input_shape, **options)
 
 
 #: The recurrent network (Elman 1990) that the paper trains on bitstreams (section 4.1).
-rnn = partial(recurrent_network, RNN, input_shape=(1000, 1), classes=10)
+rnn = partial(recurrent_network, layer=RNN)
 #: The GRU (Cho et al. 2014) that the paper trains on MFCC features of IRMAS, set M (section 4.2).
-gru = partial(recurrent_network, GRU, input_shape=(517, 24), classes=11)
+gru = partial(recurrent_network, layer=GRU)
 #: An LSTM (Hochreiter and Schmidhuber 1997) instead of the paper's GRU.
-lstm = partial(recurrent_network, LSTM, input_shape=(517, 24), classes=11)
+lstm = partial(recurrent_network, layer=LSTM)
 
-#: Built-in factories: each takes input_shape and Sequential's options, all by keyword.
+#: Built-in factories: each takes input_shape and Sequential's options.
 MODELS: dict[str, Callable[..., Sequential]] = {
     "lenet5": lenet5,
     "vgg11": vgg11,

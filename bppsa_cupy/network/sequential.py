@@ -116,7 +116,10 @@ class Sequential:
                 "images or (T, F) for sequences"
             )
         self._architecture = Architecture(layers, input_shape)
-        self.dtype = np.dtype(dtype)
+        try:
+            self.dtype = np.dtype(dtype)
+        except TypeError:  # as of PyTorch's dtypes
+            self.dtype = np.dtype(object)
         if self.dtype not in (np.float32, np.float64):
             raise ShapeError(f"Sequential got dtype={dtype!r}: pass float32 or float64")
         self.device = get_device(device)

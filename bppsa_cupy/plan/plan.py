@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from bppsa_cupy.arguments import as_choice, as_integer, is_one_of
+from bppsa_cupy.arguments import as_choice, as_integer, as_list, is_one_of
 from bppsa_cupy.errors import PlanError, PlanMismatchError
 from bppsa_cupy.plan.chain import Chain
 from bppsa_cupy.plan.counts import assign_workers, critical_path, shortest, vjp_multiply_adds, with_vjps
@@ -231,7 +231,9 @@ def build_plan(
 
 
 def _known(schedules: Sequence[str] | None) -> tuple[str, ...]:
-    names = tuple(dict.fromkeys(SCHEDULES if schedules is None else schedules))
+    takes = "a list of names, such as ['linear']"
+    requested = SCHEDULES if schedules is None else schedules
+    names = tuple(dict.fromkeys(as_list("plan", "schedules", requested, takes, error=PlanError)))
     for name in names or ("",):
         as_choice("plan", "schedules", name, SCHEDULES, error=PlanError)
     return names
@@ -284,15 +286,17 @@ def fingerprint(geometry: Mapping[str, Any]) -> str:
 
 def differences(planned: Mapping[str, Any], actual: Mapping[str, Any], *, holder: str = "plan") -> list[str]:
     """List the differences between the geometry in a plan (or another `holder`) and a network, one per field:
-    "layers.0.kernel_size [5, 5] in the plan, [3, 3] in the network".
+    "layers.0.kernel_size [5, 5] in the plan, [3, 3] in the network". After the first difference, input shapes
+    of layers are left out, since they follow from it.
 
     Both are descriptions by `Sequential.describe`.
     """
     old, new = (dict(_fields(json.loads(json.dumps(geometry)))) for geometry in (planned, actual))
+    names = [name for name in dict.fromkeys((*old, *new)) if old.get(name) != new.get(name)]
     return [
         f"{name} {_shown(old.get(name))} in the {holder}, {_shown(new.get(name))} in the network"
-        for name in dict.fromkeys((*old, *new))
-        if old.get(name) != new.get(name)
+        for name in names
+        if name == names[0] or not name.endswith(".input_shape")
     ]
 
 

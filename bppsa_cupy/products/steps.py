@@ -95,6 +95,9 @@ class Step:
             kernel, *arguments = kernel_and_arguments(maps, product, *both, result, batch)
         return _bound(device, kernel, ("a", "b", "c"), arguments, names)
 
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in self.__dict__.items() if name != "pairs"}
+
     @cached_property
     def pairs(self) -> np.ndarray | None:
         """The array of `product_pairs`, (terms,) int64: both positions of a term of the list for one sample,

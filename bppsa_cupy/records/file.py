@@ -151,7 +151,7 @@ def _write(
         else:
             write_array(group, name, getattr(pattern, name), compress=compress)
     patterns.setdefault(pattern, group)
-    geometry = json.dumps(record.geometry, sort_keys=True)
+    geometry = json.dumps(record.geometry, sort_keys=True, default=lambda number: number.item())
     group.attrs.update({name: getattr(record, name) for name in ATTRIBUTES}, geometry=geometry)
     optional = {
         "gradient_norm": record.gradient_norm,

@@ -65,8 +65,8 @@ def open_file(
     Raises
     ------
     error
-        If the file is missing, not HDF5, truncated, damaged or replaced while it is checked, or if h5py fails
-        inside the block. The message names the path and the cause.
+        If the file is missing, not HDF5, truncated or damaged, or if h5py fails inside the block. The message
+        names the path and the cause.
     """
     if not isinstance(path, (str, os.PathLike)):
         raise error(f"{path!r} is not a valid path: pass the name of a file")
@@ -138,7 +138,7 @@ def read_array(
 
 def check_format(file: h5py.File, format: str, version: int, error: type[BppsaError]) -> None:
     """Raise `error` unless a file has this format and version."""
-    stored = attribute(file, "format", str, error), attribute(file, "format_version", int, error)
+    stored = tuple(file.attrs.get(name) for name in ("format", "format_version"))
     if stored != (format, version):
         raise error(
             f"{file.filename} has format {stored[0]!r}, version {stored[1]}: pass a file of format "

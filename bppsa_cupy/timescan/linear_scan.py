@@ -12,7 +12,7 @@ import numpy as np
 from bppsa_cupy.arguments import as_choice, as_flag, as_integer, as_output, as_plain_array
 from bppsa_cupy.devices import Array, Device, device_of, get_device, rules
 from bppsa_cupy.devices.autotune import rounded
-from bppsa_cupy.errors import ShapeError
+from bppsa_cupy.errors import ArgumentError, ShapeError
 from bppsa_cupy.raw_kernels import KERNELS
 from bppsa_cupy.timescan.lengths import take_lengths
 from bppsa_cupy.timescan.ways import Choice
@@ -451,11 +451,15 @@ def linear_scan_backward(
         )
     initial = _initial(where, h0, values, dtype)
     owner = "linear_scan_backward"
-    by_a_out, by_b_out, by_h0_out = (None, None, None) if out is None else out
+    outs = (None, None, None) if out is None else out
+    if not isinstance(outs, (tuple, list)) or len(outs) != 3:
+        raise ArgumentError(
+            f"{owner} got out={out!r}: pass three arrays for the gradients with respect to a, b and h0"
+        )
     read = [values, initial, by_h, *scan.read]
     shapes = np.shape(a), values.shape, initial.shape
     made: list[Array] = []
-    for array, shape in zip((by_a_out, by_b_out, by_h0_out), shapes, strict=True):
+    for array, shape in zip(outs, shapes, strict=True):
         made.append(_out(where, owner, array, shape, dtype, [*read, *made]))
     gradients = ScanGradients(*made)
     by_a = _reals(_with_steps(gradients.a))

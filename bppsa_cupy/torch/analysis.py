@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from functools import partial
 from math import prod
@@ -320,7 +320,8 @@ def _dense_record(
 
     def back(by_outputs: torch.Tensor) -> torch.Tensor:
         """(B, rows) the gradients with respect to x."""
-        return by_sample(_gradients(outputs, leaf, by_outputs)).reshape(batch, rows)
+        with _differentiating(label):
+            return by_sample(_gradients(outputs, leaf, by_outputs)).reshape(batch, rows)
 
     if batch > 1:
         _check_samples(label, outputs, back)
@@ -438,10 +439,25 @@ def jacobians_of_steps(
             before = state.detach().clone().requires_grad_()
             # A step may write into its arguments.
             state = flow.evaluate(None if x_t is None else x_t.clone(), before.clone())
-            if not t and batch > 1 and state.requires_grad:
-                _check_samples(name, state, partial(_gradients, state, before))
-            matrices[t] = _matrices(state, before, batch).cpu().numpy()
+            with _differentiating(name):
+                if not t and batch > 1 and state.requires_grad:
+                    _check_samples(name, state, partial(_gradients, state, before))
+                matrices[t] = _matrices(state, before, batch).cpu().numpy()
     return step_records(name, matrices)
+
+
+@contextmanager
+def _differentiating(label: str) -> Iterator[None]:
+    """Name what PyTorch cannot differentiate."""
+    try:
+        yield
+    except PassError:
+        raise
+    except RuntimeError as cause:
+        raise PassError(
+            f"jacobians: PyTorch cannot differentiate {label} ({str(cause).splitlines()[0]}): use "
+            "differentiable operations"
+        ) from cause
 
 
 def _matrices(after: torch.Tensor, before: torch.Tensor, batch: int) -> torch.Tensor:

@@ -85,7 +85,8 @@ class Checkpoint:
 def save_checkpoint(path: str | os.PathLike[str], checkpoint: Checkpoint) -> None:
     """Write `checkpoint` to a sealed HDF5 file, replacing `path` at the end.
 
-    Raises CheckpointError if the file cannot be written, and TypeError if a value is not a JSON value.
+    Raises CheckpointError if the file cannot be written, and TypeError or AttributeError if a value is not a
+    JSON value.
     """
     optimizer = dict(checkpoint.optimizer)
     groups = {

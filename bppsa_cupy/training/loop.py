@@ -8,7 +8,6 @@ import math
 import sys
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from itertools import islice
@@ -51,7 +50,7 @@ class History:
         (with clipping), kept (the share of remaining weights, if masks change), and test_loss and
         test_accuracy (at the end of an epoch).
     ran : list of str
-        Lines with the methods of the first step, and the reasons.
+        Lines with the methods of the first step and, for recurrent layers, the reasons.
 
     Examples
     --------
@@ -372,6 +371,8 @@ class TrainingLog:
     ------
     BppsaError
         If the file cannot be written.
+    DataError
+        If a resumed run would overwrite a file that is no log.
     """
 
     def __init__(self, path: Path | None, step: int = 0) -> None:
@@ -404,12 +405,20 @@ class TrainingLog:
 
 
 def _rows_up_to(path: Path, step: int) -> list[str]:
-    """The lines of a log's rows up to `step`. Other lines, such as one that was cut short, are dropped."""
-    rows = []
-    for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
-        with suppress(ValueError, KeyError, TypeError):
+    """The lines of a log's rows up to `step`. A last line that was cut short is dropped.
+
+    Raises DataError for any other line that is no row, since the file would be overwritten.
+    """
+    rows, lines = [], path.read_text(encoding="utf-8", errors="replace").splitlines()
+    for number, line in enumerate(lines, 1):
+        try:
             if json.loads(line)["step"] <= step:
                 rows.append(line + "\n")
+        except (ValueError, KeyError, TypeError) as cause:
+            if number < len(lines) or (number == 1 and not line.startswith("{")):
+                raise DataError(
+                    f"line {number} of log {path} is not a JSON object with a step: pass another --log"
+                ) from cause
     return rows
 
 

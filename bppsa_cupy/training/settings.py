@@ -34,7 +34,7 @@ FORM = (
 
 @dataclass(frozen=True)
 class RateSchedule:
-    """A learning-rate schedule: the product of its parts.
+    """A learning-rate schedule: the product of its parts, each used once.
 
     Notes
     -----
@@ -54,11 +54,26 @@ class RateSchedule:
     @classmethod
     def read(cls, text: str) -> RateSchedule:
         """Parse a schedule, such as "warmup:500,cosine". Raises ArgumentError naming an unknown part."""
-        return cls(tuple(_read_part(part.strip()) for part in text.split(",")))
+        parts = tuple(_read_part(part.strip()) for part in text.split(","))
+        names = [name for name, _ in parts]
+        twice = next((name for name in names if names.count(name) > 1), None)
+        if twice is not None:
+            raise ArgumentError(f"the schedule {text!r} has {twice} twice: pass {twice} only once")
+        return cls(parts)
 
     def over(self, steps: int) -> RateSchedule:
-        """Return this schedule for training of `steps` steps, which a cosine without STEPS needs."""
-        return RateSchedule(tuple((name, values or (steps,)) for name, values in self.parts))
+        """Return this schedule for training of `steps` steps, which a cosine without STEPS needs.
+
+        Raises ArgumentError if the warm-up leaves no steps to the cosine.
+        """
+        parts = tuple((name, values or (steps,)) for name, values in self.parts)
+        for name, values in parts:
+            if name == "cosine" and values[0] <= self._warmup:
+                raise ArgumentError(
+                    f"the warm-up has {self._warmup} steps, but the cosine ends at step {values[0]}: use a "
+                    "shorter warm-up, or train for more steps"
+                )
+        return RateSchedule(parts)
 
     @property
     def _warmup(self) -> int:
@@ -77,7 +92,7 @@ class RateSchedule:
             elif name == "warmup":
                 result *= min((step + 1) / values[0], 1.0)
             else:
-                done = (step - self._warmup) / max(values[0] - self._warmup, 1)
+                done = (step - self._warmup) / (values[0] - self._warmup)
                 result *= (1 + math.cos(math.pi * min(max(done, 0.0), 1.0))) / 2
         return result
 
@@ -370,7 +385,7 @@ class Settings:
         return steps if self.iterations is None else min(steps, self.iterations)
 
     def schedule(self, per_epoch: int) -> RateSchedule | None:
-        """The learning-rate schedule over all steps."""
+        """The learning-rate schedule over all steps. Raises ArgumentError if there are too few steps."""
         if self.lr_schedule is None:
             return None
         return RateSchedule.read(self.lr_schedule).over(self.last_step(per_epoch))

@@ -1,5 +1,6 @@
 """The parts of the site: navigation, headings and the reference, without building it."""
 
+import ast
 import re
 import sys
 from importlib import import_module
@@ -34,6 +35,14 @@ def test_the_reference_has_every_public_name_once():
     public += [getattr(room, name) for room in (functional, torch) for name in room.__all__]
     documented = [resolve(name) for name in REFERENCE]
     assert [item for item in public if item not in documented] == []
+
+
+def test_the_names_of_the_package_are_those_that_type_checkers_read():
+    tree = ast.parse((ROOT / "bppsa_cupy/__init__.py").read_text(encoding="utf-8"))
+    block = next(node for node in tree.body if isinstance(node, ast.If))
+    imports = [node for node in block.body if isinstance(node, ast.ImportFrom)]
+    homes = {alias.name: node.module for node in imports for alias in node.names if alias.name != "*"}
+    assert homes == {name: f"bppsa_cupy.{home}" for name, home in bp._HOMES.items()}
 
 
 def test_modules_show_their_public_names_only():

@@ -17,7 +17,16 @@ from bppsa_cupy.cells.steps import BUILT_IN
 #: there is a state.
 SETTINGS = [
     *(
-        pytest.param(name, (3, 4, 1), {}, (2, 5), False, True, id=name, marks=pytest.mark.long)
+        pytest.param(
+            name,
+            (3, 4, 1),
+            {},
+            (2, 5),
+            False,
+            True,
+            id=name,
+            marks=() if name == "lstm" else pytest.mark.long,
+        )
         for name in BUILT_IN
     ),
     pytest.param("gru", (3, 4, 2), {"bidirectional": True}, (3, 6), True, True, id="deep, both ways, ragged"),

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import scipy.sparse
 import sympy
+import torch
 from refusals import assert_refused
 
 import bppsa_cupy as bp
@@ -236,6 +237,11 @@ REFUSED = {
         (lambda: DIAGONAL.to_scipy(["1", "2"]), "<U1", "numbers"),
         (lambda: pattern(indices=[2**32, 0, 1]), "0 to 4294967296"),
         (lambda: pattern(indices=[1.7, 0, 1]), "float64", "integers"),
+        (lambda: pattern((2, 3, 1)), "(rows, columns)"),
+        (lambda: pattern(2), "(rows, columns)"),
+        (lambda: bp.Pattern.diagonal(2**62), f"rows={2**62}", "at most"),
+        (lambda: bp.Pattern.dense(2**31, 2**31), f"{2**31} columns", f"{2**59} entries"),
+        (lambda: bp.Sequential([], (3,), dtype=torch.float32), "torch.float32", "float64"),
         (lambda: pattern(indptr=[0.0, 1.0, 3.0]), "float64", "integers"),
         (lambda: pattern(indptr=np.array([0, 2**63 + 1, 3], np.uint64)), "indptr decreases"),
         (lambda: pattern(indptr=np.array([0, 4, 3], np.uint64)), "indptr decreases"),
@@ -300,6 +306,7 @@ REFUSED = {
         (lambda: bp.scan(OUTPUT, [], method=TWO), "array", "linear"),
         (lambda: bp.scan(*SCAN, levels=TWO), "levels"),
         (lambda: NET.plan(schedules=TWO), "schedules", "linear"),
+        (lambda: NET.plan(schedules="linear"), "str", "list"),
         (lambda: plan_scan(TWO), "ndarray", "make_chain"),
         (lambda: bp.scan(TWO, [EYE(2)], method="bp"), "linear"),
     ],

@@ -145,7 +145,7 @@ LINEAR = plan_of(small_network(), schedules=["linear"])
 REFUSED = [
     (lambda: made(schedules=["serial"]), PlanError, "serial", "'linear', 'blelloch', 'hybrid'"),
     (lambda: made(schedules=[]), PlanError, "schedules=", "linear"),
-    (lambda: made(schedules="linear"), PlanError, "'l'", "schedules"),
+    (lambda: made(schedules="linear"), PlanError, "str", "schedules"),
     (lambda: made(levels="most"), PlanError, "'most'", "integer"),
     (lambda: made(levels=True), PlanError, "levels=True", "integer"),
     (lambda: made(batch_size=0), PlanError, "batch_size=0", "at least 1"),

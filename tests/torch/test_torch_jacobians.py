@@ -301,6 +301,27 @@ def test_what_the_engine_does_not_cover_has_a_dense_record(module, shape, dtype)
     np.testing.assert_allclose(dense(record, 2), by_autograd(first, x), atol=1e-12 if dtype == F64 else 1e-2)
 
 
+class WithoutDerivative(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return 2 * x
+
+    @staticmethod
+    def backward(ctx, gradient):
+        raise RuntimeError("not implemented")
+
+
+def test_what_has_no_derivative_is_named() -> None:
+    class Layer(nn.Module):
+        def forward(self, x):
+            return WithoutDerivative.apply(x)
+
+    with pytest.raises(bp.PassError, match=r"1 \(Layer\)"):
+        ours.jacobians(nn.Sequential(nn.Linear(3, 3), Layer()), torch.ones(1, 3))
+    with pytest.raises(bp.PassError, match="not implemented"):
+        ours.jacobians(lambda x, h: WithoutDerivative.apply(x + h), torch.ones(2, 1, 3), torch.ones(1, 3))
+
+
 def test_a_converted_layer_of_kept_weights() -> None:
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(40, 30)).to(F64)

@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+import bppsa_cupy as bp
 from bppsa_cupy.training.loop import TrainingLog
 
 ROWS = [{"step": step, "loss": 1 / step} for step in range(1, 5)]
@@ -27,6 +28,14 @@ def test_resuming_drops_the_rows_after_its_step(path, step):
             log.write(row)
     assert rows(path) == ROWS
     assert [file.name for file in path.parent.iterdir()] == ["log.jsonl"]
+
+
+@pytest.mark.parametrize("text", ["my notes\n", '{"step": 1}\nmy notes\n{"step": 2}\n'])
+def test_a_file_that_is_no_log_stays(path, text):
+    path.write_text(text, encoding="utf-8")
+    with pytest.raises(bp.DataError):
+        TrainingLog(path, 4)
+    assert path.read_text(encoding="utf-8") == text
 
 
 @pytest.mark.parametrize("end", ["{", '{"step": 5, "lo', "\xff", '{"loss": 1}', "5"])

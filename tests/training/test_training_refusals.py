@@ -72,6 +72,8 @@ REFUSED = [
     (lambda: Settings(epochs=1.5), bp.ArgumentError, "epochs=1.5", "integer"),
     (lambda: Settings(method="bppsa"), bp.ArgumentError, "'bppsa'", "'auto', 'bp'"),
     (lambda: Settings(lr_schedule="linear:3"), bp.ArgumentError, "'linear:3'", "step:EPOCHS:GAMMA"),
+    (lambda: Settings(lr_schedule="cosine,cosine"), bp.ArgumentError, "cosine twice", "only once"),
+    (lambda: fit(settings=Settings(lr_schedule="cosine,warmup:12")), bp.ArgumentError, "12 steps", "warm-up"),
     (lambda: bp.GradualPruning(1.2, 10), bp.PruneError, "to=1.2", "from 0 to 1"),
     (lambda: sparse(network(), GRADUAL, method="linear"), bp.PruneError, "'linear'", "'bp' or 'auto'"),
     (lambda: sparse(bp.Pipeline(network(), [1]), GRADUAL), bp.PruneError, "Pipeline", "Sequential"),
