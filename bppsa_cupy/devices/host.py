@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from functools import cache
 from importlib import import_module
 from typing import Any
 
@@ -46,6 +48,16 @@ def _note_fork() -> None:
 
 
 os.register_at_fork(after_in_child=_note_fork)
+
+
+@cache
+def start_threads() -> None:
+    """Start Numba's threads, and set PyTorch's number back: it is OpenMP's, which Numba sets."""
+    torch = sys.modules.get("torch")
+    threads = None if torch is None else torch.get_num_threads()
+    numba.set_num_threads(numba.get_num_threads())
+    if torch is not None:
+        torch.set_num_threads(threads)
 
 
 class HostDevice(Device):
@@ -107,12 +119,14 @@ class HostDevice(Device):
 
     @property
     def workers(self) -> int:
+        start_threads()
         return int(numba.get_num_threads())
 
     def synchronize(self) -> None:
         """Every host launch is done when it returns."""
 
     def _prepare(self, kernel: Kernel, variant: Variant, shape: LaunchShape) -> Callable[..., None]:
+        start_threads()
         return kernel.twin
 
     def _as_passed(self, parameters: Sequence[Parameter], values: Sequence[Any]) -> list[Any]:

@@ -13,6 +13,7 @@ import torch
 
 from bppsa_cupy.cells import Cell
 from bppsa_cupy.devices import Array, Device, get_device
+from bppsa_cupy.devices.host import start_threads
 from bppsa_cupy.functional import Saved
 from bppsa_cupy.functional import passes as functional
 from bppsa_cupy.functional.ahead import layer_named
@@ -31,9 +32,7 @@ MOST_THREADS = numba.config.NUMBA_NUM_THREADS
 @cache
 def host() -> Device:
     """The engine's device of tensors on the CPU."""
-    threads = torch.get_num_threads()
-    numba.set_num_threads(numba.get_num_threads())  # starts Numba's, and sets OpenMP's number, PyTorch's too
-    torch.set_num_threads(threads)
+    start_threads()
     return get_device("host")
 
 

@@ -174,13 +174,20 @@ def test_a_pass_ends_with_its_graph() -> None:
 
 
 @pytest.mark.long
-def test_a_first_pass_leaves_pytorchs_threads() -> None:
-    program = (
-        "import torch; torch.set_num_threads(1)\n"
-        "import bppsa_cupy.torch as ours; ours.GRU(2, 3).double()(torch.ones(4, 1, 2).double())\n"
-        "print(torch.get_num_threads())"
+@pytest.mark.parametrize(
+    "call",
+    [
+        "bppsa_cupy.torch.GRU(2, 3).double()(torch.ones(4, 1, 2).double())",
+        "bppsa_cupy.Sequential([bppsa_cupy.GRU(3, 32)], (60, 3), device='host')(torch.ones(64, 60, 3))",
+    ],
+)
+def test_a_first_pass_leaves_pytorchs_threads(call) -> None:
+    program = "import torch; torch.set_num_threads(1); torch.get_num_threads(); import bppsa_cupy.torch"
+    program += f"\n{call}\nprint(torch.get_num_threads())"
+    environment = {**os.environ, "NUMBA_NUM_THREADS": "2"}
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True, env=environment
     )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout == "1\n"
 
 
