@@ -238,6 +238,8 @@ def revert(model: Model, optimizer: torch.optim.Optimizer | None = None) -> Mode
     GRU(3, 4)
     """
     as_instance("revert", "model", model, torch.nn.Module, "a torch.nn.Module")
+    if optimizer is not None:
+        as_instance("revert", "optimizer", optimizer, torch.optim.Optimizer, "a torch.optim.Optimizer")
     _check_kinds("revert", model, (*PAIRS, OverTime, *SPARSE), "bppsa_cupy.torch")
     for module in list(model.modules()):
         if isinstance(module, OverTime):
