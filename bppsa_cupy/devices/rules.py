@@ -31,10 +31,6 @@ HOST_SCANNED, HOST_SCAN_CHUNK, GROUP_BYTES = 1 << 19, 1024, 64
 #: serially, and reducing costs H times a walk.
 GPU_CHUNKS, GPU_LEAST_STEPS, GPU_MOST_STATE, GPU_MOST_ELEMENTS = 200, 10_000, 128, 1280
 
-#: Units, at most 24, up to which a GPU multiplies the Jacobians of an RNN on tensor cores: none until the
-#: part `walks` of `make gpu` has shown that this pays.
-TENSOR_UNITS = 0
-
 #: A GPU runs so many threads at once; a linear scan there takes chunks of the square root of a tenth of the
 #: steps, which balances walks against the serial carry.
 GPU_THREADS, GPU_LEAST_CHUNK = 132 * 1024, 16

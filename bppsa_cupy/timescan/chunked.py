@@ -16,7 +16,6 @@ import numpy as np
 
 from bppsa_cupy.devices import Array, Device, Launch, rules
 from bppsa_cupy.raw_kernels import KERNELS
-from bppsa_cupy.raw_kernels.cells import FORMS
 from bppsa_cupy.raw_kernels.frames.twins import kernels_of
 from bppsa_cupy.timescan import serial
 from bppsa_cupy.timescan.ways import Walk, choose_walk, scratch_backward
@@ -37,7 +36,6 @@ def bind_reduce(
     maps: Array,
     exponents: Array,
     offsets: Array,
-    tensor_units: int = rules.TENSOR_UNITS,
 ) -> Launch:
     """A call that fills the maps of chunks from `first` on.
 
@@ -52,17 +50,11 @@ def bind_reduce(
         Output array, (chunks - first, B, S) int32, those powers.
     offsets
         Output array, (chunks - first, P H, B), what each chunk makes of its own gradients; (0,) without any.
-    tensor_units
-        Most float32 units for which a GPU multiplies the Jacobians of an RNN on tensor cores, at most 24.
     """
-    size = walk.size
-    by_tensors = device.shared_bytes is not None and size.itemsize == 4 and size.hidden <= tensor_units
-    kernel = kernels_of(size.cell)["reduce"]
-    if by_tensors and size.cell is FORMS["rnn_tanh"]:
-        kernel = KERNELS["rnn_tanh_tf32_reduce"]
     return device.bind(
-        kernel, walk.gates, walk.state, walk.initial, *walk.weights, walk.or_none(gradient), walk.lengths,
-        maps, exponents, offsets, *size.scalars, chunk, first, gradient is not None, walk.reverse,
+        kernels_of(walk.size.cell)["reduce"], walk.gates, walk.state, walk.initial, *walk.weights,
+        walk.or_none(gradient), walk.lengths, maps, exponents, offsets, *walk.size.scalars, chunk, first,
+        gradient is not None, walk.reverse,
     )  # fmt: skip
 
 

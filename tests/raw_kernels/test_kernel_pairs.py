@@ -28,12 +28,12 @@ PAIRS = {**KERNELS, **{kernel.name: kernel for form in OWN for kernel in kernels
 #: Cells whose kernels are compared in float64 and in long runs only: the frames are the same for all.
 IN_FLOAT64 = ("rnn_relu", *(form.name for form in OWN))
 #: Cells that are compared in long runs only, linear ones too: another one shows their frames.
-IN_LONG_RUNS = (*IN_FLOAT64, "rnn_tanh_tf32", "mingru", "minlstm", "rglru", "sru")
+IN_LONG_RUNS = (*IN_FLOAT64, "mingru", "minlstm", "rglru", "sru")
 #: The cell whose kernels run in every layout where races are looked for: the frames are the same for all.
 IN_EVERY_LAYOUT = "gru"
 OTHERS = {*FORMS, *(form.name for form in OWN)} - {IN_EVERY_LAYOUT}
-#: Kernels in which races are looked for in one case. The reduction by tensor cores takes seconds per case.
-IN_ONE_CASE = {"rnn_tanh_tf32_reduce", *(f"{name}_{verb}" for name in OTHERS for verb in VERBS)}
+#: Kernels in which races are looked for in one case.
+IN_ONE_CASE = {f"{name}_{verb}" for name in OTHERS for verb in VERBS}
 
 
 def variants_of(kernel: Kernel) -> list[Variant]:

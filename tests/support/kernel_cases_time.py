@@ -4,7 +4,7 @@ size, steps that no chunk divides, ragged lengths."""
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 import numpy as np
 from cell_cases import MIXED, PARTLY
@@ -153,15 +153,9 @@ REDUCED_SIZES = (
 )  # fmt: skip
 
 
-#: Of the reduction on tensor cores, to 24 units: full tiles, parts of them, rows of several maps in one tile.
-TENSOR_SIZES = (*REDUCED_SIZES[:6], (19, 24, 2, 6, 1), (17, 21, 5, 17, 0))
-
-
-def reductions(
-    rng: np.random.Generator, form: CellForm, sizes: Sequence[tuple[int, ...]] = REDUCED_SIZES
-) -> Iterator[Case]:
+def reductions(rng: np.random.Generator, form: CellForm) -> Iterator[Case]:
     states = form.states
-    for steps, hidden, batch, chunk, first in sizes:
+    for steps, hidden, batch, chunk, first in REDUCED_SIZES:
         for per_step, reverse, ragged in ((0, 0, 0), (1, 0, 1), (1, 1, 1)):
             least = min(1, steps) if ragged else steps
             arrays = {
@@ -179,9 +173,6 @@ def reductions(
 for _form in CELLS:
     cases_of(f"{_form.name}_reduce")(lambda rng, form=_form: reductions(rng, form))
     cases_of(f"{_form.name}_fill")(lambda rng, form=_form: fills(rng, form))
-
-
-cases_of("rnn_tanh_tf32_reduce")(lambda rng: reductions(rng, FORMS["rnn_tanh"], TENSOR_SIZES))
 
 
 #: chunks, states, hidden, samples: sizes in registers and by pieces of maps, of one map and of several.

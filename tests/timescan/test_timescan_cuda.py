@@ -17,7 +17,7 @@ from bppsa_cupy.devices import get_device, rules
 from bppsa_cupy.devices.cuda import CudaDevice
 from bppsa_cupy.raw_kernels.cells import FORMS
 from bppsa_cupy.timescan import WalkSize, serial
-from bppsa_cupy.timescan.chunked import TimeScan, bind_reduce
+from bppsa_cupy.timescan.chunked import TimeScan
 
 
 @pytest.mark.parametrize("cell", some("tanh", long=["gru"]))
@@ -44,27 +44,6 @@ def test_a_way_back_by_chunks_waits_for_nothing_and_falls_back_by_itself(cell, s
                 assert_close(stub.to_host(ours), theirs, 100)
         stub.synchronize()
         assert broken == ("run again serially" in scan.description)
-
-
-@pytest.mark.parametrize(
-    "cell, hidden, dtype, name",
-    [
-        ("tanh", 20, "float32", "rnn_tanh_tf32_reduce"), ("tanh", 24, "float32", "rnn_tanh_tf32_reduce"),
-        ("tanh", 25, "float32", "rnn_tanh_reduce"), ("tanh", 20, "float64", "rnn_tanh_reduce"),
-        ("relu", 20, "float32", "rnn_relu_reduce"),
-    ],
-)  # fmt: skip
-def test_tensor_cores_multiply_what_they_hold(cell, hidden, dtype, name, emulated):
-    walk = make_walk(emulated, CELLS[cell], 40, hidden, 2, dtype=dtype, ragged=True)
-    products = {}
-    emulated.launched.clear()
-    for units in (0, 24):
-        maps = emulated.empty((4, 2, hidden, hidden), dtype)
-        exponents, offsets = emulated.empty((4, 2, hidden), np.int32), emulated.empty(0, dtype)
-        bind_reduce(emulated, walk, None, 10, 0, maps, exponents, offsets, units)()
-        products[units] = np.ldexp(maps.astype("f8"), exponents[..., None]).astype(dtype)
-    assert emulated.launched[name] == 1 + (name == f"rnn_{cell}_reduce")
-    assert_close(products[24], products[0], 10 * hidden)
 
 
 #: cell, H, T, B, reverse, ragged, per_step

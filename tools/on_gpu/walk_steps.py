@@ -1,4 +1,4 @@
-"""Nanoseconds per step of each walk over time, forward and backward, and of the products of an RNN's chunks.
+"""Nanoseconds per step of each walk over time, forward and backward.
 
 Each line is a JSON object.
 """
@@ -9,7 +9,6 @@ import json
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -17,7 +16,6 @@ import numpy as np
 from bppsa_cupy.devices import Device, Launch, get_device
 from bppsa_cupy.raw_kernels.cells import FORMS
 from bppsa_cupy.timescan import WalkSize, serial
-from bppsa_cupy.timescan.chunked import bind_reduce
 from bppsa_cupy.timescan.ways import scratch_backward, scratch_walk
 from bppsa_cupy.tools import cli
 
@@ -42,8 +40,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = parser.parse_args(argv)
     failed = False
     device, steps = get_device(arguments.device), arguments.steps
-    walks = time_walks(device, arguments.cells, hidden=arguments.hidden, steps=steps)
-    for line in chain(time_reductions(device, 30 * steps), walks):
+    for line in time_walks(device, arguments.cells, hidden=arguments.hidden, steps=steps):
         failed = failed or "error" in line
         tell(**line)
     return int(failed)
@@ -80,33 +77,6 @@ def time_walks(
                         yield {**case, "direction": direction, **_time_launch(device, launch, steps)}
                 except Exception as error:  # the other walks still count
                     yield {**case, "error": f"{type(error).__name__}: {error}"}
-
-
-def time_reductions(device: Device, steps: int, chunks: int = 200) -> Iterator[dict[str, Any]]:
-    """Time the products of an RNN's chunks in float32, by kernels without and with tensor cores.
-
-    Yields
-    ------
-    dict
-        The batch size, whether tensor cores multiply, nanoseconds per step (median and least), and the error
-        of the first chunk's product relative to the norm of the product by NumPy in float64.
-    """
-    for batch in (1, 16):
-        size, chunk = WalkSize(FORMS["rnn_tanh"], steps, batch, 20, 4), -(-steps // chunks)
-        walk, exact = scratch_walk(device, size), np.eye(20)
-        serial.forward(device, walk)()
-        weight = device.to_host(walk.weight_hh).astype("f8")
-        for h in device.to_host(walk.state)[chunk - 1 :: -1, :, 0].astype("f8"):
-            exact = exact * (1 - h * h) @ weight
-        for units in (0, 24):
-            maps = device.empty((size.chunks(chunk), batch, 20, 20), np.float32)
-            powers, offsets = device.empty(maps.shape[:3], np.int32), device.empty(0, maps.dtype)
-            launch = bind_reduce(device, walk, None, chunk, 0, maps, powers, offsets, units)
-            times = _time_launch(device, launch, steps)
-            product = np.ldexp(device.to_host(maps)[0, 0].astype("f8"), device.to_host(powers)[0, 0][:, None])
-            error = float(np.linalg.norm(product - exact) / np.linalg.norm(exact))
-            case = {"cell": "rnn_tanh", "direction": "reduce", "batch": batch, "hidden": 20, "steps": steps}
-            yield {**case, "tensor_cores": units > 0, "inexact": error, **times}
 
 
 def _bind_passes(device: Device, size: WalkSize) -> dict[str, Launch]:
