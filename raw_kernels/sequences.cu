@@ -248,19 +248,21 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) sequence_gradients(
             }
         }
         wait_for_groups<0>();
-        // Turns' sums one after another, so that their order is always the same.
-        for (int t = 0; t < turns; ++t) {
-            __syncthreads();
-            if (turn != t || own >= tiles) continue;
-            real* const place = shared + own * (TILE * TILE);
+        __syncthreads();
+        // (turns, rows, columns), added up in the order of the turns.
+        if (own < tiles) {
 #pragma unroll
             for (int i = 0; i < TILE; ++i)
 #pragma unroll
-                for (int k = 0; k < TILE; ++k) {
-                    const real sum = t ? place[i * TILE + k] + sums[i][k] : sums[i][k];
-                    if (t + 1 < turns) place[i * TILE + k] = sum;
-                    else partial[(part * rows + row + i) * columns + column + k] = sum;
-                }
+                for (int k = 0; k < TILE; ++k) shared[(turn * rows + row + i) * columns + column + k] = sums[i][k];
+        }
+        __syncthreads();
+        const int places = rows * columns;
+        for (int e = threadIdx.x; e < places; e += blockDim.x) {
+            real sum = shared[e];
+#pragma unroll 4
+            for (int t = 1; t < turns; ++t) sum += shared[t * places + e];
+            partial[part * places + e] = sum;
         }
     }
 }

@@ -338,9 +338,9 @@ def _gradients_launch(s):
     rows, columns, itemsize = padded(s["delta_rows"]), padded(s["hidden"] + s["inputs"] + 1), s["itemsize"]
     tiles = -(-rows * columns // (GRADIENTS_TILE**2 * 32)) * 32
     staged = STAGES * s["staged"] * (rows + columns) * itemsize
-    threads = tiles * max(1, THREADS // tiles)
-    shared = max(staged, rows * columns * itemsize if threads > tiles else 0)
-    return LaunchShape((min(s["parts"], MAXIMAL_GRID), 1, 1), (threads, 1, 1), shared)
+    turns = max(1, THREADS // tiles)
+    shared = max(staged, turns * rows * columns * itemsize)
+    return LaunchShape((min(s["parts"], MAXIMAL_GRID), 1, 1), (turns * tiles, 1, 1), shared)
 
 
 @kernel(_gradients_launch)

@@ -94,6 +94,7 @@ def make_parts() -> list[Part]:
         "ncu", "--clock-control", "none", "--kernel-name", f"regex:^({PROFILED})$", "--launch-count", "40",
         *sections, *profile, "--once",
     )  # fmt: skip
+    passes = (*module("bench"), "rnn", "--repeats", "10", "--threads", "1", "--like")
     captures = (*PYTEST, "tests/devices/test_graphs_on_gpu.py")
     sanitizer = ("compute-sanitizer", "--error-exitcode", "9", "--tool")
     workers = ("-n", "16", "--dist", "worksteal") if importlib.util.find_spec("xdist") else ()
@@ -103,20 +104,21 @@ def make_parts() -> list[Part]:
     tests = (*pytest, *(f"tests/{folder}" for folder in TESTED))
     return [
         Part("machine", 10, ("nvidia-smi",)),
-        Part("ahead", 60, compiled, (*compiled, "--like", "sgd_step")),
-        Part("walks", 30, (*walks, "--steps", "1000"), (*walks, *tiny)),
+        Part("ahead", 40, compiled, (*compiled, "--like", "sgd_step")),
+        Part("walks", 25, (*walks, "--steps", "1000"), (*walks, *tiny)),
         Part("captures", 30, captures, (*captures, "--collect-only", "-q")),
-        steps("paper", 60),
-        steps("images", 80),
-        Part("kernels", 50, pairs, (*pairs, "--collect-only", "-q")),
-        Part("ncu", 30, ncu),
-        Part("memcheck", 25, (*sanitizer, "memcheck", *captures)),
-        Part("racecheck", 20, (*sanitizer, "racecheck", *raced), (*raced, "--collect-only", "-q")),
+        steps("paper", 45),
+        steps("grid", 130, seconds_of_case=1),
+        steps("images", 65),
+        Part("kernels", 40, pairs, (*pairs, "--collect-only", "-q")),
+        Part("ncu", 25, ncu),
+        Part("memcheck", 20, (*sanitizer, "memcheck", *captures)),
+        Part("racecheck", 15, (*sanitizer, "racecheck", *raced), (*raced, "--collect-only", "-q")),
         Part("profile", 20, profile, (*profile, *on_host)),
-        steps("grid", 70),
-        bench("spgemm", 45, "--against", "cupyx", "--repeats", "3", rehearsed=("--against", "none")),
+        bench("spgemm", 40, "--against", "cupyx", "--repeats", "3", rehearsed=("--against", "none")),
+        Part("backward", 10, (*passes, "T30000"), (*passes, "T", "--device", "host", "--quick")),
         bench(
-            "train", 30, "--model", "lenet5", "--batch-size", "256", "--methods", "bp", "linear", "blelloch",
+            "train", 25, "--model", "lenet5", "--batch-size", "256", "--methods", "bp", "linear", "blelloch",
             "--repeats", "5",
         ),
         Part("tests", TOTAL, tests, (*tests, "--collect-only", "-q")),
@@ -135,9 +137,10 @@ def bench(name: str, seconds: float, *options: str, file: str = "", rehearsed: S
     return Part(file or name, seconds, (*command, "--device", "cuda"), (*rehearsal, "host"))
 
 
-def steps(cases: str, seconds: float) -> Part:
+def steps(cases: str, seconds: float, seconds_of_case: int = 2) -> Part:
     """Training steps of some cases, beside PyTorch."""
-    return bench("steps", seconds, "--kinds", cases, "--case-seconds", "2", "--repeats", "15", file=cases)
+    limits = ("--case-seconds", str(seconds_of_case), "--repeats", "15")
+    return bench("steps", seconds, "--kinds", cases, *limits, file=cases)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

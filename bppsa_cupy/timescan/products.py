@@ -267,11 +267,13 @@ def _gradient_by_matmul(
             else (rows_of_delta[batch:], rows_of_delta[:batch])
         )
         pairs = [(first, device.memory_of(initial)), (later, taken[batch:] if reverse else taken[:-batch])]
+    # A product with ones reads the deltas at the speed of memory; CuPy's sum takes three times as long.
+    ones = None if bias is None else xp.ones((1, len(rows_of_delta)), bias.dtype)
 
     def call() -> None:
         for number, (deltas, factors) in enumerate(pairs):
             device.multiply(deltas.T, factors, weight, add=number > 0)
-        if bias is not None:
-            xp.sum(rows_of_delta, axis=0, out=bias)
+        if ones is not None:
+            device.multiply(ones, rows_of_delta, bias[None])
 
     return call

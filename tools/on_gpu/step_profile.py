@@ -30,7 +30,7 @@ NODES = {0: "kernel", 1: "memcpy", 2: "memset", 4: "graph", 5: "empty", 10: "all
 def main(argv: Sequence[str] | None = None) -> int:
     """Exit code 0 where all was profiled, 1 where a side failed: its line has the error."""
     parser = cli.Parser(prog="step_profile", description=__doc__, example="step_profile.py --device host")
-    usual = ["RNN T1000", "RNN T30000", "vgg11 pruned by 97% B=16"]
+    usual = ["RNN T10", "RNN T30000", "vgg11 pruned by 97% B=64"]
     parser.add_argument("--device", choices=("cuda", "host"), default="cuda", help="Run on this device.")
     parser.add_argument("--like", nargs="+", default=usual, help="Profile these cases.")
     parser.add_argument("--steps", type=cli.positive, default=50, help="Profile this number of steps.")
