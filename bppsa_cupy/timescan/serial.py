@@ -17,7 +17,7 @@ from bppsa_cupy.devices import Array, Device, Launch
 from bppsa_cupy.devices.base import RefusedError
 from bppsa_cupy.errors import DeviceError
 from bppsa_cupy.raw_kernels.frames.clusters import cluster_kernel
-from bppsa_cupy.raw_kernels.frames.grids import grid_kernel
+from bppsa_cupy.raw_kernels.frames.grids import exchanged_sums, grid_kernel
 from bppsa_cupy.raw_kernels.frames.twins import kernels_of
 from bppsa_cupy.raw_kernels.kernel import Kernel
 from bppsa_cupy.timescan.ways import (
@@ -215,11 +215,17 @@ def _by_way(
 def forward_in_blocks(device: Device, walk: Walk, kernel: Kernel | None = None) -> Launch:
     """The same by one launch, a block for each of some samples, or by a `kernel` of clusters or the grid."""
     kernel = kernel or kernels_of(walk.size.cell)["forward"]
-    arrived = [device.zeros(1, np.int64)] if kernel.cooperative else []
+    more = _exchanged(device, kernel, walk) if kernel.cooperative else ()
     return device.bind(
         kernel, walk.projected, walk.weight_hh, walk.bias_hh, walk.unit, walk.initial, walk.lengths,
-        walk.state, walk.gates, walk.final, *arrived, *walk.size.scalars, walk.reverse,
+        walk.state, walk.gates, walk.final, *more, *walk.size.scalars, walk.reverse,
     )  # fmt: skip
+
+
+def _exchanged(device: Device, kernel: Kernel, walk: Walk) -> tuple[Array, Array]:
+    """The arrays in which the blocks of a grid exchange sums, and count arrivals."""
+    sums = exchanged_sums(kernel, walk.size.hidden, walk.size.batch)
+    return device.empty(sums, walk.state.dtype), device.zeros(1, np.int64)
 
 
 def backward(
@@ -278,7 +284,7 @@ def backward_in_blocks(
     if kernel is not None and kernel.cooperative:
         return device.bind(
             kernel, walk.state, walk.gates, walk.initial, *walk.weights, walk.or_none(gradient), boundary,
-            walk.lengths, delta, entering, device.zeros(1, np.int64), *walk.size.scalars,
+            walk.lengths, delta, entering, *_exchanged(device, kernel, walk), *walk.size.scalars,
             gradient is not None, walk.reverse,
         )  # fmt: skip
     return device.bind(

@@ -29,7 +29,7 @@ from bppsa_cupy.raw_kernels.frames.clusters import (
     sums_of,
 )
 from bppsa_cupy.raw_kernels.frames.form import CellForm
-from bppsa_cupy.raw_kernels.frames.grids import grid_kernel, products_of, tile_of
+from bppsa_cupy.raw_kernels.frames.grids import SHARES, grid_kernel, products_of, tile_of
 from bppsa_cupy.raw_kernels.frames.places import is_wide
 from bppsa_cupy.raw_kernels.frames.twins import kernels_of
 from bppsa_cupy.raw_kernels.kernel import Kernel, Layout, Variant, layout_for
@@ -223,34 +223,34 @@ def test_wide_clusters_give_what_the_host_gives(cell: str, hidden: int, batch: i
 
 # ---- grids ----
 
-#: cell, H, B, reverse, per_step, blocks of the grid.
+#: cell, H, B, reverse, per_step, blocks of the grid, and those that share out the terms of a sum.
 GRIDS = [
-    ("lstm", 24, 3, False, True, 4),
-    ("gru", 21, 9, True, True, 3),
-    ("leaky", 30, 5, True, False, 8),
-    ("rnn_tanh", 64, 1, False, True, 4),
-    ("rnn_tanh", 40, 40, False, False, 2),
-    ("lstm", 16, 70, True, True, 2),
+    ("lstm", 24, 3, False, True, 4, 1),
+    ("gru", 21, 9, True, True, 3, 3),
+    ("leaky", 30, 5, True, False, 8, 4),
+    ("rnn_tanh", 64, 1, False, True, 4, 2),
+    ("rnn_tanh", 40, 40, False, False, 2, 1),
+    ("lstm", 16, 70, True, True, 2, 2),
 ]  # fmt: skip
 
 
 def grid_kernels(
-    cell: str, hidden: int, batch: int, blocks: int, shared_bytes: int = THERE
+    cell: str, hidden: int, batch: int, blocks: int, shares: tuple[int, ...] = SHARES
 ) -> dict[str, Kernel]:
     made = {}
     for verb in VERBS:
-        tile = tile_of(*products_of(CELLS[cell], verb), hidden, batch, 4, blocks, shared_bytes)
+        tile = tile_of(*products_of(CELLS[cell], verb), hidden, batch, 4, blocks, THERE, shares)
         assert tile is not None
         made[verb] = grid_kernel(CELLS[cell], verb, tile)
     return made
 
 
-@pytest.mark.parametrize("cell, hidden, batch, reverse, per_step, blocks", some_rows(long=GRIDS))
+@pytest.mark.parametrize("cell, hidden, batch, reverse, per_step, blocks, shares", some_rows(long=GRIDS))
 def test_grids_give_what_the_host_gives(
-    cell: str, hidden: int, batch: int, reverse: bool, per_step: bool, blocks: int
+    cell: str, hidden: int, batch: int, reverse: bool, per_step: bool, blocks: int, shares: int
 ) -> None:
     make_device("emulated")
-    taken = grid_kernels(cell, hidden, batch, blocks)
+    taken = grid_kernels(cell, hidden, batch, blocks, (shares,))
     assert_same(RaceDevice((2,), "sm_90"), CELLS[cell], hidden, batch, reverse, per_step, 3, taken)
 
 

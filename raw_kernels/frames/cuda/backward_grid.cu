@@ -7,8 +7,9 @@
 #include "cell.cuh"
 #include "frames/cuda/walk.cuh"
 
-const int UNITS = TILE_UNITS, THREAD_UNITS = TILE_THREAD_UNITS, SAMPLES = TILE_SAMPLES, UNIT_LANES = TILE_UNIT_LANES,
-          SAMPLE_LANES = TILE_SAMPLE_LANES, TERMS = TILE_TERMS, SUMS = 1, INPUTS = R;
+const int UNITS = TILE_UNITS, SHARES = TILE_SHARES, THREAD_UNITS = TILE_THREAD_UNITS, SAMPLES = TILE_SAMPLES,
+          UNIT_LANES = TILE_UNIT_LANES, SAMPLE_LANES = TILE_SAMPLE_LANES, SAMPLE_WARPS = TILE_SAMPLE_WARPS,
+          TERMS = TILE_TERMS, STAGES = TILE_STAGES, SUMS = 1, INPUTS = R;
 #include "frames/cuda/grid.cuh"
 
 extern "C" __global__ void __launch_bounds__(BLOCK, 1) CELL_backward_grid(
@@ -25,15 +26,18 @@ extern "C" __global__ void __launch_bounds__(BLOCK, 1) CELL_backward_grid(
                                             // u where it differs from x's; by the parameters
     real* __restrict__ entering,            // (batch | STATES, hidden) output only, by the states before the
                                             // first step
+    real* __restrict__ partial,             // (TILE_PARTIALS * 1, batch, hidden) input and output: of no meaning
     long long* __restrict__ arrived,        // (1) input and output: 0
     size_type steps, size_type hidden, size_type batch, int per_step, int reverse)
 {
-    const int width = int(hidden), block = blockIdx.x * UNITS, units = min(UNITS, width - block);
+    const int width = int(hidden);
+    const Part at(width);
     const size_type plane = hidden * batch;
     const bool whole = hidden % PACK == 0 && in_packs(delta);
-    const Memory memory(width);
-    load_weights(memory, units, width,
-                 [&](int g, int k, int, int j) { return weight_hh[(g * hidden + k) * hidden + block + j]; });
+    const Memory memory(at);
+    load_weights(memory, at, width,
+                 [&](int g, int k, int, int j) { return weight_hh[(g * hidden + k) * hidden + j]; });
+    const Sums sums = {memory, at, partial, width, batch};
     GridBarrier barrier(arrived);
     for (size_type s = steps; s >= 0; --s) {  // step s - 1 of the walk, after step s
         const size_type step = s - 1, t = reverse ? steps - 1 - step : step, later = reverse ? t - 1 : t + 1;
@@ -47,9 +51,9 @@ extern "C" __global__ void __launch_bounds__(BLOCK, 1) CELL_backward_grid(
             // What a step reads of its own is on its way while the products are added up.
 #pragma unroll
             for (int n = 0; n < PAIRS; ++n) {
-                const Pair pair(n, units, samples);
+                const Pair pair(n, at.units, samples);
                 if (!pair.is_there) continue;
-                const size_type sample = begin + pair.sample, j = block + pair.unit;
+                const size_type sample = begin + pair.sample, j = at.own + pair.unit;
                 moves[n] = s && t < lengths[sample];
 #pragma unroll
                 for (int i = 0; i < P; ++i) g[n][i] = carried[(sample * P + i) * hidden + j];
@@ -68,15 +72,16 @@ extern "C" __global__ void __launch_bounds__(BLOCK, 1) CELL_backward_grid(
             }
             if (s < steps) {
                 const real* const deltas = delta + (later * batch + begin) * D * hidden;
-                add_up(memory, width, samples,
+                add_up(memory, at, width, samples,
                        [&](int sum) { return deltas + recurrent_row(sum) * hidden; }, D * hidden, whole);
+                sums.hand_on(begin, samples, barrier);
             }
 #pragma unroll
             for (int n = 0; n < PAIRS; ++n) {
-                const Pair pair(n, units, samples);
+                const Pair pair(n, at.units, samples);
                 if (!pair.is_there) continue;
-                const size_type sample = begin + pair.sample, j = block + pair.unit;
-                if (s < steps) g[n][0] += memory.sum(0, pair.sample, pair.unit);
+                const size_type sample = begin + pair.sample, j = at.own + pair.unit;
+                if (s < steps) g[n][0] += sums(0, begin, pair.sample, pair.unit);
                 real by_before[P];
 #pragma unroll
                 for (int i = 0; i < P; ++i) by_before[i] = g[n][i];

@@ -6,8 +6,9 @@
 #include "cell.cuh"
 #include "frames/cuda/walk.cuh"
 
-const int UNITS = TILE_UNITS, THREAD_UNITS = TILE_THREAD_UNITS, SAMPLES = TILE_SAMPLES, UNIT_LANES = TILE_UNIT_LANES,
-          SAMPLE_LANES = TILE_SAMPLE_LANES, TERMS = TILE_TERMS, SUMS = R, INPUTS = 1;
+const int UNITS = TILE_UNITS, SHARES = TILE_SHARES, THREAD_UNITS = TILE_THREAD_UNITS, SAMPLES = TILE_SAMPLES,
+          UNIT_LANES = TILE_UNIT_LANES, SAMPLE_LANES = TILE_SAMPLE_LANES, SAMPLE_WARPS = TILE_SAMPLE_WARPS,
+          TERMS = TILE_TERMS, STAGES = TILE_STAGES, SUMS = R, INPUTS = 1;
 #include "frames/cuda/grid.cuh"
 
 extern "C" __global__ void __launch_bounds__(BLOCK, 1) CELL_forward_grid(
@@ -20,14 +21,17 @@ extern "C" __global__ void __launch_bounds__(BLOCK, 1) CELL_forward_grid(
     real* __restrict__ state,               // (steps, batch | STATES, hidden) output only, by time
     real* __restrict__ gates,               // (steps, batch | SAVED, hidden) output only, by time
     real* __restrict__ final,               // (batch | STATES, hidden) output only, after the last step
+    real* __restrict__ partial,             // (TILE_PARTIALS * RECURRENT, batch, hidden) input and output: of no meaning
     long long* __restrict__ arrived,        // (1) input and output: 0
     size_type steps, size_type hidden, size_type batch, int reverse)
 {
-    const int width = int(hidden), block = blockIdx.x * UNITS, units = min(UNITS, width - block);
+    const int width = int(hidden);
+    const Part at(width);
     const size_type plane = hidden * batch;
-    const Memory memory(width);
-    load_weights(memory, units, width,
-                 [&](int, int k, int g, int j) { return weight_hh[(g * hidden + block + j) * hidden + k]; });
+    const Memory memory(at);
+    load_weights(memory, at, width,
+                 [&](int, int k, int g, int j) { return weight_hh[(g * hidden + j) * hidden + k]; });
+    const Sums sums = {memory, at, partial, width, batch};
     GridBarrier barrier(arrived);
     for (size_type s = 0; s < steps; ++s) {
         const size_type t = reverse ? steps - 1 - s : s;
@@ -39,9 +43,9 @@ extern "C" __global__ void __launch_bounds__(BLOCK, 1) CELL_forward_grid(
             bool moves[PAIRS];
 #pragma unroll
             for (int n = 0; n < PAIRS; ++n) {
-                const Pair pair(n, units, samples);
+                const Pair pair(n, at.units, samples);
                 if (!pair.is_there) continue;
-                const size_type sample = begin + pair.sample, j = block + pair.unit;
+                const size_type sample = begin + pair.sample, j = at.own + pair.unit;
                 moves[n] = t < lengths[sample];
 #pragma unroll
                 for (int i = 0; i < P; ++i) now[n][i] = __ldcg(before + (sample * P + i) * hidden + j);
@@ -51,18 +55,19 @@ extern "C" __global__ void __launch_bounds__(BLOCK, 1) CELL_forward_grid(
                 for (int g = 0; g < R; ++g) u[n][g] = bias_hh[g * hidden + j];
                 load_unit(unit + j, width, p[n]);
             }
-            add_up(memory, width, samples, [&](int) { return before + begin * P * hidden; }, P * hidden, whole);
+            add_up(memory, at, width, samples, [&](int) { return before + begin * P * hidden; }, P * hidden, whole);
+            sums.hand_on(begin, samples, barrier);
 #pragma unroll
             for (int n = 0; n < PAIRS; ++n) {
-                const Pair pair(n, units, samples);
+                const Pair pair(n, at.units, samples);
                 if (!pair.is_there) continue;
-                const size_type sample = begin + pair.sample, j = block + pair.unit;
+                const size_type sample = begin + pair.sample, j = at.own + pair.unit;
                 real after[P], saved[K_EXTENT] = {};
 #pragma unroll
                 for (int i = 0; i < P; ++i) after[i] = now[n][i];
                 if (moves[n]) {
 #pragma unroll
-                    for (int g = 0; g < R; ++g) u[n][g] += memory.sum(g, pair.sample, pair.unit);
+                    for (int g = 0; g < R; ++g) u[n][g] += sums(g, begin, pair.sample, pair.unit);
                     Cell::forward(x[n], u[n], now[n], p[n], after, saved);
                 }
 #pragma unroll
