@@ -26,7 +26,8 @@ extern "C" __global__ void __launch_bounds__(BLOCK, 1) CELL_backward_grid(
                                             // u where it differs from x's; by the parameters
     real* __restrict__ entering,            // (batch | STATES, hidden) output only, by the states before the
                                             // first step
-    real* __restrict__ partial,             // (TILE_PARTIALS * 1, batch, hidden) input and output: of no meaning
+    real* __restrict__ partial,             // (TILE_PARTIALS, batch, hidden) input and output: sums that blocks
+                                            // exchange
     long long* __restrict__ arrived,        // (1) input and output: 0
     size_type steps, size_type hidden, size_type batch, int per_step, int reverse)
 {

@@ -49,9 +49,9 @@ struct Place {
 
     __device__ __forceinline__ Place(int hidden, const Group& group)
     {
-        const int thread = threadIdx.x, pair = thread % LANES / ALIKE;
-        first = blockIdx.x % CLUSTER * BLOCK_UNITS + thread / LANES * OWN;
-        lane = thread % LANES;
+        lane = lane_of(threadIdx.x);
+        const int pair = lane / ALIKE;
+        first = blockIdx.x % CLUSTER * BLOCK_UNITS + place_of(threadIdx.x) * OWN;
         unit = first + pair / SAMPLES;
         sample = pair % SAMPLES;
         owns = lane % ALIKE == 0 && pair < PAIRS && unit < hidden && sample < group.count;

@@ -21,7 +21,8 @@ extern "C" __global__ void __launch_bounds__(BLOCK, 1) CELL_forward_grid(
     real* __restrict__ state,               // (steps, batch | STATES, hidden) output only, by time
     real* __restrict__ gates,               // (steps, batch | SAVED, hidden) output only, by time
     real* __restrict__ final,               // (batch | STATES, hidden) output only, after the last step
-    real* __restrict__ partial,             // (TILE_PARTIALS * RECURRENT, batch, hidden) input and output: of no meaning
+    real* __restrict__ partial,             // (TILE_PARTIALS * RECURRENT, batch, hidden) input and output: sums
+                                            // that blocks exchange
     long long* __restrict__ arrived,        // (1) input and output: 0
     size_type steps, size_type hidden, size_type batch, int reverse)
 {

@@ -18,7 +18,7 @@ const int BLOCK_SAMPLES = WARP_SAMPLES * SAMPLE_WARPS, ADDED = UNITS * SHARES;
 const int PAIRS = (UNITS * BLOCK_SAMPLES + BLOCK - 1) / BLOCK;
 // The distance of staged samples, in packs, so that neighbouring lanes read different banks.
 const int APART = TERMS + TERM_LANES;
-static_assert(UNIT_LANES * THREAD_UNITS >= ADDED && TERMS % PARTS == 0 && TERMS % 2 == 0, "lanes have all units and terms");
+static_assert(UNIT_LANES * THREAD_UNITS >= ADDED && TERMS % PARTS == 0, "lanes have all units and terms");
 static_assert(BLOCK % TERMS == 0, "a thread stages the same terms of some samples");
 
 // What a block adds up: the sums of units from `unit` on, of which it goes on with `units` from `own` on, over `packs`
@@ -111,7 +111,8 @@ template <class Vectors>
 __device__ __forceinline__ void add_up(
     const Memory& memory, const Part& at, int hidden, int samples, Vectors vectors, size_type apart, bool whole)
 {
-    // Neighbours have the same sample, or two lanes on the same unit: so a warp reads packs for half its lanes at a time.
+    // Neighbours share a sample, and lanes that are two apart a unit: a read of shared memory then serves half a warp at a
+    // time, and else a quarter.
     constexpr int PAIR = UNIT_LANES > 1 && SAMPLE_LANES > 1 ? 2 : 1;
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, rest = lane / (PAIR * PAIR);
     const int unit = PAIR == 1 ? lane % UNIT_LANES : lane % PAIR + rest % (UNIT_LANES / PAIR) * PAIR;

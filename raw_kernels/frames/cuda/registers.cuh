@@ -36,8 +36,8 @@ struct Place {
     {
         const int thread = threadIdx.x, rank = THREADS < 32 ? thread % 32 / BESIDE : thread % THREADS;
         walk = THREADS < 32 ? thread / 32 * BESIDE + thread % BESIDE : same_in_warp(thread / THREADS);
-        first = rank / LANES * OWN;
-        lane = rank % LANES;
+        first = place_of(rank) * OWN;
+        lane = lane_of(rank);
         unit = first + (OWN > 1 ? lane / ALIKE : 0);
         owns = lane % ALIKE == 0 && (OWN == 1 || (lane / ALIKE < OWN && unit < hidden));
         if (OWN > 1) unit = min(unit, hidden - 1);

@@ -1,7 +1,23 @@
-// Weights that threads hold, and their products. Of a walk's WIDTH units a place of LANES threads, which lie BESIDE
-// apart, adds up the sums of OWN, of SAMPLES samples each: its threads share out the terms, and in the end each has the
+// Weights that threads hold, and their products. Of a walk's WIDTH units a place of LANES threads, of walks that lie BESIDE
+// one another, adds up the sums of OWN, of SAMPLES samples each: its threads share out the terms, and in the end each has the
 // sums of one unit and sample at most. Of the weights that one of the block's BLOCK threads multiplies with, the last
 // BEYOND packs lie in shared memory, the others in its registers. ALL_STAY: whether threads without a unit are there.
+
+// Places whose lanes alternate: a read of shared memory serves half a warp at a time where neighbours share packs, and
+// else a quarter. Threads between neighbouring lanes of a place.
+constexpr int BRAIDED = BESIDE == 1 && LANES >= 4 && LANES <= 16 && UNITS % 2 == 0 ? 2 : 1;
+constexpr int LANES_APART = BESIDE * BRAIDED;
+
+// The place, and the lane of a place, of a thread of a walk.
+__device__ __forceinline__ int place_of(int thread)
+{
+    return thread / (LANES * BRAIDED) * BRAIDED + thread % BRAIDED;
+}
+
+__device__ __forceinline__ int lane_of(int thread)
+{
+    return thread / BRAIDED % LANES;
+}
 
 // The power of two that holds `count`.
 __device__ constexpr int power_of_two(int count)
@@ -33,12 +49,12 @@ __device__ __forceinline__ void share_out(real (&values)[SHARES][SUMS], int lane
 #pragma unroll
         for (int sum = 0; sum < SUMS; ++sum) {
             if constexpr (HALF == 0) {
-                values[0][sum] += __shfl_xor_sync(mask, values[0][sum], APART * BESIDE);
+                values[0][sum] += __shfl_xor_sync(mask, values[0][sum], APART * LANES_APART);
             } else {
 #pragma unroll
                 for (int i = 0; i < HALF; ++i) {
                     const real low = values[i][sum], high = values[i + HALF][sum];
-                    const real other = __shfl_xor_sync(mask, upper ? low : high, APART * BESIDE);
+                    const real other = __shfl_xor_sync(mask, upper ? low : high, APART * LANES_APART);
                     values[i][sum] = (upper ? high : low) + other;
                 }
             }
