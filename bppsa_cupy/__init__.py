@@ -48,16 +48,16 @@ if TYPE_CHECKING:
     from bppsa_cupy.records.depth import end_to_end as end_to_end
     from bppsa_cupy.records.file import load_jacobians as load_jacobians
     from bppsa_cupy.records.file import save_jacobians as save_jacobians
-    from bppsa_cupy.records.lyapunov import LyapunovVectors as LyapunovVectors
-    from bppsa_cupy.records.lyapunov import lyapunov_vectors as lyapunov_vectors
     from bppsa_cupy.records.plots import plot_eigenvalues as plot_eigenvalues
     from bppsa_cupy.records.plots import plot_history as plot_history
     from bppsa_cupy.records.plots import plot_singular_values as plot_singular_values
     from bppsa_cupy.records.plots import plot_spectrum as plot_spectrum
     from bppsa_cupy.records.record import JacobianRecord as JacobianRecord
     from bppsa_cupy.records.records import JacobianRecords as JacobianRecords
+    from bppsa_cupy.records.spectra import LyapunovVectors as LyapunovVectors
     from bppsa_cupy.records.spectra import log_gradient_norms as log_gradient_norms
     from bppsa_cupy.records.spectra import log_singular_values as log_singular_values
+    from bppsa_cupy.records.spectra import lyapunov_vectors as lyapunov_vectors
     from bppsa_cupy.records.spectra import singular_values as singular_values
     from bppsa_cupy.records.streaming import LyapunovSpectrum as LyapunovSpectrum
     from bppsa_cupy.scan import scan as scan
@@ -98,11 +98,11 @@ _NAMES = {
     "products": "PlannedProduct plan_gram plan_product",
     "records.depth": "depth_singular_values end_to_end",
     "records.file": "load_jacobians save_jacobians",
-    "records.lyapunov": "LyapunovVectors lyapunov_vectors",
     "records.plots": "plot_eigenvalues plot_history plot_singular_values plot_spectrum",
     "records.record": "JacobianRecord",
     "records.records": "JacobianRecords",
-    "records.spectra": "log_gradient_norms log_singular_values singular_values",
+    "records.spectra": "LyapunovVectors log_gradient_norms log_singular_values lyapunov_vectors "
+    "singular_values",
     "records.streaming": "LyapunovSpectrum",
     "scan": "scan",
     "stability.exponents": "lyapunov_exponents",

@@ -10,10 +10,8 @@ from typing import Any
 import numpy as np
 
 from bppsa_cupy.errors import BppsaError
-from bppsa_cupy.records.chain import StepChain
-from bppsa_cupy.records.lyapunov import chain_exponents, places, stretches
-from bppsa_cupy.records.records import as_chain
-from bppsa_cupy.records.spectra import singular_values
+from bppsa_cupy.records.records import StepChain, as_chain
+from bppsa_cupy.records.spectra import chain_exponents, places, singular_values, stretches
 
 #: Most lines of a plot, and the orders of magnitude that a logarithmic axis shows at most.
 LINES, DECADES = 32, 12

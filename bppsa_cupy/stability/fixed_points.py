@@ -10,7 +10,7 @@ import numpy as np
 
 from bppsa_cupy.arguments import as_integer, as_positive
 from bppsa_cupy.errors import NonFiniteError, ShapeError
-from bppsa_cupy.stability.flows import flow_of, on_host
+from bppsa_cupy.stability.exponents import flow_of, on_host
 
 
 @dataclass(frozen=True, eq=False)

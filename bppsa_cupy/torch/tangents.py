@@ -11,7 +11,7 @@ import torch
 
 from bppsa_cupy.arguments import as_integer
 from bppsa_cupy.errors import ArgumentError, ShapeError
-from bppsa_cupy.records.lyapunov import checked_count
+from bppsa_cupy.records.spectra import checked_count
 from bppsa_cupy.records.streaming import Flow, diagonals, first_tangent
 from bppsa_cupy.torch import checks
 

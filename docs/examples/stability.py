@@ -25,7 +25,7 @@ import bppsa_cupy as bp
 from bppsa_cupy.jax.tangents import JaxFlow
 from bppsa_cupy.models import build_model
 from bppsa_cupy.records.streaming import History
-from bppsa_cupy.stability.flows import flow_of
+from bppsa_cupy.stability.exponents import flow_of
 from bppsa_cupy.tools.torch_modules import torch_network
 from bppsa_cupy.torch import lyapunov_exponents as differentiable_exponents
 

@@ -42,7 +42,7 @@ import sys
 sys.modules["sympy"] = None
 import numpy as np
 import bppsa_cupy as bp
-from bppsa_cupy.cells.steps import BUILT_IN
+from bppsa_cupy.cells.cell import BUILT_IN
 for name in BUILT_IN:
     cell = bp.Cell.built_in(name)
     numbers = [(np.ones(2),) * count for count in (cell.form.gates, cell.form.gates, cell.form.states, 3)]

@@ -11,7 +11,7 @@ import torch
 from jax_cases import assert_same, bj, by_scan, draw, function_of, jax, jnp, loss_of, x64  # noqa: F401
 
 import bppsa_cupy as bp
-from bppsa_cupy.cells.steps import BUILT_IN
+from bppsa_cupy.cells.cell import BUILT_IN
 
 #: Beside every cell in one setting: arguments of its function, (B, T), whether samples end early, whether
 #: there is a state.

@@ -28,7 +28,7 @@ def test_singular_values_of_a_network(monkeypatch):
     _, records = network_records(bp.LSTM(3, 4), 9, 2, lengths=[4, 9])
     values = bp.singular_values(records)
     np.testing.assert_array_equal(values[4:, 0], 1)
-    monkeypatch.setattr("bppsa_cupy.records.chain.BLOCK", 1)
+    monkeypatch.setattr("bppsa_cupy.records.records.BLOCK", 1)
     np.testing.assert_array_equal(bp.singular_values(records), values)
     np.testing.assert_allclose(values.prod(axis=2), np.abs(np.linalg.det(records.dense())), rtol=1e-10)
 

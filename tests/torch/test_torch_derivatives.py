@@ -20,7 +20,7 @@ from torch_cases import assert_same, flat, pair
 
 import bppsa_cupy as bp
 import bppsa_cupy.torch as ours
-from bppsa_cupy.cells.steps import BUILT_IN
+from bppsa_cupy.cells.cell import BUILT_IN
 from bppsa_cupy.torch.cells import step_of
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*torch.jit.script:DeprecationWarning")  # PyTorch's own

@@ -11,11 +11,9 @@ from typing import Any
 import numpy as np
 
 from bppsa_cupy.errors import JacobianFileError
-from bppsa_cupy.records.chain import StepChain
-from bppsa_cupy.records.lyapunov import chain_exponents
 from bppsa_cupy.records.plots import LINES, middle_of, plot_history, plot_singular_values, plot_spectrum
-from bppsa_cupy.records.records import JacobianRecords, as_chain
-from bppsa_cupy.records.spectra import log_gradient_norms
+from bppsa_cupy.records.records import JacobianRecords, StepChain, as_chain
+from bppsa_cupy.records.spectra import chain_exponents, log_gradient_norms
 from bppsa_cupy.tools.pictures.picture_file import picture
 
 #: Most chains of a picture.

@@ -15,9 +15,8 @@ from typing import Any
 import numpy as np
 
 from bppsa_cupy.errors import ArgumentError, NonFiniteError
-from bppsa_cupy.records.chain import StepChain, chain_label
 from bppsa_cupy.records.record import JacobianRecord
-from bppsa_cupy.records.records import JacobianRecords, as_chain
+from bppsa_cupy.records.records import JacobianRecords, StepChain, as_chain, chain_label
 from bppsa_cupy.system.files import whole_file
 from bppsa_cupy.system.units import counted
 from bppsa_cupy.tools.pictures import chain_pictures
