@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import atexit
 import json
 import os
 import subprocess
 import sys
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any, NamedTuple
 
@@ -86,55 +86,22 @@ def run_pass(kind: PassKind) -> None:
         passes.vjp(saved, y)
 
 
-class Compiler:
-    """A process of low priority that runs passes one after the other, so that the cache holds their kernels.
-
-    It ends with this process; what it has compiled by then stays in the cache.
-    """
-
-    def __init__(self) -> None:
-        """Raises OSError where no process can start."""
-        self.process = subprocess.Popen(
-            [sys.executable, "-c", "from bppsa_cupy.functional import ahead; ahead.serve()"],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            env={**os.environ, "PYTHONSAFEPATH": "1"},  # modules of the working folder are not its own
-        )
-        assert self.process.stdin is not None and self.process.stdout is not None
-        self._requests, self._answers = self.process.stdin, self.process.stdout
-        os.set_blocking(self._answers.fileno(), False)
-        self.asked = self.done = 0
-        atexit.register(self.stop)
-
-    def ask(self, kind: PassKind) -> int:
-        """Ask for a pass; its number, from 1."""
-        self.asked += 1
-        with suppress(OSError):  # a process that has ended takes nothing
-            self._requests.write(json.dumps(kind).encode() + b"\n")
-            self._requests.flush()
-        return self.asked
-
-    def has_done(self, number: int) -> bool:
-        """Whether this pass is over, or will never be run. It does not wait."""
-        with suppress(OSError):
-            self.done += (self._answers.read(4096) or b"").count(b"\n")
-        return self.done >= number or self.process.poll() is not None
-
-    def stop(self) -> None:
-        """End the process."""
-        atexit.unregister(self.stop)
-        self.process.kill()
-        self.process.wait()
-        self._requests.close()
-        self._answers.close()
+def start_compiler(kinds: Sequence[PassKind]) -> subprocess.Popen[bytes]:
+    """Start a process of low priority that runs these passes one after the other, so that the cache holds
+    their kernels. Raises OSError where no process can start."""
+    return subprocess.Popen(
+        [sys.executable, "-c", "from bppsa_cupy.functional import ahead; ahead.serve()", json.dumps(kinds)],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        env={**os.environ, "PYTHONSAFEPATH": "1"},  # modules of the working folder are not its own
+    )
 
 
 def serve() -> None:
-    """Run the passes that standard input names, a line each, and answer each with a line."""
+    """Run the passes that the argument of the command names."""
     if hasattr(os, "nice"):
         os.nice(10)
-    for line in sys.stdin:
+    for kind in json.loads(sys.argv[1]):
         with suppress(Exception):  # the process that asked compiles by itself, and sees the error
-            run_pass(PassKind(*json.loads(line)))
-        print(flush=True)
+            run_pass(PassKind(*kind))

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import atexit
 import logging
 import os
+import subprocess
 import threading
 from collections.abc import Sequence
 from typing import Any
@@ -13,7 +15,7 @@ from torch import _VF
 from torch.autograd import forward_ad
 from torch.nn.utils.rnn import PackedSequence
 
-from bppsa_cupy.functional.ahead import Compiler, PassKind, run_pass
+from bppsa_cupy.functional.ahead import PassKind, run_pass, start_compiler
 from bppsa_cupy.system.compilation import NotCompiledError, compiled_only
 from bppsa_cupy.torch.engine import on_host
 from bppsa_cupy.torch.transforms import hide_from_dynamo, is_recorded
@@ -156,53 +158,60 @@ def _decide(key: Any, steps: int, batch: int) -> bool:
     return bool(pending)
 
 
-#: The process that compiles, the number of each pass that it was asked for, and the passes that need no
-#: other.
-_compiler: Compiler | None = None
-_asked: dict[PassKind, int] = {}
+#: The process that compiles, the passes that it or one before it was given, and those that wait for the next.
+_child: subprocess.Popen[bytes] | None = None
+_given: set[PassKind] = set()
+_waiting: dict[PassKind, None] = {}
+#: The passes that need no other process.
 _compiled: set[PassKind] = set()
 
 
 def _is_compiled(kind: PassKind) -> bool:
     """Whether the kernels of a pass are compiled, or no other process can do it. Asks for them otherwise."""
-    global _compiler
     if kind in _compiled:
         return True
-    number = _asked.get(kind)
-    if number is not None and _compiler is not None and not _compiler.has_done(number):
+    is_busy = _child is not None and _child.poll() is None
+    if is_busy and (kind in _given or kind in _waiting):
         return False
     try:
         with compiled_only():
             on_host(lambda device: run_pass(kind))
     except NotCompiledError:
-        if number is None and _ask(kind):
-            return False
+        if kind not in _given:
+            _waiting[kind] = None
+            if is_busy or _start():
+                return False
+    _waiting.pop(kind, None)
     _compiled.add(kind)
-    if _compiler is not None and _compiler.done == _compiler.asked:
-        _compiler.stop()
-        _compiler = None
     return True
 
 
-def _ask(kind: PassKind) -> bool:
-    """Have the other process compile a pass's kernels; False where there can be none."""
-    global _compiler
+def _start() -> bool:
+    """Have another process compile the kernels of the passes that wait; False where there can be none."""
+    global _child
     try:
-        if _compiler is None:
-            _compiler = Compiler()
-            _asked.clear()
-            logger.info("another process compiles the kernels; PyTorch runs until they are ready")
-        _asked[kind] = _compiler.ask(kind)
+        _child = start_compiler(list(_waiting))
     except OSError:
         return False
+    logger.info("another process compiles the kernels; PyTorch runs until they are ready")
+    _given.update(_waiting)
+    _waiting.clear()
     return True
+
+
+@atexit.register
+def _stop() -> None:
+    """End the process that compiles; what it has compiled stays in the cache."""
+    if _child is not None:
+        _child.kill()
+        _child.wait()
 
 
 def _forget() -> None:
     """A fork of this process has no part in what the process beside it compiles."""
-    global _compiler, _lock
-    _compiler, _lock = None, threading.Lock()
-    _asked.clear()
+    global _child, _lock
+    _child, _lock = None, threading.Lock()
+    _given.clear()
 
 
 if hasattr(os, "register_at_fork"):

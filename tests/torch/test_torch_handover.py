@@ -150,7 +150,7 @@ def test_the_process_that_compiles_ends_with_the_program(tmp_path: Path) -> None
         "import torch, bppsa_cupy.torch as ours\n"
         "from bppsa_cupy.torch import handover\n"
         "ours.GRU(3, 4)(torch.zeros(40, 8, 3))\n"
-        "print(handover._compiler.process.pid)"
+        "print(handover._child.pid)"
     )
     environment = {name: value for name, value in os.environ.items() if name != "BPPSA_WAIT"}
     environment["XDG_CACHE_HOME"] = str(tmp_path)
