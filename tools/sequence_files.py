@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from bppsa_cupy.data.audio import SETS, make_audio
-from bppsa_cupy.data.dataset import Raw
+from bppsa_cupy.data.dataset import Split
 from bppsa_cupy.data.sequences import CLASSES, Sequences, make_bitstreams, read_sequences, write_sequences
 from bppsa_cupy.errors import DataError
 from bppsa_cupy.system.files import check_writable
@@ -73,12 +73,12 @@ def run_show(arguments: argparse.Namespace) -> None:
     )
 
 
-def _splits(sequences: Sequences) -> list[tuple[str, Raw]]:
+def _splits(sequences: Sequences) -> list[tuple[str, Split]]:
     splits = [("train", sequences.train)]
     return splits if sequences.test is None else [*splits, ("test", sequences.test)]
 
 
-def _describe(raw: Raw, classes: int) -> dict[str, Any]:
+def _describe(raw: Split, classes: int) -> dict[str, Any]:
     lengths = [raw.inputs.shape[1]] if raw.lengths is None else raw.lengths
     return {
         "inputs": list(raw.inputs.shape),

@@ -18,7 +18,7 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 from tqdm import tqdm
 
-from bppsa_cupy.data.dataset import Raw, draw_test
+from bppsa_cupy.data.dataset import Split, draw_test
 from bppsa_cupy.data.sequences import Sequences, write_sequences
 from bppsa_cupy.errors import DataError, reason_of
 from bppsa_cupy.system.files import check_writable
@@ -104,7 +104,7 @@ def make_audio(
         row[: len(array)] = array
     is_test = draw_test(labels, test_fraction, seed)
     train, test = (
-        Raw(inputs[chosen], labels[chosen], str(folder), None if np.ptp(lengths) == 0 else lengths[chosen])
+        Split(inputs[chosen], labels[chosen], lengths=None if np.ptp(lengths) == 0 else lengths[chosen])
         for chosen in (~is_test, is_test)
     )
     sequences = Sequences(

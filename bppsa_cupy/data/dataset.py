@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -18,28 +18,6 @@ from bppsa_cupy.timescan.lengths import check_lengths
 IGNORED = -100
 
 _CHUNK_BYTES = 1 << 24
-
-
-@dataclass(frozen=True)
-class Raw:
-    """Arrays as a reader returns them.
-
-    Attributes
-    ----------
-    inputs : array, (N, ...)
-        Samples.
-    labels : array of int, (N,) or (N, T)
-        One class per sample, or one per step of a sequence.
-    source : str
-        The source of the samples.
-    lengths : array of int, (N,), or None
-        Lengths of sequences (N, T, F) that are padded to T.
-    """
-
-    inputs: np.ndarray
-    labels: np.ndarray
-    source: str
-    lengths: np.ndarray | None = None
 
 
 @dataclass(frozen=True)
@@ -101,19 +79,22 @@ class Split:
         The constants that `batches` applies to the inputs.
     lengths : array of int64, (N,), or None
         Lengths of sequences (N, T, F) that are padded to T. None if no sequence is padded.
+    source : str
+        Where the samples come from, for error messages.
 
     Examples
     --------
     >>> import numpy as np
     >>> from bppsa_cupy.data import Split
-    >>> len(Split(np.zeros((8, 3), np.float32), np.zeros(8, np.int64), None).labels)
+    >>> len(Split(np.zeros((8, 3), np.float32), np.zeros(8, np.int64)).labels)
     8
     """
 
     inputs: np.ndarray
     labels: np.ndarray
-    normalization: Normalization | None
+    normalization: Normalization | None = None
     lengths: np.ndarray | None = None
+    source: str = ""
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -190,8 +171,8 @@ class RawDataset:
     """
 
     name: str
-    train: Raw
-    test: Raw | None
+    train: Split
+    test: Split | None
     classes: int | None = None
     least_classes: int = 1
     normalization: Normalization | None = None
@@ -239,9 +220,9 @@ def make_dataset(raw: RawDataset, classes: int | None, normalize: bool) -> Datas
     if normalize and not raw.ready:
         normalization = raw.normalization or Normalization.measured(train.inputs)
     splits = [
-        Split(
-            raw.inputs, raw.labels.astype(np.int64), normalization,
-            None if raw.lengths is None else raw.lengths.astype(np.int64),
+        replace(
+            raw, labels=raw.labels.astype(np.int64), normalization=normalization,
+            lengths=None if raw.lengths is None else raw.lengths.astype(np.int64),
         )
         for raw in raws
     ]  # fmt: skip
@@ -249,7 +230,7 @@ def make_dataset(raw: RawDataset, classes: int | None, normalize: bool) -> Datas
     return Dataset(raw.name, shape, classes, splits[0], test, normalization)
 
 
-def _check(raw: Raw) -> np.ndarray:
+def _check(raw: Split) -> np.ndarray:
     """Which labels, (N,) or (N, T), are to be classes: all, or those labels by step that a loss counts."""
     inputs, labels, source = raw.inputs, raw.labels, raw.source
     if inputs.ndim < 2 or not inputs.size:

@@ -15,7 +15,7 @@ import numpy as np
 
 from bppsa_cupy.arguments import as_integer
 from bppsa_cupy.data import sequences
-from bppsa_cupy.data.dataset import Dataset, Normalization, Raw, RawDataset, draw_test, make_dataset
+from bppsa_cupy.data.dataset import Dataset, Normalization, RawDataset, Split, draw_test, make_dataset
 from bppsa_cupy.errors import DataError, reason_of
 
 _TAKES = (
@@ -122,10 +122,10 @@ def read_cifar10(path: Path) -> RawDataset:
     inputs, labels = (np.concatenate([getattr(raw, name) for raw in raws]) for name in ("inputs", "labels"))
     held = path / "test_batch.bin"
     test = _read_records(held) if path.is_dir() and held.exists() else None
-    return RawDataset("cifar10", Raw(inputs, labels, str(path)), test, 10, normalization=_CIFAR10)
+    return RawDataset("cifar10", Split(inputs, labels, source=str(path)), test, 10, normalization=_CIFAR10)
 
 
-def _read_records(file: Path) -> Raw:
+def _read_records(file: Path) -> Split:
     size = file.stat().st_size
     if size == 0 or size % _RECORD:
         raise DataError(
@@ -134,7 +134,7 @@ def _read_records(file: Path) -> Raw:
         )
     records = np.fromfile(file, np.uint8).reshape(-1, _RECORD)
     images = np.ascontiguousarray(records[:, 1:]).reshape(-1, 3, 32, 32)
-    return Raw(images, records[:, 0].copy(), str(file))
+    return Split(images, records[:, 0].copy(), source=str(file))
 
 
 # ---- MNIST's IDX: a big-endian header, then bytes; plain or gzipped (LeCun, Cortes and Burges) ----
@@ -157,7 +157,7 @@ def read_idx(path: Path) -> RawDataset:
     return RawDataset(path.name, _read_idx_pair(images), test, least_classes=10)
 
 
-def _read_idx_pair(images: Path) -> Raw:
+def _read_idx_pair(images: Path) -> Split:
     """The images of one file, (N, 1, H, W) uint8, with the labels of the file that belongs to it."""
     match = IDX_IMAGES.match(images.name)
     assert match is not None, images
@@ -166,7 +166,7 @@ def _read_idx_pair(images: Path) -> Raw:
     labels = next((file for file in candidates if file.exists()), None)
     if labels is None:
         raise DataError(f"{images} has no labels: add the file {candidates[0]}")
-    return Raw(_read_idx_bytes(images, 3)[:, None], _read_idx_bytes(labels, 1), str(images))
+    return Split(_read_idx_bytes(images, 3)[:, None], _read_idx_bytes(labels, 1), source=str(images))
 
 
 def _read_idx_bytes(file: Path, axes: int) -> np.ndarray:
@@ -223,7 +223,7 @@ def read_npz(file: Path) -> RawDataset:
     return RawDataset(file.stem, raws[0], raws[1] if "x_test" in arrays else None)
 
 
-def _raw(file: Path, arrays: dict[str, np.ndarray], names: tuple[str, str]) -> Raw:
+def _raw(file: Path, arrays: dict[str, np.ndarray], names: tuple[str, str]) -> Split:
     inputs, labels = (arrays[name] for name in names)
     source = f"{file} ({', '.join(names)})"
     if inputs.dtype.kind not in "iuf":
@@ -234,7 +234,7 @@ def _raw(file: Path, arrays: dict[str, np.ndarray], names: tuple[str, str]) -> R
         inputs = inputs[:, None]
     if labels.ndim == 2 and labels.shape[1] == 1:
         labels = labels[:, 0]
-    return Raw(inputs, labels, source)
+    return Split(inputs, labels, source=source)
 
 
 # ---- scikit-learn's handwritten digits, 1,797 images that come with the library ----
@@ -256,5 +256,5 @@ def read_digits(seed: int) -> RawDataset:
     images = images.repeat(4, axis=1).repeat(4, axis=2)[:, None]
     labels = digits.target
     is_test = draw_test(labels, 0.2, seed)
-    train, test = (Raw(images[chosen], labels[chosen], "digits") for chosen in (~is_test, is_test))
+    train, test = (Split(images[chosen], labels[chosen], source="digits") for chosen in (~is_test, is_test))
     return RawDataset("digits", train, test)

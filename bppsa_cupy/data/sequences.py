@@ -11,7 +11,7 @@ import h5py
 import numpy as np
 from tqdm import tqdm
 
-from bppsa_cupy.data.dataset import Raw
+from bppsa_cupy.data.dataset import Split
 from bppsa_cupy.errors import DataError
 from bppsa_cupy.system.hdf5 import attribute, check_format, create, open_file, read_array, write_array
 
@@ -28,7 +28,7 @@ class Sequences:
 
     Attributes
     ----------
-    train, test : Raw or None
+    train, test : Split or None
         Inputs (N, T, F) uint8 or float32, labels (N,) or (N, T), and lengths (N,) or None.
     class_names : sequence of str
         One name per class, in the order of labels.
@@ -39,8 +39,8 @@ class Sequences:
     """
 
     name: str
-    train: Raw
-    test: Raw | None
+    train: Split
+    test: Split | None
     class_names: tuple[str, ...]
     normalization: str = "none"
     origin: Mapping[str, object] = field(default_factory=dict)
@@ -86,13 +86,13 @@ def read_sequences(path: str | os.PathLike[str]) -> Sequences:
         )  # fmt: skip
 
 
-def _read_split(group: h5py.Group) -> Raw:
+def _read_split(group: h5py.Group) -> Split:
     inputs = read_array(group, "inputs", kinds="uf", ndim=3, error=DataError)
     lengths = None
     if "lengths" in group:
         lengths = read_array(group, "lengths", kinds="iu", ndim=1, error=DataError)
     labels = read_array(group, "labels", kinds="iu", error=DataError)
-    return Raw(inputs, labels, f"{group.file.filename} ({group.name.strip('/')})", lengths)
+    return Split(inputs, labels, None, lengths, f"{group.file.filename} ({group.name.strip('/')})")
 
 
 CLASSES = 10
@@ -102,7 +102,7 @@ THRESHOLDS = np.array([((1 + 2 * c) << 64) // 20 for c in range(CLASSES)], np.ui
 
 def make_bitstreams(
     length: int, samples: int, *, seed: int = 0, split: int = 0, progress: bool = False
-) -> Raw:
+) -> Split:
     """Create bitstreams for the classification task of Wang et al. 2020, section 4.1.
 
     Parameters
@@ -120,7 +120,7 @@ def make_bitstreams(
 
     Returns
     -------
-    Raw
+    Split
         Inputs (N, T, 1) uint8 of zeros and ones, and labels (N,).
 
     Raises
@@ -156,4 +156,4 @@ def make_bitstreams(
         words = np.random.PCG64((seed, split, k)).random_raw(1 + length)
         labels[k] = int(words[0]) % CLASSES
         np.less(words[1:], THRESHOLDS[labels[k]], out=bits[k, :, 0].view(bool))
-    return Raw(bits, labels, f"bitstreams of length {length}, seed {seed}")
+    return Split(bits, labels, source=f"bitstreams of length {length}, seed {seed}")

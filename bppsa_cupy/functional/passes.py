@@ -63,11 +63,6 @@ class Slot:
     nbytes: int = -1
     captured: bool = False
 
-    @property
-    def place(self) -> Hashable:
-        """The device and the dtype of the slot."""
-        return self.key[:2]
-
 
 class Pool:
     """The contexts of one layer: those that passes use are counted, those that none uses are kept.
@@ -101,28 +96,15 @@ class Pool:
                     return slot
         return None
 
-    def acquire(
-        self,
-        key: Key,
-        shapes: Shapes,
-        parameters: dict[str, Array],
-        make: Callable[[], Context],
-        device_captures: bool = False,
-    ) -> Slot:
-        """A context to use on these parameters, of a key that `find` has none of: made, or bound anew. In a
-        capture it is a new one, which the graph keeps."""
+    def find_other(self, key: Key) -> RecurrentContext | None:
+        """A free context of another key, to be bound anew, where a new one would exceed the limit."""
         with self.lock:
-            if device_captures:
-                return Slot(make(), key, shapes, captured=True)
             if self._free_bytes + self._used_bytes >= SPARE * self._peak:
                 for number, slot in enumerate(self._free):
-                    if slot.place == key[:2]:
-                        if not isinstance(slot.ctx, RecurrentContext):
-                            break
-                        slot.ctx.rebind(parameters)
+                    if slot.key[:2] == key[:2] and isinstance(slot.ctx, RecurrentContext):
                         self._remove(number)
-                        return Slot(slot.ctx, key, shapes)
-            return Slot(make(), key, shapes)
+                        return slot.ctx
+        return None
 
     def _remove(self, number: int) -> None:
         self._free_bytes -= self._free.pop(number).nbytes
@@ -366,17 +348,18 @@ def begin(
     key = device.queue, x.dtype.char, x.shape, addresses, keep
     slot = None if device.capturing else pool.find(key)
     if slot is None:
-        parameters, of_layer = arrays()
-
-        def make() -> Context:
-            if key[:2] not in pool.gradients:
-                shapes = {name: array.shape for name, array in parameters.items()}
-                pool.gradients[key[:2]] = {n: device.empty(shape, x.dtype) for n, shape in shapes.items()}
-            gradients = pool.gradients[key[:2]]
-            return layer.context(device, x.dtype, parameters, gradients, (), module_buffers=of_layer)
-
-        slot = pool.acquire(key, shapes_of(layer, x.shape), parameters, make, device.capturing)
-        slot.ctx.keeps = keep
+        (parameters, of_layer), shapes = arrays(), shapes_of(layer, x.shape)
+        ctx: Context | None = None if device.capturing else pool.find_other(key)
+        if isinstance(ctx, RecurrentContext):
+            ctx.rebind(parameters)
+        else:
+            gradients = pool.gradients.get(key[:2])
+            if gradients is None:
+                gradients = {name: device.empty(array.shape, x.dtype) for name, array in parameters.items()}
+                pool.gradients[key[:2]] = gradients
+            ctx = layer.context(device, x.dtype, parameters, gradients, (), module_buffers=of_layer)
+        ctx.keeps = keep
+        slot = Slot(ctx, key, shapes, captured=device.capturing)
     return Saved(layer, pool, slot)
 
 

@@ -132,12 +132,12 @@ class OverTime:
             if resets is not None:
                 resets = jnp.expand_dims(resets, axis)
         taken_shape(layer, x.shape)
+        values = checked_parameters(layer, x.dtype, params, jnp.asarray)
         batch, steps = x.shape[axis], x.shape[1 - axis]
         states = () if state is None else layer.check_states(state, batch, x.dtype, jnp.asarray, "the state")
         bounds = None if lengths is None else as_lengths(lengths, batch, steps)
         if resets is not None:
             bounds = marks_of(layer, jnp.asarray, x.shape[:2], lengths, resets)
-        values = checked_parameters(layer, x.dtype, params, jnp.asarray)
         y, after = self._over(Inputs(x, bounds, states, values))
         if not has_batch:
             y = y.squeeze(axis if layer.outputs == "all" else 0)
@@ -470,10 +470,6 @@ def check_sequence(layer: Recurrent, x: jax.Array) -> None:
         raise ShapeError(
             f"{named(layer)} got x with the symbolic shape {x.shape}: export a separate function for each "
             "concrete shape"
-        )
-    if x.dtype not in (np.float32, np.float64):
-        raise ShapeError(
-            f"{named(layer)} got x of {x.dtype}: pass float32 or float64, for example x.astype(jnp.float32)"
         )
     if x.ndim not in (2, 3):
         axes = "(B, T" if layer.batch_first else "(T, B"

@@ -143,10 +143,6 @@ def _moved(h: Any, reverse: bool) -> Any:
     return jnp.concatenate([h[:, 1:], zeros] if reverse else [zeros, h[:, :-1]], 1)
 
 
-def _own(tangent: Any, primal: Any) -> Any:
-    return jnp.zeros_like(primal) if type(tangent) is ad.Zero else tangent
-
-
 def _product(factors: Any, states: Any, lengths: Any, resets: Any) -> Any:
     """factors * states, with zeros at resets and after each sample's end: neither operand enters there, nor
     does its derivative, whether or not they are finite."""
@@ -155,13 +151,13 @@ def _product(factors: Any, states: Any, lengths: Any, resets: Any) -> Any:
 
 
 def _scan_jvp(primals: Any, tangents: Any, *, reverse: bool) -> Any:
-    a, b, h0, lengths, resets = primals
+    a, _, h0, lengths, resets = primals
     h = _scan.bind(*primals, reverse=reverse)
-    term = _own(tangents[1], b)
+    term = ad.instantiate_zeros(tangents[1])
     if type(tangents[0]) is not ad.Zero:
         former = jnp.where(_at_first(h, lengths, reverse), h0[:, None], _moved(h, reverse))
         term = term + _product(tangents[0], former, lengths, resets)
-    return h, _scan.bind(a, term, _own(tangents[2], h0), lengths, resets, reverse=reverse)
+    return h, _scan.bind(a, term, ad.instantiate_zeros(tangents[2]), lengths, resets, reverse=reverse)
 
 
 def _scan_transpose(
@@ -178,9 +174,9 @@ def _scan_transpose(
 
 
 def _transpose_jvp(primals: Any, tangents: Any, *, reverse: bool) -> Any:
-    a, b, lengths, resets = primals
+    a, _, lengths, resets = primals
     g = _transpose.bind(*primals, reverse=reverse)
-    term = _own(tangents[1], b)
+    term = ad.instantiate_zeros(tangents[1])
     if type(tangents[0]) is not ad.Zero:
         term = term + _moved(_product(tangents[0], g, lengths, resets), not reverse)
     return g, _transpose.bind(a, term, lengths, resets, reverse=reverse)

@@ -156,19 +156,6 @@ def _place(owner: str, record: JacobianRecord) -> list[str]:
 
 
 def _chain(blocks: list[LinearOperator]) -> LinearOperator:
-    """The product of Jacobians, the last one first."""
-
-    def forward(v: np.ndarray) -> np.ndarray:
-        for block in blocks:
-            v = block @ v
-        return v
-
-    def backward(v: np.ndarray) -> np.ndarray:
-        for block in reversed(blocks):
-            v = block.H @ v
-        return v
-
-    shape = blocks[-1].shape[0], blocks[0].shape[1]
-    return LinearOperator(
-        shape, matvec=forward, rmatvec=backward, matmat=forward, rmatmat=backward, dtype=np.float64
-    )
+    """The product of Jacobians, the last one first; halves keep calls of products in products few."""
+    half = len(blocks) // 2
+    return _chain(blocks[half:]) @ _chain(blocks[:half]) if half else blocks[0]

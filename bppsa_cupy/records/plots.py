@@ -89,8 +89,7 @@ def plot_history(source: Any, *, axes: Any = None) -> Any:
         steps, history = source.ends, source.history
         history = history[:, None] if history.ndim == 2 else history
     else:
-        chain, lengths = as_chain("plot_history", source)
-        history = _running(chain, lengths)
+        history = _running(as_chain("plot_history", source))
         steps = np.arange(1, len(history) + 1)
     lines = middle_of(np.where(np.isneginf(history), np.nan, history).swapaxes(0, 1))
     _plot_ranks(axes, steps, lines, "exponent no.")
@@ -123,9 +122,9 @@ def plot_singular_values(records: Any, *, axes: Any = None) -> Any:
     'log'
     """
     axes = axes_or_new(axes)
-    chain, lengths = as_chain("plot_singular_values", records)
+    chain = as_chain("plot_singular_values", records)
     values = singular_values(chain.records)
-    values[~chain.live(lengths)] = np.nan
+    values[~chain.live] = np.nan
     lines = middle_of(values.swapaxes(0, 1))
     lines[~(lines > np.nanmax(lines, initial=0) * 10.0**-DECADES)] = np.nan
     _plot_ranks(axes, chain.first + np.arange(chain.steps), lines, "singular value no.")
@@ -182,12 +181,12 @@ def middle_of(values: np.ndarray) -> np.ndarray:
         return np.asarray(np.nanmedian(values, axis=0))
 
 
-def _running(chain: StepChain, lengths: np.ndarray) -> np.ndarray:
+def _running(chain: StepChain) -> np.ndarray:
     """(T, B, S) the mean of the stretches of a sample's first 1, 2, … steps of its walk, the directions in
     the order of the last ones; NaN beyond the sample's end."""
-    place, stretched = places(chain, lengths), stretches(chain, chain.size)
+    place, stretched = places(chain), stretches(chain, chain.size)
     result = np.full(stretched.shape, np.nan)
-    for sample, length in enumerate(lengths):
+    for sample, length in enumerate(chain.lengths):
         live = place[:, sample] >= 0
         walked = stretched[live, sample][np.argsort(place[live, sample])]
         means = np.cumsum(walked, axis=0) / np.arange(1, length + 1)[:, None]

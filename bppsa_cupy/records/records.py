@@ -9,7 +9,6 @@ from typing import Any, overload
 
 import numpy as np
 
-from bppsa_cupy.arguments import as_integers
 from bppsa_cupy.csr import Pattern
 from bppsa_cupy.errors import ArgumentError, NonFiniteError, ShapeError
 from bppsa_cupy.records.record import JacobianRecord
@@ -98,19 +97,21 @@ class JacobianRecords(Sequence[JacobianRecord]):
         ArgumentError
             If no record matches. The message lists the values that exist.
         """
-        wanted = {"layer": layer, "path": path, "inner": inner, "direction": direction}
-        records: tuple[JacobianRecord, ...] = self._records
+        wanted: dict[str, Any] = dict(layer=layer, path=path, inner=inner, direction=direction, step=steps)
+        records = self._records
         for name, value in wanted.items():
-            if value is not None:
-                records = _kept(records, name, value)
-        if steps is not None:
-            numbers = _step_numbers(steps, 1 + max((record.step for record in records), default=0))
-            selected = tuple(record for record in records if record.step in numbers)
-            if not selected:
-                known = sorted({record.step for record in records})
-                there = f"steps {known[0]} to {known[-1]}" if known else "no steps"
-                raise ArgumentError(f"no record has steps={steps!r}: the records have {there}")
-            records = selected
+            if value is None:
+                continue
+            known = sorted({getattr(record, name) for record in records} - {None})
+            chosen: Any = [value]
+            if name == "step":
+                numbers = range(max(known, default=0) + 1)
+                chosen = numbers[value] if isinstance(value, slice) else {*np.atleast_1d(value).tolist()}
+            records = tuple(record for record in records if getattr(record, name) in chosen)
+            if not records:
+                ends = f"steps {known[0]} to {known[-1]}" if name == "step" and known else ""
+                there = ends or ", ".join(map(repr, known)) or "none"
+                raise ArgumentError(f"no record has {name}={value!r}: the records have {there}")
         return JacobianRecords(records)
 
     def sample(self, sample: int) -> JacobianRecords:
@@ -229,9 +230,10 @@ class StepChain:
             return np.full(self.batch, self.steps)
         return np.clip(ends - self.first, 0, self.steps)
 
-    def live(self, lengths: np.ndarray) -> np.ndarray:
+    @property
+    def live(self) -> np.ndarray:
         """(T, B) bool: whether a step of a sample is valid, that is, not padding."""
-        return np.arange(self.steps)[:, None] < lengths
+        return np.arange(self.steps)[:, None] < self.lengths
 
 
 def chain_label(record: JacobianRecord) -> str:
@@ -314,16 +316,8 @@ def step_records(name: str, matrices: np.ndarray) -> JacobianRecords:
     )
 
 
-def as_chain(owner: str, records: Any, lengths: Any = None) -> tuple[StepChain, np.ndarray]:
-    """The chain of records that a caller gave, and how many steps of each sample are no padding.
-
-    Raises ShapeError or ArgumentError, naming `owner`.
-
-    Parameters
-    ----------
-    lengths : object, default: None
-        (B,) integers from 0 to T, or None for those of the records.
-    """
+def as_chain(owner: str, records: Any) -> StepChain:
+    """The chain of records that a caller gave. Raises ShapeError or ArgumentError, naming `owner`."""
     if isinstance(records, JacobianRecord):
         records = (records,)
     if isinstance(records, np.ndarray) or (
@@ -336,21 +330,7 @@ def as_chain(owner: str, records: Any, lengths: Any = None) -> tuple[StepChain, 
             "load_jacobians(path) or bppsa_cupy.torch.jacobians(module, x), or Jacobians (T, S, S) as an "
             "array"
         )
-    chain = make_chain(owner, records)
-    if lengths is None:
-        return chain, chain.lengths
-    array = as_integers(owner, "lengths", lengths)
-    if array.shape != (chain.batch,):
-        raise ShapeError(
-            f"{owner} got lengths of {array.dtype} and shape {array.shape}: pass integers of shape "
-            f"({chain.batch},) for a batch of {chain.batch}"
-        )
-    if array.min() < 0 or array.max() > chain.steps:
-        raise ShapeError(
-            f"{owner} got lengths from {array.min()} to {array.max()}, but {chain.label} has {chain.steps} "
-            f"steps: pass lengths from 0 to {chain.steps}"
-        )
-    return chain, array.astype(np.int64)
+    return make_chain(owner, records)
 
 
 def _records_of_arrays(owner: str, arrays: Any) -> JacobianRecords:
@@ -362,17 +342,3 @@ def _records_of_arrays(owner: str, arrays: Any) -> JacobianRecords:
     if arrays.ndim != 4 or arrays.shape[2] != arrays.shape[3] or not arrays.size:
         raise ShapeError(f"{owner} got arrays of shape {arrays.shape}: pass (T, S, S) or (T, B, S, S)")
     return step_records("array", np.asarray(arrays, np.float64).swapaxes(2, 3))
-
-
-def _kept(records: tuple[JacobianRecord, ...], name: str, value: Any) -> tuple[JacobianRecord, ...]:
-    selected = tuple(record for record in records if getattr(record, name) == value)
-    if not selected:
-        known = sorted({getattr(record, name) for record in records} - {None})
-        there = f"the records have {', '.join(map(repr, known))}" if known else "none of the records has one"
-        raise ArgumentError(f"no record has {name}={value!r}: {there}")
-    return selected
-
-
-def _step_numbers(steps: Any, end: int) -> range | set[int]:
-    """The step numbers that were asked for, of those below `end`."""
-    return range(end)[steps] if isinstance(steps, slice) else set(np.atleast_1d(steps).tolist())

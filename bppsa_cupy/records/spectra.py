@@ -8,22 +8,21 @@ from typing import Any
 
 import numpy as np
 
-from bppsa_cupy.arguments import as_integer, as_plain_array
-from bppsa_cupy.errors import NonFiniteError, ShapeError
+from bppsa_cupy.arguments import as_integer
+from bppsa_cupy.errors import ShapeError
 from bppsa_cupy.records.record import JacobianRecord
 from bppsa_cupy.records.records import StepChain, as_chain
 from bppsa_cupy.system.memory import check_host_memory
 
 
-def chain_exponents(
-    records: Any, count: int | None = None, burn_in: int = 0, lengths: Any = None
-) -> np.ndarray:
+def chain_exponents(records: Any, count: int | None = None, burn_in: int = 0) -> np.ndarray:
     """`bp.lyapunov_exponents` of stored Jacobians: (B, count) float64, largest first.
 
     A sample without any step has 0.
     """
     owner = "lyapunov_exponents"
-    chain, ends = as_chain(owner, records, lengths)
+    chain = as_chain(owner, records)
+    ends = chain.lengths
     count = checked_count(owner, count, chain.size)
     if burn_in and (ends <= burn_in).any():
         short = int(np.argmin(ends))
@@ -31,7 +30,7 @@ def chain_exponents(
             f"{owner} got burn_in={burn_in}, but sample {short} has only {ends[short]} steps: pass a smaller "
             "burn_in"
         )
-    counted = places(chain, ends) >= burn_in
+    counted = places(chain) >= burn_in
     stretched = stretches(chain, count)
     stretched[~counted] = 0  # of steps that are left out, -inf among them
     exponents = (stretched / np.maximum(counted.sum(axis=0), 1)[:, None]).sum(axis=0)
@@ -59,11 +58,10 @@ def stretches(chain: StepChain, count: int) -> np.ndarray:
     return result
 
 
-def places(chain: StepChain, lengths: np.ndarray) -> np.ndarray:
+def places(chain: StepChain) -> np.ndarray:
     """(T, B) int64, by time: the place of each step in its sample's walk, from 0; -1 for padding."""
     times = np.arange(chain.steps)[:, None]
-    order = lengths - 1 - times if chain.reverse else times
-    return np.where(times < lengths, order, -1)
+    return np.where(chain.live, chain.lengths - 1 - times if chain.reverse else times, -1)
 
 
 # ---- covariant Lyapunov vectors ----
@@ -204,11 +202,12 @@ def lyapunov_vectors(records: Any, *, count: int | None = None) -> LyapunovVecto
     >>> vectors.covariant(settle=100).shape, vectors.finite_time(50).shape
     ((200, 1, 5, 5), (6, 1, 5))
     """
-    chain, lengths = as_chain("lyapunov_vectors", records)
+    chain = as_chain("lyapunov_vectors", records)
     count = checked_count("lyapunov_vectors", count, chain.size)
-    if (lengths < chain.steps).any():
+    if not chain.live.all():
+        shortest = chain.lengths.min()
         raise ShapeError(
-            f"lyapunov_vectors got a sample of {lengths.min()} steps: pass samples with all {chain.steps}"
+            f"lyapunov_vectors got a sample of {shortest} steps: pass samples with all {chain.steps}"
         )
     numbers = chain.steps * chain.batch * count * (chain.size + count)
     check_host_memory(8 * numbers, f"Lyapunov vectors of {chain.label}")
@@ -256,28 +255,26 @@ def singular_values(records: Sequence[JacobianRecord]) -> np.ndarray:
     >>> bp.singular_values(np.array([[[0.0, 2.0], [0.5, 0.0]]])).tolist()
     [[[2.0, 0.5]]]
     """
-    chain, _ = as_chain("singular_values", records)
+    chain = as_chain("singular_values", records)
     result = np.empty((chain.steps, chain.batch, chain.size))
     for steps, matrices in chain.blocks():
         result[steps] = np.linalg.svd(matrices, compute_uv=False)
     return result
 
 
-def log_gradient_norms(records: Sequence[JacobianRecord], gradient: Any = None) -> np.ndarray:
-    """Propagate a gradient backward from the last time step, and compute its norm at every step.
+def log_gradient_norms(records: Sequence[JacobianRecord]) -> np.ndarray:
+    """Compute how much a gradient can grow on its way from the last time step back to every step.
 
     Parameters
     ----------
     records : JacobianRecords, or arrays
         The records of T steps of one inner layer and direction, or Jacobians as in `bp.singular_values`.
-    gradient : array, (S,) or (B, S), optional
-        The gradient with respect to the state after the last step. By default the result for step t is the
-        2-norm of ∂s_last/∂s_t: the largest factor by which a gradient can grow from the last step to step t.
 
     Returns
     -------
     ndarray, (T, B) of float64
-        Natural logarithms of the 2-norms in time order. A norm of 0 gives -inf. The norms are constant over
+        Natural logarithms of the 2-norms of ∂s_last/∂s_t in time order: the largest factors by which a
+        gradient can grow from the last step to step t. A norm of 0 gives -inf. The norms are constant over
         the padding of a sample.
 
     Raises
@@ -293,46 +290,22 @@ def log_gradient_norms(records: Sequence[JacobianRecord], gradient: Any = None) 
     >>> (norms[:, 0] / np.log(2)).round(6).tolist()
     [-3.0, -2.0, -1.0, 0.0]
     """
-    owner = "log_gradient_norms"
-    chain, _ = as_chain(owner, records)
-    shape = chain.batch, chain.size
-    if gradient is None:
-        product = np.tile(np.eye(chain.size), (chain.batch, 1, 1))
-    else:
-        array = as_plain_array(owner, "gradient", gradient)
-        if array.shape not in (shape, shape[1:]):
-            raise ShapeError(
-                f"{owner} got a gradient of shape {array.shape}: pass shape {shape[1:]} or {shape} for the "
-                f"state of {chain.label}"
-            )
-        product = np.broadcast_to(array.astype(np.float64), shape)[:, :, None]
-        if not np.isfinite(product).all():
-            raise NonFiniteError(f"{owner} got a gradient with NaN or infinity: pass finite numbers")
+    chain = as_chain("log_gradient_norms", records)
     result = np.empty((chain.steps, chain.batch))
+    product = np.tile(np.eye(chain.size), (chain.batch, 1, 1))
     exponent = np.zeros(chain.batch, np.int64)
-    product, exponent = _scaled(product, exponent)
     for position, matrices in chain.walk(back=True):
-        result[position] = _log_norm(product, exponent)
-        product, exponent = _times(matrices, product, exponent)
+        with np.errstate(divide="ignore"):
+            result[position] = np.log(np.linalg.norm(product, 2, axis=(1, 2))) + exponent * np.log(2)
+        scaled, exponent = _scaled(matrices, exponent)
+        product, exponent = _scaled(scaled @ product, exponent)
     return result
-
-
-def _times(matrices: np.ndarray, product: np.ndarray, exponent: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """matrices · product · 2**exponent, each sample's power of two apart again."""
-    scaled, more = _scaled(matrices, exponent)
-    return _scaled(scaled @ product, more)
 
 
 def _scaled(matrices: np.ndarray, exponent: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Matrices (B, ., .) with a largest element from 0.5 to 1, and their powers of two on `exponent`."""
     power = np.frexp(np.abs(matrices).max(axis=(1, 2)))[1]
     return np.ldexp(matrices, -power[:, None, None]), exponent + power
-
-
-def _log_norm(matrices: np.ndarray, exponent: np.ndarray) -> np.ndarray:
-    """(B,) log of the 2-norms of matrices · 2**exponent."""
-    with np.errstate(divide="ignore"):
-        return np.asarray(np.log(np.linalg.norm(matrices, 2, axis=(1, 2))) + exponent * np.log(2))
 
 
 def log_singular_values(records: Any) -> np.ndarray:
@@ -367,7 +340,7 @@ def log_singular_values(records: Any) -> np.ndarray:
     >>> (bp.log_singular_values(J)[0] / np.log(2)).round(6)
     array([ 100., -100.])
     """
-    chain, _ = as_chain("log_singular_values", records)
+    chain = as_chain("log_singular_values", records)
     shape = chain.batch, chain.size
     q, t = (np.tile(np.eye(chain.size), (chain.batch, 1, 1)) for _ in range(2))
     logs = np.zeros(shape)

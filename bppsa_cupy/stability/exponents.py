@@ -28,7 +28,6 @@ def lyapunov_exponents(
     every: int = 1,
     basis: Any = None,
     progress: bool = False,
-    lengths: Any = None,
 ) -> Any:
     """Compute Lyapunov exponents of a dynamical system, or of stored Jacobians.
 
@@ -66,8 +65,6 @@ def lyapunov_exponents(
         with a fixed seed.
     progress : bool, default: False
         Whether to show a progress bar.
-    lengths : array of int, (B,), optional
-        Number of valid steps of each sample, only for stored Jacobians. Default: `records.lengths()`.
 
     Returns
     -------
@@ -116,11 +113,7 @@ def lyapunov_exponents(
                 f"{owner} got stored Jacobians together with x, h0, steps, basis or every: omit these "
                 "arguments"
             )
-        return chain_exponents(source, count, burn_in, lengths)
-    if lengths is not None:
-        raise ArgumentError(
-            f"{owner} got lengths for a system, but they apply only to stored Jacobians: omit lengths"
-        )
+        return chain_exponents(source, count, burn_in)
     steps = None if steps is None else as_integer(owner, "steps", steps, 1)
     inputs, available, batch = _inputs(source, x)
     if available is not None:

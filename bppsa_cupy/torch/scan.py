@@ -151,31 +151,26 @@ def _gradients(ctx: Any, gradient: torch.Tensor, back: Any) -> Any:
     def differentiable(gradient: torch.Tensor) -> tuple[torch.Tensor, ...]:
         """Of scans and products: g_t = gradient_t + conj(a_{t+1}) g_{t+1}."""
         batch, steps, hidden = h.shape
+        step = torch.arange(steps, device=h.device).reshape(1, -1, 1)
+        ends = torch.tensor(steps, device=h.device) if lengths is None else lengths.to(h.device)
+        at_first = step == (ends.reshape(-1, 1, 1) - 1 if reverse else 0)
         # Where nothing that is not finite may enter: at resets, and after each sample's end.
-        cut = torch.zeros((1, steps, 1), dtype=torch.bool, device=h.device)
-        onward_resets = None
-        if lengths is not None:
-            after = torch.arange(steps, device=h.device) >= lengths.to(h.device).unsqueeze(1)
-            cut = cut | after.unsqueeze(2)
+        cut, onward_resets = step >= ends.reshape(-1, 1, 1), None
         if resets is not None:
-            cut = cut | (resets if resets.dim() > 1 else resets.unsqueeze(0)).unsqueeze(2)
+            cut = cut | torch.atleast_2d(resets).unsqueeze(2)
             onward_resets = cut.roll(1 if reverse else -1, 1).squeeze(2)  # the step that wraps has no past
+
+        def shifted(values: torch.Tensor, is_later: bool) -> torch.Tensor:
+            none = values.new_zeros((batch, 1, hidden))
+            return torch.cat([none, values[:, :-1]] if is_later else [values[:, 1:], none], 1)[:, :steps]
+
         factors = a.expand(batch, steps, hidden).conj().resolve_conj().masked_fill(cut, 0)
-        none = h.new_zeros((batch, 1, hidden))
-        before = none if h0 is None else h0.unsqueeze(1)
-        onward = torch.cat([none, factors[:, :-1]] if reverse else [factors[:, 1:], none], 1)
-        by_b = linear_scan(onward, gradient, None, not reverse, lengths, onward_resets)
-        enters = by_b.masked_fill(cut, 0)
-        if reverse and lengths is not None:
-            first = (lengths.to(h.device) - 1).reshape(-1, 1, 1)
-            at_first = torch.arange(steps, device=h.device).reshape(1, -1, 1) == first
-            former = torch.where(at_first, before, torch.cat([h[:, 1:], none], 1))
-            by_h0 = (factors * enters * at_first).sum(1)
-        else:
-            former = torch.cat([h[:, 1:], before] if reverse else [before, h[:, :-1]], 1)[:, :steps]
-            by_h0 = (factors * enters)[:, -1 if reverse else 0] if steps else none[:, 0]
-        by_a = enters * former.conj().masked_fill(cut, 0)
-        return (by_a.sum_to_size(a.shape), by_b, *(() if h0 is None else (by_h0,)))
+        by_b = linear_scan(shifted(factors, reverse), gradient, None, not reverse, lengths, onward_resets)
+        enters, former = by_b.masked_fill(cut, 0), shifted(h, not reverse)
+        if h0 is not None:
+            former = torch.where(at_first, h0.unsqueeze(1), former)
+        by_a = (enters * former.conj().masked_fill(cut, 0)).sum_to_size(a.shape)
+        return (by_a, by_b) if h0 is None else (by_a, by_b, (factors * enters * at_first).sum(1))
 
     if torch._C._are_functorch_transforms_active() or torch.is_grad_enabled() or is_batched(gradient):
         gradients = over_batched(differentiable, [gradient])

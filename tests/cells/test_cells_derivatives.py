@@ -12,7 +12,8 @@ from nvrtc import measure, nvrtc
 from recurrent_reference import leaf, spaces, step_of
 from tolerances import assert_close
 
-from bppsa_cupy.cells import Cell, steps
+from bppsa_cupy.cells import Cell
+from bppsa_cupy.cells import cell as steps
 from bppsa_cupy.raw_kernels.frames.twins import kernels_of
 from bppsa_cupy.raw_kernels.kernel import Variant
 

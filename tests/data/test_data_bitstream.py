@@ -8,7 +8,7 @@ from plan_cases import edited
 from refusals import assert_refused
 
 from bppsa_cupy.data import load
-from bppsa_cupy.data.dataset import Raw
+from bppsa_cupy.data.dataset import Split
 from bppsa_cupy.data.sequences import Sequences, make_bitstreams, read_sequences, write_sequences
 from bppsa_cupy.errors import DataError
 
@@ -55,8 +55,8 @@ def test_seeds_and_parts_differ_and_the_bits_are_fixed():
 def sequences_of(lengths=None, test=True, dtype=np.float32):
     rng = np.random.default_rng(0)
     inputs = rng.integers(0, 200, (6, 5, 2)).astype(dtype)
-    train = Raw(inputs, np.arange(6) % 3, "made", lengths)
-    held = Raw(inputs[:2] + 1, np.array([2, 0]), "made", None if lengths is None else lengths[:2])
+    train = Split(inputs, np.arange(6) % 3, None, lengths, "made")
+    held = Split(inputs[:2] + 1, np.array([2, 0]), lengths=None if lengths is None else lengths[:2])
     return Sequences("some", train, held if test else None, ("a", "b", "c"), origin={"seed": 7})
 
 

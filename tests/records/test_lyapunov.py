@@ -69,8 +69,6 @@ def test_padding_counts_for_nothing(direction):
     for sample, length in enumerate([5, 12, 1]):
         alone = exponents(chain.sample(sample).where(steps=range(length)))
         np.testing.assert_allclose(result[sample], alone[0], rtol=1e-12)
-    all_steps = exponents(chain, lengths=[12, 12, 12])
-    np.testing.assert_allclose(12 * all_steps[0], 5 * exponents(chain)[0], rtol=1e-12)
 
 
 @settings(max_examples=20)
@@ -104,8 +102,6 @@ def test_lost_directions_are_minus_infinity():
 
 @pytest.mark.parametrize("options, value, fix", [
     ({"count": 4}, "count=4", "at most 3"), ({"burn_in": 5}, "burn_in=5", "5 steps"),
-    ({"lengths": [5, 6]}, "6", "5 steps"),
-    ({"lengths": [5]}, "(1,)", "2"), ({"lengths": [5.0, 5.0]}, "float64", "lengths"),
 ])  # fmt: skip
 def test_refused_arguments(options, value, fix):
     records = records_of(np.random.default_rng(0).standard_normal((5, 2, 3, 3)))

@@ -45,32 +45,16 @@ def test_norms_beyond_the_range_of_floats():
 
 @pytest.mark.parametrize("direction", ["forward", "backward"])
 def test_gradients_go_back_step_by_step(direction):
-    jacobians, gradient = random(), np.random.default_rng(9).standard_normal((2, 3))
-    records = records_of(jacobians, direction=direction)
-    norms = bp.log_gradient_norms(records, gradient)
-    largest = bp.log_gradient_norms(records)
+    jacobians = random()
+    largest = bp.log_gradient_norms(records_of(jacobians, direction=direction))
     back = range(5, -1, -1) if direction == "forward" else range(6)
     products = np.tile(np.eye(3), (2, 1, 1))
     for t in back:
         np.testing.assert_allclose(np.exp(largest[t]), np.linalg.norm(products, 2, axis=(1, 2)), rtol=1e-12)
-        here = np.einsum("bij,bi->bj", products, gradient)
-        np.testing.assert_allclose(np.exp(norms[t]), np.linalg.norm(here, axis=1), rtol=1e-12)
         products = products @ jacobians[t]
-    shared = bp.log_gradient_norms(records, gradient[0])
-    np.testing.assert_array_equal(shared[:, 0], norms[:, 0])
 
 
 def test_long_gradients_stay_in_range():
     records = records_of(np.tile(np.diag([7.0, 0.1]), (3000, 1, 1, 1)))
     steps_back = np.arange(2999, -1, -1)
-    np.testing.assert_allclose(bp.log_gradient_norms(records, [0, 1.0])[:, 0], steps_back * np.log(0.1))
     np.testing.assert_allclose(bp.log_gradient_norms(records)[:, 0], steps_back * np.log(7), atol=1e-9)
-
-
-def test_gradients_that_do_not_fit_are_refused():
-    records = records_of(random())
-    for gradient in (np.zeros(2), np.zeros((3, 3)), 1.0):
-        with pytest.raises(bp.ShapeError):
-            bp.log_gradient_norms(records, gradient)
-    with pytest.raises(bp.NonFiniteError):
-        bp.log_gradient_norms(records, [0, np.nan, 1])

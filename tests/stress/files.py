@@ -45,7 +45,7 @@ import numpy as np  # noqa: E402
 import bppsa_cupy as bp  # noqa: E402
 from bppsa_cupy.data import load  # noqa: E402
 from bppsa_cupy.data.audio import decode  # noqa: E402
-from bppsa_cupy.data.dataset import Dataset, Raw, Split  # noqa: E402
+from bppsa_cupy.data.dataset import Dataset, Split  # noqa: E402
 from bppsa_cupy.data.sequences import Sequences, read_sequences, write_sequences  # noqa: E402
 from bppsa_cupy.records.file import load_jacobians, save_jacobians  # noqa: E402
 from bppsa_cupy.system import hdf5  # noqa: E402
@@ -97,7 +97,7 @@ def make_hdf5_formats(folder: Path) -> list[Format]:
     expected = {name: array.copy() for name, array in network.gradients.items()}
     split = Split(np.concatenate([images] * 3), np.arange(6) % 3, None)
     dataset = Dataset("made", (2, 4, 4), 3, split, split, None)
-    steps = Raw(np.ones((3, 4, 2), "float32"), np.array([0, 1, 0]), "made", np.array([4, 2, 3]))
+    steps = Split(np.ones((3, 4, 2), "float32"), np.array([0, 1, 0]), None, np.array([4, 2, 3]), "made")
     sequences = Sequences("made", steps, steps, ("a", "b"))
     wide, tall = bp.Pattern.dense(3, 5), bp.Pattern((5, 4), [0, 1, 1, 3, 4, 6], [2, 0, 3, 1, 0, 2])
 

@@ -6,7 +6,7 @@ from tolerances import assert_close
 
 import bppsa_cupy as bp
 from bppsa_cupy.data import batches, load
-from bppsa_cupy.data.dataset import Raw
+from bppsa_cupy.data.dataset import Split
 from bppsa_cupy.data.sequences import Sequences, make_bitstreams, write_sequences
 from bppsa_cupy.models import build_model
 from bppsa_cupy.tools.reproduction.torch_training import train_by_torch
@@ -28,7 +28,7 @@ def write_padded(path):
         inputs = rng.standard_normal((count, STEPS, FEATURES)).astype(np.float32)
         inputs[..., 0] += 3 * labels[:, None]
         inputs[np.arange(STEPS) >= lengths[:, None]] = 1e4
-        return Raw(inputs, labels, "made", lengths)
+        return Split(inputs, labels, None, lengths, "made")
 
     write_sequences(path, Sequences("padded", raw(30), raw(14), tuple("abcd")))
     return path

@@ -24,11 +24,11 @@ WIDTH, HEIGHT = 7.5, 2.9
 def picture_spectrum(chains: Sequence[JacobianRecords], path: Path) -> None:
     """Singular values of every step: the median over the samples that have the step."""
     with _panels(chains, path) as panels:
-        for (axes,), chain, lengths in panels:
-            draw_spectrum(axes, chain, lengths)
+        for (axes,), chain in panels:
+            draw_spectrum(axes, chain)
 
 
-def draw_spectrum(axes: Any, chain: StepChain, lengths: np.ndarray) -> None:
+def draw_spectrum(axes: Any, chain: StepChain) -> None:
     """The same of one chain."""
     plot_singular_values(chain.records, axes=axes)
     axes.xaxis.get_major_locator().set_params(integer=True)
@@ -39,21 +39,21 @@ def picture_norms(chains: Sequence[JacobianRecords], path: Path) -> None:
     """Norms of gradients with respect to the states of all steps: of the one that grows most on its way back
     from the end of each sample."""
     with _panels(chains, path) as panels:
-        for (axes,), chain, lengths in panels:
-            draw_norms(axes, chain, lengths)
+        for (axes,), chain in panels:
+            draw_norms(axes, chain)
 
 
-def draw_norms(axes: Any, chain: StepChain, lengths: np.ndarray) -> None:
+def draw_norms(axes: Any, chain: StepChain) -> None:
     """The same of one chain."""
     logs = log_gradient_norms(chain.records) / math.log(10)
-    logs[~chain.live(lengths) | np.isneginf(logs)] = np.nan
+    logs[~chain.live | np.isneginf(logs)] = np.nan
     times = _times(chain)
     marker = "." if chain.steps == 1 else ""
     if chain.batch > 1:
         shown = "each sample" if chain.batch <= LINES else f"{LINES} samples"
         each = axes.plot(times, logs[:, :LINES], marker=marker, color="0.7", linewidth=0.7)
         each[0].set_label(shown)
-    if (lengths == lengths[0]).all():  # else the median jumps where samples end
+    if np.ptp(chain.lengths) == 0:  # else the median jumps where samples end
         middle = middle_of(logs.T)
         label = "median of the samples" if chain.batch > 1 else "the sample"
         axes.plot(times, middle, marker=marker, color="C0", label=label)
@@ -79,12 +79,12 @@ def _draw_limits(axes: Any, first: int) -> None:
 def picture_lyapunov(chains: Sequence[JacobianRecords], path: Path) -> None:
     """Exponents as their averages settle along the walk, and those of the whole walk by rank."""
     with _panels(chains, path, (2.2, 1)) as panels:
-        for (running, final), chain, lengths in panels:
-            draw_running(running, chain, lengths)
-            draw_exponents(final, chain, lengths)
+        for (running, final), chain in panels:
+            draw_running(running, chain)
+            draw_exponents(final, chain)
 
 
-def draw_running(axes: Any, chain: StepChain, lengths: np.ndarray) -> None:
+def draw_running(axes: Any, chain: StepChain) -> None:
     """Exponents of one chain as their averages settle."""
     plot_history(chain.records, axes=axes)
     largest = chain_exponents(chain.records)[:, 0]
@@ -94,7 +94,7 @@ def draw_running(axes: Any, chain: StepChain, lengths: np.ndarray) -> None:
     axes.xaxis.get_major_locator().set_params(integer=True)
 
 
-def draw_exponents(axes: Any, chain: StepChain, lengths: np.ndarray) -> None:
+def draw_exponents(axes: Any, chain: StepChain) -> None:
     """Exponents of one chain, by rank."""
     plot_spectrum(chain.records, axes=axes)
 
@@ -102,14 +102,14 @@ def draw_exponents(axes: Any, chain: StepChain, lengths: np.ndarray) -> None:
 @contextmanager
 def _panels(
     chains: Sequence[JacobianRecords], path: Path, widths: Sequence[float] = (1,)
-) -> Iterator[Iterator[tuple[Any, StepChain, np.ndarray]]]:
-    """Axes, chain and lengths of each row of a picture, which is written at the block's end."""
+) -> Iterator[Iterator[tuple[Any, StepChain]]]:
+    """Axes and chain of each row of a picture, which is written at the block's end."""
     if not 1 <= len(chains) <= CHAINS:
         raise JacobianFileError(
             f"there are {len(chains)} chains of steps of recurrent layers: a picture takes 1 to {CHAINS}, "
             "choose some with --layer, --inner or --direction"
         )
-    pairs = [as_chain("a picture", chain) for chain in chains]
+    rows = [as_chain("a picture", chain) for chain in chains]
     size = WIDTH, HEIGHT * len(chains) + 0.2
     options = {"figsize": size, "squeeze": False, "layout": "constrained", "width_ratios": list(widths)}
     with picture(path, len(chains), len(widths), save={"dpi": 150}, **options) as (_, axes):
@@ -117,7 +117,7 @@ def _panels(
             panel.tick_params(labelsize=8)
             panel.grid(color="0.92")
             panel.set_axisbelow(True)
-        yield ((row, *pair) for row, pair in zip(axes, pairs, strict=True))
+        yield zip(axes, rows, strict=True)
 
 
 def _decades(axes: Any) -> None:

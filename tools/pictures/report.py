@@ -276,14 +276,14 @@ def _chains(records: JacobianRecords) -> Iterator[str]:
     """A section a chain of steps."""
     chains = [group for group in records.chains() if group[0].pattern.shape[0]]
     for number, group in enumerate(_spread(chains, CHAINS)):
-        chain, lengths, note = _looked_at(group)
+        chain, note = _looked_at(group)
         text = f"The state has {chain.size} elements." + note
         if len(chains) > CHAINS and not number:
             text += f" {CHAINS} of {len(chains)} chains are shown."
         try:
             figures = [
                 f"<figure><figcaption>{escape(heading)}</figcaption><p>{escape(how)}</p>"
-                f"{render(_panel(heading, draw, chain, lengths), f'chain-{number}-{place}')}</figure>"
+                f"{render(_panel(heading, draw, chain), f'chain-{number}-{place}')}</figure>"
                 for place, (heading, how, draw) in enumerate(CURVES)
             ]
             inner = f'<div class="panels pair">{"".join(figures)}</div>'
@@ -292,19 +292,19 @@ def _chains(records: JacobianRecords) -> Iterator[str]:
         yield _section(f"chain-{number}", chain_label(group[0]), text, inner)
 
 
-def _panel(heading: str, draw: Callable[..., None], chain: StepChain, lengths: np.ndarray) -> Panel:
+def _panel(heading: str, draw: Callable[..., None], chain: StepChain) -> Panel:
     alt = f"{heading} of {chain.label}"
-    return Panel(heading, alt, lambda axes: draw(axes, chain, lengths), (5.2, 3.6))
+    return Panel(heading, alt, lambda axes: draw(axes, chain), (5.2, 3.6))
 
 
-def _looked_at(group: JacobianRecords) -> tuple[StepChain, np.ndarray, str]:
-    """A chain, or so much of it as WORK allows, its samples' lengths, and what is said of the rest."""
-    chain, lengths = as_chain("report", group)
+def _looked_at(group: JacobianRecords) -> tuple[StepChain, str]:
+    """A chain, or so much of it as WORK allows, and what is said of the rest."""
+    chain = as_chain("report", group)
     a_step = max(1, chain.size**3)
     steps = min(chain.steps, max(2, int(WORK // a_step)))
     samples = min(chain.batch, max(1, int(WORK // (a_step * steps))))
     if (steps, samples) == (chain.steps, chain.batch):
-        return chain, lengths, ""
+        return chain, ""
     taken = []
     for r in chain.records[-steps:]:
         values = r.on_host().data.reshape(r.pattern.nnz, -1)[:, :samples]
@@ -316,7 +316,7 @@ def _looked_at(group: JacobianRecords) -> tuple[StepChain, np.ndarray, str]:
         f" Its curves are of the first {samples} of {chain.batch} samples and the last {steps} of "
         f"{chain.steps} steps."
     )
-    return part, part.lengths, note
+    return part, note
 
 
 def _spread(items: Sequence[Any], most: int) -> list[Any]:
