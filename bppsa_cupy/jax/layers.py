@@ -60,6 +60,10 @@ class OverTime:
     engine: ClassVar[type[Recurrent]]
     layer: Recurrent
 
+    def __init_subclass__(cls, engine: type[Recurrent] | None = None) -> None:
+        if engine is not None:
+            cls.engine = engine
+
     def __init__(self, *arguments: Any, **options: Any) -> None:
         layer = self.engine(*arguments, **options)
         self.layer = _layers.setdefault(repr(layer), layer)
@@ -170,7 +174,7 @@ def _made(kind: type[OverTime], layer: Recurrent) -> OverTime:
     return function
 
 
-class RNN(OverTime):
+class RNN(OverTime, engine=layers.RNN):
     """Elman RNN as a pure function ``y, h = rnn(params, x)``.
 
     The constructor has the arguments of `bp.RNN`.
@@ -184,10 +188,8 @@ class RNN(OverTime):
     ((2, 7, 4), (1, 2, 4))
     """
 
-    engine = layers.RNN
 
-
-class GRU(OverTime):
+class GRU(OverTime, engine=layers.GRU):
     """GRU as a pure function ``y, h = gru(params, x)``.
 
     The constructor has the arguments of `bp.GRU`.
@@ -201,10 +203,8 @@ class GRU(OverTime):
     ((2, 7, 4), (1, 2, 4))
     """
 
-    engine = layers.GRU
 
-
-class LSTM(OverTime):
+class LSTM(OverTime, engine=layers.LSTM):
     """LSTM as a pure function ``y, (h, c) = lstm(params, x)``.
 
     The constructor has the arguments of `bp.LSTM`.
@@ -218,10 +218,8 @@ class LSTM(OverTime):
     ((2, 7, 4), (1, 2, 4))
     """
 
-    engine = layers.LSTM
 
-
-class CellLayer(OverTime):
+class CellLayer(OverTime, engine=layers.CellLayer):
     """Layer of a `bp.Cell` as a pure function ``y, state = layer(params, x)``.
 
     The constructor has the arguments of `bp.CellLayer`.
@@ -238,8 +236,6 @@ class CellLayer(OverTime):
     >>> layer(layer.init(jax.random.key(0)), jax.numpy.ones((2, 7, 3)))[0].shape
     (2, 7, 4)
     """
-
-    engine = layers.CellLayer
 
     def __init__(self, cell: Any, *arguments: Any, **options: Any) -> None:
         if getattr(cell, "is_linear", False):
@@ -290,7 +286,6 @@ _LIBRARY = Library(
 class LinearOverTime(OverTime):
     """Base class of functions of linear recurrences. jit, grad, vmap, jvp and checkpoint apply."""
 
-    engine: ClassVar[type[layers.LinearRecurrent]]
     layer: layers.LinearRecurrent
 
     def init(self, key: Any, dtype: Any = None) -> dict[str, jax.Array]:
@@ -326,7 +321,7 @@ class LinearOverTime(OverTime):
         return y.swapaxes(0, 1) if by_time and y.ndim == 3 else y, after
 
 
-class LinearCellLayer(LinearOverTime):
+class LinearCellLayer(LinearOverTime, engine=layers.LinearCellLayer):
     """Layer of a linear `bp.Cell`: ``y, c = layer(params, x)``.
 
     The constructor has the arguments of `bp.LinearCellLayer`.
@@ -342,10 +337,8 @@ class LinearCellLayer(LinearOverTime):
     (2, 7, 4)
     """
 
-    engine = layers.LinearCellLayer
 
-
-class MinGRU(LinearOverTime):
+class MinGRU(LinearOverTime, engine=layers.MinGRU):
     """minGRU as a pure function ``y, h = layer(params, x)``.
 
     The constructor has the arguments of `bp.MinGRU`.
@@ -359,10 +352,8 @@ class MinGRU(LinearOverTime):
     (2, 7, 4)
     """
 
-    engine = layers.MinGRU
 
-
-class MinLSTM(LinearOverTime):
+class MinLSTM(LinearOverTime, engine=layers.MinLSTM):
     """minLSTM as a pure function ``y, h = layer(params, x)``.
 
     The constructor has the arguments of `bp.MinLSTM`.
@@ -376,10 +367,8 @@ class MinLSTM(LinearOverTime):
     (2, 7, 4)
     """
 
-    engine = layers.MinLSTM
 
-
-class SRU(LinearOverTime):
+class SRU(LinearOverTime, engine=layers.SRU):
     """Simple recurrent unit as a pure function ``y, c = layer(params, x)``.
 
     The constructor has the arguments of `bp.SRU`.
@@ -393,10 +382,8 @@ class SRU(LinearOverTime):
     (2, 7, 4)
     """
 
-    engine = layers.SRU
 
-
-class QRNN(LinearOverTime):
+class QRNN(LinearOverTime, engine=layers.QRNN):
     """Quasi-recurrent layer as a pure function ``y, c = layer(params, x)``.
 
     The constructor has the arguments of `bp.QRNN`.
@@ -410,10 +397,8 @@ class QRNN(LinearOverTime):
     (2, 7, 4)
     """
 
-    engine = layers.QRNN
 
-
-class RGLRU(LinearOverTime):
+class RGLRU(LinearOverTime, engine=layers.RGLRU):
     """Real-gated linear recurrent unit as a function ``y, h = layer(params, x)``.
 
     The constructor has the arguments of `bp.RGLRU`.
@@ -427,10 +412,8 @@ class RGLRU(LinearOverTime):
     (2, 7, 4)
     """
 
-    engine = layers.RGLRU
 
-
-class LRU(LinearOverTime):
+class LRU(LinearOverTime, engine=layers.LRU):
     """Linear recurrent unit as a pure function ``y, h = layer(params, x)``.
 
     The constructor has the arguments of `bp.LRU`.
@@ -444,10 +427,8 @@ class LRU(LinearOverTime):
     (2, 7, 3)
     """
 
-    engine = layers.LRU
 
-
-class DiagonalSSM(LinearOverTime):
+class DiagonalSSM(LinearOverTime, engine=layers.DiagonalSSM):
     """Diagonal SSM of S5 as a pure function ``y, h = layer(params, x)``.
 
     The constructor has the arguments of `bp.DiagonalSSM`.
@@ -460,8 +441,6 @@ class DiagonalSSM(LinearOverTime):
     >>> y.shape
     (2, 7, 3)
     """
-
-    engine = layers.DiagonalSSM
 
 
 def check_sequence(layer: Recurrent, x: jax.Array) -> None:

@@ -43,6 +43,10 @@ class LinearOverTime(torch.nn.Module):
 
     engine: ClassVar[Callable[..., layers.LinearRecurrent]]
 
+    def __init_subclass__(cls, engine: type[layers.LinearRecurrent] | None = None) -> None:
+        if engine is not None:
+            cls.engine = engine
+
     def __init__(self, *arguments: Any, device: Any = None, dtype: Any = None, **options: Any) -> None:
         super().__init__()
         self.layer = self.engine(*arguments, **options)
@@ -126,7 +130,7 @@ class LinearOverTime(torch.nn.Module):
         return ", ".join(f"{name}={value!r}" for name, value in self.layer.config().items())
 
 
-class LinearCellLayer(LinearOverTime):
+class LinearCellLayer(LinearOverTime, engine=layers.LinearCellLayer):
     """Module of a linear `bp.Cell`: ``y, c = module(x)`` for x (B, T, F).
 
     The constructor has the arguments of `bp.LinearCellLayer`.
@@ -141,10 +145,8 @@ class LinearCellLayer(LinearOverTime):
     torch.Size([2, 7, 4])
     """
 
-    engine = layers.LinearCellLayer
 
-
-class MinGRU(LinearOverTime):
+class MinGRU(LinearOverTime, engine=layers.MinGRU):
     """minGRU as a module: ``y, h = module(x)`` for x (B, T, F).
 
     The constructor has the arguments of `bp.MinGRU`.
@@ -157,10 +159,8 @@ class MinGRU(LinearOverTime):
     torch.Size([2, 7, 4])
     """
 
-    engine = layers.MinGRU
 
-
-class MinLSTM(LinearOverTime):
+class MinLSTM(LinearOverTime, engine=layers.MinLSTM):
     """minLSTM as a module: ``y, h = module(x)`` for x (B, T, F).
 
     The constructor has the arguments of `bp.MinLSTM`.
@@ -173,10 +173,8 @@ class MinLSTM(LinearOverTime):
     torch.Size([2, 7, 4])
     """
 
-    engine = layers.MinLSTM
 
-
-class SRU(LinearOverTime):
+class SRU(LinearOverTime, engine=layers.SRU):
     """Simple recurrent unit as a module: ``y, c = module(x)`` for x (B, T, F).
 
     The constructor has the arguments of `bp.SRU`.
@@ -189,10 +187,8 @@ class SRU(LinearOverTime):
     torch.Size([2, 7, 4])
     """
 
-    engine = layers.SRU
 
-
-class QRNN(LinearOverTime):
+class QRNN(LinearOverTime, engine=layers.QRNN):
     """Quasi-recurrent layer as a module: ``y, c = module(x)`` for x (B, T, F).
 
     The constructor has the arguments of `bp.QRNN`.
@@ -205,10 +201,8 @@ class QRNN(LinearOverTime):
     torch.Size([2, 7, 4])
     """
 
-    engine = layers.QRNN
 
-
-class RGLRU(LinearOverTime):
+class RGLRU(LinearOverTime, engine=layers.RGLRU):
     """Real-gated linear recurrent unit as a module: ``y, h = module(x)``.
 
     The constructor has the arguments of `bp.RGLRU`.
@@ -221,10 +215,8 @@ class RGLRU(LinearOverTime):
     torch.Size([2, 7, 4])
     """
 
-    engine = layers.RGLRU
 
-
-class LRU(LinearOverTime):
+class LRU(LinearOverTime, engine=layers.LRU):
     """Linear recurrent unit as a module: ``y, h = module(x)`` for x (B, T, F).
 
     The constructor has the arguments of `bp.LRU`.
@@ -237,10 +229,8 @@ class LRU(LinearOverTime):
     torch.Size([2, 7, 3])
     """
 
-    engine = layers.LRU
 
-
-class DiagonalSSM(LinearOverTime):
+class DiagonalSSM(LinearOverTime, engine=layers.DiagonalSSM):
     """Diagonal state space model of S5 as a module: ``y, h = module(x)``.
 
     The constructor has the arguments of `bp.DiagonalSSM`.
@@ -252,5 +242,3 @@ class DiagonalSSM(LinearOverTime):
     >>> y.shape
     torch.Size([2, 7, 3])
     """
-
-    engine = layers.DiagonalSSM
