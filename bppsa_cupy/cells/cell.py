@@ -32,7 +32,7 @@ def sigmoid(x: Any) -> Any:
     >>> bp.cells.sigmoid(sympy.Symbol("x"))
     Sigmoid(x)
     """
-    from bppsa_cupy.cells.symbolic import Sigmoid
+    from bppsa_cupy.cells.writing import Sigmoid
 
     return Sigmoid(x)
 

@@ -23,8 +23,15 @@ from typing import Any
 
 import sympy
 
-from bppsa_cupy.cells.symbolic import FUNCTIONS, Expression, in_functions, is_mask, plain
-from bppsa_cupy.cells.writing import function_text, functions_of
+from bppsa_cupy.cells.writing import (
+    FUNCTIONS,
+    Expression,
+    function_text,
+    functions_of,
+    in_functions,
+    is_mask,
+    plain,
+)
 from bppsa_cupy.errors import CellError
 from bppsa_cupy.raw_kernels.frames.form import CellForm, Functions
 from bppsa_cupy.raw_kernels.linear.form import LinearForm, LinearFunctions
