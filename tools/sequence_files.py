@@ -11,13 +11,13 @@ from typing import Any
 
 import numpy as np
 
-from bppsa_cupy.data.audio import SETS, make_audio
 from bppsa_cupy.data.dataset import Split
 from bppsa_cupy.data.sequences import CLASSES, Sequences, make_bitstreams, read_sequences, write_sequences
 from bppsa_cupy.errors import DataError
 from bppsa_cupy.system.files import check_writable
 from bppsa_cupy.system.units import counted
 from bppsa_cupy.tools import cli
+from bppsa_cupy.tools.audio import SETS, make_audio
 from bppsa_cupy.tools.lines import fact
 
 

@@ -44,11 +44,11 @@ import numpy as np  # noqa: E402
 
 import bppsa_cupy as bp  # noqa: E402
 from bppsa_cupy.data import load  # noqa: E402
-from bppsa_cupy.data.audio import decode  # noqa: E402
 from bppsa_cupy.data.dataset import Dataset, Split  # noqa: E402
 from bppsa_cupy.data.sequences import Sequences, read_sequences, write_sequences  # noqa: E402
 from bppsa_cupy.records.file import load_jacobians, save_jacobians  # noqa: E402
 from bppsa_cupy.system import hdf5  # noqa: E402
+from bppsa_cupy.tools.audio import decode  # noqa: E402
 from bppsa_cupy.training.checkpoint import load_checkpoint, restore, save_checkpoint, snapshot  # noqa: E402
 from bppsa_cupy.training.loop import TrainingLog  # noqa: E402
 from bppsa_cupy.training.settings import Settings  # noqa: E402

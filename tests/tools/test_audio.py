@@ -8,8 +8,8 @@ from audio_cases import clips_of, tree, wav
 from refusals import assert_refused
 
 from bppsa_cupy.data import load
-from bppsa_cupy.data.audio import SETS, Mfcc, decode, extract, find_clips, make_audio, normalize
 from bppsa_cupy.errors import DataError
+from bppsa_cupy.tools.audio import SETS, Mfcc, decode, extract, find_clips, make_audio, normalize
 
 pytest.importorskip("soundfile", reason="features take soundfile, of the extra audio")
 pytestmark = pytest.mark.usefixtures("librosa")

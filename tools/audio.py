@@ -63,33 +63,10 @@ def make_audio(
     seed: int = 0,
     progress: bool = False,
 ) -> Sequences:
-    """Compute the features of all clips of a folder and write a file of sequences.
+    """Compute the features of all clips of a folder, normalised per clip, and write a file of sequences.
 
-    Parameters
-    ----------
-    folder : Path
-        A folder of WAV files.
-    output : Path
-        The file to write.
-    mfcc : Mfcc
-        The features to compute. Each coefficient is normalized over the frames of its clip.
-    test_fraction : float, default: 0.2
-        Share of the clips of each class for the test.
-    seed : int, default: 0
-        Seed for the choice of the test clips.
-    progress : bool, default: False
-        Whether to show a bar.
-
-    Returns
-    -------
-    Sequences
-        The written sequences. Clips shorter than the longest one are padded with zeros.
-
-    Raises
-    ------
-    DataError
-        If a clip is empty, cannot be decoded, is shorter than a window, or differs from the others in rate or
-        channels. The file is then not written.
+    Shorter clips are padded with zeros. Raises DataError, and writes nothing, if a clip is empty, cannot be
+    decoded, is shorter than a window, or differs from the others in rate or channels.
     """
     if not 0 <= test_fraction < 1:
         raise DataError(f"got test_fraction={test_fraction}: pass a fraction of at least 0 and below 1")
