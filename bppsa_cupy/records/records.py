@@ -97,19 +97,20 @@ class JacobianRecords(Sequence[JacobianRecord]):
         ArgumentError
             If no record matches. The message lists the values that exist.
         """
-        wanted: dict[str, Any] = dict(layer=layer, path=path, inner=inner, direction=direction, step=steps)
+        wanted: dict[str, Any] = dict(layer=layer, path=path, inner=inner, direction=direction, steps=steps)
         records = self._records
         for name, value in wanted.items():
             if value is None:
                 continue
-            known = sorted({getattr(record, name) for record in records} - {None})
-            chosen: Any = [value]
-            if name == "step":
-                numbers = range(max(known, default=0) + 1)
-                chosen = numbers[value] if isinstance(value, slice) else {*np.atleast_1d(value).tolist()}
-            records = tuple(record for record in records if getattr(record, name) in chosen)
+            attribute, chosen = (name, [value]) if name != "steps" else ("step", value)
+            known = sorted({getattr(record, attribute) for record in records} - {None})
+            if isinstance(chosen, slice):
+                chosen = range(max(known, default=0) + 1)[chosen]
+            elif name == "steps":
+                chosen = {*np.atleast_1d(chosen).tolist()}
+            records = tuple(record for record in records if getattr(record, attribute) in chosen)
             if not records:
-                ends = f"steps {known[0]} to {known[-1]}" if name == "step" and known else ""
+                ends = f"steps {known[0]} to {known[-1]}" if name == "steps" and known else ""
                 there = ends or ", ".join(map(repr, known)) or "none"
                 raise ArgumentError(f"no record has {name}={value!r}: the records have {there}")
         return JacobianRecords(records)

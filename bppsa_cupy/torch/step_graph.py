@@ -202,7 +202,7 @@ class StepGraph:
             return known[node.args[0]][node.args[1]]
         if name in ("mm", "addmm"):
             return self._product(node, name, known)
-        if name in ("split", "unsafe_split", "split_with_sizes", "chunk", "slice", "cat"):
+        if name in ("split", "unsafe_split", "split_with_sizes", "chunk", "slice"):
             return self._columns(node, name, known)
         formula = ELEMENTWISE.get(name)
         if (
@@ -251,7 +251,9 @@ class StepGraph:
     def _product(self, node: Any, name: str, known: dict[Node, list[Any]]) -> list[Any]:
         """The recurrent sums of a product of a state with a weight."""
         bias, left, right = node.args if name == "addmm" else (None, *node.args)
-        if node.kwargs or left not in self._by_state or right in self._by_state or right in self._by_input:
+        changing = self._by_state | self._by_input
+        is_sum = bias is not None and (bias in changing or len(_shape(bias)) != 1)
+        if node.kwargs or is_sum or left not in self._by_state or right in changing:
             raise NoKernelError("the step has a matrix product of other tensors than a state and a weight")
         operand = known[left][0]
         if not self.products:
@@ -268,26 +270,15 @@ class StepGraph:
                 f"a product in the step has {columns} columns, but kernels support only multiples of "
                 f"{self.hidden}"
             )
-        extra = None
-        if bias is not None and (bias in self._by_state or bias in self._by_input or len(_shape(bias)) != 1):
-            extra, bias = bias, None
         self.products.append(right)
         self.biases.append(bias)
         blocks = columns // self.hidden
-        sums = [_symbol("u", self._sums + block) for block in range(blocks)]
         self._sums += blocks
-        if extra is not None:
-            sums = [a + b for a, b in zip(self._operand(extra, blocks, known), sums, strict=True)]
-        return sums
+        return [_symbol("u", self._sums - blocks + block) for block in range(blocks)]
 
     def _columns(self, node: Any, name: str, known: dict[Node, list[Any]]) -> list[Any]:
-        """Blocks of columns of one value, or of several side by side."""
+        """Blocks of columns of a value."""
         H = self.hidden
-        if name == "cat":
-            parts, *axis = node.args
-            if not axis or axis[0] not in (1, -1):
-                raise NoKernelError("the step calls cat along the batch axis, which kernels do not support")
-            return [block for part in parts for block in self._operand(part, _shape(part)[1] // H, known)]
         value, *rest = node.args
         blocks = known[value]
         axis = rest[0] if name == "slice" else (rest[1] if len(rest) > 1 else 0)
