@@ -12,7 +12,7 @@ names the extra to install; nothing else in the package needs it.
 The backward pass needs arrays that the forward pass puts out as JAX residuals (`kept_shapes`), so nothing is
 computed again and no pass of the engine is alive between the two. The kernels run inside of
 `jax.experimental.buffer_callback`, which hands over memory: a callback that waits for JAX can stop for ever.
-`passes` has the callbacks, `layers` the primitives around them and their derivatives.
+`passes` has the callbacks, and the primitives around them with their derivatives.
 """
 
 from bppsa_cupy.system.optional import need

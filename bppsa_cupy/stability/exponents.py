@@ -142,7 +142,8 @@ def _inputs(source: Any, x: Any) -> tuple[Iterable[Any] | None, int | None, int 
     if isinstance(source, Sequential) or hasattr(source, "hidden_size"):
         x = np.asarray(on_host(x))
         if x.ndim == 3:
-            x = x.swapaxes(0, 1) if is_batch_first(source) else x
+            is_batch_first = isinstance(source, Sequential) or getattr(source, "batch_first", False)
+            x = x.swapaxes(0, 1) if is_batch_first else x
             batch = x.shape[1]
     return (x[step] for step in range(len(x))), len(x), batch
 
@@ -197,11 +198,6 @@ def _cell_flow(layer: Any, parameters: Any, h0: Any, batch: int | None) -> CellF
 def on_host(array: Any) -> Any:
     """A tensor of PyTorch as a NumPy array; anything else as it is."""
     return array.detach().cpu().numpy() if hasattr(array, "detach") else array
-
-
-def is_batch_first(source: Any) -> bool:
-    """Whether a batch of sequences for this source is (B, T, F): for a network, and as its module says."""
-    return isinstance(source, Sequential) or bool(getattr(source, "batch_first", False))
 
 
 class CellFlow(HostFlow):

@@ -31,10 +31,7 @@ _lock = threading.Lock()
 
 #: PyTorch's operators by a module's mode.
 _OPERATORS: dict[str, Any] = {
-    "LSTM": _VF.lstm,
-    "GRU": _VF.gru,
-    "RNN_TANH": _VF.rnn_tanh,
-    "RNN_RELU": _VF.rnn_relu,
+    mode: getattr(_VF, mode.lower()) for mode in ("LSTM", "GRU", "RNN_TANH", "RNN_RELU")
 }
 
 

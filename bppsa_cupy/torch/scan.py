@@ -10,7 +10,7 @@ from bppsa_cupy.devices import Device
 from bppsa_cupy.errors import ArgumentError, DeviceError, PassError, ShapeError
 from bppsa_cupy.timescan import linear_scan as engine
 from bppsa_cupy.torch.engine import array_of, on_device_of, tensor_of
-from bppsa_cupy.torch.transforms import hide_from_dynamo, is_batched, is_recorded, mapped, over_batched
+from bppsa_cupy.torch.transforms import hide_from_dynamo, is_batched, is_recorded, over_batched
 
 Optional = torch.Tensor | None
 
@@ -122,24 +122,18 @@ class _Scan(torch.autograd.Function):
         )
 
     @staticmethod
-    def vmap(info: Any, dims: Any, a: Any, b: Any, h0: Any, lengths: Any, resets: Any, reverse: bool) -> Any:
+    def vmap(info: Any, dims: Any, *arguments: Any) -> Any:
         """All entries as sequences of one batch, B of each entry after those of the entry before."""
-        batch = b.shape[0] if dims[1] is None else b.movedim(dims[1], 0).shape[1]
-        a, by_a = _with_batch(a, dims[0], 3, batch)
-        resets, by_resets = _with_batch(resets, dims[4], 2, batch)
-        tensors, places = (a, b, h0, lengths, resets), (by_a, *dims[1:4], by_resets)
-        # Without entries of its own, what serves all samples of an entry serves all entries.
-        axes = [
-            None if dim is None and tensor is not None and len(tensor) == 1 else 0
-            for tensor, dim in zip(tensors, places, strict=True)
-        ]
-        axes[1:4] = 0, 0, 0
-
-        def call(*merged: Any) -> tuple[torch.Tensor]:
-            return (_Scan.apply(*merged, reverse),)
-
-        (h,), (place,) = mapped(call, info.batch_size, tensors, places, axes, (0,))
-        return h, place
+        *tensors, reverse = arguments
+        batch = tensors[1].movedim(dims[1] or 0, 0).shape[int(dims[1] is not None)]
+        merged = []
+        for tensor, dim, axes in zip(tensors, dims, (4, 4, 3, 2, 3), strict=False):
+            if tensor is not None:
+                tensor = tensor.unsqueeze(0) if dim is None else tensor.movedim(dim, 0)
+                tensor = tensor if tensor.dim() == axes else tensor.unsqueeze(1)
+                tensor = tensor.expand(info.batch_size, batch, *tensor.shape[2:]).flatten(0, 1)
+            merged.append(tensor)
+        return _Scan.apply(*merged, reverse).unflatten(0, (info.batch_size, batch)), 0
 
 
 def _gradients(ctx: Any, gradient: torch.Tensor, back: Any) -> Any:
@@ -209,17 +203,6 @@ def back_operator(a: torch.Tensor, *arguments: Any) -> list[torch.Tensor]:
 def _(a: torch.Tensor, h: torch.Tensor, *others: Any) -> list[torch.Tensor]:
     shapes = a.shape, h.shape, (h.shape[0], h.shape[2])
     return [torch.empty(shape, dtype=h.dtype, device=h.device) for shape in shapes]
-
-
-def _with_batch(tensor: Optional, dim: int | None, ndim: int, batch: int) -> tuple[Optional, int | None]:
-    """A mapped tensor, its entries first and (B, ...) of `ndim` axes, and where its entries lie. A tensor
-    that is not mapped stays (1, ...) where it serves all samples."""
-    if tensor is None or dim is None:
-        return tensor if tensor is None or tensor.dim() == ndim else tensor.unsqueeze(0), dim
-    entries = tensor.movedim(dim, 0)
-    if entries.dim() == ndim:
-        entries = entries.unsqueeze(1)
-    return entries.expand(len(entries), batch, *entries.shape[2:]), 0
 
 
 def _keep(ctx: Any, inputs: Any, output: torch.Tensor) -> None:
