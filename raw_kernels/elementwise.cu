@@ -4,19 +4,32 @@
 
 // ---- relu_forward ----
 
+#include "packs.cuh"
+
 // ReLU: max(x, 0), and NaN for NaN.
 extern "C" __global__ void relu_forward(
     const real* __restrict__ input,  // (size)
     real* __restrict__ output,       // (size) output only
     size_type size)
 {
-    GRID_STRIDE(i, size) {
-        const real value = input[i];
-        output[i] = value <= real(0) ? real(0) : value;
+    const size_type packs = in_packs(input) && in_packs(output) ? size / PACK : 0;
+#pragma unroll 1
+    GRID_STRIDE(i, packs) {
+        Pack pack = reinterpret_cast<const Pack*>(input)[i];
+#pragma unroll
+        for (int k = 0; k < PACK; ++k) pack.values[k] = pack.values[k] <= real(0) ? real(0) : pack.values[k];
+        reinterpret_cast<Pack*>(output)[i] = pack;
+    }
+#pragma unroll 1
+    GRID_STRIDE(rest, size - packs * PACK) {
+        const size_type i = packs * PACK + rest;
+        output[i] = input[i] <= real(0) ? real(0) : input[i];
     }
 }
 
 // ---- relu_vjp ----
+
+#include "packs.cuh"
 
 // The gradient of ReLU by its input: the gradient by the output where that is not zero, else 0.
 extern "C" __global__ void relu_vjp(
@@ -25,7 +38,22 @@ extern "C" __global__ void relu_vjp(
     real* __restrict__ input_gradient,  // (size) output only
     size_type size)
 {
-    GRID_STRIDE(i, size) input_gradient[i] = output[i] <= real(0) ? real(0) : gradient[i];
+    const bool aligned = in_packs(output) && in_packs(gradient) && in_packs(input_gradient);
+    const size_type packs = aligned ? size / PACK : 0;
+#pragma unroll 1
+    GRID_STRIDE(i, packs) {
+        const Pack outputs = reinterpret_cast<const Pack*>(output)[i];
+        Pack pack = reinterpret_cast<const Pack*>(gradient)[i];
+#pragma unroll
+        for (int k = 0; k < PACK; ++k)
+            if (outputs.values[k] <= real(0)) pack.values[k] = real(0);
+        reinterpret_cast<Pack*>(input_gradient)[i] = pack;
+    }
+#pragma unroll 1
+    GRID_STRIDE(rest, size - packs * PACK) {
+        const size_type i = packs * PACK + rest;
+        input_gradient[i] = output[i] <= real(0) ? real(0) : gradient[i];
+    }
 }
 
 // ---- relu_fill ----

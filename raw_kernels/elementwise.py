@@ -139,13 +139,13 @@ def _relu_back(start, end, output, gradient, input_gradient):
 _relu_spans, _relu_back_spans = spans_of(_relu), spans_of(_relu_back)
 
 
-@kernel(lambda s: one_thread_per(s["size"]))
+@kernel(lambda s: one_thread_per(-(-s["size"] // 4)))
 @compiled()
 def relu_forward(input, output, size):
     _relu_spans(size, size, (input, output))
 
 
-@kernel(lambda s: one_thread_per(s["size"]))
+@kernel(lambda s: one_thread_per(-(-s["size"] // 4)))
 @compiled()
 def relu_vjp(output, gradient, input_gradient, size):
     _relu_back_spans(size, size, (output, gradient, input_gradient))

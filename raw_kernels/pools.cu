@@ -1,10 +1,11 @@
 // Two-dimensional pooling: maximum and average.
 
 #include "prelude.cuh"
+#include "pool2d.cuh"
 
 // ---- max_pool2d_forward ----
 
-// Two-dimensional max-pooling, one thread an output. The first of equal maxima wins, a NaN wins over
+// Two-dimensional max-pooling. The first of equal maxima wins, a NaN wins over
 // all (the last one's position is kept); a window with no candidate gives -infinity and position -1.
 extern "C" __global__ void max_pool2d_forward(
     const real* __restrict__ input,  // (planes, in_height, in_width)
@@ -15,33 +16,51 @@ extern "C" __global__ void max_pool2d_forward(
     size_type out_width, size_type kernel_height, size_type kernel_width, size_type stride_y,
     size_type stride_x, size_type padding_y, size_type padding_x)
 {
-    GRID_STRIDE(item, planes * out_height * out_width) {
-        const size_type column = item % out_width, row = item / out_width % out_height;
-        const real* plane = input + item / (out_width * out_height) * in_height * in_width;
+    const Axis down(in_height, out_height, kernel_height, stride_y, padding_y);
+    const Axis across(in_width, out_width, kernel_width, stride_x, padding_x);
+    if (are_squares(down, across, input)) {
+        for_each_element(planes, out_height, out_width, [&](size_type plane, int row, int column, size_type item) {
+            const Pair* const pairs = (const Pair*)input + 2 * (plane * out_height + row) * out_width + column;
+            const Pair upper = pairs[0], lower = pairs[out_width];
+            const int place = 2 * (row * across.inputs + column);
+            real best = upper.left;
+            int position = place;
+            const auto compare = [&](real value, int at) {
+                if (value > best || value != value) best = value, position = at;
+            };
+            compare(upper.right, place + 1);
+            compare(lower.left, place + across.inputs);
+            compare(lower.right, place + across.inputs + 1);
+            output[item] = best;
+            indices[item] = position;
+        });
+        return;
+    }
+    for_each_element(planes, out_height, out_width, [&](size_type plane, int row, int column, size_type item) {
+        const real* const pixels = input + plane * in_height * in_width;
+        const int top = down.begin_of(row), left = across.begin_of(column);
+        const int bottom = min(top + down.kernel, down.inputs), right = min(left + across.kernel, across.inputs);
         real best = real(-INFINITY);
         int position = -1;
-        for (size_type i = 0; i < kernel_height; ++i) {
-            const size_type y = row * stride_y + i - padding_y;
-            if (y < 0 || y >= in_height) continue;
-            for (size_type j = 0; j < kernel_width; ++j) {
-                const size_type x = column * stride_x + j - padding_x;
-                if (x < 0 || x >= in_width) continue;
-                const real value = plane[y * in_width + x];
+#pragma unroll 1
+        for (int y = max(top, 0); y < bottom; ++y)
+#pragma unroll 2
+            for (int x = max(left, 0); x < right; ++x) {
+                const real value = pixels[y * across.inputs + x];
                 if (value > best || value != value || position < 0) {
                     best = value;
-                    position = (int)(y * in_width + x);
+                    position = y * across.inputs + x;
                 }
             }
-        }
         output[item] = best;
         indices[item] = position;
-    }
+    });
 }
 
 // ---- max_pool2d_vjp ----
 
-// The gradient of two-dimensional max-pooling by its input, one thread an input: the sum over the
-// windows that hold it and whose maximum it is, in the order of the outputs.
+// The gradient of two-dimensional max-pooling by its input: the sum over the windows that hold an input and whose
+// maximum it is, in the order of the outputs.
 extern "C" __global__ void max_pool2d_vjp(
     const real* __restrict__ gradient,  // (planes, out_height, out_width)
     const int* __restrict__ indices,    // (planes, out_height, out_width): as max_pool2d_forward left them
@@ -50,22 +69,33 @@ extern "C" __global__ void max_pool2d_vjp(
     size_type out_width, size_type kernel_height, size_type kernel_width, size_type stride_y,
     size_type stride_x, size_type padding_y, size_type padding_x)
 {
-    GRID_STRIDE(item, planes * in_height * in_width) {
-        const size_type column = item % in_width, row = item / in_width % in_height;
-        const size_type plane = item / (in_width * in_height) * (out_height * out_width);
-        real sum = real(0);
-        for (size_type i = kernel_height - 1; i >= 0; --i) {
-            const size_type down = row + padding_y - i, y = down / stride_y;
-            if (down < 0 || down % stride_y != 0 || y >= out_height) continue;
-            for (size_type j = kernel_width - 1; j >= 0; --j) {
-                const size_type across = column + padding_x - j, x = across / stride_x;
-                if (across < 0 || across % stride_x != 0 || x >= out_width) continue;
-                const size_type window = plane + y * out_width + x;
-                if (indices[window] == (int)(row * in_width + column)) sum += gradient[window];
-            }
-        }
-        input_gradient[item] = sum;
+    const Axis down(in_height, out_height, kernel_height, stride_y, padding_y);
+    const Axis across(in_width, out_width, kernel_width, stride_x, padding_x);
+    if (are_squares(down, across, input_gradient)) {
+        for_each_element(planes, out_height, out_width, [&](size_type plane, int row, int column, size_type item) {
+            Pair* const pairs = (Pair*)input_gradient + 2 * (plane * out_height + row) * out_width + column;
+            const real value = gradient[item];
+            const int from = indices[item] - 2 * (row * across.inputs + column), below = across.inputs;
+            pairs[0] = {from == 0 ? value : real(0), from == 1 ? value : real(0)};
+            pairs[out_width] = {from == below ? value : real(0), from == below + 1 ? value : real(0)};
+        });
+        return;
     }
+    for_each_element(planes, in_height, in_width, [&](size_type plane, int row, int column, size_type item) {
+        const size_type windows = plane * out_height * out_width;
+        int top, bottom, left, right;
+        down.find_windows(row, top, bottom);
+        across.find_windows(column, left, right);
+        real sum = real(0);
+#pragma unroll 1
+        for (int y = top; y < bottom; ++y)
+#pragma unroll 1
+            for (int x = left; x < right; ++x) {
+                const size_type window = windows + y * across.outputs + x;
+                if (indices[window] == row * across.inputs + column) sum += gradient[window];
+            }
+        input_gradient[item] = sum;
+    });
 }
 
 // ---- max_pool2d_fill ----
@@ -89,8 +119,6 @@ extern "C" __global__ void max_pool2d_fill(
 
 // ---- avg_pool2d_forward ----
 
-#include "avg_pool2d.cuh"
-
 // Two-dimensional average pooling, one thread an output: the window's sum over its divisor.
 extern "C" __global__ void avg_pool2d_forward(
     const real* __restrict__ input,  // (planes, in_height, in_width)
@@ -99,27 +127,20 @@ extern "C" __global__ void avg_pool2d_forward(
     size_type out_width, size_type kernel_height, size_type kernel_width, size_type stride_y,
     size_type stride_x, size_type padding_y, size_type padding_x, size_type count_include_pad)
 {
-    GRID_STRIDE(item, planes * out_height * out_width) {
-        const size_type column = item % out_width, row = item / out_width % out_height;
-        const real* plane = input + item / (out_width * out_height) * in_height * in_width;
+    const Axis down(in_height, out_height, kernel_height, stride_y, padding_y);
+    const Axis across(in_width, out_width, kernel_width, stride_x, padding_x);
+    for_each_element(planes, out_height, out_width, [&](size_type plane, int row, int column, size_type item) {
+        const real* const pixels = input + plane * in_height * in_width;
+        const int top = down.begin_of(row), left = across.begin_of(column);
+        const int bottom = min(top + down.kernel, down.inputs), right = min(left + across.kernel, across.inputs);
         real sum = real(0);
-        for (size_type i = 0; i < kernel_height; ++i) {
-            const size_type y = row * stride_y + i - padding_y;
-            if (y < 0 || y >= in_height) continue;
-            for (size_type j = 0; j < kernel_width; ++j) {
-                const size_type x = column * stride_x + j - padding_x;
-                if (x >= 0 && x < in_width) sum += plane[y * in_width + x];
-            }
-        }
-        const size_type down = window_extent(row, stride_y, padding_y, kernel_height, in_height, count_include_pad);
-        const size_type across = window_extent(column, stride_x, padding_x, kernel_width, in_width, count_include_pad);
-        output[item] = sum / real(down * across);
-    }
+        for (int y = max(top, 0); y < bottom; ++y)
+            for (int x = max(left, 0); x < right; ++x) sum += pixels[y * across.inputs + x];
+        output[item] = sum / real(down.count_in(row, count_include_pad) * across.count_in(column, count_include_pad));
+    });
 }
 
 // ---- avg_pool2d_vjp ----
-
-#include "avg_pool2d.cuh"
 
 // The gradient of two-dimensional average pooling by its input, one thread an input: the sum over
 // the windows that hold it, in the order of the outputs, each over its divisor.
@@ -130,22 +151,21 @@ extern "C" __global__ void avg_pool2d_vjp(
     size_type out_width, size_type kernel_height, size_type kernel_width, size_type stride_y,
     size_type stride_x, size_type padding_y, size_type padding_x, size_type count_include_pad)
 {
-    GRID_STRIDE(item, planes * in_height * in_width) {
-        const size_type column = item % in_width, row = item / in_width % in_height;
-        const real* plane = gradient + item / (in_width * in_height) * out_height * out_width;
+    const Axis down(in_height, out_height, kernel_height, stride_y, padding_y);
+    const Axis across(in_width, out_width, kernel_width, stride_x, padding_x);
+    for_each_element(planes, in_height, in_width, [&](size_type plane, int row, int column, size_type item) {
+        const real* const windows = gradient + plane * out_height * out_width;
+        int top, bottom, left, right;
+        down.find_windows(row, top, bottom);
+        across.find_windows(column, left, right);
         real sum = real(0);
-        for (size_type i = kernel_height - 1; i >= 0; --i) {
-            const size_type below = row + padding_y - i, y = below / stride_y;
-            if (below < 0 || below % stride_y != 0 || y >= out_height) continue;
-            const size_type down = window_extent(y, stride_y, padding_y, kernel_height, in_height, count_include_pad);
-            for (size_type j = kernel_width - 1; j >= 0; --j) {
-                const size_type right = column + padding_x - j, x = right / stride_x;
-                if (right < 0 || right % stride_x != 0 || x >= out_width) continue;
-                const size_type across =
-                    window_extent(x, stride_x, padding_x, kernel_width, in_width, count_include_pad);
-                sum += plane[y * out_width + x] / real(down * across);
-            }
+#pragma unroll 1
+        for (int y = top; y < bottom; ++y) {
+            const int rows = down.count_in(y, count_include_pad);
+#pragma unroll 1
+            for (int x = left; x < right; ++x)
+                sum += windows[y * across.outputs + x] / real(rows * across.count_in(x, count_include_pad));
         }
         input_gradient[item] = sum;
-    }
+    });
 }

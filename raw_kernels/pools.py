@@ -99,7 +99,7 @@ def max_pool2d_forward(
 # ---- max_pool2d_vjp ----
 
 
-@kernel(lambda s: one_thread_per(s["planes"] * s["in_height"] * s["in_width"]))
+@kernel(lambda s: one_thread_per(-(-s["planes"] * s["in_height"] * s["in_width"] // 4)))
 @compiled(parallel=True)
 def max_pool2d_vjp(
     gradient, indices, input_gradient, planes, in_height, in_width, out_height, out_width, kernel_height,
