@@ -1,19 +1,42 @@
 // Batch normalisation.
 
 #include "prelude.cuh"
+#include "planes.cuh"
+
+// Threads of a block that share a channel.
+const int THREADS = 1024;
+
+// The places of every THREADS-th value of a channel, from that of the thread on.
+struct Places {
+    size_type place, position, positions, beyond, steps, step;
+
+    __device__ __forceinline__ Places(size_type channel, size_type channels, size_type positions)
+        : positions(positions), beyond((channels - 1) * positions)
+    {
+        const size_type first = threadIdx.x / positions;
+        position = threadIdx.x - first * positions;
+        place = (first * channels + channel) * positions + position;
+        steps = THREADS % positions;
+        step = THREADS / positions * channels * positions + steps;
+    }
+
+    __device__ __forceinline__ void go_on()
+    {
+        place += step, position += steps;
+        if (position >= positions) position -= positions, place += beyond;
+    }
+};
 
 // ---- batch_norm_statistics ----
 
 #include "block_sum.cuh"
 
 // The statistics of a batch for batch normalisation, and the running ones that follow them; one block a
-// channel: thread t takes every 256th value from t on, then the block adds its partial sums pairwise. The
-// variance is the mean of the squared deviations, so that a large mean costs it no digits. Wants 256 threads a
+// channel: thread t takes every THREADS-th value from t on, then the block adds its partial sums pairwise. The
+// variance is the mean of the squared deviations, so that a large mean costs it no digits. Wants THREADS threads a
 // block, and at least one value a channel; the grid may have any size.
 
-#define THREADS 256
-
-extern "C" __global__ void batch_norm_statistics(
+extern "C" __global__ void __launch_bounds__(THREADS) batch_norm_statistics(
     const real* __restrict__ input,          // (batch, channels, positions)
     const long long* __restrict__ batches,   // (1) if tracked else (0): batches tracked, with this one
     real* __restrict__ mean,                 // (channels) output only
@@ -28,13 +51,15 @@ extern "C" __global__ void batch_norm_statistics(
     const size_type count = batch * positions;
     for (size_type channel = blockIdx.x; channel < channels; channel += gridDim.x) {
         real sum = real(0);
-        for (size_type term = threadIdx.x; term < count; term += THREADS)
-            sum += input[(term / positions * channels + channel) * positions + term % positions];
+        Places values(channel, channels, positions);
+#pragma unroll 4
+        for (size_type term = threadIdx.x; term < count; term += THREADS, values.go_on()) sum += input[values.place];
         const real center = block_sum(sum, partial) / real(count);
         real squares = real(0);
-        for (size_type term = threadIdx.x; term < count; term += THREADS) {
-            const real deviation =
-                input[(term / positions * channels + channel) * positions + term % positions] - center;
+        Places again(channel, channels, positions);
+#pragma unroll 4
+        for (size_type term = threadIdx.x; term < count; term += THREADS, again.go_on()) {
+            const real deviation = input[again.place] - center;
             squares += deviation * deviation;
         }
         squares = block_sum(squares, partial);
@@ -63,12 +88,11 @@ extern "C" __global__ void batch_norm_forward(
     real* __restrict__ output,             // (batch, channels, positions) output only
     size_type batch, size_type channels, size_type positions, size_type affine)
 {
-    GRID_STRIDE(item, batch * channels * positions) {
-        const size_type channel = item / positions % channels;
+    for_each_element(batch, channels, positions, [&](size_type, int channel, int, size_type item) {
         const real scale = affine ? inverse_std[channel] * weight[channel] : inverse_std[channel];
         const real shift = affine ? bias[channel] : real(0);
         output[item] = (input[item] - mean[channel]) * scale + shift;
-    }
+    });
 }
 
 // ---- batch_norm_vjp ----
@@ -89,8 +113,7 @@ extern "C" __global__ void batch_norm_vjp(
 )
 {
     const real count = real(batch * positions);
-    GRID_STRIDE(item, batch * channels * positions) {
-        const size_type channel = item / positions % channels;
+    for_each_element(batch, channels, positions, [&](size_type, int channel, int, size_type item) {
         const real inverse = inverse_std[channel];
         const real scale = affine ? inverse * weight[channel] : inverse;
         real value = gradient[item];
@@ -99,7 +122,7 @@ extern "C" __global__ void batch_norm_vjp(
             value = value - bias_gradient[channel] / count - (input[item] - mean[channel]) * slope;
         }
         input_gradient[item] = value * scale;
-    }
+    });
 }
 
 // ---- batch_norm_weight_gradient ----
@@ -107,12 +130,10 @@ extern "C" __global__ void batch_norm_vjp(
 #include "block_sum.cuh"
 
 // The gradients of batch normalisation by weight and bias: a channel's sums of the gradient times the
-// normalised input, and of the gradient; one block a channel: thread t takes every 256th term from t on, then
-// the block adds its partial sums pairwise. Wants 256 threads a block; the grid may have any size.
+// normalised input, and of the gradient; one block a channel: thread t takes every THREADS-th term from t on, then
+// the block adds its partial sums pairwise. Wants THREADS threads a block; the grid may have any size.
 
-#define THREADS 256
-
-extern "C" __global__ void batch_norm_weight_gradient(
+extern "C" __global__ void __launch_bounds__(THREADS) batch_norm_weight_gradient(
     const real* __restrict__ input,        // (batch, channels, positions)
     const real* __restrict__ gradient,     // (batch, channels, positions)
     const real* __restrict__ mean,         // (channels)
@@ -125,10 +146,12 @@ extern "C" __global__ void batch_norm_weight_gradient(
     for (size_type channel = blockIdx.x; channel < channels; channel += gridDim.x) {
         const real center = mean[channel];
         real sum = real(0), products = real(0);
-        for (size_type term = threadIdx.x; term < batch * positions; term += THREADS) {
-            const size_type item = (term / positions * channels + channel) * positions + term % positions;
-            sum += gradient[item];
-            products += gradient[item] * (input[item] - center);
+        Places values(channel, channels, positions);
+#pragma unroll 4
+        for (size_type term = threadIdx.x; term < batch * positions; term += THREADS, values.go_on()) {
+            const real slope = gradient[values.place];
+            sum += slope;
+            products += slope * (input[values.place] - center);
         }
         sum = block_sum(sum, partial);
         products = block_sum(products, partial);

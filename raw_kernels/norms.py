@@ -11,7 +11,7 @@ from bppsa_cupy.system.compiled import compiled
 # ---- batch_norm_statistics ----
 
 #: Threads of a block, which share a channel; the .cu text counts on it.
-SUM_THREADS = 256
+SUM_THREADS = 1024
 
 
 @spans_of
