@@ -36,14 +36,15 @@ WARPS, ENOUGH_WARPS = 8, 4096
 
 
 def _convolve_launch(s):
-    """Blocks along outputs, channels and phases. A lane takes one output where four would leave few warps."""
+    """Blocks along positions, channels and phases. A lane takes four samples, or one to fill the GPU."""
     phases, rows = s["phases_y"] * s["phases_x"], -(-s["out_channels"] // WARPS)
     height, width = (
         -(-s[f"out_{side}"] // max(1, s[f"phases_{by}"])) for side, by in (("height", "y"), ("width", "x"))
     )
-    outputs = s["batch"] * height * width
-    each = 4 if -(-outputs // 128) * phases * s["out_channels"] >= ENOUGH_WARPS else 1
-    groups = min(-(-outputs // (32 * each)), MAXIMAL_GRID)
+    groups = -(-(-(-s["batch"] // 4) * height * width) // 32)
+    if groups * phases * s["out_channels"] < ENOUGH_WARPS:
+        groups = -(-s["batch"] * height * width // 32)
+    groups = min(groups, MAXIMAL_GRID)
     beside = -(-2 * ENOUGH_WARPS // max(1, groups * phases * WARPS))
     return LaunchShape((groups, min(rows, max(1, beside), 65535), min(phases, 65535)), (32 * WARPS, 1, 1))
 
@@ -121,13 +122,19 @@ def sparse_convolve(
 # ---- sparse_weight_gradient ----
 
 #: Weights of a block, as in the .cu text.
-CHUNK = 64
+CHUNK = 96
 
 
 def _weight_gradient_launch(s):
-    """A block per output channel and CHUNK of its weights, where channels have equally many."""
-    chunks = -(-s["nnz"] // max(1, s["out_channels"] * CHUNK))
-    return LaunchShape((min(s["out_channels"], MAXIMAL_GRID), min(max(1, chunks), 65535), 1), (256, 1, 1))
+    """A block per output channel and CHUNK of its weights, where channels have equally many. The fewer
+    blocks, the more warps each of them has."""
+    chunks = min(max(1, -(-s["nnz"] // max(1, s["out_channels"] * CHUNK))), 65535)
+    outputs, warps = s["batch"] * s["out_height"] * s["out_width"], WARPS
+    while warps < 128 // s["itemsize"] and 2 * warps <= min(
+        ENOUGH_WARPS // max(1, s["out_channels"] * chunks), outputs // 128
+    ):
+        warps *= 2
+    return LaunchShape((min(s["out_channels"], MAXIMAL_GRID), chunks, 1), (32 * warps, 1, 1))
 
 
 @kernel(_weight_gradient_launch)

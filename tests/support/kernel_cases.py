@@ -186,8 +186,13 @@ def windows(dilated: bool = True) -> Iterator[dict[str, int]]:
 
 
 def pools() -> Iterator[dict[str, int]]:
-    """The windows of pools; the last ones of the last case end after the padded input (ceil_mode)."""
+    """The windows of pools; squares that tile the input; windows of which the last ones end after the padded
+    input (ceil_mode)."""
     yield from windows(dilated=False)
+    yield {
+        "in_height": 4, "in_width": 6, "kernel_height": 2, "kernel_width": 2, "stride_y": 2,
+        "stride_x": 2, "padding_y": 0, "padding_x": 0, "out_height": 2, "out_width": 3,
+    }  # fmt: skip
     yield {
         "in_height": 6, "in_width": 5, "kernel_height": 3, "kernel_width": 2, "stride_y": 3,
         "stride_x": 2, "padding_y": 1, "padding_x": 0, "out_height": 3, "out_width": 3,
@@ -211,7 +216,10 @@ def sparse_convolution(
     """Taps that need not be those of a kernel, of rows that may have none; in the last cases far ones, many
     per row, and outputs by the thousand."""
     sizes = ((5, 4, 1, 1), (9, 7, 2, 3)), ((1, 1, 1), (3, 4, 2), (20, 2, 3), (0, 2, 2)), (0, 17), (0, 1)
-    large = ((21, 23, 1, 1), (3, 2, 1), 200, 1), ((5, 4, 1, 1), (41, 2, 9), 150, 1)
+    large = (
+        ((21, 23, 1, 1), (3, 2, 1), 200, 1), ((5, 4, 1, 1), (41, 2, 9), 150, 1),
+        ((5, 4, 1, 1), (202, 1, 2), 30, 1),
+    )  # fmt: skip
     for (of_plane, of_batch, entries, biased), (down, across) in itertools.product(
         (*itertools.product(*sizes), *large), phases
     ):
