@@ -17,7 +17,6 @@ const int ROOM = 192, FETCHED = 3, WARPS = 8, BLOCKS = sizeof(real) == 4 ? 3 : 2
 struct Table {
     Taps taps[ROOM / 2];
     Pack weights[ROOM / PACK];
-    int rights[ROOM];  // where a tap is far
 };
 
 // The lists of all taps: as the kernel's parameters.
@@ -61,28 +60,27 @@ struct Lists {
         }
         far = __any_sync(0xffffffffu, far);
         if (far)
-            for (int k = lane; k < padded; k += LANES) {
-                taps[k].seen = k < count ? downs[begin + k] : NOWHERE;
-                table.rights[k] = k < count ? rights[begin + k] : 0;
-            }
+            for (int k = lane; k < padded; k += LANES) taps[k].seen = k < count ? downs[begin + k] : NOWHERE;
         __syncwarp();
         return far;
     }
 };
 
+// `rights` are read where a tap is far.
 template <bool FAR, int EACH>
 __device__ __forceinline__ void add_taps(
-    const Table& table, int count, const Position<EACH>& position, Extent input, real (&sum)[EACH])
+    const Table& table, const int* __restrict__ rights, int count, const Position<EACH>& position, Extent input,
+    real (&sum)[EACH])
 {
     const int STEP = EACH == 1 ? TOGETHER : TOGETHER / 2;
 #pragma unroll 1
     for (int k = 0; k < count; k += STEP) {
         real values[STEP][EACH];
 #pragma unroll
-        for (int i = 0; i < STEP; i += 2) {
+        for (int i = 0; i < STEP; ++i) {
             const Taps two = table.taps[k / 2 + i / 2];
-            position.template read<FAR>(two.taps[0], table.rights[k + i], input, values[i]);
-            position.template read<FAR>(two.taps[1], table.rights[k + i + 1], input, values[i + 1]);
+            const int right = FAR ? rights[min(k + i, count - 1)] : 0;
+            position.template read<FAR>(two.taps[i % 2], right, input, values[i]);
         }
 #pragma unroll
         for (int i = 0; i < STEP; i += PACK) {
@@ -127,9 +125,9 @@ __device__ __forceinline__ void convolve(
                 for (int begin = indptr[taps]; begin < end; begin += ROOM) {
                     const int those = min(ROOM, end - begin);
                     if (lists.fill(table, begin, those, lane))
-                        add_taps<true>(table, those, position, in, sum);
+                        add_taps<true>(table, lists.rights + begin, those, position, in, sum);
                     else
-                        add_taps<false>(table, those, position, in, sum);
+                        add_taps<false>(table, lists.rights + begin, those, position, in, sum);
                     __syncwarp();
                 }
 #pragma unroll
@@ -213,7 +211,7 @@ __device__ __forceinline__ void add_products(
         for (int i = 0; i < TOGETHER; ++i) {
             const Taps two = sums.taps[k / 2 + i / 2];
             real values[EACH];
-            position.template read<FAR>(two.taps[i % 2], sums.rights[k + i], input, values);
+            position.template read<FAR>(two.taps[i % 2], FAR ? sums.rights[k + i] : 0, input, values);
             products[i] = gradients[0] * values[0];
 #pragma unroll
             for (int e = 1; e < EACH; ++e) products[i] += gradients[e] * values[e];

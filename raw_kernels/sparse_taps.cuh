@@ -73,7 +73,7 @@ struct Position {
     }
 
     template <bool FAR>
-    __device__ __forceinline__ void read(const Tap& tap, const int& right, Extent input, real (&values)[EACH]) const
+    __device__ __forceinline__ void read(const Tap& tap, int right, Extent input, real (&values)[EACH]) const
     {
         const bool inside = FAR ? unsigned(y + tap.seen) < unsigned(input.height)
                                       && unsigned(x + right) < unsigned(input.width)
