@@ -16,6 +16,7 @@ from torch.autograd import forward_ad
 from torch.nn.utils.rnn import PackedSequence
 
 from bppsa_cupy.functional.ahead import PassKind, run_pass, start_compiler
+from bppsa_cupy.raw_kernels.twins.simd.vectors import WIDE
 from bppsa_cupy.system.compilation import NotCompiledError, compiled_only
 from bppsa_cupy.torch.engine import on_host
 from bppsa_cupy.torch.transforms import hide_from_dynamo, is_recorded
@@ -102,39 +103,52 @@ def goes_to_pytorch(module: Any, x: Any, hx: Any) -> bool:
     else:
         steps, batch = values.shape[0] if values.dim() == 2 else 0, 1
     key = (
-        module.mode, module.input_size, module.hidden_size, module.num_layers, module.bias,
-        module.batch_first, module.bidirectional, module.training and bool(module.dropout),
-        values.dtype, steps.bit_length(), batch.bit_length(), packed, hx is not None,
-        torch.is_grad_enabled(), module.waits,
+        steps * batch * module.hidden_size >= LARGE, torch.get_num_threads(), module.mode, module.input_size,
+        module.hidden_size, module.num_layers, module.bias, module.batch_first, module.bidirectional,
+        module.training and bool(module.dropout), values.dtype, steps.bit_length(), batch.bit_length(),
+        packed, hx is not None, torch.is_grad_enabled(), module.waits,
     )  # fmt: skip
     decision = _decisions.get(key)
     return _decide(key, steps, batch) if decision is None else decision
 
 
-def is_faster(mode: str, hidden: int, steps: int, batch: int, gradients: bool, packed: bool) -> bool:
+#: Steps times samples times units from which on the workspace of PyTorch's LSTM in training exceeds 32 MiB:
+#: then malloc gives each pass new pages.
+LARGE = 600_000
+
+
+def is_faster(
+    large: bool, threads: int, mode: str, dtype: torch.dtype, hidden: int, steps: int, batch: int,
+    gradients: bool, packed: bool,
+) -> bool:  # fmt: skip
     """Whether PyTorch's operator is the faster one for a layer of these sizes on the CPU.
 
-    Measured with AVX2 on one thread. Bounds of steps and samples are powers of two, as `_decisions` has them.
+    Measured with AVX2 and with AVX-512, where oneDNN has an LSTM for float32. Bounds of steps and samples are
+    powers of two, as `_decisions` has them. `large` compares the sizes with LARGE.
     """
     if steps == 1:
         return True
     if packed:
         return not gradients and hidden >= 96 and batch >= 16
-    if mode != "LSTM":
+    if mode != "LSTM" or dtype != torch.float32:
         return False
-    if 64 <= hidden < 96 and steps < 64:
-        return True
+    terms = 1 << (steps.bit_length() + batch.bit_length() - 2)
+    # Two threads gain little from the one block of lanes that 16 to 31 samples fill.
+    least = 48 if WIDE or (threads > 1 and 16 <= batch < 32) else 96
     if gradients:
-        return hidden >= (48 if steps < 16 else 96) and (steps < 16 or batch < (64 if steps < 64 else 32))
-    return hidden >= 96 and (hidden < 512 or steps < 32 or batch < 8)
+        return hidden >= (32 if WIDE and terms >= 1024 else least) and terms >= 32 and not large
+    if WIDE:
+        return hidden >= 32 and terms >= (256 if batch < 16 else 128)
+    return hidden >= least and (hidden < 512 or steps < 32 or batch < 8)
 
 
 def _decide(key: Any, steps: int, batch: int) -> bool:
     """The decision for a kind of call, which is stored unless it may change."""
-    mode, *sizes, bias, batch_first, both, drops, dtype, _, _, packed, states, gradients, waits = key
+    large, threads, mode, inputs, hidden, layers, bias, batch_first, both, drops, dtype = key[:11]
+    _, _, packed, states, gradients, waits = key[11:]
     if not steps or not batch or dtype not in (torch.float32, torch.float64):
         return False
-    if is_faster(mode, sizes[1], steps, batch, gradients, packed):
+    if is_faster(large, threads, mode, dtype, hidden, steps, batch, gradients, packed):
         _decisions[key] = True
         return True
     if waits or os.environ.get("BPPSA_WAIT") == "1" or torch.are_deterministic_algorithms_enabled():
@@ -143,7 +157,6 @@ def _decide(key: Any, steps: int, batch: int) -> bool:
         if key not in _passes:
             name = str(dtype).removeprefix("torch.")
             rest = bias, batch_first, both, name, steps, batch, packed, states, gradients
-            inputs, hidden, layers = sizes
             if drops and layers > 1:  # the inner layers run one by one
                 each = [(inputs, hidden, 1), (hidden * (1 + both), hidden, 1)]
             else:

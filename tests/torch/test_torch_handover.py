@@ -51,6 +51,13 @@ def test_a_step_has_pytorchs_bits(kind: str, states: bool) -> None:
         assert all(map(torch.equal, *(flat(module(*inputs(kind, x, states))) for module in modules)))
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_large_lstms_of_float32_are_pytorchs(dtype: torch.dtype) -> None:
+    module, x = ours.LSTM(2, 128, dtype=dtype), torch.zeros(4, 16, 2, dtype=dtype)
+    module.waits = True
+    assert is_ours(module(x)[0]) == (dtype == torch.float64)
+
+
 def test_packs_parametrizations_and_layouts() -> None:
     x = torch.randn(3, 1, 4)
     made = [
