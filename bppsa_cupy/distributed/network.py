@@ -23,7 +23,7 @@ from bppsa_cupy.network.run_scans import RunScans
 from bppsa_cupy.network.sequential import Sequential
 from bppsa_cupy.plan import Partition, Plan
 
-#: The tags of activations and of gradients between layers, below `scan.ranks.FIRST_TAG`.
+#: The tags of activations and of gradients between layers, below `scan.numeric.FIRST_TAG`.
 FORWARD, BACKWARD = 0, 1
 #: The length of sequences where a network leaves it open.
 STEPS = 100

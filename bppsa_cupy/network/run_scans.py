@@ -13,8 +13,7 @@ from bppsa_cupy.network.architecture import Architecture, Run
 from bppsa_cupy.network.passes import Pass
 from bppsa_cupy.plan import Partition, Plan, with_input_gradient
 from bppsa_cupy.scan.launches import IndexMaps
-from bppsa_cupy.scan.numeric import NumericScan
-from bppsa_cupy.scan.ranks import RankScan
+from bppsa_cupy.scan.numeric import NumericScan, RankScan
 
 
 class RunScans:

@@ -13,7 +13,7 @@ import bppsa_cupy as bp
 from bppsa_cupy.csr import Pattern
 from bppsa_cupy.plan import Budget, Chain, Element, build_plan, with_input_gradient
 from bppsa_cupy.plan import sizes as plan_sizes
-from bppsa_cupy.plan.counts import assign_workers, critical_path, multiply_adds, shortest, with_vjps
+from bppsa_cupy.plan.plan import assign_workers, critical_path, multiply_adds, shortest, with_vjps
 from bppsa_cupy.plan.product import multiply
 from bppsa_cupy.plan.schedule import Step, blelloch, every_hybrid, hybrid, linear, up_sweep_levels
 from bppsa_cupy.plan.sizes import ChainSizes

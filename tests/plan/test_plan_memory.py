@@ -20,8 +20,7 @@ from bppsa_cupy.plan.memory import ALIGNMENT, memory_plan
 from bppsa_cupy.plan.product import map_dtype
 from bppsa_cupy.plan.schedule import blelloch, up_sweep_levels
 from bppsa_cupy.plan.sizes import ChainSizes, PatternSizes
-from bppsa_cupy.scan.numeric import NumericScan
-from bppsa_cupy.scan.ranks import RankScan
+from bppsa_cupy.scan.numeric import NumericScan, RankScan
 
 SEEDS = st.integers(0, 2**32 - 1)
 

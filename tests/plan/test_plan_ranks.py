@@ -9,7 +9,7 @@ from plan_cases import assert_equal_plans, plan_of, random_chain
 from bppsa_cupy.csr import Pattern
 from bppsa_cupy.errors import PlanError
 from bppsa_cupy.plan import Budget, Chain, Element, Partition, Plan, build_plan, place
-from bppsa_cupy.plan.counts import critical_path
+from bppsa_cupy.plan.plan import critical_path
 
 
 def over_ranks(chains, partition, batch_size=3, memory_limit=None, **options):

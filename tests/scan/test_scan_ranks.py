@@ -12,7 +12,7 @@ from scan_cases import METHODS, random_chain, random_partition, scan_by_parts
 import bppsa_cupy as bp
 from bppsa_cupy.plan import with_input_gradient
 from bppsa_cupy.scan import NumericScan, make_chain, plan_scan
-from bppsa_cupy.scan.ranks import RankScan
+from bppsa_cupy.scan.numeric import RankScan
 
 
 @settings(max_examples=15)

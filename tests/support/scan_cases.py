@@ -6,7 +6,7 @@ import scipy.sparse
 import bppsa_cupy as bp
 from bppsa_cupy.csr import Pattern
 from bppsa_cupy.plan import with_input_gradient
-from bppsa_cupy.scan.ranks import RankScan
+from bppsa_cupy.scan.numeric import RankScan
 
 METHODS = ("linear", "blelloch", "hybrid")
 KINDS = ("sparse", "diagonal", "dense", "selection", "empty")

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from bppsa_cupy.plan import Budget, Chain, ChainPlan, Plan, Schedule
-from bppsa_cupy.plan.counts import critical_path, multiply_adds, shortest, vjp_multiply_adds
+from bppsa_cupy.plan.plan import critical_path, multiply_adds, shortest, vjp_multiply_adds
 from bppsa_cupy.plan.schedule import blelloch, every_hybrid, linear
 from bppsa_cupy.plan.sizes import ChainSizes
 from bppsa_cupy.system.units import in_bytes, quantity

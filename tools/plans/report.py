@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from bppsa_cupy.plan import Budget, Chain, ChainPlan, Plan, Schedule, memory_plan, place, rank_memory_plan
-from bppsa_cupy.plan.counts import critical_path, multiply_adds
+from bppsa_cupy.plan.plan import critical_path, multiply_adds
 from bppsa_cupy.plan.schedule import Step
 from bppsa_cupy.plan.sizes import ChainSizes
 from bppsa_cupy.products.file import read_product_file
