@@ -26,7 +26,6 @@ from bppsa_cupy.timescan import (
     WalkSize,
     choose_forward,
     kept_shapes,
-    stack_shapes,
     suffix,
 )
 from bppsa_cupy.timescan.lengths import CLOSED
@@ -45,8 +44,6 @@ class MatrixContext(RecurrentContext):
         Creates the passes over time from the arguments of Stack.
     stack : Stack or None
         The passes, bound to buffers for the present batch size and number of steps.
-    at_once : dict
-        Steps per part of a pass without a backward pass, by batch size and number of steps.
     stacks : dict
         Stacks of the latest sizes on the same buffers, so that an epoch's last batch binds nothing again.
         The key says also whether there are resets.
@@ -58,7 +55,6 @@ class MatrixContext(RecurrentContext):
 
     make_stack: Callable[..., Stack] = field(default=Stack, repr=False)
     stack: Stack | None = field(default=None, repr=False)
-    at_once: dict[tuple[int, int], int] = field(default_factory=dict, repr=False)
     stacks: dict[tuple[int, int, bool], Stack] = field(default_factory=dict, repr=False)
     full_sizes: tuple[int, int] | None = field(default=None, repr=False)
     version: int = field(default=0, repr=False)
@@ -278,15 +274,13 @@ class MatrixRecurrent(Recurrent):
         """How many steps a pass without a way back takes at a time, in the same buffers, each part from the
         state that the one before ended with: all of them where one direction begins with the last step, or
         where all steps go at once."""
-        if (batch, steps) not in ctx.at_once:
-            size, length = self._stack_size(batch, steps, ctx.dtype.itemsize), steps
-            if not self.bidirectional and ctx.make_stack is Stack:
-                on_host = ctx.device.shared_bytes is None
-                length = min(steps, rules.steps_at_once(on_host, size.step_bytes, batch, steps))
-            if length < steps and choose_forward(ctx.device, size.walk, self.forward_method)[0]:
-                length = steps
-            ctx.at_once[batch, steps] = -(-steps // -(-steps // length))
-        return ctx.at_once[batch, steps]
+        size, length = self._stack_size(batch, steps, ctx.dtype.itemsize), steps
+        if not self.bidirectional and ctx.make_stack is Stack:
+            on_host = ctx.device.shared_bytes is None
+            length = min(steps, rules.steps_at_once(on_host, size.step_bytes, batch, steps))
+        if length < steps and choose_forward(ctx.device, size.walk, self.forward_method)[0]:
+            length = steps
+        return -(-steps // -(-steps // length))
 
     def resume(self, ctx: MatrixContext, x: Array, stored: Mapping[str, Array]) -> None:
         """Restore `ctx` after ``forward(ctx, x)`` from `stored`, the arrays that `kept_shapes` lists."""
@@ -415,18 +409,16 @@ class MatrixRecurrent(Recurrent):
             ctx.version = ctx.device.choices.version
         ctx.stack = ctx.stacks.pop(key, None)
         if ctx.stack is None:
+            if any(batch * steps > other[0] * other[1] for other in ctx.stacks):
+                ctx.unbind()  # whose memory goes before larger buffers are made
             sizes = self._stack_size(batch, steps, ctx.dtype.itemsize, has_resets)
-            shapes = stack_shapes(sizes, ctx.device, self.forward_method)
-            if ctx.lacks(shapes):
-                ctx.unbind()  # what is there is bound to buffers that are too small
-            buffers = {name: ctx.buffer(name, shape) for name, shape in shapes.items()}
-            buffers["lengths"], ctx.full_sizes = ctx.buffer("lengths", (batch,), np.int64), None
-            arrays = buffers, ctx.parameters, ctx.gradients
             closing = None
             if has_resets:
                 gates = np.repeat(resetting_form(self)[1], self.hidden_size)
                 closing = ctx.device.asarray(gates.astype(ctx.dtype))
+            arrays = ctx.buffer, ctx.parameters, ctx.gradients
             ctx.stack = ctx.make_stack(ctx.device, sizes, *arrays, self.forward_method, closing)
+            ctx.full_sizes = None
         ctx.stacks[key] = ctx.stack
         if len(ctx.stacks) > MOST_STACKS:
             del ctx.stacks[next(iter(ctx.stacks))]

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import abc
-import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -55,13 +54,6 @@ class RecurrentContext(Context):
     def rebind(self, parameters: dict[str, Array]) -> None:
         """Use other parameters, with the same buffers."""
         self.parameters = parameters
-
-    def lacks(self, shapes: Mapping[str, Shape]) -> bool:
-        """Whether a buffer of one of these shapes would be allocated."""
-        return any(
-            name not in self._buffers or self._buffers[name].size < math.prod(shape)
-            for name, shape in shapes.items()
-        )
 
 
 #: What a recurrent layer puts out.

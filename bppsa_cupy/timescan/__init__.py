@@ -4,7 +4,6 @@ from bppsa_cupy.timescan.forward import choose_forward
 from bppsa_cupy.timescan.stack import (
     Stack,
     kept_shapes,
-    stack_shapes,
     suffix,
 )
 from bppsa_cupy.timescan.ways import StackSize, Walk, WalkSize

@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from itertools import chain, repeat
 from typing import Any
 
+import numpy as np
+
 from bppsa_cupy.devices import Array, Device, Launch
 from bppsa_cupy.devices.base import Graphs
 from bppsa_cupy.raw_kernels.frames.form import CellForm
@@ -19,6 +21,9 @@ from bppsa_cupy.timescan import products
 from bppsa_cupy.timescan.chunked import TimeScan
 from bppsa_cupy.timescan.forward import TimeForward
 from bppsa_cupy.timescan.ways import StackSize, Walk, Weights
+
+#: Returns an uninitialised array by name, shape and dtype; the same memory for an equal name.
+Buffer = Callable[..., Array]
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,55 +70,6 @@ def suffix(layer: int, direction: int) -> str:
     return f"_l{layer}" + ("_reverse" if direction else "")
 
 
-def projects_in_place(sizes: StackSize, device: Device, forward_method: str) -> bool:
-    """Whether the projected input of an inner layer lies where its walk then saves the gates.
-
-    A serial walk on the host reads the projected input of a unit before it writes the unit's gates.
-    """
-    cell, is_serial = sizes.walk.cell, forward_method != "newton" and not device.units_innermost
-    return is_serial and sizes.projects and cell.saved == cell.gates
-
-
-def stack_shapes(
-    sizes: StackSize, device: Device, forward_method: str = "auto"
-) -> dict[str, tuple[int, ...]]:
-    """Every buffer that `make_directions` takes but `lengths`, by name; all are of the network's dtype."""
-    size, cell = sizes.walk, sizes.walk.cell
-    T, B, H, S = size.steps, size.batch, size.hidden, cell.states * size.hidden
-    widths = {H, *map(sizes.inputs_of, range(sizes.layers))}
-    shapes: dict[str, tuple[int, ...]] = {
-        **({"input": (T, sizes.inputs, B)} if sizes.projects else {}),
-        "sums": (
-            max(
-                *(products.workspace_size(device, T, B, cell.gates * H, width) for width in widths),
-                *(products.gradients_size(device, size, width) for width in widths),
-            ),
-        ),
-    }
-    if not projects_in_place(sizes, device, forward_method):
-        shapes["projected"] = (T, cell.gates * H, B)
-    for direction in range(sizes.directions):
-        if sizes.projects:
-            shapes[f"by_input{direction}"] = (T, sizes.inputs, B)
-        if sizes.every_step or sizes.layers > 1:
-            shapes[f"by_output{direction}"] = (T, H, B)
-            if sizes.directions > 1 and sizes.layers > 1:
-                shapes[f"by_joined{direction}"] = (T, sizes.directions * H, B)
-        for layer in range(sizes.layers):
-            sizes_of_layer: dict[str, tuple[int, ...]] = {
-                "unit": (cell.parameters * H,),
-                "delta": (T, cell.deltas * H, B),
-                **dict.fromkeys(("initial", "final", "boundary", "entering"), (S, B)),
-            }
-            if not sizes.bias:
-                sizes_of_layer["no_bias"] = (cell.sums * H,)
-            shapes |= {name + suffix(layer, direction): shape for name, shape in sizes_of_layer.items()}
-    if sizes.directions > 1:
-        for layer in range(1, sizes.layers):
-            shapes[f"joined_l{layer}"] = (T, sizes.directions * H, B)
-    return shapes | kept_shapes(sizes)
-
-
 def kept_shapes(sizes: StackSize) -> dict[str, tuple[int, ...]]:
     """The buffers that a forward pass fills and the way back reads, by name: states and gates of each inner
     layer and direction. With input, lengths, first states and parameters they are all it needs."""
@@ -130,44 +86,61 @@ def kept_shapes(sizes: StackSize) -> dict[str, tuple[int, ...]]:
 def make_directions(
     device: Device,
     sizes: StackSize,
-    buffers: Mapping[str, Array],
+    buffer: Buffer,
     parameters: Mapping[str, Array],
     gradients: Mapping[str, Array],
     forward_method: str,
 ) -> list[list[Direction]]:
     """The directions of each inner layer; arguments are those of a `Stack`."""
-    in_place = projects_in_place(sizes, device, forward_method)
+    cell, (T, H, B), both = sizes.walk.cell, sizes.walk.scalars, sizes.directions > 1
+    kept = kept_shapes(sizes)
+    # A serial walk on the host reads the projected input of a unit before it writes the unit's gates.
+    in_place = forward_method != "newton" and not device.units_innermost
+    in_place = in_place and sizes.projects and cell.saved == cell.gates
 
-    def arranged(name: str) -> Array:
-        return device.arrange(buffers[name])
+    def rows(name: str, count: int) -> Array:
+        """An array by time, (T, count, B)."""
+        return device.arrange(buffer(name, (T, count, B)))
 
     def make(layer: int, direction: int) -> Direction:
-        both = sizes.directions > 1
-        end, last = suffix(layer, direction), layer == sizes.layers - 1
-        if not sizes.bias:
-            buffers[f"no_bias{end}"][...] = 0
+        end, every_step = suffix(layer, direction), sizes.every_step or layer < sizes.layers - 1
+        state, gates = (device.arrange(buffer(name + end, kept[name + end])) for name in ("state", "gates"))
+        projected = gates if in_place else rows("projected", cell.gates * H)
+        delta = rows(f"delta{end}", cell.deltas * H)
+        initial, final, boundary, entering = (
+            device.arrange(buffer(f"{name}{end}", (cell.states * H, B)))
+            for name in ("initial", "final", "boundary", "entering")
+        )
+        if layer and both:
+            values = rows(f"joined_l{layer}", 2 * H)
+            by_input = rows(f"by_joined{direction}", 2 * H)
+        elif layer:
+            values, by_input = made[layer - 1][0].walk.state, rows(f"by_output{direction}", H)
+        elif sizes.projects:
+            values, by_input = rows("input", sizes.inputs), rows(f"by_input{direction}", sizes.inputs)
+        else:
+            values, by_input = projected, delta
+        bias_hh = parameters.get(f"bias_hh{end}")
+        if bias_hh is None:
+            bias_hh = buffer(f"no_bias{end}", (cell.sums * H,))
+            bias_hh[...] = 0
         walk = Walk(
             size=sizes.walk, reverse=direction == 1, weight_hh=parameters[f"weight_hh{end}"],
-            bias_hh=parameters[f"bias_hh{end}"] if sizes.bias else buffers[f"no_bias{end}"],
-            unit=buffers[f"unit{end}"], lengths=buffers["lengths"], initial=arranged(f"initial{end}"),
-            projected=arranged(f"gates{end}" if in_place else "projected"), state=arranged(f"state{end}"),
-            gates=arranged(f"gates{end}"), final=arranged(f"final{end}"),
+            bias_hh=bias_hh, unit=buffer(f"unit{end}", (cell.parameters * H,)),
+            lengths=buffer("lengths", (B,), np.int64), initial=initial, projected=projected, state=state,
+            gates=gates, final=final,
         )  # fmt: skip
-        inputs, by_input = (
-            ("input", f"by_input{direction}") if sizes.projects else ("projected", f"delta{end}")
-        )
-        if layer:
-            inputs = f"joined_l{layer}" if both else f"state_l{layer - 1}"
-            by_input = f"by_joined{direction}" if both else f"by_output{direction}"
         return Direction(
-            name=end[1:], walk=walk, values=arranged(inputs),
-            parameters=_weights(parameters, end, sizes.unit), gradients=_weights(gradients, end, sizes.unit),
-            by_output=arranged(f"by_output{direction}") if sizes.every_step or not last else None,
-            boundary=arranged(f"boundary{end}"), delta=arranged(f"delta{end}"),
-            entering=arranged(f"entering{end}"), by_input=arranged(by_input),
+            name=end[1:], walk=walk, values=values, parameters=_weights(parameters, end, sizes.unit),
+            gradients=_weights(gradients, end, sizes.unit),
+            by_output=rows(f"by_output{direction}", H) if every_step else None, boundary=boundary,
+            delta=delta, entering=entering, by_input=by_input,
         )  # fmt: skip
 
-    return [[make(layer, d) for d in range(sizes.directions)] for layer in range(sizes.layers)]
+    made: list[list[Direction]] = []
+    for layer in range(sizes.layers):
+        made.append([make(layer, direction) for direction in range(sizes.directions)])
+    return made
 
 
 def _weights(arrays: Mapping[str, Array], end: str, unit: tuple[str, ...]) -> Weights:
@@ -250,7 +223,7 @@ class Widened:
 
 
 class Stack:
-    """Bound launches of a recurrent layer on buffers of `stack_shapes`; nothing is allocated in a pass.
+    """Bound launches of a recurrent layer on buffers; nothing is allocated in a pass.
 
     A caller fills `lengths` and the initial states, and the input by `take`; then `forward`; then, for the
     backward pass, the boundaries and the gradient with respect to the output; `backward`; `weight_gradients`
@@ -258,8 +231,8 @@ class Stack:
 
     Parameters
     ----------
-    buffers
-        Arrays of `stack_shapes`, and `lengths` (B,) int64, where each sample ends.
+    buffer
+        Returns the memory of the passes.
     parameters, gradients
         Arrays by the names of PyTorch ("weight_ih_l0").
     forward_method
@@ -292,23 +265,22 @@ class Stack:
         self,
         device: Device,
         sizes: StackSize,
-        buffers: Mapping[str, Array],
+        buffer: Buffer,
         parameters: Mapping[str, Array],
         gradients: Mapping[str, Array],
         forward_method: str = "auto",
         closing: Array | None = None,
     ) -> None:
-        self.device, self.sizes, self.lengths = device, sizes, buffers["lengths"]
-        self._closing = closing
-        self.layers = make_directions(device, sizes, buffers, parameters, gradients, forward_method)
+        self.device, self.sizes, self._closing = device, sizes, closing
+        self.layers = make_directions(device, sizes, buffer, parameters, gradients, forward_method)
         self.directions = [direction for layer in self.layers for direction in layer]
         self.initial_states = [direction.walk.initial for direction in self.directions]
         self.final_states = [direction.walk.final for direction in self.directions]
         self.boundaries = [direction.boundary for direction in self.directions]
         self.state_gradients = [direction.entering for direction in self.directions]
-        self._workspace = buffers["sums"]
         first, last = self.directions[0], self.layers[-1]
-        H, inputs, lengths = sizes.walk.hidden, sizes.inputs, self.lengths
+        H, inputs, lengths = sizes.walk.hidden, sizes.inputs, first.walk.lengths
+        self.lengths, self._workspace = lengths, buffer("sums", (self._workspace_size(),))
         self._exchange_input = Exchange(device, lengths, first.values, inputs)
         self._put_output = [
             Exchange(device, lengths, d.walk.state[:, sizes.output * H :], H, n * H, out=True)
@@ -330,6 +302,16 @@ class Stack:
         self._backward: list[Launch] = []
         self._weights: list[Launch] | None = None
         self._to_input: list[Launch] | None = None
+
+    def _workspace_size(self) -> int:
+        """Elements of the workspace of all weight gradients."""
+        device, size = self.device, self.sizes.walk
+        widths = {size.hidden, *map(self.sizes.inputs_of, range(self.sizes.layers))}
+        rows = size.cell.gates * size.hidden
+        return max(
+            *(products.workspace_size(device, size.steps, size.batch, rows, width) for width in widths),
+            *(products.gradients_size(device, size, width) for width in widths),
+        )
 
     # ---- forward ----
 
