@@ -9,19 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cached_property
 from typing import NamedTuple
-
-import numpy as np
 
 from bppsa_cupy.arguments import as_integer
 from bppsa_cupy.errors import BppsaError
 
 #: What an action does.
 FORWARD, BACKWARD, UPDATE = range(3)
-KINDS = ("forward", "backward", "update")
-#: Columns of a schedule's table.
-CYCLE, KIND, STAGE, BATCH, MICRO = range(5)
 
 
 @dataclass(frozen=True)
@@ -70,7 +64,7 @@ SCHEDULES = {
 
 
 class Action(NamedTuple):
-    """A row of a schedule's table.
+    """What a stage does to a batch in a cycle.
 
     Attributes
     ----------
@@ -112,16 +106,15 @@ class PipelineSchedule:
         The number of batches.
     micro : int
         Micro-batches of a batch.
-    table : array
-        (actions, 5) int64: cycle, kind, stage, batch, micro; in an order in which one process can run
-        them, and each rank its stage.
+    every : tuple of Action
+        All actions, in an order in which one process can run them, and each rank its stage.
     """
 
     name: str
     stages: int
     batches: int
     micro: int
-    table: np.ndarray
+    every: tuple[Action, ...]
 
     @property
     def kind(self) -> ScheduleKind:
@@ -130,26 +123,11 @@ class PipelineSchedule:
     @property
     def cycles(self) -> int:
         """The number of cycles from the first action to the last."""
-        return int(self.table[-1, CYCLE]) + 1 if len(self.table) else 0
-
-    @cached_property
-    def _by_stage(self) -> list[np.ndarray]:
-        return [self.table[self.table[:, STAGE] == stage] for stage in range(self.stages)]
+        return self.every[-1].cycle + 1 if self.every else 0
 
     def actions(self, stage: int | None = None) -> Iterator[Action]:
         """The actions of a stage, or of all, in order."""
-        table = self.table if stage is None else self._by_stage[stage]
-        return (Action(*row) for row in table.tolist())
-
-    def missed_updates(self, stage: int) -> np.ndarray:
-        """(batches,) how many updates of earlier batches each batch's first forward pass on a stage misses:
-        its staleness."""
-        rows = self._by_stage[stage]
-        updates = np.cumsum(rows[:, KIND] == UPDATE)
-        first = (rows[:, KIND] == FORWARD) & (rows[:, MICRO] == 0)
-        missed = np.empty(self.batches, np.int64)
-        missed[rows[first, BATCH]] = rows[first, BATCH] - updates[first]
-        return missed
+        return (action for action in self.every if stage is None or action.stage == stage)
 
 
 def staleness(name: str, stages: int, stage: int) -> int:
@@ -175,15 +153,14 @@ def make_schedule(name: str, stages: int, batches: int, micro: int = 1) -> Pipel
     stages = as_integer("a pipeline", "stages", stages, 1, error=BppsaError)
     batches = as_integer("a pipeline", "batches", batches, 0, error=BppsaError)
     if name == "stale":
-        rows = list(_stale(stages, batches))
+        actions = list(_stale(stages, batches))
     else:
-        rows = list(_played([_order(name, stages, stage, batches, micro) for stage in range(stages)]))
+        actions = list(_played([_order(name, stages, stage, batches, micro) for stage in range(stages)]))
         if not SCHEDULES[name].overlaps:
-            rows = _repeated(rows, batches)
-    table = np.array(rows, np.int64).reshape(-1, 5)
+            actions = _repeated(actions, batches)
     # Within a cycle updates come last.
-    order = np.lexsort((table[:, STAGE], table[:, KIND], table[:, CYCLE]))
-    return PipelineSchedule(name, stages, batches, micro, table[order])
+    actions.sort(key=lambda action: (action.cycle, action.kind, action.stage))
+    return PipelineSchedule(name, stages, batches, micro, tuple(actions))
 
 
 def check_schedule(name: str, micro: int) -> None:

@@ -21,8 +21,6 @@ from numba.core.compiler import CompileResult, lookup_environment
 from numba.core.compiler_lock import global_compiler_lock
 from numba.core.cpu import CPUContext
 from numba.core.registry import CPUDispatcher, cpu_target
-from numba.extending import overload
-from numba.np import arrayobj
 
 from bppsa_cupy.system.compilation import NotCompiledError, compiling, is_compiled_only
 
@@ -34,7 +32,7 @@ USED = (
     JITCodeLibrary._raise_if_finalized, JITCodeLibrary.get_pointer_to_function,
     JITCodeLibrary.serialize_using_object_code, CPUContext.create_cfunc_wrapper,
     CPUContext.create_cpython_wrapper, CPUContext.get_executable, CPUDispatcher._insert,
-    CPUDispatcher.add_overload, CPUDispatcher.get_call_template, arrayobj.raise_with_shape_context,
+    CPUDispatcher.add_overload, CPUDispatcher.get_call_template,
     cpu_target.target_context.codegen()._library_class, CompileResult._rebuild, lookup_environment,
 )  # fmt: skip
 
@@ -139,19 +137,6 @@ def _name(library: Any, fndesc: Any, env: Any) -> Any:
     return make_function(fndesc.lookup_module(), fndesc.qualname, "", 0, env, (library,))
 
 
-def _raise_sizes(source: Any, target: Any) -> None:
-    """Raise where an array is assigned to a slice of another size."""
-    raise NotImplementedError
-
-
-@overload(_raise_sizes)
-def _raising(source: Any, target: Any) -> Any:
-    def raise_sizes(source: Any, target: Any) -> None:
-        raise ValueError("cannot assign slice from input of different size")
-
-    return raise_sizes
-
-
 _depth = 0
 
 
@@ -161,19 +146,17 @@ def parts() -> Iterator[None]:
     global _depth
     context = cpu_target.target_context
     codegen = context.codegen()
-    former = codegen._library_class, arrayobj.raise_with_shape_context
+    former = codegen._library_class
     _depth += 1
     codegen._library_class = PartLibrary
     # Numba's contexts are copied from this one for each function, with what is set here.
     context.get_executable = _name
     context.create_cfunc_wrapper = lambda library, fndesc, env, call_helper: None
-    # Numba writes both shapes into its message: strings, which take longer than the rest of a loop.
-    arrayobj.raise_with_shape_context = _raise_sizes
     try:
         yield
     finally:
         _depth -= 1
-        codegen._library_class, arrayobj.raise_with_shape_context = former
+        codegen._library_class = former
         if not _depth:
             del context.get_executable, context.create_cfunc_wrapper
 

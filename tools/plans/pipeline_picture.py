@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from bppsa_cupy.pipeline.schedules import FORWARD, UPDATE, PipelineSchedule
+from bppsa_cupy.pipeline.schedules import FORWARD, UPDATE, PipelineSchedule, staleness
 from bppsa_cupy.tools.pictures.picture_file import picture
 
 #: Of batches, in turn, forward and back; and where nothing runs.
@@ -62,7 +62,8 @@ def _draw_cycles(axis: Any, schedule: PipelineSchedule) -> None:
             color = (BACKWARD_COLORS if back else FORWARD_COLORS)[action.batch % len(FORWARD_COLORS)]
             look = {"color": color, "edgecolor": "white", "linewidth": 0.8}
             axis.barh(row, width, left=left, height=0.84, zorder=1, **look)
-            stale = 0 if back else int(schedule.missed_updates(action.stage)[action.batch])
+            degree = staleness(schedule.name, schedule.stages, action.stage)
+            stale = 0 if back else min(action.batch, degree)
             text = f"{action.batch}" + (f"$_{{-{stale}}}$" if stale else "")
             label = {"ha": "center", "va": "center", "fontsize": 8, "color": "black" if back else "white"}
             axis.text(left + width / 2, row, text, zorder=4, **label)
