@@ -121,7 +121,27 @@ class Layout:
         )
 
 
-class ParameterSet(Mapping[str, Array]):
+class ArraySet(Mapping[str, Array]):
+    """Arrays of a device by name."""
+
+    device: Device
+    arrays: dict[str, Array]
+
+    def __getitem__(self, name: str) -> Array:
+        return self.arrays[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.arrays)
+
+    def __len__(self) -> int:
+        return len(self.arrays)
+
+    def to_host(self) -> dict[str, np.ndarray]:
+        """Dense copies on the host, by name."""
+        return {name: np.array(self.device.to_host(array)) for name, array in self.items()}
+
+
+class ParameterSet(ArraySet):
     """The parameters or gradients of a network by name, stored in one array, `flat`.
 
     `parameters[name]` is a view of `flat`. You may write to it: `parameters[name][...] = array`. If a layer
@@ -149,7 +169,6 @@ class ParameterSet(Mapping[str, Array]):
 
     layout: Layout
     flat: Array
-    arrays: dict[str, Array]
 
     def __init__(self, device: Device, dtype: np.dtype, shapes: Mapping[str, tuple[int, ...]]) -> None:
         self.device, self.dtype = device, dtype
@@ -180,12 +199,6 @@ class ParameterSet(Mapping[str, Array]):
     def __setitem__(self, name: str, array: Any) -> None:
         self.assign({name: np.full(self.layout.shapes[name], array) if np.isscalar(array) else array})
 
-    def __iter__(self) -> Iterator[str]:
-        return iter(self.arrays)
-
-    def __len__(self) -> int:
-        return len(self.arrays)
-
     def __repr__(self) -> str:
         return f"<{len(self)} {self.dtype} arrays of {self.layout.size} values on {self.device.name}>"
 
@@ -210,10 +223,6 @@ class ParameterSet(Mapping[str, Array]):
         """Note that the values have changed."""
         self.version += 1
 
-    def to_host(self) -> dict[str, np.ndarray]:
-        """Dense copies on the host, by name."""
-        return {name: np.array(self.device.to_host(array)) for name, array in self.items()}
-
     # ---- masks ----
 
     def set_masks(self, masks: Mapping[str, np.ndarray], listed: Mapping[str, np.ndarray]) -> None:
@@ -231,7 +240,7 @@ class ParameterSet(Mapping[str, Array]):
                 hold(self.arrays[name] if flat is None else self.layout.view(flat, name), mask)
 
 
-class BufferSet(Mapping[str, Array]):
+class BufferSet(ArraySet):
     """The arrays of layers that are not trained, by name, such as running statistics.
 
     Forward passes and `assign` change the values. Integers are int64, all other arrays have the dtype of the
@@ -239,25 +248,16 @@ class BufferSet(Mapping[str, Array]):
     """
 
     def __init__(self, device: Device, dtype: np.dtype, initial: Mapping[str, np.ndarray]) -> None:
-        self.device, self.dtype = device, dtype
-        self._arrays = {
+        self.device = device
+        self.arrays = {
             name: device.asarray(value.astype(np.int64 if value.dtype.kind == "i" else dtype))
             for name, value in initial.items()
         }
 
-    def __getitem__(self, name: str) -> Array:
-        return self._arrays[name]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._arrays)
-
-    def __len__(self) -> int:
-        return len(self._arrays)
-
     def share(self, other: BufferSet, layers: range) -> None:
         """Use the arrays of `other` for the layers with indices in `layers`."""
         arrays = (array for name, array in other.items() if int(name.partition(".")[0]) in layers)
-        self._arrays = dict(zip(self, arrays, strict=True))
+        self.arrays = dict(zip(self, arrays, strict=True))
 
     def converted(self, arrays: Mapping[str, Any]) -> dict[str, Array]:
         """`arrays` as `assign` takes them. Raises ShapeError naming both shapes."""
@@ -268,10 +268,6 @@ class BufferSet(Mapping[str, Array]):
         """Set the values from arrays that `converted` returned."""
         for name, array in arrays.items():
             self[name][...] = array
-
-    def to_host(self) -> dict[str, np.ndarray]:
-        """Copies on the host, by name."""
-        return {name: np.array(self.device.to_host(array)) for name, array in self.items()}
 
 
 def converted(

@@ -22,7 +22,7 @@ from bppsa_cupy.distributed import Group
 from bppsa_cupy.distributed.shared import SharedSequential
 from bppsa_cupy.errors import BppsaError, DistributedError, ShapeError
 from bppsa_cupy.layers import Context
-from bppsa_cupy.layers.stack import LayerStack, backward_input_first, forward_through, inner_draw
+from bppsa_cupy.layers.stack import backward_input_first, forward_through, inner_draw
 from bppsa_cupy.network.sequential import Sequential
 from bppsa_cupy.pipeline.placement import Item, Placement
 from bppsa_cupy.pipeline.schedules import (
@@ -227,6 +227,10 @@ class Stage:
         Passes that are not in use.
     gradient_sum : array or None
         The sum of the gradients of the micro-batches of a batch, None before the first one.
+    stashes : bool
+        Whether `backward` uses the parameters of the forward pass.
+    stashed : dict of int to array or None
+        The parameters of each batch that went forward and not back; None while they are the present ones.
     received : dict of int to array
         The arrays that gradients are received into.
     """
@@ -243,18 +247,11 @@ class Stage:
         self.free: list[StagePass] = []
         self.gradient_sum: Array | None = None
         self.received: dict[int, Array] = {}
-        self._stashed: dict[int, Array | None] | None = None
-        self._unused: list[Array] = []
+        self.stashes = False
+        self.stashed: dict[int, Array | None] = {}
 
-    def begin_run(self, stashes: bool) -> None:
-        """Prepare a run. `stashes` makes `backward` use the parameters of the forward pass."""
-        self.gradient_sum, self._stashed = None, {} if stashes else None
-
-    def new_pass(self) -> StagePass:
-        """A pass that holds nothing yet."""
-        return StagePass([self._contexts(item) for item in self.items])
-
-    def _contexts(self, item: Item) -> list[Context]:
+    def contexts(self, item: Item) -> list[Context]:
+        """New contexts of an item for a pass."""
         net = self.network
         parameters = net.parameters
         device, dtype = net.device, net.dtype
@@ -342,7 +339,10 @@ class Stage:
                 total = ctx.buffer("input_gradient", result.shape)
                 result = self.network.device.xp.add(result, carried.pop(), out=total)
             elif item.kind == "close":
-                carried.append(_through_shortcut(item.shortcut, contexts[1:], result, later))
+                aside: Array | None = result
+                for layer, inner in zip(item.shortcut.layers[::-1], contexts[:0:-1], strict=True):
+                    aside = backward_input_first(layer, inner, aside, True, later)
+                carried.append(aside)
             else:
                 result = backward_input_first(item.layer, ctx, result, wanted, later)
         if self.number > 0:
@@ -356,57 +356,24 @@ class Stage:
 
     # ---- parameters and gradients ----
 
-    def note_forward(self, batch: int) -> None:
-        """Note that a batch goes forward with the present parameters."""
-        if self._stashed is not None:
-            self._stashed[batch] = None
-
     @contextmanager
     def forward_values(self, batch: int) -> Iterator[None]:
         """Give the parameters the values that they had when a batch went forward, inside the block."""
-        stashed = self._stashed.pop(batch) if self._stashed is not None else None
-        if stashed is None:
+        copy = self.stashed.pop(batch, None)
+        if copy is None:
             yield
             return
         values = self.network.parameters.flat[self.part]
-        present = self._copy(values)
-        values[...] = stashed
+        present = values.copy()
+        values[...] = copy
         yield
         values[...] = present
-        self._unused.append(present)
-        if self._stashed is not None and not any(stashed is other for other in self._stashed.values()):
-            self._unused.append(stashed)
 
     def begin_update(self) -> None:
         """Copy the present parameters if a pass in use went forward with them."""
-        current = [batch for batch, copy in (self._stashed or {}).items() if copy is None]
-        if current and self._stashed is not None:
-            copy = self._copy(self.network.parameters.flat[self.part])
-            self._stashed.update(dict.fromkeys(current, copy))
-
-    def _copy(self, values: Array) -> Array:
-        copy = self._unused.pop() if self._unused else values.copy()
-        copy[...] = values
-        return copy
-
-    def add_gradients(self) -> None:
-        """Add the gradients of a micro-batch to the sum."""
-        gradients = self.network.gradients.flat[self.part]
-        if self.gradient_sum is None:
-            self.gradient_sum = gradients.copy()
-        else:
-            self.gradient_sum += gradients
-
-
-def _through_shortcut(
-    shortcut: LayerStack, contexts: Sequence[Context], gradient: Array, later: list[Launch]
-) -> Array:
-    """The gradient with respect to the input of a block's shortcut."""
-    for layer, ctx in zip(reversed(shortcut.layers), reversed(contexts), strict=True):
-        by_input = backward_input_first(layer, ctx, gradient, True, later)
-        assert by_input is not None
-        gradient = by_input
-    return gradient
+        current = [batch for batch, copy in self.stashed.items() if copy is None]
+        if current:
+            self.stashed.update(dict.fromkeys(current, self.network.parameters.flat[self.part].copy()))
 
 
 def _draw(item: Item, draw: tuple[int, int, int]) -> tuple[int, int, int]:
@@ -445,7 +412,7 @@ class Run:
         self._schedule, self._work = schedule, work
         network.parameters.apply_masks()
         for stage in self._stages.values():
-            stage.begin_run(schedule.kind.stashes)
+            stage.gradient_sum, stage.stashed, stage.stashes = None, {}, schedule.kind.stashes
         actions = {FORWARD: self._forward, BACKWARD: self._backward, UPDATE: self._update}
         row: Row | None = None
         for action in schedule.actions(self._rank):
@@ -501,7 +468,7 @@ class Run:
         if not size:
             return
         at, device = self._stages[stage], self._network.device
-        current = at.free.pop() if at.free else at.new_pass()
+        current = at.free.pop() if at.free else StagePass([at.contexts(item) for item in at.items])
         if stage == 0:
             parcel: Parcel = (device.asarray(np.ascontiguousarray(batch.inputs[samples])),)
         else:
@@ -512,7 +479,8 @@ class Run:
         if batch.lengths is not None:
             lengths = take_lengths(device, batch.lengths[samples], size, steps)
         state = self._network.random_state
-        at.note_forward(action.batch)
+        if at.stashes:
+            at.stashed[action.batch] = None
         draw = state["key"], state["passes"] + action.batch, action.micro
         made = at.forward(current, parcel, draw, lengths, self._work.settings.method)
         self._alive[(stage, *key)] = current
@@ -546,7 +514,8 @@ class Run:
         current.gradient = None
         at.free.append(current)
         if self._schedule.micro > 1:
-            at.add_gradients()
+            gradients, total = self._network.gradients.flat[at.part], at.gradient_sum
+            at.gradient_sum = gradients.copy() if total is None else total + gradients
 
     def _update(self, action: Action) -> Row | None:
         at, gradients, optimizer = self._stages[action.stage], self._network.gradients, self._work.optimizer

@@ -16,8 +16,7 @@ from numba.core.cpu import ParallelOptions
 from bppsa_cupy.system.compilation import kept_in
 
 try:
-    from bppsa_cupy.system.compile_cache import CompileCache
-    from bppsa_cupy.system.linking import Function
+    from bppsa_cupy.system.linking import CompileCache, Function
 except (ImportError, AttributeError):  # an internal name that this version of Numba does not have
     IS_PLAIN = True
 else:
@@ -86,7 +85,7 @@ def sources_digest(package: str) -> str:
     """SHA-256 over the Python sources of a package or module, of `raw_kernels`, which every package may call,
     and of the modules that compile and store functions."""
     state = sha256()
-    paths = [Path(__file__).with_name(f"{name}.py") for name in ("compile_cache", "compiled", "linking")]
+    paths = [Path(__file__).with_name(f"{name}.py") for name in ("compiled", "linking")]
     for name in dict.fromkeys(["bppsa_cupy.raw_kernels", package]):
         source = Path(str(import_module(name).__file__))
         paths += sorted(source.parent.rglob("*.py")) if source.name == "__init__.py" else [source]

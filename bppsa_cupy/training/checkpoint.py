@@ -185,7 +185,11 @@ def restore(
         "seed": (order.get("seed"), settings.seed),
         "batch_size": (order.get("batch_size"), settings.batch_size),
         **{name: (checkpoint.recipe.get(name), recipe.get(name)) for name in {**checkpoint.recipe, **recipe}},
-        **optimizer.differing_hyperparameters(checkpoint.optimizer),
+        **{
+            name: (value, getattr(optimizer, name))
+            for name, value in checkpoint.optimizer["hyperparameters"].items()
+            if not np.array_equal(value, getattr(optimizer, name))
+        },
     }
     if data.get("digest") == dataset.digest:  # whose name may be another
         del pairs["data"]

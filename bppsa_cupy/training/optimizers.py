@@ -281,11 +281,6 @@ class Optimizer(abc.ABC):
         layout = self.parameters.layout
         return layout.compress(array) if array.shape == (layout.dense_size,) else array
 
-    def differing_hyperparameters(self, state: dict[str, Any]) -> dict[str, tuple[Any, Any]]:
-        """Return the hyper-parameters that `state` would change, with both values."""
-        pairs = {name: (value, getattr(self, name)) for name, value in state["hyperparameters"].items()}
-        return {name: pair for name, pair in pairs.items() if not np.array_equal(*pair)}
-
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Set the state and hyper-parameters from `state_dict()`.
 

@@ -22,7 +22,7 @@ from bppsa_cupy.layers import CellLayer
 from bppsa_cupy.raw_kernels.frames.host.forward import make_forward_lanes
 from bppsa_cupy.raw_kernels.frames.twins import kernels_of
 from bppsa_cupy.raw_kernels.kernel import Variant
-from bppsa_cupy.system.compile_cache import function_key
+from bppsa_cupy.system.linking import function_key
 from bppsa_cupy.torch.engine import mode_of
 
 #: What may stand for a part of a step's text.

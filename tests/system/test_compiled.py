@@ -15,9 +15,9 @@ import numpy as np
 import pytest
 from numba.extending import intrinsic
 
-from bppsa_cupy.system import compile_cache
-from bppsa_cupy.system.compile_cache import CompileCache, NoKeyError, function_key
+from bppsa_cupy.system import linking
 from bppsa_cupy.system.compiled import part
+from bppsa_cupy.system.linking import CompileCache, NoKeyError, function_key
 
 # ---- parts ----
 
@@ -161,7 +161,7 @@ ALL = """
 import gc, json
 import bppsa_cupy.plan
 from bppsa_cupy.raw_kernels import KERNELS
-from bppsa_cupy.system.compile_cache import CompileCache, function_key
+from bppsa_cupy.system.linking import CompileCache, function_key
 found, kernels = {}, list(KERNELS.values())
 for cache in [one for one in gc.get_objects() if type(one) is CompileCache]:
     found.setdefault(cache._name, []).append(repr(function_key(cache._dispatcher)))
@@ -208,7 +208,7 @@ def test_a_damaged_form_is_compiled_anew(tmp_path, monkeypatch):
     (file,) = tmp_path.iterdir()
     content = file.read_bytes()
     loads, loaded = pickle.loads, []
-    monkeypatch.setattr(compile_cache.pickle, "loads", lambda text: loaded.append(text) or loads(text))
+    monkeypatch.setattr(linking.pickle, "loads", lambda text: loaded.append(text) or loads(text))
     damaged = [content[:size] for size in (0, 32, len(content) - 1)] + [content + b"\0", content[32:]]
     for place in (0, 31, 32, len(content) // 2):
         damaged.append(content[:place] + bytes([content[place] ^ 4]) + content[place + 1 :])
@@ -280,7 +280,7 @@ def test_options_settings_and_versions_are_in_the_key(tmp_path, monkeypatch):
         if change == 1:
             monkeypatch.setattr(numba.config, "BOUNDSCHECK", 1)
         elif change == 2:
-            monkeypatch.setattr(compile_cache, "_environment", lambda: ("another machine",))
+            monkeypatch.setattr(linking, "_environment", lambda: ("another machine",))
         other = plus(1.0, tmp_path, fastmath=True)
         assert other(1.0) == 2.0 and other.store.hits == 0
     assert len(list(tmp_path.iterdir())) == 4
