@@ -14,14 +14,7 @@ from bppsa_cupy.devices import Array, Device
 from bppsa_cupy.distributed.group import BLOCK, Group
 from bppsa_cupy.distributed.shared import SharedSequential
 from bppsa_cupy.errors import DistributedError, PassError
-from bppsa_cupy.network.passes import (
-    BackwardReport,
-    Pass,
-    begin,
-    checked_gradient,
-    current_pass,
-    own_pass,
-)
+from bppsa_cupy.network.passes import BackwardReport, Pass, begin, checked_gradient, current_pass, own_pass
 from bppsa_cupy.network.sequential import Sequential
 from bppsa_cupy.records.records import JacobianRecords
 

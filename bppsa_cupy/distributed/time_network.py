@@ -12,14 +12,7 @@ from bppsa_cupy.devices import Array, Device, Launch
 from bppsa_cupy.distributed.group import Group
 from bppsa_cupy.distributed.shared import SharedSequential
 from bppsa_cupy.errors import DistributedError
-from bppsa_cupy.layers import (
-    Dropout,
-    Flatten,
-    Layer,
-    Linear,
-    MatrixRecurrent,
-    Residual,
-)
+from bppsa_cupy.layers import Dropout, Flatten, Layer, Linear, MatrixRecurrent, Residual
 from bppsa_cupy.layers.elementwise import Elementwise
 from bppsa_cupy.layers.matrix_recurrent import MatrixContext
 from bppsa_cupy.network.architecture import Architecture

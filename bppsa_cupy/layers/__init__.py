@@ -3,13 +3,7 @@
 from inspect import isabstract, isclass
 
 from bppsa_cupy.layers.base import Context, Layer, Shape
-from bppsa_cupy.layers.cell_layers import (
-    GRU,
-    LSTM,
-    RNN,
-    CellLayer,
-    LinearCellLayer,
-)
+from bppsa_cupy.layers.cell_layers import GRU, LSTM, RNN, CellLayer, LinearCellLayer
 from bppsa_cupy.layers.conv2d import Conv2d
 from bppsa_cupy.layers.diagonal_recurrent import LRU, DiagonalSSM
 from bppsa_cupy.layers.elementwise import (

@@ -20,14 +20,7 @@ from bppsa_cupy.layers.base import Shape, StepJacobians
 from bppsa_cupy.layers.recurrent import Recurrent, RecurrentContext
 from bppsa_cupy.raw_kernels.cells import FORMS
 from bppsa_cupy.raw_kernels.frames.form import CellForm
-from bppsa_cupy.timescan import (
-    Stack,
-    StackSize,
-    WalkSize,
-    choose_forward,
-    kept_shapes,
-    suffix,
-)
+from bppsa_cupy.timescan import Stack, StackSize, WalkSize, choose_forward, kept_shapes, suffix
 from bppsa_cupy.timescan.lengths import CLOSED
 
 #: Batches and numbers of steps whose bound passes a context keeps, at most.

@@ -15,13 +15,7 @@ from bppsa_cupy.layers import Context, Layer
 from bppsa_cupy.layers.recurrent import RecurrentContext
 from bppsa_cupy.layers.stack import layer_records, walk
 from bppsa_cupy.network.architecture import Architecture, Run, summarize
-from bppsa_cupy.network.parameters import (
-    BufferSet,
-    ParameterSet,
-    check_names,
-    in_order,
-    without_masks,
-)
+from bppsa_cupy.network.parameters import BufferSet, ParameterSet, check_names, in_order, without_masks
 from bppsa_cupy.network.passes import (
     METHODS,
     BackwardReport,

@@ -269,12 +269,7 @@ class Stage:
     # ---- forward ----
 
     def forward(
-        self,
-        current: StagePass,
-        parcel: Parcel,
-        draw: tuple[int, int, int],
-        lengths: Any,
-        method: str,
+        self, current: StagePass, parcel: Parcel, draw: tuple[int, int, int], lengths: Any, method: str
     ) -> Parcel:
         """Return the output of the stage for its input, and fill the pass.
 

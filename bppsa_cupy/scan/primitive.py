@@ -11,15 +11,7 @@ from bppsa_cupy.arguments import as_flag, as_instance, as_list, is_one_of
 from bppsa_cupy.csr import Pattern
 from bppsa_cupy.devices import Array, Device, get_device
 from bppsa_cupy.errors import ArgumentError, PlanError, ShapeError
-from bppsa_cupy.plan import (
-    SCHEDULES,
-    Budget,
-    Chain,
-    Element,
-    Plan,
-    build_plan,
-    with_input_gradient,
-)
+from bppsa_cupy.plan import SCHEDULES, Budget, Chain, Element, Plan, build_plan, with_input_gradient
 from bppsa_cupy.scan.launches import Matrix, matrix_of
 from bppsa_cupy.scan.numeric import NumericScan
 

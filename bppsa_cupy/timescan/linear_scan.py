@@ -132,13 +132,7 @@ class LinearScan:
         )  # fmt: skip
 
     def backward(
-        self,
-        h: Array,
-        initial: Array,
-        gradient: Array,
-        by_a_out: Array,
-        by_b: Array,
-        by_initial: Array,
+        self, h: Array, initial: Array, gradient: Array, by_a_out: Array, by_b: Array, by_initial: Array
     ) -> None:
         """Fill the gradients with respect to a (of a's shape), b (B, T, W) and the first state (B, W), from
         that with respect to h."""

@@ -140,12 +140,7 @@ def _arrays(group: h5py.Group) -> dict[str, np.ndarray]:
 
 
 def snapshot(
-    network: Sequential,
-    optimizer: Optimizer,
-    settings: Settings,
-    dataset: Dataset,
-    step: int,
-    per_epoch: int,
+    network: Sequential, optimizer: Optimizer, settings: Settings, dataset: Dataset, step: int, per_epoch: int
 ) -> Checkpoint:
     """Return the state of training after `step` steps."""
     return Checkpoint(

@@ -226,11 +226,7 @@ def not_finite(
 
 @np.errstate(over="ignore", invalid="ignore")  # told once, as NonFiniteError
 def train(
-    trained: Any,
-    dataset: Dataset,
-    optimizer: Optimizer,
-    settings: Settings,
-    resume: Path | None = None,
+    trained: Any, dataset: Dataset, optimizer: Optimizer, settings: Settings, resume: Path | None = None
 ) -> History:
     """Train a network on a data set.
 
