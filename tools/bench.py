@@ -54,6 +54,11 @@ def _add_measuring(command: cli.Parser, row: Benchmark) -> None:
         help="Measure only the cases whose name contains one of these texts. Default: all cases.",
     )  # fmt: skip
     command.add_argument(
+        "--cpu-time", action="store_true",
+        help="Measure the CPU time of each side instead of the wall time. Use it with one thread if other "
+        "programs run.",
+    )  # fmt: skip
+    command.add_argument(
         "--quick", action="store_true", help="Run small cases in one process, to test the benchmark."
     )
 

@@ -15,7 +15,7 @@ from torch.nn.utils.parametrize import is_parametrized
 from bppsa_cupy.arguments import as_flag, as_instance, as_number, is_one_of
 from bppsa_cupy.errors import ArgumentError
 from bppsa_cupy.torch.modules import GRU, LSTM, RNN, OverTime
-from bppsa_cupy.torch.pruned import Pruned
+from bppsa_cupy.torch.pruned import MaxPool2d, Pruned
 from bppsa_cupy.torch.pruning import (
     SPARSE,
     check_compact,
@@ -95,7 +95,8 @@ def convert(
         layers that a fixed rule expects to be faster with only the remaining weights. For small batches, such
         layers still call the PyTorch operator. A number from 0 to 1 converts the layers whose fraction
         of zeros is at least this number. A weight is pruned if `weight_mask` of torch.nn.utils.prune masks
-        it, or, without a mask, if it is 0 now. These positions change only if `weight_mask` changes.
+        it, or, without a mask, if it is 0 now. These positions change only if `weight_mask` changes. If a
+        layer is converted, the MaxPool2d layers are converted too. Their results keep their bits.
     mask_attribute : str, optional
         Also convert subclasses of Conv2d and Linear that compute with ``weight * mask``, where the mask of
         zeros and ones is an attribute with this name.
@@ -161,6 +162,9 @@ def convert(
         thin_out(module, mask, mask_attribute if is_subclass else None, sparse == "auto")
         if compact:
             make_compact(module, optimizer)
+    for module in model.modules() if masks else ():
+        if type(module) is torch.nn.MaxPool2d:
+            module.__class__ = MaxPool2d
     _log(report(model) if sparse is not None else _of_recurrent(model))
     return model
 
@@ -246,7 +250,7 @@ def revert(model: Model, optimizer: torch.optim.Optimizer | None = None) -> Mode
             module.__dict__.pop("waits", None)
         elif isinstance(module, Pruned):
             fill_up(module, optimizer)
-        else:
+        elif not isinstance(module, MaxPool2d):
             continue
         module.__class__ = _torch_class(module)
     return model

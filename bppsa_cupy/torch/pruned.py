@@ -1,23 +1,26 @@
-"""torch.nn's Conv2d and Linear by the list of the weights that a mask keeps."""
+"""torch.nn's Conv2d and Linear by the list of the weights that a mask keeps, and MaxPool2d between them."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Hashable, MutableMapping, Sequence
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
 import numpy as np
 import torch
+from torch.autograd import forward_ad
+from torch.nn.modules.utils import _pair
 
 from bppsa_cupy.devices import Array, Device
-from bppsa_cupy.errors import ArgumentError
-from bppsa_cupy.layers import Conv2d, Linear
+from bppsa_cupy.errors import ArgumentError, ShapeError
+from bppsa_cupy.layers import Conv2d, Linear, pools
 from bppsa_cupy.layers.weighted import Weighted
+from bppsa_cupy.raw_kernels.pools import max_pool2d_forward
 from bppsa_cupy.torch.autograd import is_without_derivatives
 from bppsa_cupy.torch.checks import DTYPES
-from bppsa_cupy.torch.engine import array_of, on_device_of
+from bppsa_cupy.torch.engine import array_of, on_device_of, on_host
 from bppsa_cupy.torch.transforms import hide_from_dynamo, is_batched, is_recorded
 
 #: Buffers that no state dict has. KEPT: the mask of a module whose zeros were taken for one, bool. INDEX: the
@@ -55,7 +58,8 @@ class ByList:
         self.layer, self.kept = layer, kept
         self.is_listed: dict[Hashable, bool] = {}
         self._launches: dict[Hashable, Launches] = {}
-        self._spare: Spare | None = None
+        #: A dense gradient, its version when it was written, and the references to its memory by then.
+        self._spare: tuple[torch.Tensor, int, int] | None = None
         self._bits: torch.Tensor | None = None
 
     def values_of(self, weight: torch.Tensor) -> torch.Tensor:
@@ -106,7 +110,7 @@ class ByList:
         values alone unless the others have been written to.
         """
         spare, self._spare = self._spare, None
-        if spare is None or _references(spare.dense) > spare.references:
+        if spare is None or _references(spare[0]) > spare[2]:
             dense = weight.new_zeros(weight.numel())
             references = _references(dense)
         else:
@@ -115,17 +119,8 @@ class ByList:
                 dense.zero_()
         dense.index_copy_(0, self.kept, values)
         if weight.is_cpu:
-            self._spare = Spare(dense, dense._version, references)
+            self._spare = dense, dense._version, references
         return dense.detach().view(weight.shape)
-
-
-class Spare(NamedTuple):
-    """A dense gradient, its version when it was written, and the references to its memory when no other
-    tensor had it."""
-
-    dense: torch.Tensor
-    version: int
-    references: int
 
 
 def _references(tensor: torch.Tensor) -> int:
@@ -144,8 +139,12 @@ class Pruned(torch.nn.Module):
     """
 
     bias: Any
-    #: Attributes that the engine's layer is made of.
+    #: The engine's layer, the attributes that it is made of, and the axes of an input of one sample.
+    layer_class: type[Conv2d | Linear]
     layer_arguments: tuple[str, ...]
+    sample_axes: int
+    #: PyTorch's pass by all weights, of input, weight and bias.
+    _dense: Callable[..., torch.Tensor]
 
     def __getattr__(self, name: str) -> Any:
         if name == "weight" and "weight_orig" in self._parameters:
@@ -175,7 +174,7 @@ class Pruned(torch.nn.Module):
     def _load_from_state_dict(self, state_dict: Any, prefix: str, metadata: Any, *lists: Any) -> None:
         name, mask, buffers = prefix + weight_name(self), mask_of(self), dict[str, Any](self._buffers)
         dense = state_dict.get(name)
-        if self.is_compact and isinstance(dense, torch.Tensor) and dense.shape == self.dense_shape:
+        if self.is_compact and isinstance(dense, torch.Tensor) and dense.shape == mask.shape:
             loaded = state_dict.get(prefix + mask_name(self))
             if loaded is not None and not torch.equal((loaded != 0).to(mask.device), mask != 0):
                 lists[-1].append(
@@ -188,24 +187,6 @@ class Pruned(torch.nn.Module):
             state_dict[name] = dense.reshape(-1)[buffers[INDEX].to(dense.device)]
         super()._load_from_state_dict(state_dict, prefix, metadata, *lists)
 
-    @property
-    def dense_shape(self) -> tuple[int, ...]:
-        """The dense weight's shape."""
-        raise NotImplementedError
-
-    def _layer(self, mask: np.ndarray) -> Weighted:
-        """The engine's layer. Raises ShapeError where it has none."""
-        raise NotImplementedError
-
-    def _dense(self, x: Any, weight: Any, bias: Any) -> torch.Tensor:
-        """PyTorch's pass by all weights."""
-        raise NotImplementedError
-
-    @property
-    def _samples(self) -> int:
-        """Axes of an input of one sample."""
-        raise NotImplementedError
-
     def forward(self, input: Any) -> torch.Tensor:
         """PyTorch's output."""
         weight, bias = self._parameters.get(weight_name(self)), self.bias
@@ -214,17 +195,15 @@ class Pruned(torch.nn.Module):
             mask = mask_of(self)
         if weight is None or mask is None:
             return self._dense(input, self.weight, bias)
-        if not is_taken(input, weight, bias):
-            return self._dense(input, masked_weight(self), bias)
-        known = _layers.get(self)
-        is_listed = None if known is None else known.is_listed(mask, input)
-        is_fixed = KEPT in self._buffers and weight.dim() > 1
-        if known is not None and is_listed is False and is_fixed and is_without_derivatives():
-            return self._dense(input, known.by_list.zero_masked(weight, mask), bias)
-        if is_listed is False or not (is_listed or self._fits(input)):
+        known, is_usual = _layers.get(self), is_taken(input, weight, bias)
+        is_listed = known.is_listed(mask, input) if known is not None and is_usual else None
+        if known is not None and is_listed is False and is_without_derivatives():
+            if KEPT in self._buffers and weight.dim() > 1:
+                return self._dense(input, known.by_list.zero_masked(weight, mask), bias)
+        if is_listed is False or not is_usual or input.numel() == 0:
             return self._dense(input, masked_weight(self), bias)
         by_list = _by_list(self, mask, bias)
-        x = input.unsqueeze(0) if input.dim() == self._samples else input
+        x = input.unsqueeze(0) if input.dim() == self.sample_axes else input
         key = x.shape, x.is_cpu
         is_listed = by_list.is_listed.get(key)
         if is_listed is None:
@@ -238,18 +217,17 @@ class Pruned(torch.nn.Module):
         return y.squeeze(0) if x is not input else y
 
     def _is_listed(self, layer: Weighted, shape: tuple[int, ...], on_host: bool) -> bool:
-        """Whether the list computes an input of this shape, batch included."""
-        device = "host" if on_host else "cuda"
-        lists = layer.lists(shape[1:])
-        assert lists is not None
-        if not lists.is_quicker(device):
+        """Whether the list computes an input of this shape, batch included; PyTorch says of others what is
+        wrong."""
+        try:
+            layer.output_shape(shape[1:])
+        except ShapeError:
             return False
+        device, lists = "host" if on_host else "cuda", layer.lists(shape[1:])
+        assert lists is not None
         samples = math.prod(shape) // (lists.geometry.in_channels * math.prod(lists.geometry.in_size))
-        return not vars(self).get("is_automatic") or lists.pays(device, samples)
-
-    def _fits(self, x: torch.Tensor) -> bool:
-        """Whether the input is one that the engine's layer takes; of others PyTorch says what is wrong."""
-        raise NotImplementedError
+        pays = not vars(self).get("is_automatic") or lists.pays(device, samples)
+        return pays and lists.is_quicker(device)
 
 
 class PrunedConv2d(Pruned, torch.nn.Conv2d):
@@ -268,29 +246,11 @@ class PrunedConv2d(Pruned, torch.nn.Conv2d):
     'PrunedConv2d'
     """
 
-    _samples = 3
-    torch_class = torch.nn.Conv2d
+    torch_class, layer_class, sample_axes = torch.nn.Conv2d, Conv2d, 3
     layer_arguments = "in_channels", "out_channels", "kernel_size", "stride", "padding", "dilation", "groups"
-
-    @property
-    def dense_shape(self) -> tuple[int, ...]:
-        return (self.out_channels, self.in_channels // self.groups, *self.kernel_size)
-
-    def _layer(self, mask: np.ndarray) -> Conv2d:
-        given: dict[str, Any] = {name: getattr(self, name) for name in self.layer_arguments}
-        return Conv2d(**given, bias=self.bias is not None, mask=mask)
 
     def _dense(self, x: Any, weight: Any, bias: Any) -> torch.Tensor:
         return self._conv_forward(x, weight, bias)
-
-    def _fits(self, x: torch.Tensor) -> bool:
-        if x.dim() not in (3, 4) or x.numel() == 0 or x.shape[-3] != self.in_channels:
-            return False
-        pads = self.padding if not isinstance(self.padding, str) else None
-        spans = [d * (k - 1) + 1 for d, k in zip(self.dilation, self.kernel_size, strict=True)]
-        if pads is None:
-            pads = (0, 0) if self.padding == "valid" else tuple(spans)
-        return all(n + 2 * p >= s for n, p, s in zip(x.shape[-2:], pads, spans, strict=True))
 
 
 class PrunedLinear(Pruned, torch.nn.Linear):
@@ -309,22 +269,11 @@ class PrunedLinear(Pruned, torch.nn.Linear):
     'PrunedLinear'
     """
 
-    _samples = 1
-    torch_class = torch.nn.Linear
+    torch_class, layer_class, sample_axes = torch.nn.Linear, Linear, 1
     layer_arguments = "in_features", "out_features"
-
-    @property
-    def dense_shape(self) -> tuple[int, ...]:
-        return (self.out_features, self.in_features)
-
-    def _layer(self, mask: np.ndarray) -> Linear:
-        return Linear(self.in_features, self.out_features, self.bias is not None, mask=mask)
 
     def _dense(self, x: Any, weight: Any, bias: Any) -> torch.Tensor:
         return torch.nn.functional.linear(x, weight, bias)
-
-    def _fits(self, x: torch.Tensor) -> bool:
-        return x.dim() > 0 and x.numel() > 0 and x.shape[-1] == self.in_features
 
 
 def mask_name(module: torch.nn.Module) -> str:
@@ -348,8 +297,9 @@ def weight_name(module: torch.nn.Module) -> str:
 def spread(module: Pruned, values: torch.Tensor, base: torch.Tensor | None = None) -> torch.Tensor:
     """The dense array of a compact module's values (nnz,), where others are those of `base`, or 0."""
     index: Any = module._buffers[INDEX]
-    flat = values.new_zeros(math.prod(module.dense_shape)) if base is None else base.reshape(-1)
-    return flat.index_copy(0, index, values).reshape(module.dense_shape)
+    shape = mask_of(module).shape
+    flat = values.new_zeros(math.prod(shape)) if base is None else base.reshape(-1)
+    return flat.index_copy(0, index, values).reshape(shape)
 
 
 def masked_weight(module: Any) -> torch.Tensor:
@@ -408,9 +358,10 @@ def _by_list(module: Pruned, mask: torch.Tensor, bias: Any) -> ByList:
         index = mask.detach()
         if not module.is_compact:
             index = index.reshape(-1).nonzero().reshape(-1)
-        bits = np.zeros(math.prod(module.dense_shape), bool)
-        bits[index.cpu().numpy()] = True
-        layer = module._layer(bits.reshape(module.dense_shape))
+        bits = np.zeros(mask_of(module).shape, bool)
+        bits.reshape(-1)[index.cpu().numpy()] = True
+        given: Any = dict(zip(module.layer_arguments, arguments, strict=True))
+        layer = module.layer_class(**given, bias=bias is not None, mask=bits)
         known = _layers[module] = Known(mask, key, digest, ByList(layer, index))
     return known.by_list
 
@@ -476,7 +427,7 @@ def _dense_gradients(
         x, weight, bias = tensors
         y = module._dense(x, _masked(module, weight, mask), bias)
         asked = [tensor for tensor, want in zip(tensors, wanted, strict=True) if want]
-        found = iter(torch.autograd.grad(y, asked, gradient, create_graph=torch.is_grad_enabled()))
+        found = iter(torch.autograd.grad(y, asked, gradient, create_graph=True))
     return [next(found) if want else None for want in wanted]
 
 
@@ -496,14 +447,76 @@ def _backward(
     """The gradients with respect to input, values and bias that are wanted."""
     given, kept, by_output = array_of(x), array_of(values), array_of(gradient)
     launches = by_list.launches(device, given, kept, None if bias is None else array_of(bias))
-    by_input = by_values = by_bias = None
+    by_input, by_parameters = None, []
     if wanted[1] or wanted[2]:
-        by_values = torch.empty(values.shape, dtype=x.dtype, device=x.device)
-        if bias is not None:
-            by_bias = torch.empty(bias.shape, dtype=x.dtype, device=x.device)
-        biases = [] if by_bias is None else [by_bias]
-        launches.gradients(given, by_output, array_of(by_values), *map(array_of, biases))
+        by_parameters = [torch.empty_like(tensor) for tensor in (values, bias) if tensor is not None]
+        launches.gradients(given, by_output, *map(array_of, by_parameters))
     if wanted[0]:
         by_input = torch.empty(x.shape, dtype=x.dtype, device=x.device)
         launches.back(by_output, kept, array_of(by_input))
-    return by_input, by_values if wanted[1] else None, by_bias if wanted[2] else None
+    return by_input, by_parameters[0] if wanted[1] else None, by_parameters[-1] if wanted[2] else None
+
+
+# ---- max-pooling ----
+
+
+class MaxPool2d(torch.nn.MaxPool2d):
+    """A torch.nn.MaxPool2d with a kernel of this package on the CPU. Results keep their bits."""
+
+    torch_class = torch.nn.MaxPool2d
+
+    def forward(self, input: Any) -> Any:
+        """PyTorch's output."""
+        sizes = *map(_pair, (self.kernel_size, self.stride, self.padding, self.dilation)), self.ceil_mode
+        is_plain = isinstance(input, torch.Tensor) and input.is_cpu and input.is_contiguous()
+        is_plain = is_plain and is_taken(input, input, None) and forward_ad._current_level < 0
+        pooling = _pooling_of(input.shape, *sizes) if is_plain and not self.return_indices else None
+        if pooling is None:
+            return super().forward(input)
+        with_grad = torch.is_grad_enabled()
+        return _apply_pool(pooling, sizes, input) if with_grad else on_host(_pool, pooling, input)[0]
+
+
+@lru_cache(maxsize=MOST_SHAPES)
+def _pooling_of(
+    shape: tuple[int, ...], kernel: Any, stride: Any, padding: Any, dilation: Any, ceil: bool
+) -> Any:
+    """The output's shape and the kernel's scalars for images (..., channels, rows, columns); None for those
+    that PyTorch takes, or refuses."""
+    if len(shape) not in (3, 4) or 0 in shape or dilation != (1, 1):
+        return None
+    try:
+        geometry = pools.MaxPool2d(kernel, stride, padding, ceil).geometry(shape[-3:])
+    except ShapeError:
+        return None
+    return (*shape[:-2], *geometry.out_size), (math.prod(shape[:-2]), *geometry.scalars())
+
+
+class PoolPass(torch.autograd.Function):
+    """A max-pooling, whose gradient is PyTorch's."""
+
+    @staticmethod
+    @hide_from_dynamo
+    def forward(ctx: Any, pooling: Any, sizes: Any, x: Any) -> Any:
+        y, indices = on_host(_pool, pooling, x)
+        ctx.save_for_backward(x, indices)
+        ctx.sizes = sizes
+        return y
+
+    @staticmethod
+    @hide_from_dynamo
+    def backward(ctx: Any, gradient: Any) -> Any:
+        x, indices = ctx.saved_tensors
+        go_back = torch.ops.aten.max_pool2d_with_indices_backward
+        return None, None, go_back(gradient, x, *ctx.sizes, indices.long())
+
+
+_apply_pool: Any = super(torch.autograd.Function, PoolPass).apply
+
+
+def _pool(device: Device, pooling: Any, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """The maxima and their positions in planes, int32."""
+    device.check_process()
+    y, indices = torch.empty(pooling[0], dtype=x.dtype), torch.empty(pooling[0], dtype=torch.int32)
+    device.launch(max_pool2d_forward, *map(array_of, (x, y, indices)), *pooling[1])
+    return y, indices

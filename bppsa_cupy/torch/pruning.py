@@ -56,25 +56,17 @@ def find_pruned(
                 )
             continue
         has_mask = attribute is not None and isinstance(getattr(module, attribute, None), torch.Tensor)
-        if type(module) is not kind and not has_mask:
+        is_taken = type(module) is kind or has_mask
+        if not is_taken or getattr(module, "padding_mode", "zeros") != "zeros":
             continue
-        if getattr(module, "padding_mode", "zeros") != "zeros":
-            continue
-        mask = module._buffers.get("weight_mask")
-        if attribute is not None and has_mask:
-            mask = getattr(module, attribute)
+        mask: Any = getattr(module, str(attribute)) if has_mask else module._buffers.get("weight_mask")
+        if has_mask or (mask is not None and "weight_orig" in module._parameters):
             if mask.shape != weight.shape or mask.requires_grad or not ((mask == 0) | (mask == 1)).all():
                 raise ArgumentError(
                     f"{label} has a {attribute} that is not a mask of its weight: pass as mask_attribute the "
                     "name of a tensor of zeros and ones with the weight's shape and without gradients"
-                )
-            if _is_sparse(kind, mask != 0, share):
-                pruned[module] = None
-            continue
-        if mask is not None and "weight_orig" in module._parameters:
-            if not ((mask == 0) | (mask == 1)).all():
-                raise ArgumentError(
-                    f"{label} has a weight_mask with values other than 0 and 1: multiply them into the "
+                    if has_mask
+                    else f"{label} has a weight_mask with values other than 0 and 1: multiply them into the "
                     "weight with torch.nn.utils.prune.remove(module, 'weight')"
                 )
             if _is_sparse(kind, mask != 0, share):
@@ -100,7 +92,7 @@ def why_dense(module: torch.nn.Module) -> str | None:
     weight = getattr(module, "weight", None)
     if not isinstance(module, tuple(SPARSE)) or not isinstance(weight, torch.Tensor) or weight.is_meta:
         return None
-    if isinstance(weight, torch.nn.parameter.UninitializedParameter) or bool((weight != 0).all()):
+    if isinstance(weight, torch.nn.parameter.UninitializedParameter) or (weight != 0).all():
         return None
     if type(module) not in SPARSE:
         return "it is of a subclass, or has a parametrization"
@@ -135,10 +127,8 @@ class DeferredMask(BasePruningMethod):
         self.method.remove(module)
 
 
-class FrozenMask(BasePruningMethod):
+class FrozenMask(DeferredMask):
     """The hook of a compact module, by which torch.nn.utils.prune is refused before it changes anything."""
-
-    PRUNING_TYPE = "unstructured"
 
     def __init__(self, method: Any) -> None:
         self.method = method
@@ -149,12 +139,6 @@ class FrozenMask(BasePruningMethod):
             "the mask of a compact layer cannot change: call bppsa_cupy.torch.revert(model, "
             "optimizer=optimizer), prune the model, and convert it again"
         )
-
-    def __call__(self, module: torch.nn.Module, inputs: Any) -> None:
-        pass
-
-    def compute_mask(self, t: torch.Tensor, default_mask: torch.Tensor) -> torch.Tensor:
-        raise NotImplementedError
 
 
 def thin_out(

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import copy
+import itertools
 import os
 import pickle
+import re
 import subprocess
 import sys
 
@@ -335,6 +337,19 @@ def test_of_nothing(empty: str) -> None:
         assert torch.equal(a, b)
 
 
+def test_inputs_that_do_not_fit_raise_pytorchs_errors() -> None:
+    shapes = (2, 2, 1, 2), (2, 4, 8, 8), (8, 8), (1, 1, 2, 8, 8), (2, 95), ()
+    theirs, net = thinned("prune"), ours.convert(thinned("prune"), sparse=0.8)
+    for place, shape in itertools.product((2, 4), shapes):
+        x = torch.ones(shape, dtype=torch.float64)
+        if (place, shape) == (2, (2, 4, 8, 8)):
+            continue
+        with pytest.raises(RuntimeError) as error:
+            theirs[place](x)
+        with pytest.raises(RuntimeError, match=re.escape(str(error.value))):
+            net[place](x)
+
+
 def test_what_is_taken_and_what_is_left() -> None:
     assert all(type(m) is not ours.PrunedLinear for m in ours.convert(model(), sparse="auto").modules())
     half = model()
@@ -346,3 +361,45 @@ def test_what_is_taken_and_what_is_left() -> None:
     reflecting = torch.nn.Conv2d(2, 2, 3, padding=1, padding_mode="reflect")
     prune.random_unstructured(reflecting, "weight", 0.9)
     assert type(ours.convert(reflecting, sparse="auto")) is torch.nn.Conv2d
+
+
+def test_max_pooling_has_pytorchs_bits_and_derivatives() -> None:
+    compared = 0
+    draw = torch.Generator().manual_seed(0)
+    options = itertools.product(
+        (1, 2, 3, (2, 3)), (None, 1, (1, 2)), (0, 1), (1, 2), (False, True), (False, True)
+    )
+    for *sizes, ceil, with_indices in options:
+        theirs = torch.nn.MaxPool2d(*sizes, ceil_mode=ceil, return_indices=with_indices)
+        net = torch.nn.Sequential(copy.deepcopy(theirs), thinned("zeros")[0])
+        pool = ours.convert(net, sparse=0.8)[0]
+        assert type(pool) is pruned.MaxPool2d
+        for x in (
+            torch.randn(2, 3, 7, 9, generator=draw),
+            torch.ones(1, 8, 6),
+            torch.full((1, 1, 4, 4), torch.nan),
+        ):
+            x.requires_grad_()
+            try:
+                expected = theirs(x)
+            except RuntimeError as error:
+                with pytest.raises(RuntimeError, match=re.escape(str(error))):
+                    pool(x)
+                continue
+            with torch.no_grad():
+                quiet = pool(x)
+            y, z, quiet = (r[0] if with_indices else r for r in (expected, pool(x), quiet))
+            assert all(torch.equal(r.nan_to_num(7), y.nan_to_num(7)) for r in (z, quiet))
+            gradients = [
+                torch.autograd.grad(r, x, torch.arange(r.numel()).view_as(r).float())[0] for r in (y, z)
+            ]
+            assert torch.equal(*gradients)
+            compared += not with_indices
+        assert type(ours.revert(net)[0]) is torch.nn.MaxPool2d
+    assert compared > 100
+    x = torch.randn(2, 3, 6, 6, dtype=torch.float64, requires_grad=True)
+    pool = ours.convert(torch.nn.Sequential(torch.nn.MaxPool2d(2), thinned("zeros")[0]), sparse=0.8)[0]
+    assert torch.autograd.gradgradcheck(lambda x: pool(x).sin(), (x,))
+    rows = torch.autograd.functional.jacobian(pool, x, vectorize=True)
+    assert torch.equal(rows, torch.autograd.functional.jacobian(pool, x))
+    assert torch.equal(torch.func.vmap(pool)(x), pool(x))

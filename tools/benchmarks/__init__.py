@@ -98,8 +98,8 @@ TABLE = {
         "recurrent:cases_of_modules", "add_torch",
     ),
     "train": Benchmark(
-        "A training step of a model against PyTorch, SparseProp and the converted model.",
-        "train:cases", "add_train", ("torch", "sparseprop", "converted", "compact", "none"),
+        "A step of a model against PyTorch, SparseProp and the converted model.",
+        "train:cases", "add_train", ("torch", "masked", "sparseprop", "converted", "compact", "none"),
     ),
     "warm": Benchmark(
         "Compile the kernels of models ahead, so that their first run starts at once.",

@@ -386,11 +386,14 @@ class Timer:
     """Times runs of one step.
 
     A sample is one run that is not timed, which wakes threads and fills caches, then `number` timed ones, so
-    many that they take `sample_seconds`. A step that takes longer than SLOW_SECONDS is run once.
+    many that they take `sample_seconds`. A step that takes longer than SLOW_SECONDS is run once. With
+    `cpu_time`, seconds are those of the process's CPU time.
     """
 
-    def __init__(self, step: Step, sample_seconds: float) -> None:
+    def __init__(self, step: Step, sample_seconds: float, cpu_time: bool = False) -> None:
         self.step, self.number = step, 1
+        self.mark: Callable[[], Any] = time.process_time if cpu_time else step.device.timestamp
+        self.seconds = (lambda start, end: end - start) if cpu_time else step.device.seconds
         self.first: dict[str, float] | None = self.time_each()
         if self.first[OVERALL] * step.per <= SLOW_SECONDS:
             self.first = None
@@ -408,10 +411,10 @@ class Timer:
         device.synchronize()
         if step.reset is not None or len(step.parts) > 1:
             return self.time_each()
-        start = device.timestamp()
+        start = self.mark()
         for _ in range(self.number):
             self.run_once()
-        return {OVERALL: device.seconds(start, device.timestamp()) / self.number / step.per}
+        return {OVERALL: self.seconds(start, self.mark()) / self.number / step.per}
 
     def run_once(self) -> None:
         """All parts, from the state that `reset` leaves."""
@@ -428,15 +431,15 @@ class Timer:
             if step.reset is not None:
                 step.reset()
             device.synchronize()
-            marks = [device.timestamp()]
+            marks = [self.mark()]
             for part in step.parts.values():
                 part()
-                marks.append(device.timestamp())
+                marks.append(self.mark())
             scale = 1 / (self.number * step.per)
             for name, before, after in zip(step.parts, marks, marks[1:], strict=False):
-                seconds[name] += device.seconds(before, after) * scale
+                seconds[name] += self.seconds(before, after) * scale
             if len(step.parts) > 1 or OVERALL not in step.parts:
-                seconds[OVERALL] += device.seconds(marks[0], marks[-1]) * scale
+                seconds[OVERALL] += self.seconds(marks[0], marks[-1]) * scale
         return dict(seconds)
 
 
@@ -474,11 +477,11 @@ def peak_host_bytes() -> int:
 
 def _opened(stack: ExitStack, case: Case, name: str, rival: Rival, threads: int, arguments: Any) -> Ask:
     if case.together or arguments.quick:
-        return _local(name, rival.build, 0.0 if arguments.quick else SAMPLE_SECONDS)
-    return stack.enter_context(side_process(name, rival, threads, SAMPLE_SECONDS))
+        return _local(name, rival.build, 0.0 if arguments.quick else SAMPLE_SECONDS, arguments.cpu_time)
+    return stack.enter_context(side_process(name, rival, threads, SAMPLE_SECONDS, arguments.cpu_time))
 
 
-def _local(name: str, build: Callable[[], Step], sample_seconds: float) -> Ask:
+def _local(name: str, build: Callable[[], Step], *timing: Any) -> Ask:
     """A side in this process."""
     side: list[Any] = []
 
@@ -486,7 +489,7 @@ def _local(name: str, build: Callable[[], Step], sample_seconds: float) -> Ask:
         try:
             if not side:
                 step = build()
-                side.extend((step, Timer(step, sample_seconds), peak_host_bytes()))
+                side.extend((step, Timer(step, *timing), peak_host_bytes()))
             return answer(question, *side)
         except Exception as error:  # the other sides still count
             raise BenchmarkError(f"{name}: {type(error).__name__}: {error}") from error
@@ -495,13 +498,11 @@ def _local(name: str, build: Callable[[], Step], sample_seconds: float) -> Ask:
 
 
 @contextmanager
-def side_process(name: str, rival: Rival, threads: int, sample_seconds: float) -> Iterator[Ask]:
-    """A side's process, which ends with the block."""
+def side_process(name: str, rival: Rival, threads: int, *timing: Any) -> Iterator[Ask]:
+    """A side's process, which ends with the block; `timing` is what `Timer` takes beside the step."""
     context = multiprocessing.get_context("spawn")
     here, there = context.Pipe()
-    process = context.Process(
-        target=serve, args=(there, rival.build, rival.imports, sample_seconds), daemon=True
-    )
+    process = context.Process(target=serve, args=(there, rival.build, rival.imports, *timing), daemon=True)
     # NPROC sizes XLA's pool of threads.
     variables = {**thread_variables(threads), "NPROC": str(threads), **rival.variables}
     with environment(variables), _without_interrupts():
@@ -532,9 +533,7 @@ def side_process(name: str, rival: Rival, threads: int, sample_seconds: float) -
         here.close()
 
 
-def serve(
-    connection: Connection, build: Callable[[], Step], imports: Sequence[str], sample_seconds: float
-) -> None:
+def serve(connection: Connection, build: Callable[[], Step], imports: Sequence[str], *timing: Any) -> None:
     """A side's process: it answers questions until "stop", by pairs of an error's text or None, and what was
     asked for."""
     try:
@@ -544,7 +543,7 @@ def serve(
         while (question := connection.recv()) != "stop":
             if question == "build":
                 step = build()
-                timer = Timer(step, sample_seconds)
+                timer = Timer(step, *timing)
             connection.send((None, answer(question, step, timer, before)))
     except (BppsaError, ImportError) as error:
         connection.send((str(error), None))

@@ -34,9 +34,7 @@ def add_grid(parser: ArgumentParser) -> None:
             f"--{option}", type=cli.positive_list, metavar="N,N",
             help=f"Measure these {meaning}. Default: {default}; the first with --quick.",
         )  # fmt: skip
-    parser.add_argument(
-        "--inference", action="store_true", help="Time only the forward pass, without gradients."
-    )
+    _add_inference(parser)
 
 
 def add_jax(parser: ArgumentParser) -> None:
@@ -74,8 +72,9 @@ def add_spgemm(parser: ArgumentParser) -> None:
 
 
 def add_train(parser: ArgumentParser) -> None:
-    """--model, --prune, --data, --batch-size, --dtype, --tolerance, --methods."""
+    """--model, --prune, --data, --batch-size, --dtype, --tolerance, --methods, --inference."""
     _add_model(parser, "lenet5")
+    _add_inference(parser)
     parser.add_argument(
         "--prune", type=cli.fraction, nargs="+", metavar="F", default=[0.0],
         help="Prune this share of the weights. Several shares are measured one after another.",
@@ -144,6 +143,12 @@ def add_pipeline(parser: ArgumentParser) -> None:
 
 def _add_rank_count(parser: ArgumentParser) -> None:
     parser.add_argument("--rank-count", type=cli.positive, default=2, metavar="P", help="Start P ranks.")
+
+
+def _add_inference(parser: ArgumentParser) -> None:
+    parser.add_argument(
+        "--inference", action="store_true", help="Time only the forward pass, without gradients."
+    )
 
 
 def _add_model(parser: ArgumentParser, default: str) -> None:

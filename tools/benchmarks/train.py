@@ -1,10 +1,10 @@
-"""A training step of a model against PyTorch, SparseProp and the converted model."""
+"""A step of a model against PyTorch, SparseProp and the converted model."""
 
 from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import redirect_stdout
 from functools import partial
 from typing import Any
@@ -12,10 +12,12 @@ from typing import Any
 import numpy as np
 
 from bppsa_cupy.data import batches, load
+from bppsa_cupy.devices import Device
 from bppsa_cupy.models import build_model
 from bppsa_cupy.network.prune import prune
 from bppsa_cupy.network.sequential import Sequential
 from bppsa_cupy.tools.benchmarks.harness import (
+    OVERALL,
     BenchmarkError,
     Case,
     Step,
@@ -48,19 +50,22 @@ def cases(arguments: argparse.Namespace) -> Iterator[Case]:
         batch |= {"inputs": first.inputs, "labels": first.labels}
     for share in arguments.prune:
         making = {"model": arguments.model, "share": share, "options": options, **batch}
+        making["inference"] = arguments.inference
         name = arguments.model + (f" pruned by {100 * share:g} %" if share else "")
         name += f" B={size}" + ("" if arguments.dtype == "float32" else f", {arguments.dtype}")
         rivals = {}
         if "torch" in arguments.against:
             rivals["PyTorch"] = torch_rival(partial(torch_step, **making), both=False)
-        for key, side in (("sparseprop", "SparseProp"), ("converted", "converted"), ("compact", "compact")):
+        for key in ("masked", "sparseprop", "converted", "compact"):
             if key in arguments.against:
+                side = {"masked": "PyTorch with masks", "sparseprop": "SparseProp"}.get(key, key)
                 rivals[side] = torch_rival(partial(torch_step, **making, sparse=key), both=False)
         for threads in sorted({1, arguments.threads}) if arguments.device == "host" else (None,):
             for method in arguments.methods:
                 where = "GPU" if threads is None else count_threads(threads)
+                way = "inference" if arguments.inference else method
                 yield Case(
-                    f"{name}, {where}, {method}", partial(our_step, **making, method=method), rivals,
+                    f"{name}, {where}, {way}", partial(our_step, **making, method=method), rivals,
                     tolerance=arguments.tolerance or TOLERANCE[arguments.dtype], least=LEAST_GRADIENT,
                     threads=threads, memory=True,
                 )  # fmt: skip
@@ -88,9 +93,13 @@ def _made(
     return network, *((inputs, labels) if inputs is not None else make_batch(network, batch_size))
 
 
-def our_step(method: str, **making: Any) -> Step:
+def our_step(method: str, inference: bool = False, **making: Any) -> Step:
     """Our step: every run starts from the same parameters and no velocity."""
     network, inputs, labels = _made(**making)
+    if inference:
+        network.eval()
+        device = network.device
+        return output_step(partial(network.forward, device.asarray(inputs)), device.to_host, device)
     if method in SCHEDULES:
         network.use(network.plan(batch_size=len(inputs), schedules=[method]))
     optimizer = SGD(network.parameters, lr=LEARNING_RATE, momentum=MOMENTUM)
@@ -110,24 +119,35 @@ def our_step(method: str, **making: Any) -> Step:
     return passes_step(network, inputs, labels, method=method, optimizer=optimizer, reset=reset, note=note)
 
 
-def torch_step(sparse: str = "", **making: Any) -> Step:
+def output_step(forward: Callable[[], Any], fetch: Callable[[Any], Any], device: Device) -> Step:
+    """A forward pass, whose result is the output."""
+    results = dict[str, Any]()
+    parts = {OVERALL: lambda: results.update(output=forward())}
+    return Step(parts, lambda: {"output": fetch(results["output"])}, device)
+
+
+def torch_step(sparse: str = "", inference: bool = False, **making: Any) -> Step:
     """The step of PyTorch from the same parameters, inputs and labels. Dropout drops the same elements.
 
-    With sparse="sparseprop", SparseProp (`pip install sparseprop`) replaces the modules that it expects to be
-    faster. With "converted" or "compact", bppsa_cupy.torch converts the model; then only the loss is
-    compared, because the weights have another layout.
+    With sparse="masked", torch.nn.utils.prune masks the weights. With "sparseprop", SparseProp (`pip install
+    sparseprop`) replaces the modules that it expects to be faster. With "converted" or "compact",
+    bppsa_cupy.torch converts the model. Then only the loss is compared, because the weights have another
+    layout.
     """
     import torch
+    from torch.nn.utils.prune import custom_from_mask
 
-    from bppsa_cupy.tools.torch_modules import fix_dropout, torch_network, torch_passes
+    from bppsa_cupy.tools.torch_modules import fix_dropout, to_numpy, torch_network, torch_passes
     from bppsa_cupy.torch import convert
 
     network, inputs, labels = _made(**making)
     model, masks = torch_network(network), network.masks
     fix_dropout(model, network, len(inputs))
-    if sparse:
-        masks = {}
-    if sparse in ("converted", "compact"):
+    if sparse == "masked":
+        for name, mask in masks.items():
+            module, _, parameter = name.rpartition(".")
+            custom_from_mask(model.get_submodule(module), parameter, torch.tensor(mask))
+    elif sparse in ("converted", "compact"):
         convert(model, sparse="auto", compact=sparse == "compact", wait=True)
     elif sparse:
         try:
@@ -139,6 +159,10 @@ def torch_step(sparse: str = "", **making: Any) -> Step:
             ) from error
         with redirect_stdout(sys.stderr):
             swap_modules_with_sparse(model, tuple(inputs.shape), inplace=True)
+    if inference:
+        model.eval()
+        x = torch.as_tensor(inputs, device=next(model.parameters()).device)
+        return output_step(torch.no_grad()(partial(model, x)), to_numpy, network.device)
     parameters = {n: p.detach().clone() for n, p in model.state_dict().items()}
     optimizer = torch.optim.SGD(model.parameters(), lr=LEARNING_RATE, momentum=MOMENTUM)
 
@@ -147,7 +171,9 @@ def torch_step(sparse: str = "", **making: Any) -> Step:
         for state in optimizer.state.values():
             state["momentum_buffer"].zero_()
 
-    step = torch_passes(model, inputs, labels, network.device, optimizer=optimizer, masks=masks, reset=reset)
+    step = torch_passes(
+        model, inputs, labels, network.device, optimizer=optimizer, masks={} if sparse else masks, reset=reset
+    )
     if sparse:
         everything = step.result
         step.result = lambda: {"loss": everything()["loss"]}
