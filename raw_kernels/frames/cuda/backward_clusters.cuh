@@ -65,7 +65,6 @@ __device__ __forceinline__ void walk_back(
             later[i] = g[i];
         }
         if (per_step) g[0] += stage.read(turn, K + P);
-        stage.refill(turn, count - s, fetch);
         Cell::backward(g, saved, after, before, p, by_x, by_u, by_before, by_p);
         const size_type step = moving.end - 1 - s;
         const bool moves = step >= span.begin && step < span.end;
@@ -80,6 +79,8 @@ __device__ __forceinline__ void walk_back(
         });
         hand_on<SAMPLES * R>(shared, turn * SAMPLES * R);
         arrive_at_cluster();
+        // After the arrival, which waits for accesses to memory that were made before.
+        stage.refill(turn, count - s, fetch);
         deltas.put(by_rows);
         wait_for_cluster();
         real sums[SHARES][1] = {};

@@ -53,7 +53,6 @@ __device__ __forceinline__ void walk(
         stage.template wait<AHEAD - 1>();
 #pragma unroll
         for (int g = 0; g < G; ++g) x[g] = stage.read(turn, g);
-        stage.refill(turn, longest - s, fetch);
 #pragma unroll
         for (int g = 0; g < R; ++g) u[g] = sums[0][g] + bias[g];
         Cell::forward(x, u, now, p, after, saved);
@@ -66,6 +65,8 @@ __device__ __forceinline__ void walk(
         if (place.owns) held[(first + place.sample) * VECTOR + place.unit] = now[0];
         hand_on<SAMPLES>(shared, first);
         arrive_at_cluster();
+        // After the arrival, which waits for accesses to memory that were made before.
+        stage.refill(turn, longest - s, fetch);
         rows.put(now, saved);
         wait_for_cluster();
     }
