@@ -119,7 +119,8 @@ def block_bytes(layout: Layout, sums: Sums, itemsize: int) -> int:
     """Bytes of shared memory of a block: of weights, of two turns of what they are multiplied with, and of
     the rows that are fetched ahead."""
     vectors = 2 * sums.inputs * packs_of(layout, itemsize) * layout.lanes * PACK_BYTES
-    return beyond_bytes(layout) + vectors + sums.rows * layout.units * layout.lanes * itemsize
+    ahead = 1 if layout.beyond else 2  # steps
+    return beyond_bytes(layout) + vectors + ahead * sums.rows * layout.units * layout.lanes * itemsize
 
 
 def products_of_thread(layout: Layout, sums: Sums, itemsize: int) -> int:

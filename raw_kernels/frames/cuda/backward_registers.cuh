@@ -56,13 +56,13 @@ __device__ __forceinline__ void walk_steps(
             if (PER_STEP) step_gradient = per_step ? stage.read(a, K + P) : real(0);
         };
         stage.fill(count, fetch);
-        if constexpr (AHEAD > 1) {
+        if constexpr (OWN == 1) {
             stage.template wait<AHEAD - 2>();
             take(0);
         }
         for_each_step<AHEAD>(count, [&](int a, int turn, int left) {
-            if constexpr (AHEAD == 1) {
-                stage.template wait<0>();
+            if constexpr (OWN > 1) {
+                stage.template wait<AHEAD - 1>();
                 take(a);
                 stage.refill(a, left, fetch);
             }
@@ -85,10 +85,10 @@ __device__ __forceinline__ void walk_steps(
             for (int d = 0; d < D; ++d) by_rows[d] = delta_row(by_x, by_u, by_p, d);
             deltas.put(by_rows);
             place.wait();
-            if (AHEAD > 1) take((a + 1) % AHEAD);
+            if (OWN == 1) take((a + 1) % AHEAD);
             real sums[SHARES][1] = {};
             weights.multiply(by_sums, HELD, 0, place.lane, sums);
-            if constexpr (AHEAD > 1) {
+            if constexpr (OWN == 1) {
                 stage.refill(a, left, fetch);
                 stage.template wait<AHEAD - 2>();
             }

@@ -45,17 +45,17 @@ __device__ __forceinline__ void walk(
 #pragma unroll
                 for (int g = 0; g < G; ++g) x[g] = stage.read(a, g);
             };
-            if (AHEAD > 1) take();
+            if (OWN == 1) take();
 #pragma unroll
             for (int g = 0; g < R; ++g) sums[0][g] = OWN == 1 ? bias[g] : real(0);
             weights.multiply(held + turn * HELD, 0, 0, place.lane, sums);
             share_out(sums, place.lane, place.mask());
-            if (AHEAD == 1) {
-                stage.wait<0>();
+            if (OWN > 1) {
+                stage.wait<AHEAD - 1>();
                 take();
             }
             stage.refill(a, left, fetch);
-            if (AHEAD > 1) stage.wait<AHEAD - 1>();
+            if (OWN == 1) stage.wait<AHEAD - 1>();
 #pragma unroll
             for (int g = 0; g < R; ++g) u[g] = OWN == 1 ? sums[0][g] : sums[0][g] + bias[g];
             Cell::forward(x, u, now, p, after, saved);

@@ -20,10 +20,11 @@ static_assert(OWN <= LANES && (OWN == 1 || (THREADS % 32 == 0 && WALKS == 1)), "
 #include "frames/cuda/weights.cuh"
 
 // Steps that are fetched ahead: as long as a load takes, in as much as there is. One step with several units a place
-// takes longer than a load.
+// takes longer than a load where weights lie in shared memory, and two elsewhere.
 __device__ constexpr int steps_ahead(int rows)
 {
-    return OWN > 1 ? 1 : G == 1 ? 8 : COPIES && rows * BLOCK * int(sizeof(real)) <= 8192 ? 4 : 2;
+    if (OWN > 1) return COPIES && BEYOND == 0 ? 2 : 1;
+    return G == 1 ? 8 : COPIES && rows * BLOCK * int(sizeof(real)) <= 8192 ? 4 : 2;
 }
 
 // A thread's place: its walk in the block, the first unit of its place and its lane there; its own unit, and whether
@@ -95,9 +96,9 @@ template <int AHEAD, class Step>
 __device__ __forceinline__ void for_each_step(int count, Step step)
 {
     int left = count;
-    if (AHEAD == 1) {
+    if (OWN > 1) {
 #pragma unroll 1
-        for (int turn = 0; left > 0; --left, turn ^= 1) step(0, turn, left);
+        for (int turn = 0; left > 0; --left, turn ^= 1) step(AHEAD > 1 ? turn : 0, turn, left);
         return;
     }
 #pragma unroll 1
