@@ -24,7 +24,7 @@ from bppsa_cupy.timescan.ways import (
     Walk,
     WalkSize,
     best_layout,
-    grid_tile,
+    grid_tiles,
     scratch_backward,
     serial_way,
     serial_ways,
@@ -194,8 +194,8 @@ def _by_way(
     def other() -> Launch:
         return by_blocks() if "blocks" in serial_ways(device, size, verb) else each_step()
 
-    if way == "grid":
-        tile = grid_tile(device, size, verb)
+    if way.startswith("grid "):
+        tile = grid_tiles(device, size, verb).get(way)
         kernel, told_way = tile and grid_kernel(size.cell, verb, tile), "by the whole grid"
     else:
         blocks = int(way.removeprefix("clusters "))

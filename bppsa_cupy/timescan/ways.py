@@ -20,7 +20,7 @@ from bppsa_cupy.raw_kernels.frames.clusters import (
     sums_of,
 )
 from bppsa_cupy.raw_kernels.frames.form import CellForm
-from bppsa_cupy.raw_kernels.frames.grids import Tile, products_of, tile_of
+from bppsa_cupy.raw_kernels.frames.grids import Tile, products_of, tiles_of
 from bppsa_cupy.raw_kernels.frames.kernels import real_of
 from bppsa_cupy.raw_kernels.frames.places import is_wide
 from bppsa_cupy.raw_kernels.frames.steps import MOST_GATES
@@ -240,7 +240,7 @@ def serial_ways(device: Device, size: WalkSize, verb: str) -> list[str]:
     if layout is not None and not is_wide(layout):
         return ["blocks"]
     clusters = [f"clusters {blocks}" for blocks in CLUSTERS if best_layout(device, size, verb, blocks)]
-    grid = ["grid"] if grid_tile(device, size, verb) else []
+    grid = list(grid_tiles(device, size, verb))
     steps = ["steps"] if size.cell.gates <= MOST_GATES else []
     if layout is not None:
         return ["blocks", *clusters, *grid, *steps]
@@ -281,13 +281,15 @@ def serial_way(device: Device, size: WalkSize, verb: str, make: Callable[[Walk, 
     return device.choices.choose(key_of(verb, size), tried, ways[0])
 
 
-def grid_tile(device: Device, size: WalkSize, verb: str) -> Tile | None:
-    """The tile of a walk by the whole grid; None where the multiprocessors cannot hold the weights."""
+def grid_tiles(device: Device, size: WalkSize, verb: str) -> dict[str, Tile]:
+    """The tiles of walks by the whole grid, by their ways: in "grid 4" 4 blocks share out the terms of a sum.
+    There are none where the multiprocessors cannot hold the weights."""
     blocks, shared_bytes = device.cooperative_blocks, device.shared_bytes
     if not blocks or shared_bytes is None or not size.steps:
-        return None
+        return {}
     sums, inputs = products_of(size.cell, verb)
-    return tile_of(sums, inputs, size.hidden, size.batch, size.itemsize, blocks, shared_bytes)
+    tiles = tiles_of(sums, inputs, size.hidden, size.batch, size.itemsize, blocks, shared_bytes)
+    return {f"grid {tile.shares}": tile for tile in tiles}
 
 
 def best_layout(device: Device, size: WalkSize, verb: str, blocks: int) -> Layout | None:

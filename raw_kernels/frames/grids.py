@@ -22,7 +22,7 @@ from bppsa_cupy.raw_kernels.kernel import Kernel, LaunchShape, read_parameters, 
 #: Warps of a block; sums of a thread at most, in 4-byte words; pairs of a unit and a sample of a thread at
 #: most; packs of terms of a thread that a buffer holds, and buffers; blocks that share out a sum's terms.
 WARPS, MOST_SUMS, MOST_PAIRS, STAGED, STAGES = 8, 64, 2, (8, 4, 2, 1), (6, 5, 4, 3, 2)
-SHARES = (1, 2, 3, 4, 6, 8)
+SHARES = (1, 2, 4, 8)
 #: Clock cycles of a barrier of the grid with the reads after it; bytes that a multiprocessor reads of the L2
 #: cache in a cycle while all read.
 BARRIER_CYCLES, L2_BYTES = 2500, 24
@@ -110,6 +110,23 @@ def tile_of(
         return cycles_of(tile, sums, packs, batch, itemsize), -ahead, -tile.terms
 
     return min(fitting, key=order, default=None)
+
+
+@functools.cache
+def tiles_of(
+    sums: int, inputs: int, hidden: int, batch: int, itemsize: int, blocks: int, shared_bytes: int
+) -> tuple[Tile, ...]:
+    """A tile for each number of shares, the quickest by `cycles_of` first. A GPU compiles and measures them
+    all: those that would take twice as long are left out."""
+    cycles: dict[Tile, int] = {}
+    for shares in SHARES:
+        tile = tile_of(sums, inputs, hidden, batch, itemsize, blocks, shared_bytes, (shares,))
+        if tile is not None:
+            packs = packs_of_terms(tile, inputs, hidden, itemsize)
+            cycles[tile] = cycles_of(tile, sums, packs, batch, itemsize)
+    return tuple(
+        tile for tile in sorted(cycles, key=cycles.__getitem__) if cycles[tile] < 2 * min(cycles.values())
+    )
 
 
 def cycles_of(tile: Tile, sums: int, packs: int, batch: int, itemsize: int) -> int:

@@ -26,7 +26,7 @@ from bppsa_cupy.raw_kernels.frames.kernels import VERBS
 from bppsa_cupy.raw_kernels.kernel import Kernel
 from bppsa_cupy.raw_kernels.twins.scans.reduce import MAXIMAL_STATE
 from bppsa_cupy.timescan import WalkSize
-from bppsa_cupy.timescan.ways import grid_tile, serial_ways, shared_lack
+from bppsa_cupy.timescan.ways import grid_tiles, serial_ways, shared_lack
 
 HIDDEN = (1, 20, 64, 65, 128, 129, 220, 300, 448, 615, 878, 1024)
 BATCHES, STEPS, CHUNK = (1, 600), 1000, 10
@@ -90,10 +90,8 @@ def test_passes_over_time_of_any_width_are_taken(cell: str, gpu: CudaDevice) -> 
         for verb, scan in (("forward", "newton_scan"), ("backward", "chunk_scan")):
             for way in serial_ways(gpu, size, verb):
                 kernel = KERNELS[f"{cell}_{verb}_step" if way == "steps" else f"{cell}_{verb}"]
-                if way == "grid":
-                    tile = grid_tile(gpu, size, verb)
-                    assert tile is not None
-                    kernel = grid_kernel(size.cell, verb, tile)
+                if way.startswith("grid"):
+                    kernel = grid_kernel(size.cell, verb, grid_tiles(gpu, size, verb)[way])
                     blocks = kernel.launch({"hidden": hidden, "itemsize": itemsize}).grid[0]
                     assert blocks <= gpu.cooperative_blocks
                 assert refusal_of(gpu, kernel, scalars, itemsize) is None, (kernel.name, size)

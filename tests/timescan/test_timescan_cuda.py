@@ -18,6 +18,7 @@ from bppsa_cupy.devices.cuda import CudaDevice
 from bppsa_cupy.raw_kernels.cells import FORMS
 from bppsa_cupy.timescan import WalkSize, serial
 from bppsa_cupy.timescan.chunked import TimeScan
+from bppsa_cupy.timescan.ways import serial_ways
 
 
 @pytest.mark.parametrize("cell", some("tanh", long=["gru"]))
@@ -103,6 +104,9 @@ def test_a_launch_a_step_gives_what_the_host_gives(
 def test_wide_walks_go_by_the_whole_grid(cuda: CudaDevice, monkeypatch):
     monkeypatch.setattr(CudaDevice, "cooperative_blocks", 4)
     size = WalkSize(FORMS["gru"], 3, 5, 150, 8)
+    for verb in ("forward", "backward"):
+        ways = serial_ways(cuda, size, verb)
+        assert {"grid 1", "grid 2"} <= set(ways) and ways[0].startswith("grid")
     ours, calls = passes(cuda, size, True, True, True)
     assert all(call.way == "by the whole grid" for call in calls)
     wanted, _ = passes(get_device("host"), size, True, True, True)
