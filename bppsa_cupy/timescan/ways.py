@@ -243,7 +243,7 @@ def serial_ways(device: Device, size: WalkSize, verb: str) -> list[str]:
     grid = list(grid_tiles(device, size, verb))
     steps = ["steps"] if size.cell.gates <= MOST_GATES else []
     if layout is not None:
-        return ["blocks", *clusters, *grid, *steps]
+        return ["blocks", *clusters, *grid[:1], *steps]
     ways = [*reversed(clusters), *grid, *steps]
     if not ways:
         raise DeviceError(
