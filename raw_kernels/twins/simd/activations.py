@@ -24,20 +24,17 @@ from bppsa_cupy.raw_kernels.twins.simd.vectors import WIDE, call_named
 
 #: Added to a number below 2^22 and taken off again, it leaves the integral number nearest to it.
 ROUNDING = np.float32(3 << 22)
-#: Likewise for numbers below 2^51. The sum holds the integer in its lowest bits.
+#: Likewise for numbers below 2^51. Both sums hold the integer in their lowest bits.
 ROUNDING_64 = np.float64(3 << 51)
 
 
 def _emit_power(builder, n):
     is_single = isinstance(n.type.element, ir.FloatType)
-    integers = ir.VectorType(ir.IntType(32 if is_single else 64), LANES)
-    if is_single:
-        exponent, bias, place = builder.fptosi(n, integers), 127, 23
-    else:  # AVX2 does not convert to 64-bit integers
-        sums = builder.fadd(n, ir.Constant(n.type, [float(ROUNDING_64)] * LANES))
-        exponent, bias, place = builder.bitcast(sums, integers), 1023, 52
-    biased = builder.add(exponent, ir.Constant(integers, [bias] * LANES))
-    return builder.bitcast(builder.shl(biased, ir.Constant(integers, [place] * LANES)), n.type)
+    bits, bias, rounding = (32, 127, ROUNDING) if is_single else (64, 1023, ROUNDING_64)
+    integers, place = ir.VectorType(ir.IntType(bits), LANES), 23 if is_single else 52
+    sums = builder.fadd(n, ir.Constant(n.type, [float(rounding) + bias] * LANES))
+    shifted = builder.shl(builder.bitcast(sums, integers), ir.Constant(integers, [place] * LANES))
+    return builder.bitcast(shifted, n.type)
 
 
 _power = lanewise(_emit_power, 1)
@@ -147,12 +144,13 @@ def _exponential64(x):
     return multiply_add(multiply_add(odd, r, even), s, r), n
 
 
-def _functions_of(F, exponential, top, bottom, least):
+def _functions_of(F, exponential, top, bottom, least, shift):
     """tanh, the logistic function, e^x and e^x - 1 in one dtype.
 
-    e^x is infinite from `top` on, and 0 below -`bottom`. Below -`least`, e^x - 1 rounds to -1.
+    e^x is infinite from `top` on, and 0 below -`bottom`. Below -`least`, e^x - 1 rounds to -1. With
+    |x| <= `bottom`, e^x 2^-`shift` is a normal number.
     """
-    top, bottom, least = F(top), F(bottom), F(least)
+    top, bottom, least, shift, small = F(top), F(bottom), F(least), F(shift), F(0.5) ** F(shift)
 
     @register_jitable
     def tanh(x):
@@ -165,11 +163,11 @@ def _functions_of(F, exponential, top, bottom, least):
 
     @register_jitable
     def sigmoid(x):
-        # Results below the normal range keep their bits: `scaled` rounds once.
-        a = magnitude(x)
-        m, n = exponential(-select(a > bottom, bottom, a))
-        e = scaled(m + F(1), n)
-        return select(x < F(0), e, F(1)) / (e + F(1))
+        # Both parts of the fraction are divided by 2^shift, so that the sum is in range. Results below the
+        # normal range are rounded once.
+        bounded = select(x > F(40), F(40), select(x < -bottom, -bottom, x))
+        m, n = exponential(-bounded)
+        return small / multiply_add(m + F(1), power_of_two(n - shift), small)
 
     @register_jitable
     def power(x):
@@ -190,8 +188,8 @@ def _functions_of(F, exponential, top, bottom, least):
     return tanh, sigmoid, power, less_one
 
 
-_tanh32, _sigmoid32, _power32, _expm1_32 = _functions_of(F, _exponential32, 89, 104, 20)
-_tanh64, _sigmoid64, _power64, _expm1_64 = _functions_of(D, _exponential64, 710, 746, 40)
+_tanh32, _sigmoid32, _power32, _expm1_32 = _functions_of(F, _exponential32, 89, 104, 20, 64)
+_tanh64, _sigmoid64, _power64, _expm1_64 = _functions_of(D, _exponential64, 710, 746, 40, 512)
 
 
 def tanh(x):
