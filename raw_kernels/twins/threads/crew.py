@@ -10,6 +10,7 @@ thread that finds itself on the core of another then moves on to the next that i
 import numpy as np
 from numba import prange
 
+from bppsa_cupy.raw_kernels.twins.simd.addresses import callback, has_failed
 from bppsa_cupy.raw_kernels.twins.threads.barrier import (
     add_one,
     core_of_thread,
@@ -25,6 +26,8 @@ from bppsa_cupy.system.compiled import compiled, part
 #: and how often one has given way; each time may cost a slice of time where other work waits for the core.
 APART, TAKEN, CORE = 16, 0, 8
 GIVEN, MOST_GIVEN = 8, 3
+#: Where the last cache line says that a task has failed.
+FAILED = 9
 
 
 @compiled()
@@ -72,33 +75,35 @@ def next_task(crew, member, tasks):
     return -1
 
 
+@part(parallel=True)
+def by_all(tasks, task_address, data):
+    """Call the function at `task_address`, which `callback` made, for each task by all threads. The loop is
+    compiled once for all kinds of tasks, because Numba takes long to compile a parallel loop."""
+    crew = new_crew(tasks)
+    failures = members_of(crew) * APART + FAILED
+    for member in prange(members_of(crew)):
+        join(crew, np.int64(member))
+        task = next_task(crew, np.int64(member), tasks)
+        while task >= 0:
+            if has_failed(task_address, task, data):
+                crew[failures] = 1
+            task = next_task(crew, np.int64(member), tasks)
+    if crew[failures]:
+        raise MemoryError("a task of a parallel loop got no memory")
+
+
 def tasks_of(act):
     """run(tasks, together, arguments): act(task, *arguments) of each of so many tasks, by all threads where
     they work `together`; where that is None, no code for it is compiled. Compiled into the twin that calls
     it, and cached with that."""
 
-    @part(parallel=True)
-    def by_all(tasks, arguments):
-        crew = new_crew(tasks)
-        for member in prange(members_of(crew)):
-            join(crew, np.int64(member))
-            task = next_task(crew, np.int64(member), tasks)
-            while task >= 0:
-                act(task, *arguments)
-                task = next_task(crew, np.int64(member), tasks)
-
-    @part()
-    def one_by_one(tasks, arguments):
-        for task in range(tasks):
-            act(task, *arguments)
-
     @part()
     def run_tasks(tasks, together, arguments):
-        if together is None:
-            one_by_one(tasks, arguments)
-        elif together:
-            by_all(tasks, arguments)
+        if together is not None and together:
+            task_address, data = callback(act, arguments)
+            by_all(tasks, task_address, data)
         else:
-            one_by_one(tasks, arguments)
+            for task in range(tasks):
+                act(task, *arguments)
 
     return run_tasks

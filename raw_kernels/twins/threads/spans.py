@@ -2,7 +2,8 @@
 
 import numpy as np
 
-from bppsa_cupy.raw_kernels.twins.threads.crew import tasks_of
+from bppsa_cupy.raw_kernels.twins.simd.addresses import callback
+from bppsa_cupy.raw_kernels.twins.threads.crew import by_all
 from bppsa_cupy.system.compiled import compiled, part
 
 #: Elements a span has at least: the work of a few microseconds, about what starting a thread costs.
@@ -27,15 +28,17 @@ def spans_of(act):
     with that."""
 
     @part()
-    def act_on_span(span, spans, length, *arguments):
+    def act_on_span(span, spans, length, arguments):
         act(span_start(span, spans, length), span_start(span + 1, spans, length), *arguments)
-
-    all_spans = tasks_of(act_on_span)
 
     @part()
     def run_spans(elements, length, arguments):
         spans = span_count(elements)
-        all_spans(spans, spans > 1, (spans, length, *arguments))
+        if spans > 1:
+            task_address, data = callback(act_on_span, (spans, length, arguments))
+            by_all(spans, task_address, data)
+        else:
+            act(np.uint64(0), np.uint64(length), *arguments)
 
     return run_spans
 
