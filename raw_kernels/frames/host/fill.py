@@ -1,11 +1,11 @@
 """The twin of a cell's NAME_fill: values of every step's transposed Jacobian."""
 
 import numpy as np
-from numba import prange
 
 from bppsa_cupy.raw_kernels.twins.scans.batched import store_some
 from bppsa_cupy.raw_kernels.twins.simd.lanes import LANES, lanes_before, select, spread
 from bppsa_cupy.raw_kernels.twins.simd.rows import ALL, dot, load_rows, spread_rows
+from bppsa_cupy.raw_kernels.twins.threads.spans import spans_of
 from bppsa_cupy.system.compiled import compiled
 
 
@@ -19,15 +19,17 @@ def make_fill(form):
     blocks = np.array([(former, later, int(dense)) for former, later, dense in form.blocks])
     former_states, later_states, dense = (np.ascontiguousarray(column) for column in blocks.T)
 
-    @compiled(parallel=True)
-    def fill(state, gates, initial, weight_hh, unit, lengths, values, steps, hidden, batch, reverse):
-        H, B, plane, entries = np.uint64(hidden), np.uint64(batch), np.uint64(hidden * batch), 0
-        for block in range(dense.size):
-            entries += hidden * (hidden if dense[block] else 1)
+    @spans_of
+    @compiled()
+    def fill_steps(
+        start_step, end_step, state, gates, initial, weight_hh, unit, lengths, values, entries, steps, hidden,
+        batch, reverse,
+    ):  # fmt: skip
+        H, B, plane = np.uint64(hidden), np.uint64(batch), np.uint64(hidden * batch)
         eye = np.zeros(states * states, state.dtype)
         for i in range(states):
             eye[i * states + i] = 1
-        for step in prange(steps):
+        for step in range(start_step, end_step):
             t = np.int64(step)
             former, source = state, np.uint64((t + 1 if reverse else t - 1) * states) * plane
             if t == (steps - 1 if reverse else 0):
@@ -68,6 +70,19 @@ def make_fill(form):
                         else:
                             place = t * entries + start + np.int64(k) * length + offset
                             store_some(values, np.uint64(place * batch + b), count, value_of)
+
+    @compiled()
+    def fill(state, gates, initial, weight_hh, unit, lengths, values, steps, hidden, batch, reverse):
+        entries = 0
+        for block in range(dense.size):
+            entries += hidden * (hidden if dense[block] else 1)
+        fill_steps(
+            steps * entries * batch, steps,
+            (
+                state, gates, initial, weight_hh, unit, lengths, values, entries, steps, hidden, batch,
+                reverse,
+            ),
+        )  # fmt: skip
 
     return fill
 

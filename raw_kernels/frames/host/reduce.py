@@ -5,7 +5,6 @@ numbers, gate by gate, and then one product with W_hh's transposed serves all sa
 """
 
 import numpy as np
-from numba import prange
 
 from bppsa_cupy.raw_kernels.twins.products.lane_products import multiply_blocks
 from bppsa_cupy.raw_kernels.twins.products.packing import pack
@@ -29,6 +28,7 @@ from bppsa_cupy.raw_kernels.twins.simd.lanes import (
     store,
 )
 from bppsa_cupy.raw_kernels.twins.simd.rows import ALL, dot, load_rows, spread_rows, store_rows
+from bppsa_cupy.raw_kernels.twins.threads.crew import tasks_of
 from bppsa_cupy.system.compiled import compiled
 
 
@@ -44,8 +44,8 @@ def make_reduce(form):
 
     @compiled()
     def reduce_item(
-        gates, state, initial, packed, unit, gradient, lengths, maps, exponents, offsets, steps, hidden,
-        batch, chunk, first, per_step, reverse, item,
+        item, gates, state, initial, packed, unit, gradient, lengths, maps, exponents, offsets, steps, hidden,
+        batch, chunk, first, per_step, reverse,
     ):  # fmt: skip
         groups, size = groups_of(batch), states * hidden
         piece, b = item // groups, item % groups * LANES
@@ -129,16 +129,21 @@ def make_reduce(form):
             if per_step:
                 store_offsets(columns, lane, size, offsets, piece * states * plane + b + lane, batch)
 
-    @compiled(parallel=True)
+    reduce_items = tasks_of(reduce_item)
+
+    @compiled()
     def reduce(
         gates, state, initial, weight_hh, unit, gradient, lengths, maps, exponents, offsets, steps, hidden,
         batch, chunk, first, per_step, reverse,
     ):  # fmt: skip
         packed = pack(weight_hh, 0, 1, hidden, hidden, gate_rows * hidden)
-        for item in prange(((steps + chunk - 1) // chunk - first) * groups_of(batch)):
-            reduce_item(
+        items = ((steps + chunk - 1) // chunk - first) * groups_of(batch)
+        reduce_items(
+            items, items > 1,
+            (
                 gates, state, initial, packed, unit, gradient, lengths, maps, exponents, offsets, steps,
-                hidden, batch, chunk, first, per_step, reverse, np.int64(item),
-            )  # fmt: skip
+                hidden, batch, chunk, first, per_step, reverse,
+            ),
+        )  # fmt: skip
 
     return reduce
