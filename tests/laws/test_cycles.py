@@ -90,6 +90,13 @@ def is_ours(thing: object) -> bool:
     return str(definition.__module__).startswith("bppsa_cupy.")
 
 
+@pytest.fixture(autouse=True, scope="module")
+def older_objects() -> None:
+    """The collector leaves out what was there before these tests, which takes it most of its time."""
+    gc.collect()
+    gc.freeze()
+
+
 @pytest.mark.parametrize("name", some(*(name for name in STEPS if name not in LONG), long=LONG))
 def test_nothing_waits_for_the_collector(name: str) -> None:
     step = STEPS[name]
