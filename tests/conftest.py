@@ -70,11 +70,14 @@ def pytest_sessionstart(session: pytest.Session) -> None:
 
 
 #: Folders whose tests come first and last. The first of two workers starts with the first half, and compiles
-#: most loops over time, whose parts each process compiles anew.
+#: most loops over time and convolutions, whose parts each process compiles anew. The other needs them late.
 FIRST = (
-    "layers", "timescan", "stability", "records", "cells", "functional", "training", "torch", "jax", "docs",
+    "layers", "jacobians", "timescan", "stability", "cells", "functional", "pipeline", "training", "torch",
+    "jax",
 )  # fmt: skip
-LAST = ("network", "devices", "distributed", "laws", "programs", "raw_kernels")
+LAST = (
+    "records", "plan", "models", "network", "devices", "distributed", "laws", "programs", "raw_kernels",
+)  # fmt: skip
 
 
 def place_of(item: pytest.Item) -> int:
