@@ -6,7 +6,6 @@ all, or where the environment sets BPPSA_QUIET=1.
 
 from __future__ import annotations
 
-import gc
 import os
 import sys
 import threading
@@ -17,9 +16,6 @@ from pathlib import Path
 
 #: Seconds of compiling in a process after which the line is printed.
 PATIENCE = 2.0
-#: New objects after which Python looks for cyclic garbage while Numba compiles. Numba makes millions of
-#: objects; at Python's own 700 the search takes a tenth of the time.
-COLLECTED = 50_000
 
 
 def kept_in() -> Path:
@@ -38,14 +34,11 @@ class _Notice:
 
 @contextmanager
 def compiling(name: str) -> Iterator[None]:
-    """Count the time of the block as compiling `name`; meanwhile look for cyclic garbage less often."""
-    began, thresholds = time.monotonic(), gc.get_threshold()
-    if thresholds[0]:
-        gc.set_threshold(max(thresholds[0], COLLECTED), *thresholds[1:])
+    """Count the time of the block as compiling `name`."""
+    began = time.monotonic()
     try:
         yield
     finally:
-        gc.set_threshold(*thresholds)
         _Notice.names.append(name)
         _Notice.seconds += time.monotonic() - began
         is_quiet = _Notice.is_printed or os.environ.get("BPPSA_QUIET") == "1" or sys.stderr is None

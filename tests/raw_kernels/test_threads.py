@@ -119,6 +119,30 @@ def test_each_task_is_done_once(tasks: int, together: bool) -> None:
     check(tasks, together)
 
 
+@compiled()
+def count_or_raise(task, done):
+    if task == 3:
+        raise ValueError
+    done[task] += 1
+
+
+in_raising_tasks = tasks_of(count_or_raise)
+
+
+@compiled()
+def run_raising_tasks(tasks, together, done):
+    in_raising_tasks(tasks, together, (done,))
+
+
+def test_a_task_that_fails_is_an_error() -> None:
+    done = np.zeros(9, np.int64)
+    with pytest.raises(ValueError):
+        run_raising_tasks(9, False, done)
+    with pytest.raises(MemoryError):
+        run_raising_tasks(9, True, done)
+    assert done.tolist() == [2, 2, 2, 0, 1, 1, 1, 1, 1]
+
+
 @pytest.mark.long
 def test_one_thread_does_the_tasks_of_all() -> None:
     """OpenMP has one thread where Numba counts two."""
