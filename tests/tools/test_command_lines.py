@@ -10,7 +10,7 @@ from importlib import import_module
 import pytest
 from commands import SCRIPTS, command, error_line, folder, train  # noqa: F401  folder is a fixture
 
-from bppsa_cupy.data import audio, dataset
+from bppsa_cupy.data import dataset
 from bppsa_cupy.distributed.group import TRANSPORTS
 from bppsa_cupy.layers.matrix_recurrent import MatrixRecurrent
 from bppsa_cupy.layers.recurrent import OUTPUTS
@@ -19,7 +19,7 @@ from bppsa_cupy.network.passes import METHODS
 from bppsa_cupy.network.prune import SCOPES
 from bppsa_cupy.pipeline import SCHEDULES as PIPELINES
 from bppsa_cupy.plan import SCHEDULES
-from bppsa_cupy.tools import choices
+from bppsa_cupy.tools import audio, choices
 
 
 def test_choices_are_those_of_the_library():
