@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 
+from bppsa_cupy.devices import Device
 from bppsa_cupy.errors import DeviceError, ShapeError
 from bppsa_cupy.products.bilinear import (
     DifferentiableProduct,
@@ -113,7 +114,10 @@ class _Bilinear(torch.autograd.Function):
 
     @staticmethod
     def forward(form: Form, wanted: int, u: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
-        return tensor_of(on_device_of(u, form.evaluate, wanted, array_of(u), array_of(v)))
+        def call(device: Device) -> torch.Tensor:
+            return tensor_of(form.evaluate(device, wanted, array_of(u), array_of(v)))
+
+        return on_device_of(u, call)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: Any, output: torch.Tensor) -> None:

@@ -77,24 +77,25 @@ def linear_scan(
 
 
 def _call_engine(function: Any, *arguments: Any) -> Any:
-    """A function of the engine for (a, …, lengths, resets, reverse), on the arrays of the tensors."""
+    """The results of a function of the engine for (a, …, lengths, resets, reverse), as tensors."""
     *tensors, reverse = arguments
 
-    def call(device: Device) -> Any:
+    def call(device: Device) -> list[torch.Tensor]:
         *arrays, lengths, resets = (None if t is None else array_of(t.resolve_conj()) for t in tensors)
-        return function(*arrays, reverse, lengths, resets, device=device)
+        results = function(*arrays, reverse, lengths, resets, device=device)
+        return [tensor_of(array) for array in (results if isinstance(results, tuple) else (results,))]
 
     return on_device_of(tensors[0], call)
 
 
 def go_forward(*arguments: Any) -> torch.Tensor:
     """The states, of (a, b, h0, lengths, resets, reverse)."""
-    return tensor_of(_call_engine(engine.linear_scan, *arguments))
+    return _call_engine(engine.linear_scan, *arguments)[0]
 
 
 def go_back(*arguments: Any) -> list[torch.Tensor]:
     """The gradients with respect to a, b and h0, of (a, h, gradient, h0, lengths, resets, reverse)."""
-    return list(map(tensor_of, _call_engine(engine.linear_scan_backward, *arguments)))
+    return _call_engine(engine.linear_scan_backward, *arguments)
 
 
 class _Scan(torch.autograd.Function):

@@ -195,13 +195,14 @@ def _graph_of(step: Step, model: Any, optimizer: Any, *buffers: Any) -> Callable
     for moments in optimizer.state.values():
         moments["momentum_buffer"].zero_()
     pairs = [(buffer.clone(), buffer) for buffer in buffers]
+    # The graph holds addresses of what `run_step` keeps, among them the optimizer's momentum.
+    return partial(_replay, graph, pairs, run_step)
 
-    def replay() -> None:
-        for source, buffer in pairs:
-            buffer.copy_(source, non_blocking=True)
-        graph.replay()
 
-    return replay
+def _replay(graph: Any, pairs: list[tuple[Any, Any]], _kept: Callable[[], None]) -> None:
+    for source, buffer in pairs:
+        buffer.copy_(source, non_blocking=True)
+    graph.replay()
 
 
 def release(device: str) -> None:
