@@ -387,3 +387,91 @@ extern "C" __global__ void product_row_wise(
         }
     }
 }
+
+// ---- product_row_dots ----
+
+// The gradient of C = A B with respect to A, row by row and without a map: an entry (i, k) sums the gradient's row i
+// times B's row k. One thread a row and sample, which goes through both rows side by side.
+extern "C" __global__ void product_row_dots(
+    const index_t* __restrict__ a_indptr,   // (rows + 1)
+    const index_t* __restrict__ a_indices,  // (a_nnz)
+    real* __restrict__ a,                   // (a_nnz, batch) output only
+    const index_t* __restrict__ b_indptr,   // (inner + 1)
+    const index_t* __restrict__ b_indices,  // (b_nnz)
+    const real* __restrict__ b,             // (b_nnz, batch) if b_batched else (b_nnz)
+    const index_t* __restrict__ c_indptr,   // (rows + 1)
+    const index_t* __restrict__ c_indices,  // (c_nnz)
+    const real* __restrict__ c,             // (c_nnz, batch) if c_batched else (c_nnz): the gradient
+    size_type rows, size_type inner, size_type columns, size_type a_nnz, size_type b_nnz, size_type c_nnz,
+    size_type batch, int b_batched, int c_batched)
+{
+    GRID_STRIDE(item, rows * batch) {
+        size_type row, sample;
+        split(item, batch, &row, &sample);
+        for (size_type entry = a_indptr[row]; entry < (size_type)a_indptr[row + 1]; ++entry) {
+            const size_type b_end = b_indptr[a_indices[entry] + 1], c_end = c_indptr[row + 1];
+            size_type i = c_indptr[row], j = b_indptr[a_indices[entry]];
+            real sum = real(0);
+            while (i < c_end && j < b_end) {
+                const size_type left = c_indices[i], right = b_indices[j];
+                if (left == right)
+                    sum += value_at(c, i, c_batched, batch, sample) * value_at(b, j, b_batched, batch, sample);
+                if (left <= right) ++i;
+                if (right <= left) ++j;
+            }
+            a[entry * batch + sample] = sum;
+        }
+    }
+}
+
+// ---- product_row_sums ----
+
+// The same with respect to B: an entry (k, j) sums A's entries (i, k) times the gradient's entries (i, j), for rising
+// rows i. One thread an entry and sample.
+
+// The position of a column among the entries `first` to `end` of a row, and `end` if the row lacks it.
+__device__ __forceinline__ size_type position_of(
+    const index_t* columns, size_type first, size_type end, size_type column)
+{
+    const size_type none = end;
+    while (first < end) {
+        const size_type middle = (first + end) / 2;
+        if ((size_type)columns[middle] < column) first = middle + 1;
+        else end = middle;
+    }
+    return first < none && (size_type)columns[first] == column ? first : none;
+}
+
+extern "C" __global__ void product_row_sums(
+    const index_t* __restrict__ a_indptr,   // (rows + 1)
+    const index_t* __restrict__ a_indices,  // (a_nnz)
+    const real* __restrict__ a,             // (a_nnz, batch) if a_batched else (a_nnz)
+    const index_t* __restrict__ b_indptr,   // (inner + 1)
+    const index_t* __restrict__ b_indices,  // (b_nnz)
+    real* __restrict__ b,                   // (b_nnz, batch) output only
+    const index_t* __restrict__ c_indptr,   // (rows + 1)
+    const index_t* __restrict__ c_indices,  // (c_nnz)
+    const real* __restrict__ c,             // (c_nnz, batch) if c_batched else (c_nnz): the gradient
+    size_type rows, size_type inner, size_type columns, size_type a_nnz, size_type b_nnz, size_type c_nnz,
+    size_type batch, int a_batched, int c_batched)
+{
+    GRID_STRIDE(item, b_nnz * batch) {
+        size_type entry, sample, middle = 0, past = inner;
+        split(item, batch, &entry, &sample);
+        while (middle + 1 < past) {  // the row of B that has the entry
+            const size_type half = (middle + past) / 2;
+            if ((size_type)b_indptr[half] <= entry) middle = half;
+            else past = half;
+        }
+        real sum = real(0);
+        for (size_type row = 0; row < rows; ++row) {
+            const size_type a_end = a_indptr[row + 1], c_end = c_indptr[row + 1];
+            const size_type i = position_of(a_indices, a_indptr[row], a_end, middle);
+            if (i == a_end) continue;
+            const size_type j = position_of(c_indices, c_indptr[row], c_end, b_indices[entry]);
+            if (j < c_end)
+                sum += value_at(a, i, a_batched, batch, sample) * value_at(c, j, c_batched, batch, sample);
+        }
+        b[item] = sum;
+    }
+}

@@ -19,6 +19,7 @@ from bppsa_cupy.raw_kernels.twins.scans.batched import (
 from bppsa_cupy.raw_kernels.twins.simd.lanes import LANES, load, multiply_add, spread, store, sum_lanes
 from bppsa_cupy.raw_kernels.twins.simd.vectors import WORD
 from bppsa_cupy.raw_kernels.twins.threads.spans import spans_of
+from bppsa_cupy.raw_kernels.twins.threads.threads import thread_count
 from bppsa_cupy.system.compiled import compiled, part
 
 # ---- csr_spmv ----
@@ -570,3 +571,123 @@ def product_row_wise(
                     place = np.uint64(c_indices[entry]) * GROUP
                     write(c, entry, width, sample, count, load(sums, place), streamed)
                     store(sums, place, spread(zero))
+
+
+# ---- product_row_dots ----
+
+
+@part(forceinline=True)
+def _set_row(sums, indices, values, first, end, batched, width, sample, count):
+    """Set the sums of the columns of a row's entries, (columns,) or (columns, GROUP), to their values."""
+    for entry in range(first, end):
+        if width == np.uint64(1):
+            sums[indices[entry]] = values[entry]
+        else:
+            value = read(values, entry, batched, width, sample, count)
+            store(sums, np.uint64(indices[entry]) * GROUP, value)
+
+
+@part(forceinline=True)
+def _clear_row(sums, indices, first, end, width):
+    """Set the sums of the columns of a row's entries to 0."""
+    zero = sums.dtype.type(0)
+    for entry in range(first, end):
+        if width == np.uint64(1):
+            sums[indices[entry]] = zero
+        else:
+            store(sums, np.uint64(indices[entry]) * GROUP, spread(zero))
+
+
+@part(forceinline=True)
+def _dot(values, indices, sums, first, end):
+    """The values of a row's entries times the sums of their columns, in four sums side by side."""
+    one, two, three, four = np.uint64(1), np.uint64(2), np.uint64(3), np.uint64(4)
+    s0 = s1 = s2 = s3 = sums.dtype.type(0)
+    while first + four <= end:
+        s0 += values[first] * sums[indices[first]]
+        s1 += values[first + one] * sums[indices[first + one]]
+        s2 += values[first + two] * sums[indices[first + two]]
+        s3 += values[first + three] * sums[indices[first + three]]
+        first += four
+    while first < end:
+        s0 += values[first] * sums[indices[first]]
+        first += one
+    return (s0 + s1) + (s2 + s3)
+
+
+@kernel(lambda s: one_thread_per(s["rows"] * s["batch"]))
+@compiled(parallel=True)
+def product_row_dots(
+    a_indptr, a_indices, a, b_indptr, b_indices, b, c_indptr, c_indices, c,
+    rows, inner, columns, a_nnz, b_nnz, c_nnz, batch, b_batched, c_batched,
+):  # fmt: skip
+    width, one = np.uint64(batch), np.uint64(1)
+    zero = a.dtype.type(0)
+    chunks = min(64, (rows + CHUNK_ROWS - 1) // CHUNK_ROWS)
+    for chunk in prange(chunks):
+        sums = np.zeros(np.uint64(columns) * (one if width == one else GROUP), a.dtype)
+        for row in range(np.uint64(rows * chunk // chunks), np.uint64(rows * (chunk + 1) // chunks)):
+            first, end = np.uint64(c_indptr[row]), np.uint64(c_indptr[row + one])
+            for sample in range(np.uint64(0), width, GROUP):
+                count = group_size(width, sample)
+                _set_row(sums, c_indices, c, first, end, c_batched, width, sample, count)
+                for entry in range(np.uint64(a_indptr[row]), np.uint64(a_indptr[row + one])):
+                    middle = np.uint64(a_indices[entry])
+                    b_first, b_end = np.uint64(b_indptr[middle]), np.uint64(b_indptr[middle + one])
+                    if width == one:
+                        a[entry] = _dot(b, b_indices, sums, b_first, b_end)
+                        continue
+                    total = spread(zero)
+                    for j in range(b_first, b_end):
+                        value = read(b, j, b_batched, width, sample, count)
+                        total = multiply_add(value, load(sums, np.uint64(b_indices[j]) * GROUP), total)
+                    write(a, entry, width, sample, count, total, False)
+                _clear_row(sums, c_indices, first, end, width)
+
+
+# ---- product_row_sums ----
+
+
+@part(forceinline=True)
+def _add_row(out, factor, indices, sums, first, end, width, sample, count):
+    """Add a factor times the sums of their columns to the values of a row's entries."""
+    for entry in range(first, end):
+        value = load(sums, np.uint64(indices[entry]) * GROUP)
+        total = multiply_add(factor, value, read(out, entry, True, width, sample, count))
+        write(out, entry, width, sample, count, total, False)
+
+
+@kernel(lambda s: one_thread_per(s["b_nnz"] * s["batch"]))
+@compiled(parallel=True)
+def product_row_sums(
+    a_indptr, a_indices, a, b_indptr, b_indices, b, c_indptr, c_indices, c,
+    rows, inner, columns, a_nnz, b_nnz, c_nnz, batch, a_batched, c_batched,
+):  # fmt: skip
+    width, one = np.uint64(batch), np.uint64(1)
+    # Each chunk has rows of B, and reads C: an entry's terms have one order, whatever the number of chunks.
+    chunks = thread_count()
+    for chunk in prange(chunks):
+        sums = np.zeros(np.uint64(columns) * (one if width == one else GROUP), b.dtype)
+        start = _first_from(b_indptr, np.uint64(0), np.uint64(inner), np.uint64(b_nnz * chunk // chunks))
+        stop = _first_from(b_indptr, start, np.uint64(inner), np.uint64(b_nnz * (chunk + 1) // chunks))
+        b[np.uint64(b_indptr[start]) * width : np.uint64(b_indptr[stop]) * width] = 0
+        for sample in range(np.uint64(0), width, GROUP):
+            count = group_size(width, sample)
+            for row in range(np.uint64(rows)):
+                last = np.uint64(a_indptr[row + one])
+                entry = _first_from(a_indices, np.uint64(a_indptr[row]), last, start)
+                if entry == last or np.uint64(a_indices[entry]) >= stop:
+                    continue
+                first, end = np.uint64(c_indptr[row]), np.uint64(c_indptr[row + one])
+                _set_row(sums, c_indices, c, first, end, c_batched, width, sample, count)
+                while entry < last and np.uint64(a_indices[entry]) < stop:
+                    middle = np.uint64(a_indices[entry])
+                    b_first, b_end = np.uint64(b_indptr[middle]), np.uint64(b_indptr[middle + one])
+                    if width == one:
+                        for j in range(b_first, b_end):
+                            b[j] += a[entry] * sums[b_indices[j]]
+                    else:
+                        factor = read(a, entry, a_batched, width, sample, count)
+                        _add_row(b, factor, b_indices, sums, b_first, b_end, width, sample, count)
+                    entry += one
+                _clear_row(sums, c_indices, first, end, width)

@@ -18,12 +18,12 @@ import numpy as np
 
 from bppsa_cupy.devices import Array, Device
 from bppsa_cupy.errors import ArgumentError, ShapeError
-from bppsa_cupy.products.blocks import transpose
-from bppsa_cupy.products.factors import factor_of
+from bppsa_cupy.products.blocks import inverse, transpose
+from bppsa_cupy.products.factors import Factor, factor_of
 from bppsa_cupy.products.multiplications import plan_multiplications
-from bppsa_cupy.products.planned_product import plan_gradients, plan_product
+from bppsa_cupy.products.planned_product import factors_of, plan_gradients, plan_product
 from bppsa_cupy.raw_kernels import KERNELS
-from bppsa_cupy.scan.launches import IndexMaps, Matrix, bind_spmv
+from bppsa_cupy.scan.launches import IndexMaps, Matrix, bind_spmv, kernel_and_arguments
 
 #: The two operands that an operand follows from.
 OTHERS = (1, 2), (0, 2), (0, 1)
@@ -63,7 +63,10 @@ class Form:
 
 
 class PairForm(Form):
-    """C = A·B with fixed patterns: one list of terms, in the order of C, of A and of B."""
+    """C = A·B with fixed patterns: one list of terms, in the order of C, of A and of B.
+
+    Where the plan multiplies row by row, the host computes gradients row by row, too, without a list.
+    """
 
     axes = 1, 1, 1
     names = "the first factor", "the second factor", "the gradient of the product"
@@ -74,13 +77,32 @@ class PairForm(Form):
         self.sizes = first.nnz, second.nnz, self.plan.pattern.nnz
 
     @cached_property
+    def _factors(self) -> list[Factor]:
+        return factors_of(self.plan)
+
+    @cached_property
     def _gradients(self) -> Any:
-        return plan_gradients(self.plan)
+        return plan_gradients(*self._factors)
 
     def evaluate(self, device: Device, wanted: int, u: Array, v: Array) -> Array:
-        plan = self.plan if wanted == 2 else self._gradients[wanted]
-        result = plan(*(device.xp.ascontiguousarray(x.T) for x in (u, v)))  # samples innermost
-        return result.T
+        arrays = [device.xp.ascontiguousarray(x.T) for x in (u, v)]  # samples innermost
+        (m,) = self.plan.multiplications
+        product = m.many if 2 in (u.ndim, v.ndim) else m.single
+        if wanted == 2 or product.kind != "row_wise" or device.name != "host":
+            return (self.plan if wanted == 2 else self._gradients[wanted])(*arrays).T
+        orders, flags = [factor.order for factor in self._factors], [x.ndim == 2 for x in arrays]
+        batch = next((x.shape[1:] for x in arrays if x.ndim == 2), ())
+        out = device.empty((self.sizes[wanted], *batch), u.dtype)
+        pairs = zip(OTHERS[wanted], arrays, strict=True)
+        values = [x if orders[k] is None else x[orders[k]] for k, x in pairs]
+        values.insert(wanted, out)
+        a, b, c = values
+        maps, pair = self.plan.index_maps(device), (Matrix(product.a, a), Matrix(product.b, b))
+        _, *arguments = kernel_and_arguments(maps, product, *pair, c, *batch or (1,))
+        kernel = KERNELS["product_row_sums" if wanted else "product_row_dots"]
+        device.bind(kernel, *arguments[:-2], *flags)()
+        order = orders[wanted]
+        return (out if order is None else out[inverse(order)]).T
 
 
 class MatmulForm(Form):

@@ -214,15 +214,17 @@ class PlannedProduct:
             tuple(results),
         )
 
+    def index_maps(self, device: Device) -> IndexMaps:
+        """The copies of the plan's maps on a device."""
+        return self._maps.setdefault(device, IndexMaps(device))
+
     def _launches(
         self, device: Device, operands: list[Array], batch: int | None, names: bool
     ) -> list[Callable[..., None]]:
         """The calls of all steps, in order; none for no samples. `names` as in `Step.bind`."""
         if batch == 0:
             return []
-        if device not in self._maps:
-            self._maps[device] = IndexMaps(device)
-        maps, results = self._maps[device], operands[len(self.factors) :]
+        maps, results = self.index_maps(device), operands[len(self.factors) :]
         return [
             step.bind(device, maps, [operands[k] for k in step.operands], result, batch or 1, names)
             for step, result in zip(self._steps, results, strict=True)
@@ -369,12 +371,16 @@ def plan_product(
     name = _format_of(operands[0], out_format)
     multiplications = plan_multiplications(operands, wanted, name == "csc")
     if name == "bsr" and not multiplications[-1].is_blocked:
-        if out_format == "bsr":
-            raise ArgumentError(
-                "plan_product got out_format='bsr', but the factors have no blocks that fit: pass 'csr'"
-            )
-        name = "csr"
+        name = _format_without_blocks(out_format)
     return PlannedProduct(operands, multiplications, name, wanted, device)
+
+
+def _format_without_blocks(out_format: str | None) -> str:
+    if out_format == "bsr":
+        raise ArgumentError(
+            "out_format='bsr' needs factors whose blocks fit, and triangle='both' for plan_gram: pass 'csr'"
+        )
+    return "csr"
 
 
 def _format_of(first: Factor, out_format: str | None) -> str:
@@ -437,25 +443,25 @@ def plan_gram(
     name = _format_of(operands[0], out_format)
     multiplications, pattern = plan_gram_multiplications(operands, triangle)
     if name == "bsr" and (pattern is not None or not multiplications[-1].is_blocked):
-        if out_format == "bsr":
-            raise ArgumentError(
-                "plan_gram got out_format='bsr', which needs an A of blocks and triangle='both': pass 'csr'"
-            )
-        name = "csr"
+        name = _format_without_blocks(out_format)
     return PlannedProduct(operands, multiplications, name, pattern, device)
 
 
-def plan_gradients(product: PlannedProduct) -> tuple[PlannedProduct, PlannedProduct]:
+def factors_of(product: PlannedProduct) -> list[Factor]:
+    """A, B and C of C = A·B, with the orders of their values."""
+    c = product.to_scipy(np.arange(float(product.pattern.nnz)))
+    return [*product._given, factor_of("the product", c)]
+
+
+def plan_gradients(a: Factor, b: Factor, c: Factor) -> tuple[PlannedProduct, PlannedProduct]:
     """For C = A·B, return the products that compute the gradients with respect to A and to B.
 
     The first multiplies the values of B and of the gradient G, the second those of A and G.
 
     G has the pattern and the order of C. The list of the terms of C is grouped by the entries of A and of B.
     """
-    a, b = product._given
-    c = factor_of("the product", product.to_scipy(np.arange(float(product.pattern.nnz))))
-    pointer, *lists = multiply_masked(a.pattern, b.pattern, product.pattern).maps.values()
-    entries = np.repeat(np.arange(product.pattern.nnz, dtype=pointer.dtype), np.diff(pointer))
+    pointer, *lists = multiply_masked(a.pattern, b.pattern, c.pattern).maps.values()
+    entries = np.repeat(np.arange(c.pattern.nnz, dtype=pointer.dtype), np.diff(pointer))
     positions = [
         places if factor.order is None else factor.order.astype(pointer.dtype)[places]
         for factor, places in zip((a, b, c), (*lists, entries), strict=True)

@@ -71,6 +71,15 @@ def general_products(rng: np.random.Generator) -> Iterator[Case]:
     yield from product_of(random_pattern(rng, 2, 300, 0.8), random_pattern(rng, 300, 5, 0.2))
 
 
+@cases_of("product_row_dots", "product_row_sums")
+def gradients_of_products(rng: np.random.Generator) -> Iterator[Case]:
+    for rows, inner, columns, density in ((1, 1, 1, 1.0), (7, 5, 6, 0.5), (33, 30, 25, 0.2), (3, 4, 2, 0.0)):
+        a, b = random_pattern(rng, rows, inner, density), random_pattern(rng, inner, columns, density)
+        for example in product_of(a, b):
+            for batched in (0, 1):
+                yield case(example.arrays, **example.scalars | {"c_batched": batched})
+
+
 @cases_of("product_pairs")
 def products_of_one_sample(rng: np.random.Generator) -> Iterator[Case]:
     """Entries of one to hundreds of terms, and fewer entries than are summed at a time."""

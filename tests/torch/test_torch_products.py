@@ -69,6 +69,30 @@ def test_derivatives_of_products(case: str) -> None:
     assert torch.autograd.gradcheck(product, [shared[0], values[1], *shared[2:]])
 
 
+@pytest.mark.parametrize("form", some("csr", long=["csc"]))
+def test_gradients_of_row_wise_products(form: str) -> None:
+    """Products with so many terms per row that the plan has no list of them, against dense PyTorch."""
+    rng = np.random.default_rng(0)
+    a, b = (sp.csr_array(rng.random(shape) * (rng.random(shape) < 0.9)) for shape in ((3, 70), (70, 30)))
+    a, b = a.asformat(form), b.asformat(form)
+    product = bt.plan_product(a, b, out_format=form)
+    result = product.plan.to_scipy(np.arange(1.0, product.plan.pattern.nnz + 1)).tocoo()
+    rows, columns = np.stack([result.row, result.col])[:, np.argsort(result.data)]
+
+    def reference(*values: torch.Tensor) -> torch.Tensor:
+        return (dense(a, values[0]) @ dense(b, values[1]))[..., rows, columns]
+
+    for heads in ((), ()), ((2, 1), (3,)), ((), (17,)):
+        values = [leaf(*head, factor.nnz) for head, factor in zip(heads, (a, b), strict=True)]
+        gradients = []
+        for multiply in (product, reference):
+            first = torch.autograd.grad(multiply(*values).pow(3).sum(), values, create_graph=True)
+            second = torch.autograd.grad(first[0].sin().sum() + first[1].sin().sum(), values)
+            gradients.append([*first, *second])
+        torch.testing.assert_close(*gradients)
+    assert {(m.single.kind, m.many.kind) for m in product.plan.multiplications} == {("row_wise", "row_wise")}
+
+
 @pytest.mark.parametrize("form", some("csr", long=["csc", "coo"]))
 def test_derivatives_of_dense_operands(form: str) -> None:
     a = matrix(5, 4, form)
