@@ -11,7 +11,7 @@ from typing import Any
 
 from bppsa_cupy.data import Dataset, load
 from bppsa_cupy.distributed import Group
-from bppsa_cupy.errors import BppsaError, CheckpointError, PlanError
+from bppsa_cupy.errors import BppsaError, CheckpointError, PlanError, PruneError
 from bppsa_cupy.network.sequential import Sequential
 from bppsa_cupy.pipeline import Pipeline
 from bppsa_cupy.plan import Partition, Plan
@@ -21,7 +21,7 @@ from bppsa_cupy.tools.pictures.picture_file import check_picture, picture
 from bppsa_cupy.training.checkpoint import Checkpoint, load_checkpoint, network_of
 from bppsa_cupy.training.loop import History, check_dataset, train
 from bppsa_cupy.training.optimizers import SGD, Adam, AdamW, Optimizer
-from bppsa_cupy.training.settings import GradualPruning, RigL, Settings, Sparsity, sparsity_of
+from bppsa_cupy.training.settings import KINDS, GradualPruning, RigL, Settings, Sparsity
 
 OPTIMIZERS: dict[str, type[Optimizer]] = {"sgd": SGD, "adam": Adam, "adamw": AdamW}
 #: Hyper-parameters by optimizer, where neither the arguments nor a checkpoint give them.
@@ -166,7 +166,13 @@ def _sparsity(arguments: argparse.Namespace, checkpoint: Checkpoint | None) -> S
         raise BppsaError("--prune-to cannot be combined with --rigl-until-step")
     if changes:
         return changes[0]
-    return None if checkpoint is None else sparsity_of(checkpoint.recipe)
+    for name, kind in KINDS.items() if checkpoint is not None else ():
+        if name in checkpoint.recipe:
+            try:
+                return kind(**checkpoint.recipe[name])
+            except TypeError as cause:
+                raise PruneError(f"{name} is {checkpoint.recipe[name]!r}: {cause}") from cause
+    return None
 
 
 def _optimizer(

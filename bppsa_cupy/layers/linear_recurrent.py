@@ -360,9 +360,6 @@ class LinearRecurrent(Recurrent):
         self.weight_gradients(ctx)
         return result
 
-    def parameter_gradients(self, ctx: LinearContext, gradient: Array) -> None:
-        self.backward(ctx, gradient, False)
-
     def vjp(self, ctx: LinearContext, gradient: Array) -> Array:
         self._go_back(ctx, gradient)
         return self._by_input(ctx)

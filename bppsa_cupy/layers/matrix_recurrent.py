@@ -321,9 +321,6 @@ class MatrixRecurrent(Recurrent):
         self._repeat(stack, "by weights", (), stack.weight_gradients)
         return self._input_gradient(ctx, stack) if want_input else None
 
-    def parameter_gradients(self, ctx: MatrixContext, gradient: Array) -> None:
-        self.backward(ctx, gradient, False)
-
     def vjp(self, ctx: MatrixContext, gradient: Array) -> Array:
         return self._input_gradient(ctx, self._go_back(ctx, gradient))
 

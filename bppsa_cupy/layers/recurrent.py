@@ -182,6 +182,9 @@ class Recurrent(Layer):
     def jacobian(self, input_shape: Shape) -> None:
         return None
 
+    def parameter_gradients(self, ctx: Any, gradient: Array) -> None:
+        self.backward(ctx, gradient, False)
+
     def check_resets(self) -> None:
         """Raise ArgumentError unless the layer accepts resets."""
         raise ArgumentError(

@@ -25,11 +25,10 @@ import numpy as np
 
 from bppsa_cupy.csr import Pattern, index_dtype
 from bppsa_cupy.errors import PlanError
-from bppsa_cupy.plan.chain import Chain, Element
 from bppsa_cupy.plan.partition import Partition
 from bppsa_cupy.plan.product import MAPS, Product
 from bppsa_cupy.plan.schedule import SCHEDULES, Schedule
-from bppsa_cupy.plan.sizes import ChainPlan
+from bppsa_cupy.plan.sizes import Chain, ChainPlan, Element
 from bppsa_cupy.system.hdf5 import attribute, check_format, create, open_file, read_array, write_array
 
 FORMAT = "bppsa-plan"

@@ -7,7 +7,7 @@ import math
 from collections import deque
 from collections.abc import Callable, Sequence
 from functools import cached_property
-from itertools import accumulate, groupby
+from itertools import groupby
 from typing import Any
 
 import numpy as np
@@ -68,9 +68,7 @@ class NumericScan:
         self.maps = maps or IndexMaps(device)
         self.memory = self._memory_plan(capacity)
         self._arena = device.empty((self.memory.total_bytes // self.dtype.itemsize,), self.dtype)
-        injected = self._affine_sizes() if affine else {}
-        self._affine_arena = device.empty((sum(injected.values()),), self.dtype)
-        self._affine_offsets = dict(zip(injected, accumulate(injected.values(), initial=0), strict=False))
+        self._injected = self._injected_vectors() if affine else {}
         self._runs: dict[int, list[Callable[[], Any] | int]] = {}
 
     @property
@@ -134,11 +132,12 @@ class NumericScan:
     def _memory_plan(self, batch: int) -> MemoryPlan:
         return memory_plan(self.chain_plan, self.schedule, batch, self.dtype.itemsize)
 
-    def _affine_sizes(self) -> dict[Segment, int]:
-        """Values of the injected vector of every element and every product, by segment."""
+    def _injected_vectors(self) -> dict[Segment, Array]:
+        """Memory for the injected vector of every element and every product."""
         products = [step.out for step in self.schedule.steps if step.kind == "mm"]
         segments = [*((k, k + 1) for k in range(1, self.schedule.n + 1)), *products]
-        return {segment: self.chain_plan.chain.length(segment[1]) * self.capacity for segment in segments}
+        length, empty = self.chain_plan.chain.length, self.device.empty
+        return {segment: empty(length(segment[1]) * self.capacity, self.dtype) for segment in segments}
 
     def _check_batch(self, batch: int) -> None:
         if batch > self.capacity:
@@ -156,8 +155,7 @@ class NumericScan:
 
     def _affine_vector(self, segment: Segment, batch: int) -> Array:
         self._check_batch(batch)
-        rows = self.chain_plan.chain.length(segment[1])
-        return _view(self._affine_arena, self._affine_offsets[segment], rows, batch)
+        return _view(self._injected[segment], 0, self.chain_plan.chain.length(segment[1]), batch)
 
     # ---- launches ----
 

@@ -33,17 +33,6 @@ def no_state(device: Device, shape: tuple[int, ...], dtype: np.dtype) -> Array:
     return device.zeros(shape, dtype)
 
 
-@dataclass
-class Known:
-    """The choices that a device remembers for scans of one kind.
-
-    They are the methods of "forward" and "backward", and the launches of walks, by name and scalars.
-    """
-
-    choices: dict[str, Choice] = field(default_factory=dict)
-    launches: dict[tuple[str, tuple[int, ...]], Callable[..., None]] = field(default_factory=dict)
-
-
 @dataclass(slots=True)
 class LinearScan:
     """h_t = a_t h_{t-1} + b_t of arrays of real numbers, of which complex ones are pairs.
@@ -69,7 +58,8 @@ class LinearScan:
     method, chunk
         "auto", "serial" or "chunked", and the steps of a chunk, by default that of the rules.
     known
-        Choices and launches that the device stores for such scans.
+        What the device stores for such scans: the `Choice` of "forward" and "backward", and the launches of
+        walks, by name and scalars.
     """
 
     device: Device
@@ -83,7 +73,7 @@ class LinearScan:
     reverse: bool
     method: str = "auto"
     chunk: int | None = None
-    known: Known = field(init=False)
+    known: dict[Any, Any] = field(init=False)
 
     def __post_init__(self) -> None:
         device = self.device
@@ -92,7 +82,7 @@ class LinearScan:
             self.paired, self.reverse, self.method, self.chunk, device.workers,
             device.choices.version,
         )  # fmt: skip
-        self.known = device.remember(key, Known)
+        self.known = device.remember(key, dict)
 
     @property
     def read(self) -> tuple[Array, ...]:
@@ -173,10 +163,10 @@ class LinearScan:
 
     def choice(self, verb: str) -> Choice:
         """Return how `forward` or `backward` runs, and why."""
-        choices = self.known.choices
-        if verb not in choices:
-            choices[verb] = self._choose(verb)
-        return choices[verb]
+        if verb not in self.known:
+            self.known[verb] = self._choose(verb)
+        choice: Choice = self.known[verb]
+        return choice
 
     def _choose(self, verb: str) -> Choice:
         """Serially or by chunks: as asked for, by the rules, or on a GPU as measured."""
@@ -192,19 +182,9 @@ class LinearScan:
             return Choice("chunked", length, -(-steps // length), "as asked for")
         if self.chunk is not None:
             rule = self.chunk
-        tried = {
-            "serial": 0,
-            **{
-                f"chunks of {steps_per_chunk}": steps_per_chunk
-                for steps_per_chunk in (length // 4, length, 4 * length)
-            },
-        }
-        tried = {
-            name: chunk_steps
-            for name, chunk_steps in tried.items()
-            if not chunk_steps or MOST_CHUNKED <= chunk_steps <= steps // 2
-        }
-        ways = {name: partial(self._scratch, verb, chunk_steps) for name, chunk_steps in tried.items()}
+        lengths = [each for each in (length // 4, length, 4 * length) if MOST_CHUNKED <= each <= steps // 2]
+        tried = {"serial": 0, **{f"chunks of {each}": each for each in lengths}}
+        ways = {name: partial(self._scratch, verb, each) for name, each in tried.items()}
         key = (
             f"linear scan {verb} B{rounded(self.batch)} T{rounded(steps)} W{self.width} "
             f"a{self.a.shape[1] > 1} f{8 * itemsize} pairs{self.paired} resets{self.resets.shape[0] > 0}"
@@ -232,12 +212,12 @@ class LinearScan:
 
     def _bound(self, name: str, arrays: tuple[Array, ...], scalars: tuple[int, ...]) -> Callable[[], None]:
         """The launch of a kernel on arrays, checked where one of such scalars and numbers has not been."""
-        launches, key = self.known.launches, (name, scalars)
-        launch = launches.get(key)
+        launch = self.known.get((name, scalars))
         if launch is None:
             kernel = KERNELS[name]
             names = [parameter.name for parameter in kernel.parameters if parameter.is_array]
-            launch = launches[key] = self.device.bind_open(kernel, names, *arrays, *scalars)
+            launch = self.device.bind_open(kernel, names, *arrays, *scalars)
+            self.known[name, scalars] = launch
         return partial(launch, *arrays)
 
     def _sizes(self, chunk: int, chunks: int) -> tuple[int, ...]:

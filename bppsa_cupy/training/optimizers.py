@@ -431,11 +431,8 @@ class Adam(Optimizer):
         return "first", "second"
 
     def _check(self, **settings: Any) -> None:
-        name, betas, takes = (
-            type(self).__name__,
-            settings.pop("betas"),
-            "two numbers of at least 0 and below 1",
-        )
+        name, betas = type(self).__name__, settings.pop("betas")
+        takes = "two numbers of at least 0 and below 1"
         _check_not_negative(name, **settings)
         if not isinstance(betas, (tuple, list)) or len(betas) != 2:
             raise ArgumentError(f"{name} got betas={betas!r}: pass {takes}")

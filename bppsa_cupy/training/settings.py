@@ -238,6 +238,7 @@ class RigL:
 
 
 Sparsity = GradualPruning | RigL
+#: By the names in checkpoints.
 KINDS: dict[str, type[Sparsity]] = {"pruning": GradualPruning, "rigl": RigL}
 
 
@@ -275,22 +276,6 @@ def prune_when_due(network: Sequential, sparsity: Sparsity | None, step: int) ->
         return False
     prune(network, sparsity.share(step), sparsity.scope)
     return True
-
-
-def sparsity_of(recipe: Mapping[str, Any]) -> Sparsity | None:
-    """What `to_recipe` wrote; None where there is none. Raises PruneError."""
-    for name, kind in KINDS.items():
-        if name in recipe:
-            try:
-                return kind(**recipe[name])
-            except TypeError as cause:
-                raise PruneError(f"{name} is {recipe[name]!r}: {cause}") from cause
-    return None
-
-
-def to_recipe(sparsity: Sparsity) -> dict[str, Any]:
-    """As JSON holds it."""
-    return {name: asdict(sparsity) for name, kind in KINDS.items() if isinstance(sparsity, kind)}
 
 
 @dataclass(frozen=True)
@@ -398,7 +383,9 @@ class Settings:
             **({"augment": self.augment} if self.augment is not None else {}),
             **({"label_smoothing": float(self.label_smoothing)} if self.label_smoothing else {}),
             **({"clip": float(self.clip)} if self.clip is not None else {}),
-            **(to_recipe(self.sparsity) if self.sparsity is not None else {}),
+            **{
+                name: asdict(self.sparsity) for name, kind in KINDS.items() if isinstance(self.sparsity, kind)
+            },
         }
 
     def options(self) -> dict[str, Any]:
