@@ -6,7 +6,8 @@ import os
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Any
+from functools import partial
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -87,7 +88,7 @@ class Group:
             neighbours = self._communicator.Split_type(mpi.COMM_TYPE_SHARED)
             self.device.use(neighbours.rank)
             neighbours.Free()
-        self._sends: deque[Any] = deque()
+        self._sends: deque[Handle] = deque()
         self._passes = 0
         self._nccl: Nccl | None = None
         self.agree(transport=transport, device=self.device.name)
@@ -98,7 +99,7 @@ class Group:
 
     # ---- from one rank to another ----
 
-    def isend(self, array: Array, target: int, tag: int = 0) -> Any:
+    def isend(self, array: Array, target: int, tag: int = 0) -> Handle:
         """Start to send `array` to rank `target`, and return a handle without waiting.
 
         Do not change `array` before ``handle.wait()`` has returned, or ``handle.test()`` is True. `finish`
@@ -106,10 +107,11 @@ class Group:
         Raises ShapeError if the array is not C-contiguous, or its dtype or device is not supported.
         """
         if nccl := self._nccl_of(array):
-            handle: Any = nccl.send(array, target)
+            handle = nccl.send(array, target)
         else:
             host = self._on_host(array)
-            handle = _Message(self._communicator.Isend((host, self._mpi.BYTE), target, tag), host)
+            test = self._communicator.Isend((host, self._mpi.BYTE), target, tag).Test
+            handle = Handle(test, partial(wait_until, test, host.nbytes))
         self.progress()
         self._sends.append(handle)
         return handle
@@ -281,15 +283,11 @@ class Group:
             array[...] = self.device.asarray(host)
 
 
-class _Message:
-    """A request of MPI that sends an array of the host, which it keeps."""
+class Handle(NamedTuple):
+    """A message that was started: `test()` says whether its array may change, `wait()` waits until it may."""
 
-    def __init__(self, request: Any, array: np.ndarray) -> None:
-        self._array = array
-        self.test: Callable[[], bool] = request.Test
-
-    def wait(self) -> None:
-        wait_until(self.test, self._array.nbytes)
+    test: Callable[[], bool]
+    wait: Callable[[], None]
 
 
 def wait_until(done: Callable[[], bool], nbytes: int = 0) -> None:
@@ -362,7 +360,7 @@ class Nccl:
             for identifier in communicator.bcast(made, 0)
         )
 
-    def send(self, array: Array, target: int) -> _Copy:
+    def send(self, array: Array, target: int) -> Handle:
         """Start a message."""
         channel = self._upward if target > self._rank else self._downward
         send, byte = channel.communicator.send, self._nccl.NCCL_UINT8
@@ -407,8 +405,8 @@ class _Channel:
         self._stream = device.xp.cuda.Stream(non_blocking=True)
         self._used: deque[tuple[Any, tuple[Array, ...]]] = deque()
 
-    def start(self, start: Callable[[int], None], *arrays: Array) -> _Copy:
-        """Call `start(stream)` after the current stream's work, and return the copy that it started."""
+    def start(self, start: Callable[[int], None], *arrays: Array) -> Handle:
+        """Call `start(stream)` after the current stream's work, and return the handle of the copy."""
         while self._used and self._used[0][0].done:
             self._used.popleft()
         self._stream.wait_event(self._device.mark())
@@ -416,17 +414,5 @@ class _Channel:
             start(self._stream.ptr)
             done = self._device.mark()
         self._used.append((done, arrays))
-        return _Copy(self._device, done)
-
-
-class _Copy:
-    """A copy that was started; `done` is the event after it."""
-
-    def __init__(self, device: CudaDevice, done: Any) -> None:
-        self._device, self._done = device, done
-
-    def test(self) -> bool:
-        return bool(self._done.done)
-
-    def wait(self) -> None:
-        self._device.xp.cuda.get_current_stream().wait_event(self._done)
+        current = self._device.xp.cuda.get_current_stream
+        return Handle(lambda: bool(done.done), lambda: current().wait_event(done))

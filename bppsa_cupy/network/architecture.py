@@ -239,7 +239,7 @@ def summarize(architecture: Architecture, dtype: np.dtype) -> str:
     """
     rows, entries, size = [("layer", "output", "parameters", "Jacobian nnz", "bytes")], 0, 0
     for place in walk(architecture):
-        layer, shape = place.layer, place.stack.shapes[place.index]
+        layer, shape = place.layer, place.input_shape
         operator, steps, pattern = architecture.operator(layer, shape), 1, None
         if isinstance(layer, Recurrent):
             pattern, steps = layer.step_pattern, (shape[0] or 0) * layer.num_layers * layer.directions
@@ -248,15 +248,11 @@ def summarize(architecture: Architecture, dtype: np.dtype) -> str:
         parameters = sum(map(math.prod, layer.parameter_shapes().values()))
         nnz = nbytes = "–"
         if pattern is not None:
+            count = steps * pattern.nnz
+            layer_bytes = count * dtype.itemsize + pattern.indices.nbytes + pattern.indptr.nbytes
+            entries, size = entries + count, size + layer_bytes
             nnz = ("" if steps == 1 else f"{steps:,} × " if steps else "T × ") + f"{pattern.nnz:,}"
-            layer_bytes = (
-                steps * pattern.nnz * dtype.itemsize + pattern.indices.nbytes + pattern.indptr.nbytes
-            )
-            entries, size, nbytes = (
-                entries + steps * pattern.nnz,
-                size + layer_bytes,
-                in_bytes(layer_bytes) if steps else "–",
-            )
+            nbytes = in_bytes(layer_bytes) if steps else "–"
         name = f"{'  ' * (place.path.count('.') // 2)}{place.path} {type(layer).__name__}"
         rows.append((name, _text(place.output_shape), f"{parameters:,}" if parameters else "–", nnz, nbytes))
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]

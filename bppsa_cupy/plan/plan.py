@@ -15,7 +15,6 @@ import numpy as np
 from bppsa_cupy.arguments import as_choice, as_integer, as_list, is_one_of
 from bppsa_cupy.errors import PlanError, PlanMismatchError
 from bppsa_cupy.plan.file import read_plan, write_plan
-from bppsa_cupy.plan.memory import Budget
 from bppsa_cupy.plan.partition import Partition, place
 from bppsa_cupy.plan.product import Product
 from bppsa_cupy.plan.schedule import (
@@ -32,7 +31,7 @@ from bppsa_cupy.plan.schedule import (
     linear,
     up_sweep_levels,
 )
-from bppsa_cupy.plan.sizes import Chain, ChainPlan, ChainSizes
+from bppsa_cupy.plan.sizes import Budget, Chain, ChainPlan, ChainSizes
 
 
 @dataclass(frozen=True, eq=False)

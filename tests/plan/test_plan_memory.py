@@ -16,10 +16,9 @@ from bppsa_cupy.csr import Pattern, index_dtype
 from bppsa_cupy.devices.host import HostDevice
 from bppsa_cupy.errors import PlanError
 from bppsa_cupy.plan import Budget, Chain, Element, place, rank_memory_plan
-from bppsa_cupy.plan.memory import ALIGNMENT, memory_plan
 from bppsa_cupy.plan.product import map_dtype
 from bppsa_cupy.plan.schedule import blelloch, up_sweep_levels
-from bppsa_cupy.plan.sizes import ChainSizes, PatternSizes
+from bppsa_cupy.plan.sizes import ALIGNMENT, ChainSizes, PatternSizes, memory_plan
 from bppsa_cupy.scan.numeric import NumericScan, RankScan
 
 SEEDS = st.integers(0, 2**32 - 1)
