@@ -737,12 +737,10 @@ class RGLRU(LinearRecurrent):
     # ---- Λ as the cell takes it ----
 
     def unit_values(self, xp: Any, parameters: Mapping[str, Any]) -> list[Any]:
-        return [-SHARPNESS * _softplus(xp, parameters["a_param"])]
+        value = parameters["a_param"]
+        # log(1 + e^value), of numbers that do not overflow
+        softplus = xp.log1p(xp.exp(-abs(value))) + (value + abs(value)) / 2
+        return [-SHARPNESS * softplus]
 
     def unit_gradients(self, xp: Any, parameters: Mapping[str, Any], by: list[Any]) -> list[Any]:
         return [-SHARPNESS * by[0] / (1 + xp.exp(-parameters["a_param"]))]
-
-
-def _softplus(xp: Any, x: Any) -> Any:
-    """log(1 + e^x), of numbers that do not overflow."""
-    return xp.log1p(xp.exp(-abs(x))) + (x + abs(x)) / 2

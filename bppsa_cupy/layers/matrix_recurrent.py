@@ -188,13 +188,14 @@ class MatrixRecurrent(Recurrent):
     def forward(self, ctx: MatrixContext, x: Array) -> Array:
         batch, steps = x.shape[:2]
         length = steps if ctx.keeps or ctx.resets is not None else self._steps_at_once(ctx, batch, steps)
+        width = self.directions * self.hidden_size
+        y = ctx.buffer("output", (batch, steps, width) if self.outputs == "all" else (batch, width))
+        states = self._state_buffers(ctx, "states", batch)
         if length < steps:
-            stack = self._forward_in_parts(ctx, x, length)
-            y, states = self._output(ctx, x), self._state_buffers(ctx, "states", batch)
+            stack = self._forward_in_parts(ctx, x, y, length)
             self._put_last(stack, y, states)
         else:
             stack = self._enter(ctx, x)
-            y, states = self._output(ctx, x), self._state_buffers(ctx, "states", batch)
 
             def go_forward() -> None:
                 self._set_initial(ctx, stack)
@@ -209,18 +210,15 @@ class MatrixRecurrent(Recurrent):
         ctx.saved.pop("state_gradients", None)
         return y
 
-    def _output(self, ctx: MatrixContext, x: Array) -> Array:
-        """The buffer of the output for an input."""
-        batch, steps = x.shape[:2]
-        width = self.directions * self.hidden_size
-        return ctx.buffer("output", (batch, steps, width) if self.outputs == "all" else (batch, width))
-
-    def _forward_in_parts(self, ctx: MatrixContext, x: Array, length: int) -> Stack:
+    def _forward_in_parts(self, ctx: MatrixContext, x: Array, y: Array, length: int) -> Stack:
         """Go forward over so many steps at a time, each part from the state that the one before ended with,
         and write the output where it is of every step."""
         for first in range(0, x.shape[1], length):
             before = ctx.stack
-            stack = self._enter(ctx, _part(ctx, x, first, length), first)
+            part = x[:, first : first + length]
+            if part.strides[0] >= part.strides[1]:  # not a view of (T, B, F)
+                part = ctx.device.xp.ascontiguousarray(part)
+            stack = self._enter(ctx, part, first)
             if first:
                 assert before is not None
                 for initial, final in zip(stack.initial_states, before.final_states, strict=True):
@@ -229,7 +227,7 @@ class MatrixRecurrent(Recurrent):
                 set_states(stack.initial_states, ctx.initial)
             stack.forward()
             if self.outputs == "all":
-                _put_part(ctx, stack, self._output(ctx, x)[:, first : first + length])
+                _put_part(ctx, stack, y[:, first : first + length])
         return stack
 
     def _put_last(self, stack: Stack, y: Array, states: tuple[Array, ...]) -> None:
@@ -470,12 +468,6 @@ def _put(ctx: MatrixContext, put: Callable[[Array], None], out: Array) -> None:
     spread = ctx.buffer("spread", (batch, ctx.resets.steps, columns))
     put(spread)
     out[...] = ctx.resets.gather(spread)
-
-
-def _part(ctx: MatrixContext, x: Array, first: int, length: int) -> Array:
-    """So many steps of sequences (B, T, F), or those that are left, as `Stack.take_input` takes them."""
-    part = x[:, first : first + length]
-    return part if part.strides[0] < part.strides[1] else ctx.device.xp.ascontiguousarray(part)
 
 
 def _put_part(ctx: MatrixContext, stack: Stack, y: Array) -> None:

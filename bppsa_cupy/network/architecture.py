@@ -162,26 +162,18 @@ class Architecture(LayerStack):
 
     def chains(self) -> tuple[Chain, ...]:
         """The chains a plan is made for: one a maximal run of layers, from its last layer to its first."""
-        terms = self.vjp_multiply_adds()
         return tuple(
             Chain(
                 tuple(
-                    Element(self.label(k), self.jacobians[k].pattern, self.jacobians[k].shared, count, k)
-                    for k, count in zip(part.elements, counts, strict=True)
+                    Element(
+                        self.label(k), self.jacobians[k].pattern, self.jacobians[k].shared,
+                        self.layers[k].vjp_multiply_adds(self.shapes[k]), k,
+                    )
+                    for k in part.elements
                 )
             )
-            for part, counts in zip(self.runs, terms, strict=True)
-        )
-
-    def vjp_multiply_adds(self) -> tuple[tuple[int | None, ...], ...]:
-        """The multiply-adds of the layer's VJP of one sample, for each element of each chain.
-
-        None if they are the entries of the element. No pattern is made.
-        """
-        return tuple(
-            tuple(self.layers[k].vjp_multiply_adds(self.shapes[k]) for k in part.elements)
             for part in self.runs
-        )
+        )  # fmt: skip
 
     def with_masks(self, masks: Mapping[str, Any]) -> Architecture:
         """The architecture with these masks, by the weight's name, in place of all it has: copies of the

@@ -141,7 +141,10 @@ class ChunkedForward:
         damping, least = 1.0, float("inf")
         for iteration in count(1):
             self._linearise()
-            error, mismatch = self._errors()
+            # The largest undamped correction by the size of its state, and the largest mismatch by that of
+            # its sample's largest state; NaN where one is not finite.
+            largest = self._device.to_host(self._found).reshape(2, -1).max(1)
+            error, mismatch = float(largest[0]) * self._tolerance, float(largest[1])
             # The first walk tells of the states that were guessed, not of any correction.
             if mismatch == 0 or (error <= self._tolerance and iteration > 1):
                 return self._settles(starts, ends), iteration
@@ -174,13 +177,6 @@ class ChunkedForward:
         begins = xp.arange(self.chunks, dtype=np.int64)[:, None] * self._chunk
         return xp.ascontiguousarray(xp.clip(walk.lengths[None, :] - begins, 0, self._chunk).reshape(-1))
 
-    def _piecewise(self, values: Array) -> Array:
-        """(T, rows, B) by time -> (K, chunk, rows, B) by step, a copy; zeros after the last step."""
-        walk, xp = self._walk, self._device.xp
-        result = xp.zeros((self.chunks * self._chunk, *values.shape[1:]), values.dtype)
-        result[: walk.size.steps] = self._in_steps(values)
-        return result.reshape(self.chunks, self._chunk, *values.shape[1:])
-
     def _in_steps(self, values: Array) -> Array:
         """`values` by time as seen in the order of each sample's steps; its own inverse.
 
@@ -200,22 +196,17 @@ class ChunkedForward:
         walk, pieces = self._walk, self._pieces
         rows, batch, chunks = walk.state.shape[1], walk.size.batch, self.chunks
         pieces.lengths[...] = self._lengths()
-        pieces.projected.reshape(self._chunk, -1, chunks, batch)[...] = self._piecewise(
-            walk.projected
-        ).transpose(1, 2, 0, 3)
+        by_step = walk.projected.shape[1:]
+        padded = self._device.xp.zeros((chunks * self._chunk, *by_step), walk.projected.dtype)
+        padded[: walk.size.steps] = self._in_steps(walk.projected)
+        by_chunk = padded.reshape(chunks, self._chunk, *by_step).transpose(1, 2, 0, 3)
+        pieces.projected.reshape(self._chunk, -1, chunks, batch)[...] = by_chunk
         starts, ends = (
             a.reshape(rows, chunks, batch).transpose(1, 0, 2) for a in (pieces.initial, pieces.final)
         )
         starts[...] = 0
         starts[0] = walk.initial
         return starts, ends
-
-    def _errors(self) -> tuple[float, float]:
-        """The largest undamped correction by the size of its state, NaN where one is not finite; and the
-        largest mismatch by the size of its sample's largest state, NaN where a state is. Waits for the
-        device."""
-        error, mismatch = self._device.to_host(self._found).reshape(2, -1).max(1)
-        return float(error) * self._tolerance, float(mismatch)
 
     def _put(self) -> None:
         """The chunks' states and gates where the serial pass would leave them."""
