@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import lru_cache, partial
 from typing import Any, NamedTuple
@@ -103,23 +103,6 @@ class LinearScan:
             return self._bound("linear_scan_forward", arrays, scalars)
 
         self._run(choice, b, initial, transposed, False, walk)
-
-    def _reduce(self, b: Array, out: Sequence[Array], chunk: int, transposed: bool, conjugate: bool) -> None:
-        """Fill the products of the factors of each chunk and its ends from a state of 0, (chunks, B, W)
-        each."""
-        sizes, descending = self._sizes(chunk, len(out[0])), self.reverse != transposed
-        self.device.launch(
-            KERNELS["linear_scan_reduce"], self.a, b, self.lengths, self.resets, *out, *sizes, self.paired,
-            conjugate, descending, transposed,
-        )  # fmt: skip
-
-    def _carry(self, product: Array, end: Array, first: Array, start: Array, transposed: bool) -> None:
-        """Fill `start` (chunks, B, W), what comes to each chunk, from their products and ends, and what comes
-        to the first of them in the scan's direction."""
-        self.device.launch(
-            KERNELS["linear_scan_carry"], product, end, first, start, len(product), first.size, self.paired,
-            self.reverse != transposed,
-        )  # fmt: skip
 
     def backward(
         self, h: Array, initial: Array, gradient: Array, by_a_out: Array, by_b: Array, by_initial: Array
@@ -244,9 +227,16 @@ class LinearScan:
             return None
         shape = chunks, *initial.shape
         product, end, start = (device.empty(shape, b.dtype) for _ in range(3))
-        flag = device.zeros(1, np.int32)
-        self._reduce(b, (product, end), chunk, transposed, conjugate)
-        self._carry(product, end, initial, start, transposed)
+        flag, descending = device.zeros(1, np.int32), self.reverse != transposed
+        # The products of the factors of each chunk and its ends from a state of 0; what comes to each chunk.
+        device.launch(
+            KERNELS["linear_scan_reduce"], self.a, b, self.lengths, self.resets, product, end,
+            *self._sizes(chunk, chunks), self.paired, conjugate, descending, transposed,
+        )  # fmt: skip
+        device.launch(
+            KERNELS["linear_scan_carry"], product, end, initial, start, chunks, initial.size, self.paired,
+            descending,
+        )  # fmt: skip
         device.launch(KERNELS["finite_check"], start, flag, start.size)
         walk(start, chunk, chunks, None)()
         walk(initial, max(1, self.steps), 1, flag)()
