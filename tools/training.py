@@ -166,12 +166,13 @@ def _sparsity(arguments: argparse.Namespace, checkpoint: Checkpoint | None) -> S
         raise BppsaError("--prune-to cannot be combined with --rigl-until-step")
     if changes:
         return changes[0]
-    for name, kind in KINDS.items() if checkpoint is not None else ():
-        if name in checkpoint.recipe:
+    recipe = {} if checkpoint is None else checkpoint.recipe
+    for name, kind in KINDS.items():
+        if name in recipe:
             try:
-                return kind(**checkpoint.recipe[name])
+                return kind(**recipe[name])
             except TypeError as cause:
-                raise PruneError(f"{name} is {checkpoint.recipe[name]!r}: {cause}") from cause
+                raise PruneError(f"{name} is {recipe[name]!r}: {cause}") from cause
     return None
 
 
