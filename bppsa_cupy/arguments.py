@@ -197,13 +197,7 @@ def check_apart(owner: str, name: str, array: Any, xp: Any, others: Iterable[Any
 
 
 def as_instance(
-    owner: str,
-    name: str,
-    value: Any,
-    kind: type[T],
-    takes: str,
-    *,
-    error: type[BppsaError] = ArgumentError,
+    owner: str, name: str, value: Any, kind: type[T], takes: str, *, error: type[BppsaError] = ArgumentError
 ) -> T:
     """`value`, an object of the class `kind`, which messages describe as `takes`: "a Sequential"."""
     if not isinstance(value, kind):

@@ -26,11 +26,7 @@ _TAKES = (
 
 
 def load(
-    source: str | os.PathLike[str],
-    *,
-    classes: int | None = None,
-    normalize: bool = True,
-    seed: int = 0,
+    source: str | os.PathLike[str], *, classes: int | None = None, normalize: bool = True, seed: int = 0
 ) -> Dataset:
     """Load a data set.
 

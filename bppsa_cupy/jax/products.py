@@ -13,13 +13,7 @@ from jax.interpreters import ad, batching, mlir
 
 from bppsa_cupy.errors import ShapeError
 from bppsa_cupy.jax.passes import as_arrays, where
-from bppsa_cupy.products.bilinear import (
-    OTHERS,
-    DifferentiableProduct,
-    Evaluator,
-    Form,
-    SparseMatmul,
-)
+from bppsa_cupy.products.bilinear import OTHERS, DifferentiableProduct, Evaluator, Form, SparseMatmul
 
 
 def plan_product(*factors: Any, mask: Any = None, out_format: str | None = None) -> DifferentiableProduct:

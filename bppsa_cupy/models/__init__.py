@@ -77,11 +77,7 @@ MODELS: dict[str, Callable[..., Sequential]] = {
 
 
 def build_model(
-    spec: str,
-    input_shape: tuple[int, ...] | None = None,
-    *,
-    classes: int | None = None,
-    **options: Any,
+    spec: str, input_shape: tuple[int, ...] | None = None, *, classes: int | None = None, **options: Any
 ) -> Sequential:
     """Create a network from a built-in model or from your own factory.
 

@@ -160,11 +160,7 @@ RESNET_CHANNELS = (16, 32, 64)
 
 
 def resnet(
-    depth: int,
-    input_shape: tuple[int, ...] = (3, 32, 32),
-    classes: int = 10,
-    seed: int = 0,
-    **options: Any,
+    depth: int, input_shape: tuple[int, ...] = (3, 32, 32), classes: int = 10, seed: int = 0, **options: Any
 ) -> Sequential:
     """ResNet for CIFAR (He et al. 2016): a convolution, three stages of blocks, and a linear layer.
 

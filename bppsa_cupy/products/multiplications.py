@@ -23,15 +23,7 @@ from bppsa_cupy.plan.product import (
     row_sums,
     term_list,
 )
-from bppsa_cupy.products.blocks import (
-    block_sizes,
-    coarsen,
-    cover,
-    divisor,
-    refine,
-    transpose,
-    triangle_of,
-)
+from bppsa_cupy.products.blocks import block_sizes, coarsen, cover, divisor, refine, transpose, triangle_of
 from bppsa_cupy.products.factors import Factor
 
 #: Terms that a row of C has at most, on average, where a term list is quickest, for one sample and for

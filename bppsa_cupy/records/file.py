@@ -25,12 +25,7 @@ MATRIX, BATCH = ("csr_matrix", "0.1.0"), ("bppsa-csr-batch", "0.1.0")
 ATTRIBUTES = {"layer": int, "name": str, "step": int, "direction": str}
 
 
-def save_jacobians(
-    path: str | os.PathLike[str],
-    source: Any,
-    *,
-    compress: bool = False,
-) -> None:
+def save_jacobians(path: str | os.PathLike[str], source: Any, *, compress: bool = False) -> None:
     """Write transposed Jacobians to an HDF5 file.
 
     Parameters

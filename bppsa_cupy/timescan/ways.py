@@ -13,12 +13,7 @@ from bppsa_cupy.devices import Array, Device, Launch, rules
 from bppsa_cupy.devices.autotune import rounded
 from bppsa_cupy.errors import DeviceError
 from bppsa_cupy.raw_kernels import KERNELS
-from bppsa_cupy.raw_kernels.frames.clusters import (
-    CLUSTERS,
-    layout_of_clusters,
-    layouts_of_clusters,
-    sums_of,
-)
+from bppsa_cupy.raw_kernels.frames.clusters import CLUSTERS, layout_of_clusters, layouts_of_clusters, sums_of
 from bppsa_cupy.raw_kernels.frames.form import CellForm
 from bppsa_cupy.raw_kernels.frames.grids import Tile, products_of, tiles_of
 from bppsa_cupy.raw_kernels.frames.kernels import real_of

@@ -21,14 +21,7 @@ from bppsa_cupy.torch.engine import (
     pass_of,
     ticket_of,
 )
-from bppsa_cupy.torch.transforms import (
-    Axes,
-    hide_from_dynamo,
-    is_batched,
-    is_recorded,
-    mapped,
-    over_batched,
-)
+from bppsa_cupy.torch.transforms import Axes, hide_from_dynamo, is_batched, is_recorded, mapped, over_batched
 
 
 class RecurrentPass(torch.autograd.Function):

@@ -8,12 +8,7 @@ import torch
 
 from bppsa_cupy.devices import Device
 from bppsa_cupy.errors import DeviceError, ShapeError
-from bppsa_cupy.products.bilinear import (
-    DifferentiableProduct,
-    Evaluator,
-    Form,
-    SparseMatmul,
-)
+from bppsa_cupy.products.bilinear import DifferentiableProduct, Evaluator, Form, SparseMatmul
 from bppsa_cupy.torch.engine import array_of, on_device_of, tensor_of
 from bppsa_cupy.torch.transforms import hide_from_dynamo, over_batched
 
