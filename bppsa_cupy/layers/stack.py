@@ -525,18 +525,9 @@ def layer_records(
     geometry, device = layer.describe(shape), ctx.device
     place: dict[str, Any] = {"geometry": geometry, "path": path}
     lengths = None if ctx.lengths is None else np.array(device.to_host(ctx.lengths))
-    for jacobians in layer.step_jacobians(ctx):
-        for step, data in enumerate(jacobians.values):
-            yield JacobianRecord(
-                index,
-                jacobians.name,
-                jacobians.pattern,
-                data,
-                step,
-                jacobians.direction,
-                lengths=lengths,
-                **place,
-            )
+    for name, direction, pattern, every in layer.step_jacobians(ctx):
+        for step, data in enumerate(every):
+            yield JacobianRecord(index, name, pattern, data, step, direction, lengths=lengths, **place)
     if operator is None:
         return
     nnz = operator.pattern.nnz

@@ -222,15 +222,9 @@ def build_plan(
         assigned = [assign_workers(counted, schedule, its)[0] for schedule in fitted]
         planned.append(ChainPlan(chain, dict(zip(fitting, assigned, strict=True)), products))
     return Plan(
-        dict(network),
-        fingerprint(network),
-        budget.batch_size,
-        budget.workers,
-        budget.itemsize,
-        tuple(planned),
-        left_out,
-        partition,
-    )
+        dict(network), fingerprint(network), budget.batch_size, budget.workers, budget.itemsize,
+        tuple(planned), left_out, partition,
+    )  # fmt: skip
 
 
 def _known(schedules: Sequence[str] | None) -> tuple[str, ...]:
