@@ -273,7 +273,7 @@ def _gradient_by_matmul(
     def call() -> None:
         for number, (deltas, factors) in enumerate(pairs):
             device.multiply(deltas.T, factors, weight, add=number > 0)
-        if ones is not None:
+        if ones is not None and bias is not None:
             device.multiply(ones, rows_of_delta, bias[None])
 
     return call
