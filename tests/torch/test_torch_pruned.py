@@ -166,16 +166,18 @@ def test_compact_state_dicts_are_dense(by: str) -> None:
 
 
 def test_a_compact_layer_refuses_other_masks_and_what_it_cannot_convert() -> None:
-    net = ours.convert(thinned("prune"), **COMPACT)
-    before = net.state_dict()
-    for change in (
-        lambda: prune.remove(net[0], "weight"),
-        lambda: prune.random_unstructured(net[0], "weight", 0.5),
-        lambda: prune.identity(net[4], "bias"),
-    ):
-        with pytest.raises(ValueError, match="revert"):
-            change()
-    assert all(torch.equal(value, before[key]) for key, value in net.state_dict().items())
+    for by in ("zeros", "prune", "attribute"):
+        net = ours.convert(thinned(by), **COMPACT, mask_attribute="mask")
+        before = net.state_dict()
+        for change, *arguments in (
+            (prune.remove, net[0], "weight"),
+            (prune.random_unstructured, net[0], "weight", 0.5),
+            (prune.identity, net[4], "bias"),
+            (prune.global_unstructured, [(net[2], "weight")], prune.L1Unstructured),
+        ):
+            with pytest.raises(ValueError, match="revert"):
+                change(*arguments, **({"amount": 0.5} if change is prune.global_unstructured else {}))
+        assert all(torch.equal(value, before[key]) for key, value in net.state_dict().items())
     for arguments in ({"compact": True}, {"sparse": "auto", "mask_attribute": "weight"}):
         with pytest.raises(ValueError):
             ours.convert(thinned("attribute"), **arguments)
