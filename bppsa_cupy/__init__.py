@@ -5,6 +5,7 @@ Importing the package imports nothing else: each name imports its subpackage at 
 
 import sys
 from importlib import import_module
+from importlib.util import find_spec
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
@@ -116,19 +117,11 @@ _NAMES = {
     "training.settings": "GradualPruning RigL",
 }
 _HOMES = {name: module for module, names in _NAMES.items() for name in names.split()}
-#: Subpackages that are attributes without an import.
-_ROOMS = (
-    "arguments", "cells", "conversion", "csr", "devices", "distributed", "errors", "functional", "geometry",
-    "jacobians", "layers", "network", "pipeline", "plan", "products", "raw_kernels", "records",
-    "stability", "system", "timescan", "training",
-)  # fmt: skip
 
 
 if not TYPE_CHECKING:  # which knows all names, and is to complain of others
 
     def __getattr__(name: str) -> Any:
-        if name in _ROOMS:
-            return import_module(f"{__name__}.{name}")
         if name == "__version__":
             from importlib.metadata import version
 
@@ -137,6 +130,8 @@ if not TYPE_CHECKING:  # which knows all names, and is to complain of others
             value = sorted((*_HOMES, "functional", *import_module(f"{__name__}.layers").__all__))
         elif name in _HOMES:
             value = getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+        elif not name.startswith("_") and find_spec(f"{__name__}.{name}"):
+            value = import_module(f"{__name__}.{name}")
         elif not name.startswith("_") and name in import_module(f"{__name__}.layers").__all__:
             value = getattr(import_module(f"{__name__}.layers"), name)
         else:
@@ -146,7 +141,7 @@ if not TYPE_CHECKING:  # which knows all names, and is to complain of others
 
     def __dir__() -> list[str]:
         modules = (name for name in globals() if f"{__name__}.{name}" in sys.modules)
-        return sorted({*__getattr__("__all__"), *_ROOMS, *modules, "__all__", "__doc__", "__version__"})
+        return sorted({*__getattr__("__all__"), *modules, "__all__", "__doc__", "__version__"})
 
 
 class _Package(ModuleType):
