@@ -20,37 +20,8 @@ from bppsa_cupy.system.optional import need
 need("bppsa_cupy.jax", "jax", "JAX", (0, 6, 2))  # whose buffer_callback it takes
 del need
 
-from bppsa_cupy.jax.layers import (  # noqa: E402
-    GRU,
-    LRU,
-    LSTM,
-    QRNN,
-    RGLRU,
-    RNN,
-    SRU,
-    CellLayer,
-    DiagonalSSM,
-    LinearCellLayer,
-    MinGRU,
-    MinLSTM,
-)
+from bppsa_cupy.jax.layers import GRU, LSTM, RNN, CellLayer  # noqa: E402
 from bppsa_cupy.jax.products import plan_matmul, plan_product  # noqa: E402
 from bppsa_cupy.jax.scan import linear_scan  # noqa: E402
 
-__all__ = [
-    "GRU",
-    "LRU",
-    "LSTM",
-    "QRNN",
-    "RGLRU",
-    "RNN",
-    "SRU",
-    "CellLayer",
-    "DiagonalSSM",
-    "LinearCellLayer",
-    "MinGRU",
-    "MinLSTM",
-    "linear_scan",
-    "plan_matmul",
-    "plan_product",
-]
+__all__ = ["GRU", "LSTM", "RNN", "CellLayer", "linear_scan", "plan_matmul", "plan_product"]

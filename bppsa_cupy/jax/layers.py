@@ -4,25 +4,21 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from types import SimpleNamespace
 from typing import Any, ClassVar
 from weakref import WeakValueDictionary
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
 from bppsa_cupy import layers
 from bppsa_cupy.errors import ArgumentError, ShapeError
 from bppsa_cupy.functional.passes import checked_parameters, marks_of, taken_shape
 from bppsa_cupy.jax.passes import Inputs, Wanted, as_lengths, forward, sequence_axis
-from bppsa_cupy.jax.scan import linear_scan
-from bppsa_cupy.layers import MatrixRecurrent, Recurrent
-from bppsa_cupy.layers.linear_recurrent import Library
+from bppsa_cupy.layers import MatrixRecurrent
 
 #: The engine's layers that are in use, by their text: functions of equal arguments share one, and so what JAX
 #: has compiled for it, and the memory of passes.
-_layers: WeakValueDictionary[str, Recurrent] = WeakValueDictionary()
+_layers: WeakValueDictionary[str, MatrixRecurrent] = WeakValueDictionary()
 
 
 class OverTime:
@@ -40,10 +36,10 @@ class OverTime:
     True
     """
 
-    engine: ClassVar[type[Recurrent]]
-    layer: Recurrent
+    engine: ClassVar[type[MatrixRecurrent]]
+    layer: MatrixRecurrent
 
-    def __init_subclass__(cls, engine: type[Recurrent] | None = None) -> None:
+    def __init_subclass__(cls, engine: type[MatrixRecurrent] | None = None) -> None:
         if engine is not None:
             cls.engine = engine
 
@@ -87,18 +83,17 @@ class OverTime:
             (B, T, F), (T, B, F) with batch_first=False, or (T, F) without a batch, in the dtype of params.
         state : array or tuple of arrays, optional
             The states before the first step, (num_layers D, B, H), or (num_layers D, H) without a batch. An
-            LSTM uses (h, c). Complex if the states of the layer are. Zeros by default.
+            LSTM uses (h, c). Zeros by default.
         lengths : int array, (B,), optional
             The length of each sequence, from 1 to T. Later steps keep the state and output 0.
         resets : bool array, optional
             (B, T), (T, B) with batch_first=False, or (T,). The state before a marked step is zero, as at the
-            beginning of an episode. Only for RNN, GRU, LSTM and CellLayer, and not together with lengths.
+            beginning of an episode. Not together with lengths.
 
         Returns
         -------
         output : jax.Array
-            (B, T, D H), or (B, D H) with outputs="last", in the layout of x. State spaces return F instead of
-            H features.
+            (B, T, D H), or (B, D H) with outputs="last", in the layout of x.
         state : jax.Array or tuple
             The states after the last step.
 
@@ -125,17 +120,12 @@ class OverTime:
         if resets is not None:
             bounds = marks_of(layer, jnp.asarray, x.shape[:2], lengths, resets)
         values = checked_parameters(layer, x.dtype, params, jnp.asarray)
-        y, after = self._over(Inputs(x, bounds, states, values))
+        y, states, _ = forward(layer, Inputs(x, bounds, states, values), Wanted())
+        after = states[0] if len(states) == 1 else states
         if not has_batch:
             y = y.squeeze(axis if layer.outputs == "all" else 0)
             after = jax.tree.map(lambda part: part.squeeze(1), after)
         return y, after
-
-    def _over(self, inputs: Inputs) -> tuple[jax.Array, Any]:
-        """The output and the state after the last step, of what was checked and has a batch."""
-        assert isinstance(self.layer, MatrixRecurrent)
-        y, states, _ = forward(self.layer, inputs, Wanted())
-        return y, states[0] if len(states) == 1 else states
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _made, (type(self), self.layer)
@@ -150,7 +140,7 @@ class OverTime:
         return repr(self.layer)
 
 
-def _made(kind: type[OverTime], layer: Recurrent) -> OverTime:
+def _made(kind: type[OverTime], layer: MatrixRecurrent) -> OverTime:
     """A function of a layer's, as copies and pickles make it."""
     function = kind.__new__(kind)
     function.layer = _layers.setdefault(repr(layer), layer)
@@ -210,7 +200,7 @@ class CellLayer(OverTime, engine=layers.CellLayer):
     Raises
     ------
     ArgumentError
-        If the cell is linear. Use `LinearCellLayer` instead.
+        If the cell is linear. Use `linear_scan` instead.
 
     Examples
     --------
@@ -222,207 +212,11 @@ class CellLayer(OverTime, engine=layers.CellLayer):
 
     def __init__(self, cell: Any, *arguments: Any, **options: Any) -> None:
         if getattr(cell, "is_linear", False):
-            raise ArgumentError(f"CellLayer got {cell!r}, which is linear: use LinearCellLayer")
+            raise ArgumentError(f"CellLayer got {cell!r}, which is linear: use bppsa_cupy.jax.linear_scan")
         super().__init__(cell, *arguments, **options)
 
 
-# ---- linear recurrent layers: JAX's operations around `linear_scan` ----
-
-
-def bounded_root(x: jax.Array) -> jax.Array:
-    """The square root of x, whose derivative is 1000 where it were more."""
-    least, constant = 2.5e-7, jax.lax.stop_gradient(x)
-    small = jnp.sqrt(constant) + 1000 * (x - constant)
-    return jnp.where(x > least, jnp.sqrt(jnp.maximum(x, least)), small)
-
-
-#: The functions of cells, by the names that the texts of twins have them by.
-_FUNCTIONS = SimpleNamespace(
-    sigmoid=jax.nn.sigmoid,
-    tanh=jnp.tanh,
-    sqrt=jnp.sqrt,
-    exponential=jnp.exp,
-    expm1=jnp.expm1,
-    logarithm=jnp.log,
-    sine=jnp.sin,
-    cosine=jnp.cos,
-    magnitude=jnp.abs,
-    select=jnp.where,
-    bounded_root=bounded_root,
-    number=lambda like, value: value,
-    multiply_add=lambda x, y, z: x * y + z,
-)
-_LIBRARY = Library(
-    module=jnp,
-    scan=linear_scan,
-    zeros=lambda array, shape: jnp.zeros(shape, array.dtype),
-    steps=lambda array, count: jnp.arange(count),
-    project=lambda x, w, b, H: jnp.split(x @ w.T + (0 if b is None else b), len(w) // H, -1),
-    functions=_FUNCTIONS,
-)
-
-
-class LinearOverTime(OverTime):
-    """Base class of functions of linear recurrences. jit, grad, vmap, jvp and checkpoint apply."""
-
-    layer: layers.LinearRecurrent
-
-    def init(self, key: Any, dtype: Any = None) -> dict[str, jax.Array]:
-        """Draw fresh parameters, with the names and distributions of the layer.
-
-        Parameters
-        ----------
-        key : jax.random key
-            Not traced.
-        dtype : float32 or float64, optional
-            The default is the default float type of JAX.
-
-        Returns
-        -------
-        dict of str to jax.Array
-            The parameters.
-        """
-        seed = np.asarray(jax.random.key_data(key) if jnp.issubdtype(key.dtype, jax.dtypes.prng_key) else key)
-        wanted = jnp.result_type(float) if dtype is None else dtype
-        made = self.layer.initialize(np.random.default_rng(seed.ravel().tolist()))
-        return {name: jnp.asarray(value, wanted) for name, value in made.items()}
-
-    def _over(self, inputs: Inputs) -> tuple[jax.Array, Any]:
-        layer, by_time = self.layer, not self.layer.batch_first
-        y, after = layer.forward_in(
-            _LIBRARY,
-            layer.cell_in(_LIBRARY),
-            inputs.parameters,
-            inputs.x.swapaxes(0, 1) if by_time else inputs.x,
-            inputs.bounds,
-            inputs.states[0] if inputs.states else None,
-        )
-        return y.swapaxes(0, 1) if by_time and y.ndim == 3 else y, after
-
-
-class LinearCellLayer(LinearOverTime, engine=layers.LinearCellLayer):
-    """Layer of a linear `bp.Cell`: ``y, c = layer(params, x)``.
-
-    The constructor has the arguments of `bp.LinearCellLayer`.
-
-    Examples
-    --------
-    >>> import jax, bppsa_cupy as bp, bppsa_cupy.jax as bj
-    >>> def step(x, u, s, p):
-    ...     return {"c": bp.cells.sigmoid(x.f) * s.c + x.c}
-    >>> cell = bp.Cell("forget", gates=["f", "c"], states=["c"], recurrent=[], step=step)
-    >>> layer = bj.LinearCellLayer(cell, 3, 4)
-    >>> layer(layer.init(jax.random.key(0)), jax.numpy.ones((2, 7, 3)))[0].shape
-    (2, 7, 4)
-    """
-
-
-class MinGRU(LinearOverTime, engine=layers.MinGRU):
-    """minGRU as a pure function ``y, h = layer(params, x)``.
-
-    The constructor has the arguments of `bp.MinGRU`.
-
-    Examples
-    --------
-    >>> import jax, bppsa_cupy.jax as bj
-    >>> layer = bj.MinGRU(3, 4)
-    >>> y, h = layer(layer.init(jax.random.key(0)), jax.numpy.ones((2, 7, 3)))
-    >>> y.shape
-    (2, 7, 4)
-    """
-
-
-class MinLSTM(LinearOverTime, engine=layers.MinLSTM):
-    """minLSTM as a pure function ``y, h = layer(params, x)``.
-
-    The constructor has the arguments of `bp.MinLSTM`.
-
-    Examples
-    --------
-    >>> import jax, bppsa_cupy.jax as bj
-    >>> layer = bj.MinLSTM(3, 4)
-    >>> y, h = layer(layer.init(jax.random.key(0)), jax.numpy.ones((2, 7, 3)))
-    >>> y.shape
-    (2, 7, 4)
-    """
-
-
-class SRU(LinearOverTime, engine=layers.SRU):
-    """Simple recurrent unit as a pure function ``y, c = layer(params, x)``.
-
-    The constructor has the arguments of `bp.SRU`.
-
-    Examples
-    --------
-    >>> import jax, bppsa_cupy.jax as bj
-    >>> layer = bj.SRU(3, 4)
-    >>> y, h = layer(layer.init(jax.random.key(0)), jax.numpy.ones((2, 7, 3)))
-    >>> y.shape
-    (2, 7, 4)
-    """
-
-
-class QRNN(LinearOverTime, engine=layers.QRNN):
-    """Quasi-recurrent layer as a pure function ``y, c = layer(params, x)``.
-
-    The constructor has the arguments of `bp.QRNN`.
-
-    Examples
-    --------
-    >>> import jax, bppsa_cupy.jax as bj
-    >>> layer = bj.QRNN(3, 4)
-    >>> y, c = layer(layer.init(jax.random.key(0)), jax.numpy.ones((2, 7, 3)))
-    >>> y.shape
-    (2, 7, 4)
-    """
-
-
-class RGLRU(LinearOverTime, engine=layers.RGLRU):
-    """Real-gated linear recurrent unit as a function ``y, h = layer(params, x)``.
-
-    The constructor has the arguments of `bp.RGLRU`.
-
-    Examples
-    --------
-    >>> import jax, bppsa_cupy.jax as bj
-    >>> layer = bj.RGLRU(4)
-    >>> y, h = layer(layer.init(jax.random.key(0)), jax.numpy.ones((2, 7, 4)))
-    >>> y.shape
-    (2, 7, 4)
-    """
-
-
-class LRU(LinearOverTime, engine=layers.LRU):
-    """Linear recurrent unit as a pure function ``y, h = layer(params, x)``.
-
-    The constructor has the arguments of `bp.LRU`.
-
-    Examples
-    --------
-    >>> import jax, bppsa_cupy.jax as bj
-    >>> layer = bj.LRU(3, 4)
-    >>> y, h = layer(layer.init(jax.random.key(0)), jax.numpy.ones((2, 7, 3)))
-    >>> y.shape
-    (2, 7, 3)
-    """
-
-
-class DiagonalSSM(LinearOverTime, engine=layers.DiagonalSSM):
-    """Diagonal SSM of S5 as a pure function ``y, h = layer(params, x)``.
-
-    The constructor has the arguments of `bp.DiagonalSSM`.
-
-    Examples
-    --------
-    >>> import jax, bppsa_cupy.jax as bj
-    >>> layer = bj.DiagonalSSM(3, 4)
-    >>> y, h = layer(layer.init(jax.random.key(0)), jax.numpy.ones((2, 7, 3)))
-    >>> y.shape
-    (2, 7, 3)
-    """
-
-
-def check_sequence(layer: Recurrent, x: jax.Array) -> None:
+def check_sequence(layer: MatrixRecurrent, x: jax.Array) -> None:
     """Raise ShapeError unless x is (B, T, F), (T, B, F) or (T, F), of a dtype that is taken."""
     if not all(isinstance(size, int) for size in x.shape):
         raise ShapeError(

@@ -12,10 +12,9 @@ from refusals import assert_refused
 
 import bppsa_cupy as bp
 
-GRU, LSTM, LRU = bj.GRU(3, 4), bj.LSTM(3, 4), bj.LRU(3, 4)
+GRU, LSTM = bj.GRU(3, 4), bj.LSTM(3, 4)
 PARAMS, X, STATE = draw(GRU, 2, 5, np.float32)
 LSTM_PARAMS, _, LSTM_STATE = draw(LSTM, 2, 5, np.float32)
-LRU_PARAMS = LRU.init(jax.random.key(0))
 #: Of the passes, which run in float64, as those of other tests do.
 WEIGHTS, INPUT, _ = draw(GRU, 2, 5)
 WITHOUT_BIAS = {name: value for name, value in PARAMS.items() if name != "bias_hh_l0"}
@@ -51,9 +50,6 @@ REFUSED = [
     (lambda: GRU(PARAMS, X, lengths=[1.0, 2.0]), "float64", "(2,)"),
     (lambda: GRU(PARAMS, X, resets=X[..., 0]), "float32", "bools"),
     (lambda: GRU(PARAMS, X, lengths=[5, 5], resets=X[..., 0] > 0), "lengths", "resets"),
-    (lambda: LRU(LRU_PARAMS, X, resets=X[..., 0] > 0), "LRU", "LSTM"),
-    (lambda: LRU(LRU_PARAMS, X, STATE), "float32", "complex64"),
-    (lambda: bj.MinGRU(3, 4)(PARAMS, X, jnp.zeros((1, 3, 4))), "(1, 3, 4)", "(1, 2, 4)"),
     (lambda: scan(b=np.zeros((5, 3))), "(5, 3)", "b"),
     (lambda: scan(a=np.zeros((2, 4, 3), np.float32)), "float32", "5 or 1"),
     (lambda: scan(h0=np.zeros(3, np.float32)), "h0", "(2, 3)"),

@@ -21,13 +21,6 @@ FUNCTIONS: dict[str, Any] = {
     "GRU": lambda: bj.GRU(3, 4, 2, bidirectional=True, batch_first=False),
     "LSTM": lambda: bj.LSTM(3, 4),
     "CellLayer": lambda: bj.CellLayer(bp.Cell.built_in("gru"), 3, 4),
-    "MinGRU": lambda: bj.MinGRU(3, 4),
-    "MinLSTM": lambda: bj.MinLSTM(3, 4),
-    "SRU": lambda: bj.SRU(3, 4),
-    "QRNN": lambda: bj.QRNN(3, 4),
-    "RGLRU": lambda: bj.RGLRU(4),
-    "LRU": lambda: bj.LRU(3, 4),
-    "DiagonalSSM": lambda: bj.DiagonalSSM(3, 4),
 }
 
 
