@@ -24,7 +24,7 @@ from bppsa_cupy.timescan.linear_scan import LinearScan
 
 
 class Library(NamedTuple):
-    """The PyTorch or JAX functions that a layer's formulas use.
+    """The PyTorch functions that a layer's formulas use.
 
     Attributes
     ----------
@@ -455,12 +455,12 @@ class LinearRecurrent(Recurrent):
             for name, gradient in zip(self.unit_parameters, gradients, strict=True):
                 ctx.gradients[f"{name}_l0"][...] = gradient
 
-    # ---- the same in the differentiable operations of PyTorch or JAX, around its linear scan ----
+    # ---- the same in the differentiable operations of PyTorch, around its linear scan ----
 
     def cell_in(self, library: Library) -> Any:
-        """Return what `scan_in` gets as its argument `cell`: the cell's functions for PyTorch or JAX arrays.
+        """Return what `scan_in` gets as its argument `cell`: the cell's functions for PyTorch tensors.
 
-        `library` is a `Library`, the named tuple of the PyTorch or JAX functions.
+        `library` is a `Library`, the named tuple of the PyTorch functions.
         """
         # The text of the cell's twins is plain Python: here in the library's names.
         names = vars(library.functions)
@@ -472,9 +472,9 @@ class LinearRecurrent(Recurrent):
     def scan_in(
         self, library: Library, cell: Any, parameters: Any, x: Any, lengths: Any, first: Any
     ) -> tuple[Any, Any]:
-        """Return outputs (B, T, `output_size`) and states (B, T, H), computed with PyTorch or JAX.
+        """Return outputs (B, T, `output_size`) and states (B, T, H), computed with PyTorch.
 
-        `library` is the `Library` of PyTorch or JAX functions, and `cell` the result of `cell_in` for it.
+        `library` is the `Library` of PyTorch functions, and `cell` the result of `cell_in` for it.
         `parameters` maps parameter names, without the suffix "_l0", to arrays. `x` is the input, (B, T, F).
         `lengths` contains the number of valid steps per sample, (B,), or is None. `first` is the initial
         state, (B, H), or None for zeros.
@@ -496,7 +496,7 @@ class LinearRecurrent(Recurrent):
     def forward_in(
         self, library: Library, cell: Any, parameters: Mapping[str, Any], x: Any, lengths: Any, state: Any
     ) -> tuple[Any, Any]:
-        """Return the output and the final states (1, B, H), computed differentiably in PyTorch or JAX.
+        """Return the output and the final states (1, B, H), computed differentiably in PyTorch.
 
         Parameters
         ----------
