@@ -13,7 +13,7 @@ from bppsa_cupy.arguments import as_number
 from bppsa_cupy.devices import Array
 from bppsa_cupy.errors import ArgumentError
 from bppsa_cupy.layers.base import Shape
-from bppsa_cupy.layers.linear_recurrent import Library, LinearContext, LinearRecurrent
+from bppsa_cupy.layers.linear_recurrent import LinearContext, LinearRecurrent
 
 #: Elements that are scaled and added at once on the host.
 SCALED_AT_ONCE = 1 << 15
@@ -202,19 +202,6 @@ class DiagonalRecurrent(LinearRecurrent):
         }  # fmt: skip
         for name, value in gradients.items():
             ctx.gradients[f"{name}_l0"][...] = value
-
-    def cell_in(self, library: Library) -> None:
-        return None
-
-    def scan_in(
-        self, library: Library, cell: Any, parameters: Any, x: Any, lengths: Any, first: Any
-    ) -> tuple[Any, Any]:
-        made = self.discretised(library.module, parameters)
-        matrix = made.gain[:, None] * (parameters["B_re"] + 1j * parameters["B_im"])
-        term = x @ matrix.real.T + 1j * (x @ matrix.imag.T)
-        h = library.scan(made.factor, term, first, False, lengths)
-        y = self.scale * (h.real @ parameters["C_re"].T - h.imag @ parameters["C_im"].T)
-        return y + x * parameters["D"], h
 
 
 class LRU(DiagonalRecurrent):

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import abc
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from types import FunctionType
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -21,33 +20,6 @@ from bppsa_cupy.raw_kernels.linear_cells import LINEAR_FORMS
 from bppsa_cupy.timescan import products
 from bppsa_cupy.timescan.chunked import WAYS
 from bppsa_cupy.timescan.linear_scan import LinearScan
-
-
-class Library(NamedTuple):
-    """The PyTorch functions that a layer's formulas use.
-
-    Attributes
-    ----------
-    module : module
-        A module with exp, sin, cos, expm1 and where.
-    scan : callable
-        (a, b, h0, reverse, lengths) -> h, the library's `linear_scan`.
-    zeros : callable
-        (array, shape) -> array of the same dtype and device.
-    steps : callable
-        (array, T) -> 0 to T - 1 on the array's device.
-    project : callable
-        (x, weight, bias or None, H) -> x weightᵀ + bias, in arrays of H columns.
-    functions : object
-        Functions of cells as attributes, by the names that twins use.
-    """
-
-    module: Any
-    scan: Callable[..., Any]
-    zeros: Callable[..., Any]
-    steps: Callable[..., Any]
-    project: Callable[..., Any]
-    functions: Any
 
 
 @dataclass
@@ -454,82 +426,6 @@ class LinearRecurrent(Recurrent):
             gradients = self.unit_gradients(xp, self._units_of(ctx), list(by_units))
             for name, gradient in zip(self.unit_parameters, gradients, strict=True):
                 ctx.gradients[f"{name}_l0"][...] = gradient
-
-    # ---- the same in the differentiable operations of PyTorch, around its linear scan ----
-
-    def cell_in(self, library: Library) -> Any:
-        """Return what `scan_in` gets as its argument `cell`: the cell's functions for PyTorch tensors.
-
-        `library` is a `Library`, the named tuple of the PyTorch functions.
-        """
-        # The text of the cell's twins is plain Python: here in the library's names.
-        names = vars(library.functions)
-        functions = (self.cell.functions.terms, self.cell.functions.output)
-        return [
-            function and FunctionType(function.__code__, names, function.__name__) for function in functions
-        ]
-
-    def scan_in(
-        self, library: Library, cell: Any, parameters: Any, x: Any, lengths: Any, first: Any
-    ) -> tuple[Any, Any]:
-        """Return outputs (B, T, `output_size`) and states (B, T, H), computed with PyTorch.
-
-        `library` is the `Library` of PyTorch functions, and `cell` the result of `cell_in` for it.
-        `parameters` maps parameter names, without the suffix "_l0", to arrays. `x` is the input, (B, T, F).
-        `lengths` contains the number of valid steps per sample, (B,), or is None. `first` is the initial
-        state, (B, H), or None for zeros.
-        """
-        H, (terms, output) = self.hidden_size, cell
-        weight, bias = parameters["weight_ih"], parameters["bias_ih"] if self.bias else None
-        has_all = bias is not None and len(bias) == len(weight)
-        gates = list(library.project(x, weight, bias if has_all else None, H))
-        if self.skips:
-            gates = [*gates, x]
-        if bias is not None and not has_all:
-            for place, gate in enumerate(self.biased):
-                gates[gate] = gates[gate] + bias[place * H : (place + 1) * H]
-        unit = self.unit_values(library.module, parameters)
-        (factor,), (term,) = terms(gates, unit)
-        h = library.scan(factor, term, first, False, lengths)
-        return (h if output is None else output(gates, (h,), unit)[0]), h
-
-    def forward_in(
-        self, library: Library, cell: Any, parameters: Mapping[str, Any], x: Any, lengths: Any, state: Any
-    ) -> tuple[Any, Any]:
-        """Return the output and the final states (1, B, H), computed differentiably in PyTorch.
-
-        Parameters
-        ----------
-        library : Library
-            The PyTorch or JAX functions.
-        cell : object
-            The object that `cell_in` returned for `library`.
-        parameters : mapping of str to array
-            The layer's parameters by parameter name.
-        x : array, (B, T, F)
-            The input.
-        lengths : array of int, (B,), or None
-            Number of valid steps of each sample.
-        state : array, (1, B, H), or None
-            The initial state, complex for complex units. None means zeros.
-        """
-        live = None
-        if lengths is not None:
-            live = library.steps(x, x.shape[1])[None, :, None] < lengths[:, None, None]
-
-        def cleared(rows: Any) -> Any:
-            if live is None:
-                return rows
-            return library.module.where(live, rows, library.zeros(rows, rows.shape))
-
-        def last(rows: Any) -> Any:
-            return rows[:, -1] if lengths is None else rows[library.steps(rows, len(rows)), lengths - 1]
-
-        named = {key.removesuffix("_l0"): array for key, array in parameters.items()}
-        first = None if state is None else state[0]
-        y, h = self.scan_in(library, cell, named, cleared(x), lengths, first)
-        y = cleared(y)
-        return (last(y) if self.outputs == "last" else y), last(h)[None]
 
     # ---- analysis ----
 

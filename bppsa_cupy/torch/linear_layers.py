@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from types import FunctionType
 from typing import Any, ClassVar
 
 import numpy as np
@@ -10,18 +11,9 @@ import torch
 from torch.nn.utils.rnn import PackedSequence
 
 from bppsa_cupy import layers
-from bppsa_cupy.layers.linear_recurrent import Library
+from bppsa_cupy.layers.diagonal_recurrent import DiagonalRecurrent
 from bppsa_cupy.torch import cells, checks
 from bppsa_cupy.torch.scan import linear_scan
-
-_LIBRARY = Library(
-    module=torch,
-    scan=linear_scan,
-    zeros=lambda array, shape: array.new_zeros(shape),
-    steps=lambda array, count: torch.arange(count, device=array.device),
-    project=lambda x, w, b, H: torch.nn.functional.linear(x, w, b).split(H, -1),
-    functions=cells,
-)
 
 
 class LinearOverTime(torch.nn.Module):
@@ -50,7 +42,7 @@ class LinearOverTime(torch.nn.Module):
     def __init__(self, *arguments: Any, device: Any = None, dtype: Any = None, **options: Any) -> None:
         super().__init__()
         self.layer = self.engine(*arguments, **options)
-        self._cell = self.layer.cell_in(_LIBRARY)
+        self._cell = _functions_of(self.layer)
         shapes = self.layer.parameter_shapes()
         self._names = tuple(shapes)
         for name, shape in shapes.items():
@@ -68,7 +60,7 @@ class LinearOverTime(torch.nn.Module):
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)
-        self._cell = self.layer.cell_in(_LIBRARY)
+        self._cell = _functions_of(self.layer)
 
     def reset_parameters(self) -> None:
         """Draw all parameters again."""
@@ -107,7 +99,7 @@ class LinearOverTime(torch.nn.Module):
 
             def call(x: Any, lengths: Any, states: Any) -> Any:
                 first = states[0] if states else None
-                return self.layer.forward_in(_LIBRARY, self._cell, parameters, x, lengths.to(x.device), first)
+                return self._over(parameters, x, lengths.to(x.device), first)
 
             y, last = checks.over_pack(self, input, states, call)
             return y, last[0]
@@ -119,8 +111,43 @@ class LinearOverTime(torch.nn.Module):
             return y.squeeze(axis if self.layer.outputs == "all" else 0), after.squeeze(1)
         x = input.transpose(0, 1) if axis else input
         checks.check_states(self, states, x.shape[0])
-        y, after = self.layer.forward_in(_LIBRARY, self._cell, parameters, x, None, hx)
+        y, after = self._over(parameters, x, None, hx)
         return y.transpose(0, 1) if axis and y.dim() == 3 else y, after
+
+    def _over(self, parameters: Mapping[str, torch.Tensor], x: Any, lengths: Any, hx: Any) -> tuple[Any, Any]:
+        """The output and the last states (1, B, H) of sequences (B, T, F)."""
+        named = {name.removesuffix("_l0"): parameter for name, parameter in parameters.items()}
+        first, live = None if hx is None else hx[0], None
+        last: Any = (slice(None), -1)
+        if lengths is not None:
+            live = (torch.arange(x.shape[1], device=x.device) < lengths.unsqueeze(1)).unsqueeze(2)
+            x, last = torch.where(live, x, 0), (torch.arange(len(x), device=x.device), lengths - 1)
+        y, h = self._scan(named, x, lengths, first)
+        y = y if live is None else torch.where(live, y, 0)
+        return (y[last] if self.layer.outputs == "last" else y), h[last][None]
+
+    def _scan(self, parameters: Mapping[str, Any], x: Any, lengths: Any, first: Any) -> tuple[Any, Any]:
+        """Outputs (B, T, columns) and states (B, T, H)."""
+        layer, H = self.layer, self.layer.hidden_size
+        if isinstance(layer, DiagonalRecurrent):
+            made = layer.discretised(torch, parameters)
+            matrix = made.gain[:, None] * (parameters["B_re"] + 1j * parameters["B_im"])
+            term = x @ matrix.real.T + 1j * (x @ matrix.imag.T)
+            h = linear_scan(made.factor, term, first, False, lengths)
+            y = layer.scale * (h.real @ parameters["C_re"].T - h.imag @ parameters["C_im"].T)
+            return y + x * parameters["D"], h
+        weight, bias = parameters["weight_ih"], parameters["bias_ih"] if layer.bias else None
+        has_all = bias is not None and len(bias) == len(weight)
+        gates = list(torch.nn.functional.linear(x, weight, bias if has_all else None).split(H, -1))
+        if layer.skips:
+            gates.append(x)
+        if bias is not None and not has_all:
+            for place, gate in enumerate(layer.biased):
+                gates[gate] = gates[gate] + bias[place * H : (place + 1) * H]
+        (terms, output), unit = self._cell, layer.unit_values(torch, parameters)
+        (factor,), (term,) = terms(gates, unit)
+        h = linear_scan(factor, term, first, False, lengths)
+        return (h if output is None else output(gates, (h,), unit)[0]), h
 
     def _check(self, x: Any, states: list[torch.Tensor], parameters: Mapping[str, torch.Tensor]) -> None:
         real = [torch.view_as_real(state) if state.is_complex() else state for state in states]
@@ -128,6 +155,13 @@ class LinearOverTime(torch.nn.Module):
 
     def extra_repr(self) -> str:
         return ", ".join(f"{name}={value!r}" for name, value in self.layer.config().items())
+
+
+def _functions_of(layer: layers.LinearRecurrent) -> list[Any]:
+    """The functions of a layer's cell, for tensors: the text of its twins is plain Python."""
+    twins = getattr(layer.cell, "functions", None)  # state spaces have no cell
+    functions = () if twins is None else (twins.terms, twins.output)
+    return [each and FunctionType(each.__code__, vars(cells), each.__name__) for each in functions]
 
 
 class LinearCellLayer(LinearOverTime, engine=layers.LinearCellLayer):
