@@ -114,12 +114,12 @@ class OverTime:
             if resets is not None:
                 resets = jnp.expand_dims(resets, axis)
         taken_shape(layer, x.shape)
+        values = checked_parameters(layer, x.dtype, params, jnp.asarray)
         batch, steps = x.shape[axis], x.shape[1 - axis]
         states = () if state is None else layer.check_states(state, batch, x.dtype, jnp.asarray, "the state")
         bounds = None if lengths is None else as_lengths(lengths, batch, steps)
         if resets is not None:
             bounds = marks_of(layer, jnp.asarray, x.shape[:2], lengths, resets)
-        values = checked_parameters(layer, x.dtype, params, jnp.asarray)
         y, states, _ = forward(layer, Inputs(x, bounds, states, values), Wanted())
         after = states[0] if len(states) == 1 else states
         if not has_batch:
