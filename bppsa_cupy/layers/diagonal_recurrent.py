@@ -117,18 +117,22 @@ class DiagonalRecurrent(LinearRecurrent):
         return self.discretised(ctx.device.xp, self._parameters(ctx))
 
     def _inward(self, ctx: LinearContext, made: Discretised) -> Array:
-        """γ B as reals (2 N, F): the real parts of a row before its imaginary parts."""
-        by_column = self._as_reals(ctx, (made.gain[:, None] * self._matrix(ctx, "B")).T)
-        return ctx.device.xp.ascontiguousarray(by_column.T)
+        """γ B as reals (2 N, I), of each row the real parts before the imaginary ones."""
+        parameters, xp, gain = self._parameters(ctx), ctx.device.xp, made.gain[:, None]
+        rows = ctx.buffer("inward", (self.hidden_size, 2, self.input_size))
+        for place, (part, other) in enumerate((("B_re", "B_im"), ("B_im", "B_re"))):
+            xp.multiply(parameters[part], gain.real, out=rows[:, place])
+            if gain.dtype.kind == "c":
+                rows[:, place] += parameters[other] * (gain.imag if place else -gain.imag)
+        return rows.reshape(-1, self.input_size)
 
     def _outward(self, ctx: LinearContext) -> Array:
-        """s C as reals (F, 2 N), by which the reals of a state are multiplied."""
-        return self._as_reals(ctx, self.scale * self._matrix(ctx, "C").conj())
-
-    @staticmethod
-    def _matrix(ctx: LinearContext, name: str) -> Array:
-        """The complex matrix B or C."""
-        return ctx.parameters[f"{name}_re_l0"] + 1j * ctx.parameters[f"{name}_im_l0"]
+        """s C as reals (F, 2 N) that the state's are multiplied by."""
+        parameters, xp = self._parameters(ctx), ctx.device.xp
+        columns = ctx.buffer("outward", (self.input_size, self.hidden_size, 2))
+        xp.multiply(parameters["C_re"], self.scale, out=columns[:, :, 0])
+        xp.multiply(parameters["C_im"], -self.scale, out=columns[:, :, 1])
+        return columns.reshape(self.input_size, -1)
 
     def factors(self, ctx: LinearContext) -> Array:
         return self._as_reals(ctx, self._made(ctx).factor).reshape(1, 1, -1)
@@ -185,23 +189,38 @@ class DiagonalRecurrent(LinearRecurrent):
         xp, x, by_output = ctx.device.xp, ctx.input, ctx.saved["by_output"]
         parameters, made = self._parameters(ctx), self._made(ctx)
         state, by_term = (ctx.buffer(name, (*ctx.rows, self.reals)) for name in ("state", "by_term"))
-        by_inward = ctx.buffer("by_inward", (self.reals, self.input_size))
-        by_outward = ctx.buffer("by_outward", (self.output_size, self.reals))
-        self.multiply_sums(ctx, by_term, x, by_inward)
-        self.multiply_sums(ctx, by_output, state, by_outward)
-        kind = self.state_dtype(ctx.dtype)
-        by_matrix, by_c = xp.ascontiguousarray(by_inward.T).view(kind).T, by_outward.view(kind)
-        by_gain = (self._matrix(ctx, "B").conj() * by_matrix).sum(axis=1)
-        by_b = made.gain.conj()[:, None] * by_matrix
-        by = Discretised(ctx.saved["by_factor"].view(kind), by_gain)
-        gradients = {
-            "B_re": by_b.real, "B_im": by_b.imag,
-            "C_re": self.scale * by_c.real, "C_im": -self.scale * by_c.imag,
-            "D": xp.einsum("btf,btf->f", by_output, x),
-            **self.own_gradients(xp, parameters, made, by),
-        }  # fmt: skip
-        for name, value in gradients.items():
+        by_inward = ctx.buffer("by_inward", (self.hidden_size, 2, self.input_size))
+        by_outward = ctx.buffer("by_outward", (self.output_size, self.hidden_size, 2))
+        self.multiply_sums(ctx, by_term, x, by_inward.reshape(self.reals, -1))
+        self.multiply_sums(ctx, by_output, state, by_outward.reshape(self.output_size, -1))
+        xp.multiply(by_outward[:, :, 0], self.scale, out=ctx.gradients["C_re_l0"])
+        xp.multiply(by_outward[:, :, 1], -self.scale, out=ctx.gradients["C_im_l0"])
+        by_factor = ctx.saved["by_factor"].view(self.state_dtype(ctx.dtype))
+        by = Discretised(by_factor, self._back_to_matrix(ctx, parameters, made.gain, by_inward))
+        for name, value in self.own_gradients(xp, parameters, made, by).items():
             ctx.gradients[f"{name}_l0"][...] = value
+        ctx.gradients["D_l0"][...] = xp.einsum("btf,btf->f", by_output, x)
+
+    def _back_to_matrix(
+        self, ctx: LinearContext, parameters: Mapping[str, Array], gain: Array, by: Array
+    ) -> Array:
+        """Write the gradients with respect to B, from those with respect to γ B, (N, 2, I).
+
+        Returns the gradient with respect to γ, (N,).
+        """
+        xp, parts = ctx.device.xp, (by[:, 0], by[:, 1])
+        for name, part in zip(("B_re", "B_im"), parts, strict=True):
+            xp.multiply(part, gain.real[:, None], out=ctx.gradients[f"{name}_l0"])
+
+        def sums(name: str, part: Array) -> Array:
+            return xp.einsum("ni,ni->n", parameters[name], part)
+
+        by_real = sums("B_re", parts[0]) + sums("B_im", parts[1])
+        if gain.dtype.kind != "c":
+            return by_real
+        ctx.gradients["B_re_l0"] += parts[1] * gain.imag[:, None]
+        ctx.gradients["B_im_l0"] -= parts[0] * gain.imag[:, None]
+        return by_real + 1j * (sums("B_re", parts[1]) - sums("B_im", parts[0]))
 
 
 class LRU(DiagonalRecurrent):
