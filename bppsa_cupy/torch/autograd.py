@@ -18,6 +18,7 @@ from bppsa_cupy.torch.engine import (
     engine_layer_of,
     go_back,
     go_forward,
+    operator,
     pass_of,
     ticket_of,
 )
@@ -266,11 +267,9 @@ def is_without_derivatives() -> bool:
 ALL = True, True
 
 
-@torch.library.custom_op(
-    "bppsa_cupy::over_time",
-    mutates_args=(),
-    schema="(Tensor x, Tensor? bounds, Tensor[] states, Tensor[] parameters, str text, bool keep)"
-    " -> Tensor[]",
+@operator(
+    "over_time",
+    "(Tensor x, Tensor? bounds, Tensor[] states, Tensor[] parameters, str text, bool keep) -> Tensor[]",
 )
 def over_time(x: Any, bounds: Any, states: Any, parameters: Any, text: str, keep: bool) -> list[torch.Tensor]:
     """Output, states after the last step, and a ticket of the pass, which is kept where `keep` is set."""
@@ -290,11 +289,10 @@ def _(x: Any, bounds: Any, states: Any, parameters: Any, text: str, keep: bool) 
     ]
 
 
-@torch.library.custom_op(
-    "bppsa_cupy::back_through_time",
-    mutates_args=(),
-    schema="(Tensor ticket, Tensor? bounds, Tensor x, Tensor[] states, Tensor[] parameters,"
-    " Tensor by_output, Tensor[] by_states, str text) -> Tensor[]",
+@operator(
+    "back_through_time",
+    "(Tensor ticket, Tensor? bounds, Tensor x, Tensor[] states, Tensor[] parameters, Tensor by_output,"
+    " Tensor[] by_states, str text) -> Tensor[]",
 )
 def back_through_time(
     ticket: Any, bounds: Any, x: Any, states: Any, parameters: Any, *gradients: Any

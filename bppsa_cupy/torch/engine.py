@@ -92,6 +92,17 @@ def tensor_of(array: Array) -> torch.Tensor:
     return torch.from_numpy(array) if isinstance(array, np.ndarray) else torch.from_dlpack(array)
 
 
+def operator(name: str, schema: str) -> Any:
+    """Return a decorator that makes a function an operator of PyTorch without derivatives.
+
+    With `torch.compile(mode="reduce-overhead")`, CUDA graphs leave the operator out: its results are not in
+    the memory pool of these graphs.
+    """
+    unsafe = getattr(torch.Tag, "cudagraph_unsafe", None)  # from PyTorch 2.9 on
+    tags: dict[str, Any] = {} if unsafe is None else {"tags": (unsafe,)}
+    return torch.library.custom_op(f"bppsa_cupy::{name}", mutates_args=(), schema=schema, **tags)
+
+
 # ---- layers of modules, by a text that a compiled graph can hold ----
 
 #: Cells that modules were made of, by digest: a module's text names its cell by it.

@@ -9,7 +9,7 @@ import torch
 from bppsa_cupy.devices import Device
 from bppsa_cupy.errors import ArgumentError, DeviceError, PassError, ShapeError
 from bppsa_cupy.timescan import linear_scan as engine
-from bppsa_cupy.torch.engine import array_of, on_device_of, tensor_of
+from bppsa_cupy.torch.engine import array_of, on_device_of, operator, tensor_of
 from bppsa_cupy.torch.transforms import hide_from_dynamo, is_batched, is_recorded, over_batched
 
 Optional = torch.Tensor | None
@@ -174,10 +174,9 @@ def _gradients(ctx: Any, gradient: torch.Tensor, back: Any) -> Any:
     return gradients[0], gradients[1], None if h0 is None else gradients[2], None, None, None
 
 
-@torch.library.custom_op(
-    "bppsa_cupy::linear_scan",
-    mutates_args=(),
-    schema="(Tensor a, Tensor b, Tensor? h0, Tensor? lengths, Tensor? resets, bool reverse) -> Tensor",
+@operator(
+    "linear_scan",
+    "(Tensor a, Tensor b, Tensor? h0, Tensor? lengths, Tensor? resets, bool reverse) -> Tensor",
 )
 def scan_operator(a: torch.Tensor, *arguments: Any) -> torch.Tensor:
     """The scan as an operator, which torch.compile leaves as it is."""
@@ -189,10 +188,9 @@ def _(a: torch.Tensor, b: torch.Tensor, *others: Any) -> torch.Tensor:
     return torch.empty(b.shape, dtype=b.dtype, device=b.device)
 
 
-@torch.library.custom_op(
-    "bppsa_cupy::linear_scan_backward",
-    mutates_args=(),
-    schema="(Tensor a, Tensor h, Tensor gradient, Tensor? h0, Tensor? lengths, Tensor? resets, bool reverse)"
+@operator(
+    "linear_scan_backward",
+    "(Tensor a, Tensor h, Tensor gradient, Tensor? h0, Tensor? lengths, Tensor? resets, bool reverse)"
     " -> Tensor[]",
 )
 def back_operator(a: torch.Tensor, *arguments: Any) -> list[torch.Tensor]:

@@ -123,3 +123,10 @@ def check_compiled(model: Any, allowed: bool) -> None:
             assert_same(*results)
             with torch.no_grad():
                 assert_same([pick(compiled(OTHER))], [pick(module(OTHER))])
+
+
+@pytest.mark.skipif(not hasattr(torch.Tag, "cudagraph_unsafe"), reason="the tag is from PyTorch 2.9 on")
+def test_cuda_graphs_of_a_compiled_model_leave_operators_out() -> None:
+    names = ("over_time", "back_through_time", "linear_scan", "linear_scan_backward")
+    for name in names:
+        assert torch.Tag.cudagraph_unsafe in getattr(torch.ops.bppsa_cupy, name).default.tags

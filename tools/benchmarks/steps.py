@@ -199,7 +199,7 @@ def _graph_of(step: Step, model: Any, optimizer: Any, *buffers: Any) -> Callable
     return partial(_replay, graph, pairs, run_step)
 
 
-def _replay(graph: Any, pairs: list[tuple[Any, Any]], _kept: Callable[[], None]) -> None:
+def _replay(graph: Any, pairs: list[tuple[Any, Any]], _kept: Callable[[], object]) -> None:
     for source, buffer in pairs:
         buffer.copy_(source, non_blocking=True)
     graph.replay()
