@@ -187,7 +187,8 @@ class MatrixRecurrent(Recurrent):
 
     def forward(self, ctx: MatrixContext, x: Array) -> Array:
         batch, steps = x.shape[:2]
-        length = steps if ctx.keeps or ctx.resets is not None else self._steps_at_once(ctx, batch, steps)
+        is_whole = steps == 1 or ctx.keeps or ctx.resets is not None
+        length = steps if is_whole else self._steps_at_once(ctx, batch, steps)
         width = self.directions * self.hidden_size
         y = ctx.buffer("output", (batch, steps, width) if self.outputs == "all" else (batch, width))
         states = self._state_buffers(ctx, "states", batch)
@@ -395,9 +396,9 @@ class MatrixRecurrent(Recurrent):
         if ctx.version != ctx.device.choices.version:
             ctx.unbind()
             ctx.version = ctx.device.choices.version
-        ctx.stack = ctx.stacks.pop(key, None)
+        former, ctx.stack = ctx.stack, ctx.stacks.pop(key, None)
         if ctx.stack is None:
-            if any(batch * steps > other[0] * other[1] for other in ctx.stacks):
+            if all(batch * steps > other[0] * other[1] for other in ctx.stacks):
                 ctx.unbind()  # whose memory goes before larger buffers are made
             sizes = self._stack_size(batch, steps, ctx.dtype.itemsize, has_resets)
             closing = None
@@ -406,7 +407,8 @@ class MatrixRecurrent(Recurrent):
                 closing = ctx.device.asarray(gates.astype(ctx.dtype))
             arrays = ctx.buffer, ctx.parameters, ctx.gradients
             ctx.stack = ctx.make_stack(ctx.device, sizes, *arrays, self.forward_method, closing)
-            ctx.full_sizes = None
+        if ctx.stack is not former:
+            ctx.full_sizes = None  # a stack of other sizes may have other lengths
         ctx.stacks[key] = ctx.stack
         if len(ctx.stacks) > MOST_STACKS:
             del ctx.stacks[next(iter(ctx.stacks))]

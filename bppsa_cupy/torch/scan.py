@@ -129,7 +129,8 @@ class _Scan(torch.autograd.Function):
         batch = tensors[1].movedim(dims[1] or 0, 0).shape[int(dims[1] is not None)]
         merged = []
         for tensor, dim, axes in zip(tensors, dims, (4, 4, 3, 2, 3), strict=False):
-            if tensor is not None:
+            serves_all = not merged and dim is None and len(tensor) == 1  # a (1, T, H) stays as it is
+            if tensor is not None and not serves_all:
                 tensor = tensor.unsqueeze(0) if dim is None else tensor.movedim(dim, 0)
                 tensor = tensor if tensor.dim() == axes else tensor.unsqueeze(1)
                 tensor = tensor.expand(info.batch_size, batch, *tensor.shape[2:]).flatten(0, 1)
@@ -147,7 +148,7 @@ def _gradients(ctx: Any, gradient: torch.Tensor, back: Any) -> Any:
         """Of scans and products: g_t = gradient_t + conj(a_{t+1}) g_{t+1}."""
         batch, steps, hidden = h.shape
         step = torch.arange(steps, device=h.device).reshape(1, -1, 1)
-        ends = torch.tensor(steps, device=h.device) if lengths is None else lengths.to(h.device)
+        ends = torch.full((), steps, device=h.device) if lengths is None else lengths.to(h.device)
         at_first = step == (ends.reshape(-1, 1, 1) - 1 if reverse else 0)
         # Where nothing that is not finite may enter: at resets, and after each sample's end.
         cut, onward_resets = step >= ends.reshape(-1, 1, 1), None

@@ -65,3 +65,17 @@ def test_its_memory_is_that_of_a_part_and_the_output(rng):
         net.backward(y)
     output = 4 * 4000 * 5 * 8
     assert bytes_kept(net) <= output + y.nbytes + nbytes / 500
+
+
+def test_sizes_that_come_again_bind_nothing_anew(rng):
+    net, fresh = (
+        bp.Sequential([bp.GRU(3, 5)], (None, 3), seed=1, dtype="float64", device="host") for _ in range(2)
+    )
+    xs = [rng.standard_normal(shape) for shape in ((2, 100, 3), (2, 50, 3), (2, 75, 3), (20, 4, 3))]
+    bound = []
+    for x in xs * 2:
+        for lengths in (None, [1, *[x.shape[1]] * (len(x) - 1)], None):
+            y = net.forward(x, lengths, into=net.last_pass)
+            np.testing.assert_array_equal(y, fresh.forward(x, lengths))
+        bound.append(net.last_pass.layers[0].stack)
+    assert all(a is b for a, b in zip(bound, bound[4:], strict=False))
