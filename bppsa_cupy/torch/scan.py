@@ -127,7 +127,7 @@ class _Scan(torch.autograd.Function):
         """All entries as sequences of one batch, B of each entry after those of the entry before."""
         *tensors, reverse = arguments
         batch = tensors[1].movedim(dims[1] or 0, 0).shape[int(dims[1] is not None)]
-        merged = []
+        merged: list[Any] = []
         for tensor, dim, axes in zip(tensors, dims, (4, 4, 3, 2, 3), strict=False):
             serves_all = not merged and dim is None and len(tensor) == 1  # a (1, T, H) stays as it is
             if tensor is not None and not serves_all:
