@@ -63,11 +63,30 @@ def one_step(module: Any, x: Any, hx: Any) -> Sequence[torch.Tensor] | None:
         return None
     try:
         weights = [known[name] for name in module._flat_weights_names]
+        if mode == "LSTM" and not both:
+            small = batch < 32 or module.hidden_size <= 64 or torch.is_grad_enabled()
+            if small and hx[0].dtype == hx[1].dtype == x.dtype and not torch.is_autocast_enabled("cpu"):
+                return _by_cells(x, hx, weights, layers, module.dropout * module.training, int(batch_first))
         return _OPERATORS[mode](
             x, hx, weights, module.bias, layers, module.dropout, module.training, both, batch_first
         )
     except (AttributeError, KeyError, RuntimeError, TypeError):
         return None
+
+
+def _by_cells(
+    x: torch.Tensor, hx: Any, weights: Sequence[torch.Tensor], layers: int, dropout: float, axis: int
+) -> Sequence[torch.Tensor]:
+    """One step of an LSTM by PyTorch's cell. The operator of the layer copies the weights into
+    another layout, which takes up to seven times as long as the step."""
+    x, after, count = x.squeeze(axis), [], len(weights) // layers
+    for layer in range(layers):
+        if layer and dropout:
+            x = torch.dropout(x, dropout, True)
+        of_layer = weights[layer * count : (layer + 1) * count]
+        after.append(_VF.lstm_cell(x, (hx[0][layer], hx[1][layer]), *of_layer))
+        x = after[-1][0]
+    return x.unsqueeze(axis), *map(torch.stack, zip(*after, strict=True))
 
 
 def _is_transformed() -> bool:
