@@ -140,7 +140,7 @@ if not TYPE_CHECKING:  # which knows all names, and is to complain of others
         return value
 
     def __dir__() -> list[str]:
-        modules = (name for name in globals() if f"{__name__}.{name}" in sys.modules)
+        modules = [name for name in globals() if f"{__name__}.{name}" in sys.modules]
         return sorted({*__getattr__("__all__"), *modules, "__all__", "__doc__", "__version__"})
 
 
