@@ -252,8 +252,10 @@ class StepGraph:
         """The recurrent sums of a product of a state with a weight."""
         bias, left, right = node.args if name == "addmm" else (None, *node.args)
         changing = self._by_state | self._by_input
-        is_sum = bias is not None and (bias in changing or len(_shape(bias)) != 1)
-        if node.kwargs or is_sum or left not in self._by_state or right in changing:
+        extra = None
+        if bias is not None and (bias in changing or len(_shape(bias)) != 1):
+            extra, bias = bias, None
+        if node.kwargs or left not in self._by_state or right in changing:
             raise NoKernelError("the step has a matrix product of other tensors than a state and a weight")
         operand = known[left][0]
         if not self.products:
@@ -274,7 +276,10 @@ class StepGraph:
         self.biases.append(bias)
         blocks = columns // self.hidden
         self._sums += blocks
-        return [_symbol("u", self._sums - blocks + block) for block in range(blocks)]
+        sums = [_symbol("u", self._sums - blocks + block) for block in range(blocks)]
+        if extra is None:
+            return sums
+        return [a + b for a, b in zip(self._operand(extra, blocks, known), sums, strict=True)]
 
     def _columns(self, node: Any, name: str, known: dict[Node, list[Any]]) -> list[Any]:
         """Blocks of columns of a value."""
