@@ -220,12 +220,12 @@ def check_sequence(layer: MatrixRecurrent, x: jax.Array) -> None:
     """Raise ShapeError unless x is (B, T, F), (T, B, F) or (T, F), of a dtype that is taken."""
     if not all(isinstance(size, int) for size in x.shape):
         raise ShapeError(
-            f"{layer.name} got x with the symbolic shape {x.shape}: export a separate function for each "
+            f"{layer!r} got x with the symbolic shape {x.shape}: export a separate function for each "
             "concrete shape"
         )
     if x.ndim not in (2, 3):
         axes = "(B, T" if layer.batch_first else "(T, B"
         raise ShapeError(
-            f"{layer.name} got x of shape {x.shape}: pass {axes}, {layer.input_size}), or (T, "
+            f"{layer!r} got x of shape {x.shape}: pass {axes}, {layer.input_size}), or (T, "
             f"{layer.input_size}) without a batch; use jax.vmap for further axes"
         )

@@ -98,9 +98,10 @@ def _is_transformed() -> bool:
 def goes_to_pytorch(module: Any, x: Any, hx: Any) -> bool:
     """Whether PyTorch's operator computes this call of a module that has one.
 
-    The choice follows from the module's arguments, the shapes, the dtype, the processor's instruction set, the
-    number of threads, and whether gradients are recorded. It does not follow from times. While another process compiles the kernels, and under torch.autocast, it is
-    PyTorch's. Inside of torch.func and where PyTorch records a graph, it is never PyTorch's.
+    The choice follows from the module's arguments, the shapes, the dtype, the instruction set, the number of
+    threads, and whether gradients are recorded. It does not follow from times. While another process compiles
+    the kernels, and under torch.autocast, it is PyTorch's. Inside of torch.func and where PyTorch records a
+    graph, it is never PyTorch's.
     """
     if _is_transformed():
         return False
