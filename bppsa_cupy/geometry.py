@@ -39,7 +39,10 @@ class Axis:
         output, tap = (side.ravel() for side in np.indices((self.outputs, self.kernel)))
         position = output * self.stride + tap * self.dilation - self.padding
         inside = (position >= 0) & (position < self.inputs)
-        return sorted_taps(self.inputs, position[inside], output[inside], tap[inside])
+        position, output, tap = position[inside], output[inside], tap[inside]
+        order = np.lexsort((output, position))
+        counts = np.bincount(position, minlength=self.inputs)
+        return AxisTaps(counts, output[order].astype(np.int64), tap[order])
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,12 +57,6 @@ class AxisTaps:
     def starts(self) -> np.ndarray:
         """(inputs,) where each input's neighbours start."""
         return np.concatenate([[0], np.cumsum(self.counts)[:-1]])
-
-
-def sorted_taps(inputs: int, position: np.ndarray, output: np.ndarray, tap: np.ndarray) -> AxisTaps:
-    """The triples (position, output, tap) of an axis of `inputs` positions, in the order of AxisTaps."""
-    order = np.lexsort((output, position))
-    return AxisTaps(np.bincount(position, minlength=inputs), output[order].astype(np.int64), tap[order])
 
 
 @dataclass(frozen=True)

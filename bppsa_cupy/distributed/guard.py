@@ -83,7 +83,11 @@ def guard() -> Iterator[None]:
             time.sleep(LEAD)
         if text:
             sys.stderr.write(f"{trace}error: rank {rank}: {text}\n")
-        _abort(mpi, code)
+        sys.stdout.flush()
+        sys.stderr.flush()
+        time.sleep(READING)
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 2)  # MPI's own words on the end would hide ours
+        mpi.COMM_WORLD.Abort(code)
 
 
 def _described(error: BaseException) -> tuple[str, str, int]:
@@ -96,11 +100,3 @@ def _described(error: BaseException) -> tuple[str, str, int]:
         return ("", *complaint(error))
     trace = "".join(traceback.format_exception(error))
     return trace, f"{type(error).__name__}: {' '.join(str(error).split())}", 1
-
-
-def _abort(mpi: ModuleType, code: int) -> None:
-    sys.stdout.flush()
-    sys.stderr.flush()
-    time.sleep(READING)
-    os.dup2(os.open(os.devnull, os.O_WRONLY), 2)  # MPI's own words on the end would hide ours
-    mpi.COMM_WORLD.Abort(code)

@@ -76,7 +76,9 @@ class TimeSequential(SharedSequential):
             if ctx.lengths is not None:
                 ctx.lengths = (ctx.lengths - ranges.held.start).clip(0, ranges.held.stop - ranges.held.start)
             if isinstance(ctx, MatrixContext):
-                ctx.make_stack = _kept_stack(ctx, ranges)
+                if getattr(ctx.make_stack, "args", ()) != (ranges,):
+                    ctx.unbind()  # gives up a stack that was made over other ranges
+                ctx.make_stack = partial(RankStack, ranges)
         x = self.device.xp.ascontiguousarray(x[:, ranges.held])
         y = through(current, x, self.per_step, self.training, self.random_state)
         y = self._all_steps(y, current, self.per_step.stop)
@@ -110,14 +112,6 @@ class TimeSequential(SharedSequential):
         rows = np.diff(self.ranges(current.input.shape[1]).starts).tolist()
         self.group.allgather(xp.ascontiguousarray(array.swapaxes(0, 1)), by_time, rows)
         return xp.ascontiguousarray(by_time.swapaxes(0, 1))
-
-
-def _kept_stack(ctx: MatrixContext, ranges: TimeRanges) -> Any:
-    """What makes a stack over these ranges; one that was made over others is given up."""
-    made = getattr(ctx.make_stack, "args", ())
-    if made != (ranges,):
-        ctx.unbind()
-    return partial(RankStack, ranges)
 
 
 def _goes_by_steps(layer: Layer, is_inside: bool = False) -> bool:

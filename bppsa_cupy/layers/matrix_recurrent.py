@@ -228,7 +228,12 @@ class MatrixRecurrent(Recurrent):
                 set_states(stack.initial_states, ctx.initial)
             stack.forward()
             if self.outputs == "all":
-                _put_part(ctx, stack, y[:, first : first + length])
+                out = y[:, first : first + length]
+                if out.flags.c_contiguous or out.strides[0] < out.strides[1]:
+                    stack.put(out)
+                else:
+                    stack.put(buffered := ctx.buffer("output_part", out.shape))
+                    out[...] = buffered
         return stack
 
     def _put_last(self, stack: Stack, y: Array, states: tuple[Array, ...]) -> None:

@@ -122,7 +122,17 @@ class BatchNorm(Layer):
                 "use a larger batch, or evaluation mode with running statistics"
             )
         if coupled:
-            self._take_statistics(ctx, x, mean, inverse)
+            # Fill in the batch's statistics, and let the running ones follow them.
+            tracked = ctx.training and self.track_running_stats
+            count = ctx.buffer("uncounted", (0,), np.int64)
+            if tracked:
+                count = buffers["num_batches_tracked"].reshape(1)
+                count += 1
+            following = [buffers[name] if tracked else mean[:0] for name in ("running_mean", "running_var")]
+            ctx.device.launch(
+                batch_norm_statistics, x, count, mean, inverse, *following, *sizes(x), tracked,
+                self.eps, -1.0 if self.momentum is None else self.momentum,
+            )  # fmt: skip
         else:
             mean[...] = buffers["running_mean"]
             inverse[...] = 1 / ctx.device.xp.sqrt(buffers["running_var"] + self.eps)
@@ -138,19 +148,6 @@ class BatchNorm(Layer):
 
     def _per_channel(self, ctx: Context, name: str) -> Array:
         return ctx.buffer(name, (self.num_features,))
-
-    def _take_statistics(self, ctx: Context, x: Array, mean: Array, inverse: Array) -> None:
-        """Fill in the batch's statistics, and let the running ones follow them."""
-        running, tracked = ctx.module_buffers, ctx.training and self.track_running_stats
-        count = ctx.buffer("uncounted", (0,), np.int64)
-        if tracked:
-            count = running["num_batches_tracked"].reshape(1)
-            count += 1
-        following = [running[name] if tracked else mean[:0] for name in ("running_mean", "running_var")]
-        ctx.device.launch(
-            batch_norm_statistics, x, count, mean, inverse, *following, *sizes(x), tracked,
-            self.eps, -1.0 if self.momentum is None else self.momentum,
-        )  # fmt: skip
 
     def vjp(self, ctx: Context, gradient: Array) -> Array:
         scratch = self._per_channel(ctx, "products"), self._per_channel(ctx, "sums")

@@ -48,15 +48,13 @@ class LayerStack:
     """
 
     def __init__(self, layers: Sequence[Layer], input_shape: Shape) -> None:
-        self.layers: Final = _checked_layers(layers)
-        self.input_shape: Final = input_shape
-        self.shapes: Final = self._infer_shapes()
-        trained = (index for index, layer in enumerate(self.layers) if layer.parameter_shapes())
-        self.first_trained: Final = next(trained, len(self.layers))
-
-    def _infer_shapes(self) -> tuple[Shape, ...]:
-        shapes = [self.input_shape]
-        for index, layer in enumerate(self.layers):
+        checked = as_list("a network", "layers", layers, "a list of layers, such as [bp.ReLU()]")
+        shapes = [input_shape]
+        for index, layer in enumerate(checked):
+            if not isinstance(layer, Layer):
+                raise ShapeError(
+                    f"{layer!r} is not a layer: pass layer objects, such as bp.ReLU()", str(index)
+                )
             try:
                 shapes.append(layer.output_shape(shapes[-1]))
             except ShapeError as error:
@@ -69,7 +67,11 @@ class LayerStack:
                     "input_shape with an integer instead of None",
                     str(index),
                 ) from error
-        return tuple(shapes)
+        self.layers: Final = tuple(checked)
+        self.input_shape: Final = input_shape
+        self.shapes: Final = tuple(shapes)
+        trained = (index for index, layer in enumerate(self.layers) if layer.parameter_shapes())
+        self.first_trained: Final = next(trained, len(self.layers))
 
     @property
     def output_shape(self) -> Shape:
@@ -228,14 +230,6 @@ def by_name(of_layers: Iterable[Mapping[str, Value]]) -> dict[str, Value]:
     return {
         f"{index}.{name}": value for index, values in enumerate(of_layers) for name, value in values.items()
     }
-
-
-def _checked_layers(layers: Sequence[Layer]) -> tuple[Layer, ...]:
-    checked = as_list("a network", "layers", layers, "a list of layers, such as [bp.ReLU()]")
-    for index, layer in enumerate(checked):
-        if not isinstance(layer, Layer):
-            raise ShapeError(f"{layer!r} is not a layer: pass layer objects, such as bp.ReLU()", str(index))
-    return tuple(checked)
 
 
 @dataclass(slots=True)

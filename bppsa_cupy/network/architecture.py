@@ -61,7 +61,15 @@ class Architecture(LayerStack):
     """
 
     def __init__(self, layers: Sequence[Layer], input_shape: Sequence[int], training: bool = True) -> None:
-        super().__init__(layers, _checked_shape(input_shape))
+        try:
+            sizes = tuple(input_shape)
+            steps = sizes[:1] if len(sizes) == 2 and sizes[0] is None else ()
+            shape = [as_integer("a network", "a size", size, 1) for size in sizes[len(steps) :]]
+        except (TypeError, ShapeError) as cause:
+            raise ShapeError(
+                f"input_shape is {input_shape!r}: pass a tuple of sizes of at least 1, such as (3, 32, 32)"
+            ) from cause
+        super().__init__(layers, (*steps, *shape))
         self.training: Final = training
         self._operators: dict[Any, TransposedJacobian | None] = {}
 
@@ -210,18 +218,6 @@ class Architecture(LayerStack):
                         f"{pattern.nnz} entries, but {expected.digest[:12]} with {expected.nnz} entries in "
                         "the plan: build the plan again"
                     )
-
-
-def _checked_shape(input_shape: Sequence[int]) -> tuple[int, ...]:
-    try:
-        sizes = tuple(input_shape)
-        steps = sizes[:1] if len(sizes) == 2 and sizes[0] is None else ()
-        shape = [as_integer("a network", "a size", size, 1) for size in sizes[len(steps) :]]
-    except (TypeError, ShapeError) as cause:
-        raise ShapeError(
-            f"input_shape is {input_shape!r}: pass a tuple of sizes of at least 1, such as (3, 32, 32)"
-        ) from cause
-    return (*steps, *shape)
 
 
 def summarize(architecture: Architecture, dtype: np.dtype) -> str:

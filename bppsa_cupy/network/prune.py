@@ -58,7 +58,14 @@ def prune(network: Sequential, fraction: float, scope: str = "layer") -> dict[st
     fraction = as_number("prune", "fraction", fraction, lambda f: 0 <= f <= 1, A_SHARE, error=PruneError)
     as_choice("prune", "scope", scope, SCOPES, error=PruneError)
     present = {name: network.masks.get(name) for name in network.architecture.weighted}
-    magnitudes = {name: _magnitudes(network, name, mask) for name, mask in present.items()}
+    magnitudes = {}  # |w| in float32, flat; -1 where masked
+    for name, mask in present.items():
+        weights = np.asarray(network.device.to_host(network.parameters[name]))
+        if not np.isfinite(weights).all():
+            raise PruneError(f"{name} contains NaN or infinity: replace these values before pruning")
+        magnitudes[name] = np.abs(weights.astype(np.float32)).ravel()
+        if mask is not None:
+            magnitudes[name][~mask.ravel()] = -1
     if not present:
         raise PruneError("the network has no Conv2d or Linear layer: there is nothing to prune")
     if scope == "layer":
@@ -145,17 +152,6 @@ def regrow(network: Sequential, gradients: Mapping[str, Any], fraction: float) -
         changed[name] = new.reshape(mask.shape)
     network.set_masks(changed)
     return network.masks
-
-
-def _magnitudes(network: Sequential, name: str, mask: np.ndarray | None) -> np.ndarray:
-    """|w| in float32, flat; -1 where masked. Raises PruneError for a weight that is not finite."""
-    weights = np.asarray(network.device.to_host(network.parameters[name]))
-    if not np.isfinite(weights).all():
-        raise PruneError(f"{name} contains NaN or infinity: replace these values before pruning")
-    values = np.abs(weights.astype(np.float32)).ravel()
-    if mask is not None:
-        values[~mask.ravel()] = -1
-    return values
 
 
 def _kept(magnitudes: np.ndarray, fraction: float) -> np.ndarray:

@@ -158,21 +158,6 @@ class Placement:
             tuple(item for item, number in zip(every, numbers, strict=True) if number == stage)
             for stage in range(len(self.ppv) + 1)
         )
-        self.boundaries = self._boundaries()
-
-    def _checked(self, ppv: Any) -> tuple[int, ...]:
-        cuts = as_integers("a pipeline", "ppv", ppv, error=BppsaError).reshape(-1).tolist()
-        last = len(self.counted) - 1
-        wrong = [cut for cut in cuts if not 1 <= cut <= last]
-        if wrong or any(b <= a for a, b in pairwise(cuts)):
-            lines = ", ".join(f"{number} {text}" for number, text in enumerate(self.counted, 1))
-            takes = (
-                f"numbers from 1 to {last} that increase, of the layers {lines}" if last > 0 else "no cut, ()"
-            )
-            raise BppsaError(f"the pipeline placement {tuple(cuts)} does not fit the network: pass {takes}")
-        return tuple(cuts)
-
-    def _boundaries(self) -> tuple[tuple[Shape, ...], ...]:
         boundaries: list[tuple[Shape, ...]] = []
         carried: list[Shape] = []
         shape = self.architecture.input_shape
@@ -185,7 +170,19 @@ class Placement:
                     carried.pop()
                 else:
                     shape = item.output_shape
-        return tuple(boundaries)
+        self.boundaries = tuple(boundaries)
+
+    def _checked(self, ppv: Any) -> tuple[int, ...]:
+        cuts = as_integers("a pipeline", "ppv", ppv, error=BppsaError).reshape(-1).tolist()
+        last = len(self.counted) - 1
+        wrong = [cut for cut in cuts if not 1 <= cut <= last]
+        if wrong or any(b <= a for a, b in pairwise(cuts)):
+            lines = ", ".join(f"{number} {text}" for number, text in enumerate(self.counted, 1))
+            takes = (
+                f"numbers from 1 to {last} that increase, of the layers {lines}" if last > 0 else "no cut, ()"
+            )
+            raise BppsaError(f"the pipeline placement {tuple(cuts)} does not fit the network: pass {takes}")
+        return tuple(cuts)
 
     @cached_property
     def parameter_names(self) -> tuple[tuple[str, ...], ...]:

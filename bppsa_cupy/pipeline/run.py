@@ -364,12 +364,6 @@ class Stage:
         yield
         values[...] = present
 
-    def begin_update(self) -> None:
-        """Copy the present parameters if a pass in use went forward with them."""
-        current = [batch for batch, copy in self.stashed.items() if copy is None]
-        if current:
-            self.stashed.update(dict.fromkeys(current, self.network.parameters.flat[self.part].copy()))
-
 
 def _draw(item: Item, draw: tuple[int, int, int]) -> tuple[int, int, int]:
     """What the random numbers of an item's layer follow from: of the first micro-batch, as those of the whole
@@ -516,7 +510,9 @@ class Run:
         at, gradients, optimizer = self._stages[action.stage], self._network.gradients, self._work.optimizer
         if self._schedule.micro > 1:
             gradients.flat[at.part], at.gradient_sum = at.gradient_sum, None
-        at.begin_update()
+        current = [batch for batch, copy in at.stashed.items() if copy is None]
+        if current:  # passes in use went forward with the present parameters
+            at.stashed.update(dict.fromkeys(current, self._network.parameters.flat[at.part].copy()))
         self._rates[action.batch] = self._work.set_rate(self._work.first + action.batch)
         optimizer.step(gradients, at.part)
         self._blocked[action.stage, action.batch] = optimizer.fetch_blocked(at.part)

@@ -152,12 +152,25 @@ def make_schedule(name: str, stages: int, batches: int, micro: int = 1) -> Pipel
     check_schedule(name, micro)
     stages = as_integer("a pipeline", "stages", stages, 1, error=BppsaError)
     batches = as_integer("a pipeline", "batches", batches, 0, error=BppsaError)
+    actions: list[Action] = []
     if name == "stale":
-        actions = list(_stale(stages, batches))
+        # Section 3: in cycle t the paper's stage i goes forward on batch t − i + 1 and back on batch
+        # t − 2 K − 1 + i, all forward passes before the updates.
+        for stage in range(stages):
+            for batch in range(batches):
+                cycle = batch + 2 * (stages - 1) - stage
+                actions.append(Action(batch + stage, FORWARD, stage, batch))
+                actions += (Action(cycle, kind, stage, batch) for kind in (BACKWARD, UPDATE))
     else:
         actions = list(_played([_order(name, stages, stage, batches, micro) for stage in range(stages)]))
         if not SCHEDULES[name].overlaps:
-            actions = _repeated(actions, batches)
+            # The actions of one batch serve all batches, each from an empty pipeline to an empty one.
+            cycles = 1 + max(action.cycle for action in actions)
+            actions = [
+                action._replace(cycle=action.cycle + batch * cycles, batch=batch)
+                for batch in range(batches)
+                for action in actions
+            ]
     # Within a cycle updates come last.
     actions.sort(key=lambda action: (action.cycle, action.kind, action.stage))
     return PipelineSchedule(name, stages, batches, micro, tuple(actions))
@@ -173,17 +186,6 @@ def check_schedule(name: str, micro: int) -> None:
         raise BppsaError(
             f"schedule {name!r} has no micro-batches: pass micro_batches=1, or one of the schedules {takes}"
         )
-
-
-def _stale(stages: int, batches: int) -> Iterator[Action]:
-    """Section 3: in cycle t the paper's stage i goes forward on batch t − i + 1 and back on batch
-    t − 2 K − 1 + i, all forward passes before the updates."""
-    for stage in range(stages):
-        for batch in range(batches):
-            cycle = batch + 2 * (stages - 1) - stage
-            yield Action(batch + stage, FORWARD, stage, batch)
-            yield Action(cycle, BACKWARD, stage, batch)
-            yield Action(cycle, UPDATE, stage, batch)
 
 
 def _played(orders: list[list[Action]]) -> Iterator[Action]:
@@ -212,16 +214,6 @@ def _played(orders: list[list[Action]]) -> Iterator[Action]:
                 yield turn._replace(cycle=cycle)
                 positions[stage] += 1
                 pending = True
-
-
-def _repeated(rows: list[Action], batches: int) -> list[Action]:
-    """The actions of one batch for all batches, each from an empty pipeline to an empty one."""
-    cycles = 1 + max(action.cycle for action in rows)
-    return [
-        action._replace(cycle=action.cycle + batch * cycles, batch=batch)
-        for batch in range(batches)
-        for action in rows
-    ]
 
 
 def _order(name: str, stages: int, stage: int, batches: int, micro: int) -> list[Action]:

@@ -280,7 +280,15 @@ class Stack:
         self.state_gradients = [direction.entering for direction in self.directions]
         first, last = self.directions[0], self.layers[-1]
         H, inputs, lengths = sizes.walk.hidden, sizes.inputs, first.walk.lengths
-        self.lengths, self._workspace = lengths, buffer("sums", (self._workspace_size(),))
+        walk, widths = sizes.walk, {H, *map(sizes.inputs_of, range(sizes.layers))}
+        space = max(
+            *(
+                products.workspace_size(device, walk.steps, walk.batch, walk.cell.gates * H, w)
+                for w in widths
+            ),
+            *(products.gradients_size(device, walk, w) for w in widths),
+        )
+        self.lengths, self._workspace = lengths, buffer("sums", (space,))
         self._exchange_input = Exchange(device, lengths, first.values, inputs)
         self._put_output = [
             Exchange(device, lengths, d.walk.state[:, sizes.output * H :], H, n * H, out=True)
@@ -302,16 +310,6 @@ class Stack:
         self._backward: list[Launch] = []
         self._weights: list[Launch] | None = None
         self._to_input: list[Launch] | None = None
-
-    def _workspace_size(self) -> int:
-        """Elements of the workspace of all weight gradients."""
-        device, size = self.device, self.sizes.walk
-        widths = {size.hidden, *map(self.sizes.inputs_of, range(self.sizes.layers))}
-        rows = size.cell.gates * size.hidden
-        return max(
-            *(products.workspace_size(device, size.steps, size.batch, rows, width) for width in widths),
-            *(products.gradients_size(device, size, width) for width in widths),
-        )
 
     # ---- forward ----
 
@@ -418,8 +416,12 @@ class Stack:
         for exchange in self._take_gradient:
             exchange(gradient, self.ends_early)
 
-    def bind_backward(self, method: str) -> None:
-        """Bind what `backward` launches by this method, if it is not bound."""
+    def backward(self, method: str = "auto") -> None:
+        """Compute every delta, and the gradients with respect to the initial states.
+
+        `method` is a method of net.backward. Only the serial pass reads gradients from a saved row.
+        """
+        method = "bp" if self.sizes.output else method
         if self._method != method:
             self._method = None
             if self.graphs is not None:
@@ -428,13 +430,6 @@ class Stack:
             self._scans = list(map(self._backward_pass, self.directions, repeat(method)))
             self._backward = self._bind_backward()
             self._method = method
-
-    def backward(self, method: str = "auto") -> None:
-        """Compute every delta, and the gradients with respect to the initial states.
-
-        `method` is a method of net.backward. Only the serial pass reads gradients from a saved row.
-        """
-        self.bind_backward("bp" if self.sizes.output else method)
         if self.device.side is not None:
             self.device.side.join()
         for launch in self._backward:
@@ -516,7 +511,15 @@ class Stack:
                 *self._bind_recurrent_weights(d),
             ]
         if by.unit:
-            launches.append(self._unit_gradients(d.delta, cell, by.unit))
+            # The gradients of the unit parameters are sums of their deltas over steps and samples.
+            first, xp = cell.gates + len(cell.separate), device.xp
+            by_row = d.delta.reshape(d.delta.shape[0], cell.deltas, -1, d.delta.shape[2])
+
+            def add_units() -> None:
+                for number, gradient in enumerate(by.unit):
+                    xp.sum(by_row[:, first + number], axis=(0, 2), out=gradient)
+
+            launches.append(add_units)
         return launches
 
     def _bind_recurrent_weights(self, d: Direction) -> Iterator[Launch]:
@@ -527,17 +530,6 @@ class Stack:
                 self.device, d.delta, first, walk.state, self._workspace, weight, bias, walk.initial,
                 walk.reverse,
             )  # fmt: skip
-
-    def _unit_gradients(self, delta: Array, cell: CellForm, gradients: tuple[Array, ...]) -> Launch:
-        """The gradients with respect to the unit parameters: sums of their deltas over steps and samples."""
-        first, xp = cell.gates + len(cell.separate), self.device.xp
-        by_row = delta.reshape(delta.shape[0], cell.deltas, -1, delta.shape[2])
-
-        def call() -> None:
-            for number, gradient in enumerate(gradients):
-                xp.sum(by_row[:, first + number], axis=(0, 2), out=gradient)
-
-        return call
 
 
 def recurrent_rows(cell: CellForm, hidden: int) -> Iterator[tuple[int, slice]]:
