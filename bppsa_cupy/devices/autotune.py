@@ -77,7 +77,10 @@ class Choices:
             chosen = stored
         elif self.leads:
             chosen = self._measured(ways, default)
-            store_choice(path, key, chosen)
+            with suppress(OSError, DeviceError):  # a folder that cannot be written keeps no choices
+                path.parent.mkdir(parents=True, exist_ok=True)
+                choices = {**read_choices(path), key: chosen}
+                write_text(path, json.dumps(choices, indent=0, sort_keys=True), error=DeviceError)
         else:
             return default
         self.used[key] = chosen
@@ -91,24 +94,21 @@ class Choices:
 
     def _measured(self, ways: Mapping[str, Way], default: str) -> str:
         """The quickest way; those that the device refuses are left out."""
-        before = self._device.launched.copy()
+        device, before = self._device, self._device.launched.copy()
         seconds: dict[str, float] = {}
         for name, make in ways.items():
             with suppress(DeviceError):
-                seconds[name] = self._seconds(make())
-        self._device.launched.clear()
-        self._device.launched.update(before)
+                launch, taken = make(), []
+                with device.naming_memory:
+                    for _ in range(1 + REPEATS):
+                        device.synchronize()
+                        start = device.timestamp()
+                        launch()
+                        taken.append(device.seconds(start, device.timestamp()))
+                seconds[name] = min(taken[1:])
+        device.launched.clear()
+        device.launched.update(before)
         return min(seconds, key=lambda name: seconds[name]) if seconds else default
-
-    def _seconds(self, launch: Callable[[], None]) -> float:
-        device, seconds = self._device, []
-        with device.naming_memory:
-            for _ in range(1 + REPEATS):
-                device.synchronize()
-                start = device.timestamp()
-                launch()
-                seconds.append(device.seconds(start, device.timestamp()))
-        return min(seconds[1:])
 
 
 def choices_path(cupy: Any) -> Path:
@@ -129,11 +129,3 @@ def read_choices(path: Path) -> dict[str, str]:
         return {key: way for key, way in choices.items() if isinstance(way, str)}
     except (OSError, ValueError, AttributeError):
         return {}
-
-
-def store_choice(path: Path, key: str, way: str) -> None:
-    """Add a choice to the file, which is replaced as a whole; a folder that cannot be written keeps none."""
-    with suppress(OSError, DeviceError):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        choices = {**read_choices(path), key: way}
-        write_text(path, json.dumps(choices, indent=0, sort_keys=True), error=DeviceError)

@@ -342,8 +342,12 @@ class Device(abc.ABC):
                 checked[place] = scalars[parameter.name] = kind(arguments[place])
         of_launch = self.facts_of_launch(scalars, types.itemsize)
         variant, shape = kernel.variant_for(types, of_launch), kernel.launch(of_launch)
-        if 0 not in shape.grid:
-            self.check_shared(kernel, shape)
+        there = self.shared_bytes
+        if 0 not in shape.grid and there is not None and shape.shared_bytes > there:
+            raise DeviceError(
+                f"{self.name}: a block of kernel {kernel.name} needs {shape.shared_bytes} bytes of shared "
+                f"memory, but the GPU has only {there}: use fewer hidden units, float32 or device='host'"
+            )
         return variant, shape, checked
 
     def facts_of_launch(self, scalars: Mapping[str, Any], itemsize: int) -> dict[str, Any]:
@@ -378,16 +382,6 @@ class Device(abc.ABC):
             A function that does not wait for the device, and reads no host values that change.
         """
         launch()
-
-    def check_shared(self, kernel: Kernel, shape: LaunchShape) -> None:
-        """Raise DeviceError, with the bytes needed and there, where a block of this launch takes more shared
-        memory than the device has for one."""
-        there = self.shared_bytes
-        if there is not None and shape.shared_bytes > there:
-            raise DeviceError(
-                f"{self.name}: a block of kernel {kernel.name} needs {shape.shared_bytes} bytes of shared "
-                f"memory, but the GPU has only {there}: use fewer hidden units, float32 or device='host'"
-            )
 
     @property
     @abc.abstractmethod

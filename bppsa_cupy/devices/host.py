@@ -135,7 +135,8 @@ class HostDevice(Device):
         for parameter, value in zip(parameters, values, strict=True):
             if isinstance(value, np.ndarray):
                 if parameter.role == "in" and not value.flags.writeable:
-                    value = _open(value)
+                    # Numba would compile the twin once more for a read-only array.
+                    value = np.asarray(_Memory(value))
                 if value.ndim != 1:
                     value = value.reshape(-1)
             passed.append(value)
@@ -150,9 +151,3 @@ class _Memory:
     def __init__(self, owner: np.ndarray) -> None:
         interface = owner.__array_interface__
         self._owner, self.__array_interface__ = owner, {**interface, "data": (interface["data"][0], False)}
-
-
-def _open(array: np.ndarray) -> np.ndarray:
-    """A read-only array as one that is not, for a parameter that is only read: Numba would compile the twin
-    once more for it."""
-    return np.asarray(_Memory(array))

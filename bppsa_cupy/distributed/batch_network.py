@@ -264,7 +264,15 @@ class BatchSequential(SharedSequential):
                 ctx.first_sample = samples.start
             part.output = self._through(part, taken)
             if moves and not alone:
-                self._take_move(number, samples, cut, starts)
+                # Add the move of the running statistics, weighted by samples. Of a single micro-batch, add
+                # the statistics themselves.
+                share = self.dtype.type((samples.stop - samples.start) / sum(cut.counts))
+                moved = [
+                    array.reshape(-1) if count == 1 else (array - start).reshape(-1) * share
+                    for array, start in zip(self.buffers.values(), starts, strict=True)
+                    if array.dtype == self.dtype
+                ]
+                self._buffer_sum().add(number, self.device.xp.concatenate(moved))
             yield number, part
         if moves and not alone:
             self._agree_on_buffers(count, starts)
@@ -274,17 +282,6 @@ class BatchSequential(SharedSequential):
         self.random_state["passes"] += self.training
 
     # ---- what is agreed ----
-
-    def _take_move(self, number: int, samples: slice, cut: Cut, starts: list[Array]) -> None:
-        """Add the move of the running statistics by a micro-batch, weighted by samples. Of a single
-        micro-batch, add the statistics themselves."""
-        share = self.dtype.type((samples.stop - samples.start) / sum(cut.counts))
-        moved = [
-            array.reshape(-1) if len(cut.samples) == 1 else (array - start).reshape(-1) * share
-            for array, start in zip(self.buffers.values(), starts, strict=True)
-            if array.dtype == self.dtype
-        ]
-        self._buffer_sum().add(number, self.device.xp.concatenate(moved))
 
     def _agree_on_buffers(self, count: int, starts: list[Array]) -> None:
         """Let every rank have the running statistics of a batch of `count` micro-batches."""

@@ -213,7 +213,11 @@ class Layer(abc.ABC):
 
     def config(self) -> dict[str, Any]:
         """Return the constructor's arguments, except masks, as a JSON-serialisable dict."""
-        return {name: as_argument(getattr(self, name)) for name in self.arguments}
+        config = {name: getattr(self, name) for name in self.arguments}
+        for name, value in config.items():
+            if isinstance(value, tuple) and len(value) == 2:
+                config[name] = value[0] if value[0] == value[1] else list(value)
+        return config
 
     @abc.abstractmethod
     def output_shape(self, input_shape: Shape) -> Shape:
@@ -356,13 +360,6 @@ class Layer(abc.ABC):
     def __repr__(self) -> str:
         arguments = ", ".join(f"{name}={value!r}" for name, value in self.config().items())
         return f"{type(self).__name__}({arguments})"
-
-
-def as_argument(value: Any) -> Any:
-    """An argument as a JSON value: a pair of equal numbers as one number, others as a list."""
-    if isinstance(value, tuple) and len(value) == 2:
-        return value[0] if value[0] == value[1] else list(value)
-    return value
 
 
 def uniform_fan_in(generator: np.random.Generator, shape: Shape, fan_in: int) -> np.ndarray:

@@ -475,13 +475,3 @@ def _put(ctx: MatrixContext, put: Callable[[Array], None], out: Array) -> None:
     spread = ctx.buffer("spread", (batch, ctx.resets.steps, columns))
     put(spread)
     out[...] = ctx.resets.gather(spread)
-
-
-def _put_part(ctx: MatrixContext, stack: Stack, y: Array) -> None:
-    """Write the output of a stack to a part of the steps of sequences."""
-    if y.flags.c_contiguous or y.strides[0] < y.strides[1]:
-        stack.put(y)
-    else:
-        part = ctx.buffer("output_part", y.shape)
-        stack.put(part)
-        y[...] = part

@@ -6,7 +6,6 @@ import math
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
 from itertools import pairwise
-from typing import Any
 
 import numpy as np
 
@@ -151,7 +150,15 @@ class Placement:
         architecture = net.architecture if isinstance(net, Sequential) else net
         self.architecture: Architecture = architecture.in_mode(True)
         self.counted = counted_layers(self.architecture)
-        self.ppv = self._checked(ppv)
+        cuts = as_integers("a pipeline", "ppv", ppv, error=BppsaError).reshape(-1).tolist()
+        last = len(self.counted) - 1
+        if any(not 1 <= cut <= last for cut in cuts) or any(b <= a for a, b in pairwise(cuts)):
+            lines = ", ".join(f"{number} {text}" for number, text in enumerate(self.counted, 1))
+            takes = (
+                f"numbers from 1 to {last} that increase, of the layers {lines}" if last > 0 else "no cut, ()"
+            )
+            raise BppsaError(f"the pipeline placement {tuple(cuts)} does not fit the network: pass {takes}")
+        self.ppv: tuple[int, ...] = tuple(cuts)
         every = list(items_of(self.architecture, self.ppv))
         numbers = [sum(cut < item.number for cut in self.ppv) for item in every]
         self.stages: tuple[tuple[Item, ...], ...] = tuple(
@@ -171,18 +178,6 @@ class Placement:
                 else:
                     shape = item.output_shape
         self.boundaries = tuple(boundaries)
-
-    def _checked(self, ppv: Any) -> tuple[int, ...]:
-        cuts = as_integers("a pipeline", "ppv", ppv, error=BppsaError).reshape(-1).tolist()
-        last = len(self.counted) - 1
-        wrong = [cut for cut in cuts if not 1 <= cut <= last]
-        if wrong or any(b <= a for a, b in pairwise(cuts)):
-            lines = ", ".join(f"{number} {text}" for number, text in enumerate(self.counted, 1))
-            takes = (
-                f"numbers from 1 to {last} that increase, of the layers {lines}" if last > 0 else "no cut, ()"
-            )
-            raise BppsaError(f"the pipeline placement {tuple(cuts)} does not fit the network: pass {takes}")
-        return tuple(cuts)
 
     @cached_property
     def parameter_names(self) -> tuple[tuple[str, ...], ...]:

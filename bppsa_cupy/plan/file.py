@@ -34,6 +34,7 @@ from bppsa_cupy.system.hdf5 import attribute, check_format, create, open_file, r
 FORMAT = "bppsa-plan"
 FORMAT_VERSION = 3
 NUMBERS = ("batch_size", "workers", "itemsize")
+MATRIX = ("pattern", "shared", "vjp_multiply_adds")
 
 
 # ---- writing ----
@@ -59,34 +60,26 @@ def write_plan(path: str | os.PathLike[str], plan: Mapping[str, Any]) -> None:
         write_products(file, products)
         folder = file.create_group("chains")
         for index, chain in enumerate(chains):
-            write_chain(folder.create_group(str(index)), chain.chain)
+            group, elements = folder.create_group(str(index)), chain.chain.elements
+            # Each different matrix is stored once, and for each element which one it is.
+            kinds = [element.matrix for element in elements]
+            positions = {kind: position for position, kind in enumerate(dict.fromkeys(kinds))}
+            write_json(group, "matrices", [dict(zip(MATRIX, kind, strict=True)) for kind in positions])
+            write_array(group, "elements", np.array([positions[k] for k in kinds], np.int32), compress=True)
+            write_json(group, "names", [element.name for element in elements])
+            write_array(group, "items", np.array([e.item for e in elements], np.int32), compress=True)
         folder = file.create_group("schedules")
         for name in chains[0].schedules if chains else ():
             group = folder.create_group(name)
             for index, chain in enumerate(chains):
-                write_schedule(group, str(index), chain.schedules[name])
-
-
-def write_chain(group: h5py.Group, chain: Chain) -> None:
-    """Write a chain into its group: each different matrix once, and for each element which one it is."""
-    kinds = [element.matrix for element in chain.elements]
-    positions = {kind: position for position, kind in enumerate(dict.fromkeys(kinds))}
-    names = ("pattern", "shared", "vjp_multiply_adds")
-    write_json(group, "matrices", [dict(zip(names, kind, strict=True)) for kind in positions])
-    write_array(group, "elements", np.array([positions[k] for k in kinds], np.int32), compress=True)
-    write_json(group, "names", [element.name for element in chain.elements])
-    write_array(group, "items", np.array([e.item for e in chain.elements], np.int32), compress=True)
-
-
-def write_schedule(group: h5py.Group, name: str, schedule: Schedule) -> None:
-    """Write a schedule as data set `name`."""
-    table = schedule.table.astype(index_dtype(schedule.table.max(initial=0)))
-    stored = write_array(group, name, table, compress=True)
-    stored.attrs["n"] = schedule.n
-    if schedule.levels is not None:
-        stored.attrs["levels"] = schedule.levels
-    if schedule.vjps:
-        stored.attrs["vjps"] = json.dumps(schedule.vjps)
+                schedule = chain.schedules[name]
+                table = schedule.table.astype(index_dtype(schedule.table.max(initial=0)))
+                stored = write_array(group, str(index), table, compress=True)
+                stored.attrs["n"] = schedule.n
+                if schedule.levels is not None:
+                    stored.attrs["levels"] = schedule.levels
+                if schedule.vjps:
+                    stored.attrs["vjps"] = json.dumps(schedule.vjps)
 
 
 # ---- reading ----
@@ -104,8 +97,20 @@ def read_plan(path: str | os.PathLike[str]) -> dict[str, Any]:
         products = {(product.a.digest, product.b.digest): product for product in made}
         names, chains = [name for name in SCHEDULES if name in file["schedules"]], []
         for index in range(len(file["chains"])):
-            schedules = {name: _read_schedule(file[f"schedules/{name}/{index}"], name) for name in names}
-            chains.append(ChainPlan(_read_chain(file[f"chains/{index}"], patterns), schedules, products))
+            schedules = {}
+            for name in names:
+                stored = file[f"schedules/{name}/{index}"]
+                levels = int(stored.attrs["levels"]) if "levels" in stored.attrs else None
+                vjps = tuple(json_attribute(stored, "vjps")) if "vjps" in stored.attrs else ()
+                schedules[name] = Schedule(name, int(stored.attrs["n"]), stored[()], levels, vjps)
+            group = file[f"chains/{index}"]
+            matrices = [[item[field] for field in MATRIX] for item in read_json(group, "matrices")]
+            elements = []
+            every = read_json(group, "names"), integers(group, "elements"), integers(group, "items")
+            for name, k, item in zip(*every, strict=True):
+                digest, shared, multiply_adds = matrices[k]
+                elements.append(Element(name, patterns[digest], shared, multiply_adds, int(item)))
+            chains.append(ChainPlan(Chain(tuple(elements)), schedules, products))
         bounds = json_attribute(file, "partition") if "partition" in file.attrs else None
         return {
             "network": read_json(file, "network"),
@@ -115,20 +120,6 @@ def read_plan(path: str | os.PathLike[str]) -> dict[str, Any]:
             "left_out": json_attribute(file, "left_out"),
             **{name: int(file.attrs[name]) for name in NUMBERS},
         }
-
-
-def _read_chain(group: h5py.Group, patterns: Mapping[str, Pattern]) -> Chain:
-    names = ("pattern", "shared", "vjp_multiply_adds")
-    matrices = [[item[name] for name in names] for item in read_json(group, "matrices")]
-    every = zip(read_json(group, "names"), integers(group, "elements"), integers(group, "items"), strict=True)
-    kinds = ((name, *matrices[k], int(item)) for name, k, item in every)
-    return Chain(tuple(Element(name, patterns[digest], *facts) for name, digest, *facts in kinds))
-
-
-def _read_schedule(stored: h5py.Dataset, name: str) -> Schedule:
-    levels = int(stored.attrs["levels"]) if "levels" in stored.attrs else None
-    vjps = tuple(json_attribute(stored, "vjps")) if "vjps" in stored.attrs else ()
-    return Schedule(name, int(stored.attrs["n"]), stored[()], levels, vjps)
 
 
 # ---- patterns and products, by their digests ----

@@ -206,7 +206,12 @@ def build_plan(
         budget if partition is None else replace(budget, owners=chain.owners(partition)) for chain in chains
     ]
     vjps = vjps and partition is None
-    made = {name: _make_schedules(name, sizes, asked, budgets, vjps and name == "hybrid") for name in names}
+    made: dict[str, list[Schedule]] = {name: [] for name in names}
+    for name, scheduled in made.items():
+        for counted, its in zip(sizes, budgets, strict=True):
+            candidates = _candidates(name, len(counted.chain), asked, budget.workers)
+            schedule = candidates[0] if len(candidates) == 1 else shortest(counted, candidates, its)
+            scheduled.append(with_vjps(counted.chain, schedule) if vjps and name == "hybrid" else schedule)
     needed = {name: sum(map(Budget.bytes, budgets, sizes, made[name])) for name in names}
     left_out = {name: amount for name, amount in needed.items() if not budget.fits(amount)}
     if left_out and (schedules is not None or len(left_out) == len(names)):
@@ -259,18 +264,6 @@ def _candidates(name: str, n: int, levels: int | None, workers: int) -> list[Sch
     if levels is not None:
         return [hybrid(n, min(levels, up_sweep_levels(n)))]
     return every_hybrid(n) if workers > 1 else [hybrid(n, 0)]
-
-
-def _make_schedules(
-    name: str, sizes: Sequence[ChainSizes], levels: int | None, budgets: Sequence[Budget], vjps: bool
-) -> list[Schedule]:
-    """The schedule called `name` of each chain, by its budget."""
-    made = []
-    for counted, budget in zip(sizes, budgets, strict=True):
-        candidates = _candidates(name, len(counted.chain), levels, budget.workers)
-        schedule = candidates[0] if len(candidates) == 1 else shortest(counted, candidates, budget)
-        made.append(with_vjps(counted.chain, schedule) if vjps else schedule)
-    return made
 
 
 # ---- the geometry of a network, field by field ----

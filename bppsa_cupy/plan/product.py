@@ -156,19 +156,13 @@ def multiply_masked(a: Pattern, b: Pattern, mask: Pattern) -> Product:
             f"the product of A {a.shape} and B {b.shape} got a mask of shape {mask.shape}: pass a mask of "
             f"shape {(a.shape[0], b.shape[1])}"
         )
-    terms = masked_row_terms(a, b, mask)
-    return Product(a, b, mask, "masked", int(terms.sum()), term_list(a, b, mask, terms))
-
-
-def masked_row_terms(a: Pattern, b: Pattern, mask: Pattern) -> np.ndarray:
-    """(rows,) int64: the terms of A·B that belong to entries of a pattern."""
     arrays = (a.indptr, a.indices, b.indptr, b.indices, mask.indptr, mask.indices)
     dtype = map_dtype(a, b, mask.nnz)
     *operands, indptr, indices = (_input(array, dtype) for array in arrays)
-    terms = np.empty(a.shape[0], np.int64)
-    sizes = b.shape[1], CHUNKS * numba.get_num_threads()
-    loops.masked_terms(*operands, sizes, indptr, indices, terms)
-    return terms
+    terms = np.empty(a.shape[0], np.int64)  # of each row those that belong to entries of the mask
+    counts = b.shape[1], CHUNKS * numba.get_num_threads()
+    loops.masked_terms(*operands, counts, indptr, indices, terms)
+    return Product(a, b, mask, "masked", int(terms.sum()), term_list(a, b, mask, terms))
 
 
 def term_list(

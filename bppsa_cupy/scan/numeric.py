@@ -68,7 +68,12 @@ class NumericScan:
         self.maps = maps or IndexMaps(device)
         self.memory = self._memory_plan(capacity)
         self._arena = device.empty((self.memory.total_bytes // self.dtype.itemsize,), self.dtype)
-        self._injected = self._injected_vectors() if affine else {}
+        self._injected: dict[Segment, Array] = {}
+        if affine:  # memory for the injected vector of every element and every product
+            products = [step.out for step in schedule.steps if step.kind == "mm"]
+            for begin, end in [*((k, k + 1) for k in range(1, schedule.n + 1)), *products]:
+                length = chain_plan.chain.length(end)
+                self._injected[begin, end] = device.empty(length * capacity, self.dtype)
         self._runs: dict[int, list[Callable[[], Any] | int]] = {}
 
     @property
@@ -131,13 +136,6 @@ class NumericScan:
 
     def _memory_plan(self, batch: int) -> MemoryPlan:
         return memory_plan(self.chain_plan, self.schedule, batch, self.dtype.itemsize)
-
-    def _injected_vectors(self) -> dict[Segment, Array]:
-        """Memory for the injected vector of every element and every product."""
-        products = [step.out for step in self.schedule.steps if step.kind == "mm"]
-        segments = [*((k, k + 1) for k in range(1, self.schedule.n + 1)), *products]
-        length, empty = self.chain_plan.chain.length, self.device.empty
-        return {segment: empty(length(segment[1]) * self.capacity, self.dtype) for segment in segments}
 
     def _check_batch(self, batch: int) -> None:
         if batch > self.capacity:

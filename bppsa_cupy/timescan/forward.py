@@ -70,12 +70,10 @@ class ChunkedForward:
         self._chunk, self.chunks = chunk, walk.size.chunks(chunk)
         self._tolerance = TOLERANCE * float(np.finfo(walk.state.dtype).eps)
         self._serial = serial.forward(device, walk)
-        if self.chunks > 1:
-            self._bind()
-
-    def _bind(self) -> None:
-        """The same walk with chunks as samples: K B samples of `chunk` steps, sample (k, b) at k B + b."""
-        device, walk, chunk, chunks = self._device, self._walk, self._chunk, self.chunks
+        if self.chunks < 2:
+            return
+        # The same walk with chunks as samples: K B samples of `chunk` steps, sample (k, b) at k B + b.
+        chunks = self.chunks
         dtype, rows, batch = walk.state.dtype, walk.state.shape[1], chunks * walk.size.batch
         size = replace(walk.size, steps=chunk, batch=batch)
         self._pieces = replace(
