@@ -182,18 +182,11 @@ def as_output(
         raise ShapeError(
             f"{owner} got {name}, an array that is {fault}: pass a writeable, C-contiguous array"
         )
-    check_apart(owner, name, array, xp, read)
-    return array
-
-
-def check_apart(owner: str, name: str, array: Any, xp: Any, others: Iterable[Any]) -> None:
-    """Refuse an array to write to that may share memory with another array."""
-    if isinstance(array, xp.ndarray) and any(
-        isinstance(other, xp.ndarray) and xp.may_share_memory(array, other) for other in others
-    ):
+    if any(isinstance(other, xp.ndarray) and xp.may_share_memory(array, other) for other in read):
         raise ShapeError(
             f"{owner} got {name}, an array that shares memory with another argument: pass a new array"
         )
+    return array
 
 
 def as_instance(

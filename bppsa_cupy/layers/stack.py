@@ -123,14 +123,9 @@ class LayerStack:
             name: weights.index for name, weights in lists.items() if weights and weights.is_quicker(device)
         }
 
-    @property
-    def _placed(self) -> Iterable[tuple[Layer, Shape]]:
-        """The layers, each with the shape of its input."""
-        return zip(self.layers, self.shapes[:-1], strict=True)
-
     def describe_layers(self) -> list[dict[str, Any]]:
         """The geometry of each layer as JSON values."""
-        return [layer.describe(shape) for layer, shape in self._placed]
+        return [layer.describe(shape) for layer, shape in zip(self.layers, self.shapes[:-1], strict=True)]
 
     # ---- passes ----
 

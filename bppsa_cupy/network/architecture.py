@@ -125,7 +125,7 @@ class Architecture(LayerStack):
     @cached_property
     def jacobians(self) -> tuple[Any, ...]:
         """The `operator` of each layer."""
-        return tuple(self.operator(layer, shape) for layer, shape in self._placed)
+        return tuple(map(self.operator, self.layers, self.shapes))
 
     @cached_property
     def runs(self) -> tuple[Run, ...]:

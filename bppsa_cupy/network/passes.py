@@ -201,7 +201,23 @@ def begin(current: Pass, x: Any, lengths: Any, states: Any, keep: bool, resets: 
         ctx.keeps = keep
     current.input, current.version = batch, current.parameters.version
     current.forget_gradients()
-    set_sequences(current, lengths, states, resets)
+    if lengths is not None or resets is not None:
+        name = "resets" if lengths is None else "lengths"
+        if lengths is not None and resets is not None:
+            raise ArgumentError("forward got lengths and resets: pass only one of them")
+        if not current.architecture.all_recurrent:
+            raise ArgumentError(f"forward got {name}, but no layer of the network is recurrent: omit them")
+    if lengths is not None:
+        lengths = take_lengths(current.device, lengths, current.batch, batch.shape[1])
+    if resets is not None:
+        for layer in current.architecture.all_recurrent:
+            layer.check_resets()
+        resets = Resets(current.device, resets, current.batch, batch.shape[1])
+    initial = checked_states(current, states, "the initial state")
+    for ctx in current.layers:
+        ctx.lengths, ctx.resets = lengths, resets
+    for index, recurrent in current.recurrent.items():
+        recurrent.initial, recurrent.final_gradient = initial.get(index), None
     return batch
 
 
@@ -226,27 +242,6 @@ def draw(random_state: Mapping[str, int], index: int) -> tuple[int, int, int]:
 
 
 # ---- sequences: where samples end, and states of recurrent layers ----
-
-
-def set_sequences(current: Pass, lengths: Any, states: Any, resets: Any) -> None:
-    """Hand lengths, resets and initial states to the recurrent layers of a pass. Raises ShapeError."""
-    if lengths is not None or resets is not None:
-        name = "resets" if lengths is None else "lengths"
-        if lengths is not None and resets is not None:
-            raise ArgumentError("forward got lengths and resets: pass only one of them")
-        if not current.architecture.all_recurrent:
-            raise ArgumentError(f"forward got {name}, but no layer of the network is recurrent: omit them")
-    if lengths is not None:
-        lengths = take_lengths(current.device, lengths, current.batch, current.input.shape[1])
-    if resets is not None:
-        for layer in current.architecture.all_recurrent:
-            layer.check_resets()
-        resets = Resets(current.device, resets, current.batch, current.input.shape[1])
-    initial = checked_states(current, states, "the initial state")
-    for ctx in current.layers:
-        ctx.lengths, ctx.resets = lengths, resets
-    for index, ctx in current.recurrent.items():
-        ctx.initial, ctx.final_gradient = initial.get(index), None
 
 
 def checked_states(current: Pass, states: Any, name: str) -> dict[int, tuple[Array, ...]]:

@@ -6,7 +6,6 @@ import math
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -351,19 +350,6 @@ class Stage:
 
     # ---- parameters and gradients ----
 
-    @contextmanager
-    def forward_values(self, batch: int) -> Iterator[None]:
-        """Give the parameters the values that they had when a batch went forward, inside the block."""
-        copy = self.stashed.pop(batch, None)
-        if copy is None:
-            yield
-            return
-        values = self.network.parameters.flat[self.part]
-        present = values.copy()
-        values[...] = copy
-        yield
-        values[...] = present
-
 
 def _draw(item: Item, draw: tuple[int, int, int]) -> tuple[int, int, int]:
     """What the random numbers of an item's layer follow from: of the first micro-batch, as those of the whole
@@ -498,8 +484,14 @@ class Run:
             into = partial(self._into, at.received, stage + 1, current.batch, steps)
             parcel = self._receive(BACKWARD, stage, key, into)
         self._ready = time.perf_counter()
-        with at.forward_values(action.batch):
-            at.backward(current, parcel, lambda parcel: self._put(BACKWARD, stage - 1, key, parcel))
+        # The parameters have the values with which the batch went forward, as long as it goes back.
+        copy, values = at.stashed.pop(action.batch, None), self._network.parameters.flat[at.part]
+        if copy is not None:
+            present = values.copy()
+            values[...] = copy
+        at.backward(current, parcel, lambda parcel: self._put(BACKWARD, stage - 1, key, parcel))
+        if copy is not None:
+            values[...] = present
         current.gradient = None
         at.free.append(current)
         if self._schedule.micro > 1:

@@ -182,15 +182,12 @@ def _check(raw: BinaryIO, sealed: bool, verify: bool, error: type[BppsaError], u
             f"{path} is an HDF5 file without a seal: another program wrote or copied the file, or it is "
             f"truncated; {unsealed}"
         )
-    if sealed and verify and seal != magic + _digest(raw, start, end) + b"\n":
-        raise error(f"{path} is truncated or damaged (its SHA-256 is not the sealed one): write it again")
-
-
-def _digest(raw: BinaryIO, start: int, end: int) -> bytes:
-    """The hexadecimal SHA-256 of the bytes from `start` to `end`."""
+    if not (sealed and verify):
+        return
     state = hashlib.sha256()
     raw.seek(start)
     while start < end and (block := raw.read(min(_CHUNK_BYTES, end - start))):
         state.update(block)
         start += len(block)
-    return state.hexdigest().encode()
+    if seal != magic + state.hexdigest().encode() + b"\n":
+        raise error(f"{path} is truncated or damaged (its SHA-256 is not the sealed one): write it again")

@@ -135,7 +135,20 @@ class ChunkedForward:
 
     def _iterate(self) -> tuple[bool, int]:
         """Newton's iteration: whether it gave the serial pass's states, and its steps."""
-        starts, ends = self._begin()
+        walk, pieces = self._walk, self._pieces
+        rows, batch, chunks = walk.state.shape[1], walk.size.batch, self.chunks
+        # Lengths and input are copied into chunks, whose states before all but the first become 0.
+        pieces.lengths[...] = self._lengths()
+        by_step = walk.projected.shape[1:]
+        padded = self._device.xp.zeros((chunks * self._chunk, *by_step), walk.projected.dtype)
+        padded[: walk.size.steps] = self._in_steps(walk.projected)
+        by_chunk = padded.reshape(chunks, self._chunk, *by_step).transpose(1, 2, 0, 3)
+        pieces.projected.reshape(self._chunk, -1, chunks, batch)[...] = by_chunk
+        starts, ends = (
+            a.reshape(rows, chunks, batch).transpose(1, 0, 2) for a in (pieces.initial, pieces.final)
+        )
+        starts[...] = 0
+        starts[0] = walk.initial
         damping, least = 1.0, float("inf")
         for iteration in count(1):
             self._linearise()
@@ -187,24 +200,6 @@ class ChunkedForward:
         steps = xp.arange(walk.size.steps, dtype=np.int64)[:, None]
         times = xp.where(steps < walk.lengths[None, :], walk.lengths[None, :] - 1 - steps, steps)
         return xp.take_along_axis(values, times[:, None, :], axis=0)
-
-    def _begin(self) -> tuple[Array, Array]:
-        """Copy lengths and input into chunks and set the states before all chunks but the first to 0; returns
-        the states before and after each chunk, (K, rows, B)."""
-        walk, pieces = self._walk, self._pieces
-        rows, batch, chunks = walk.state.shape[1], walk.size.batch, self.chunks
-        pieces.lengths[...] = self._lengths()
-        by_step = walk.projected.shape[1:]
-        padded = self._device.xp.zeros((chunks * self._chunk, *by_step), walk.projected.dtype)
-        padded[: walk.size.steps] = self._in_steps(walk.projected)
-        by_chunk = padded.reshape(chunks, self._chunk, *by_step).transpose(1, 2, 0, 3)
-        pieces.projected.reshape(self._chunk, -1, chunks, batch)[...] = by_chunk
-        starts, ends = (
-            a.reshape(rows, chunks, batch).transpose(1, 0, 2) for a in (pieces.initial, pieces.final)
-        )
-        starts[...] = 0
-        starts[0] = walk.initial
-        return starts, ends
 
     def _put(self) -> None:
         """The chunks' states and gates where the serial pass would leave them."""

@@ -67,7 +67,15 @@ def project(
     if way is None:
         way = _way(device, "project", out, outputs, inputs, scratch)
     if way == "matmul":
-        return _project_by_matmul(device, values[:, :inputs], weight.T if transposed else weight, bias, out)
+        # On a GPU all steps and samples are rows of one matrix.
+        rows, made = _by_row(device, values[:, :inputs]), _by_row(device, out)
+
+        def multiply() -> None:
+            device.multiply(rows, weight if transposed else weight.T, made)
+            if bias is not None:
+                device.xp.add(made, bias, out=made)
+
+        return multiply
     return device.bind(
         sequence_project, values, weight, weight.reshape(-1)[:0] if bias is None else bias, out, steps,
         values.shape[1], inputs, outputs, batch, transposed, bias is not None,
@@ -84,20 +92,6 @@ def _way(
         return default
     key = f"{work} T{rounded(steps)} B{rounded(batch)} {rows}x{columns} {like.dtype}"
     return device.choices.choose(key, {way: partial(scratch, way) for way in ("kernel", "matmul")}, default)
-
-
-def _project_by_matmul(
-    device: Device, values: Array, matrix: Array, bias: Array | None, out: Array
-) -> Launch:
-    """`project` on a GPU by one product: all steps and samples are rows of one matrix."""
-    taken, made = _by_row(device, values), _by_row(device, out)
-
-    def call() -> None:
-        device.multiply(taken, matrix.T, made)
-        if bias is not None:
-            device.xp.add(made, bias, out=made)
-
-    return call
 
 
 def _by_row(device: Device, array: Array) -> Array:

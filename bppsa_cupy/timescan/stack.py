@@ -428,7 +428,14 @@ class Stack:
                 self.graphs.clear()
             self._scans, self._backward = [], []  # their memory is given back before others take theirs
             self._scans = list(map(self._backward_pass, self.directions, repeat(method)))
-            self._backward = self._bind_backward()
+            launches = list(chain.from_iterable(map(self._bind_units, self.directions)))
+            for layer in reversed(range(self.sizes.layers)):
+                if layer + 1 < self.sizes.layers:
+                    launches += self._bind_to_input(layer + 1)
+                first = layer * self.sizes.directions
+                passes = self._scans[first : first + self.sizes.directions]
+                launches += map(passes.__getitem__, self._order(passes))
+            self._backward = launches
             self._method = method
         if self.device.side is not None:
             self.device.side.join()
@@ -448,16 +455,6 @@ class Stack:
         """How each inner layer and direction last went back, and why."""
         pairs = zip(self.directions, self._scans, strict=True)
         return tuple(f"{direction.name}: {scan.description}" for direction, scan in pairs)
-
-    def _bind_backward(self) -> list[Launch]:
-        launches = list(chain.from_iterable(map(self._bind_units, self.directions)))
-        for layer in reversed(range(self.sizes.layers)):
-            if layer + 1 < self.sizes.layers:
-                launches += self._bind_to_input(layer + 1)
-            first = layer * self.sizes.directions
-            passes = self._scans[first : first + self.sizes.directions]
-            launches += map(passes.__getitem__, self._order(passes))
-        return launches
 
     def _bind_to_input(self, layer: int) -> list[Launch]:
         """The gradient with respect to an inner layer's input, the first direction's `by_input`: beyond layer
