@@ -462,7 +462,11 @@ def _texts(derived: Derivation) -> list[str]:
         return value if value.is_number else a[varying.index(value)]
 
     entered: list[Expression] = list(x)
-    only = [_only_gate(derived, state) for state in range(states)]
+    # The recurrent gate that a new state reads, where it reads one and no former state directly.
+    only: list[int | None] = [None] * states
+    for state in {row for row, _ in derived.gates} - {row for row, _ in derived.direct}:
+        read_gates = [gate for row, gate in derived.gates if row == state]
+        only[state] = read_gates[0] if len(read_gates) == 1 else None
     waiting = list(range(states))
     while waiting:  # states that no other state reads come first
         read = {column for row, column in derived.among if row in waiting}
@@ -499,13 +503,6 @@ def _texts(derived: Derivation) -> list[str]:
 
 def _symbols(letter: str, count: int) -> Symbols:
     return tuple(sympy.Symbol(f"{letter}[{place}]", real=True) for place in range(count))
-
-
-def _only_gate(derived: Derivation, state: int) -> int | None:
-    """The recurrent gate that a new state reads, where it reads one and no former state directly."""
-    gates = [gate for row, gate in derived.gates if row == state]
-    direct = [row for row, _ in derived.direct if row == state]
-    return gates[0] if len(gates) == 1 and not direct else None
 
 
 def _blocks(derived: Derivation) -> Sequence[tuple[tuple[int, int], ...]]:

@@ -427,9 +427,8 @@ def batches(
             else:
                 inputs = split.normalization.apply(inputs, dtype)
             if len(inputs) < stop - first:
-                padded = np.zeros(
-                    (stop - first, *inputs.shape[1:]), dtype
-                )  # pages that nobody touches take no memory
+                # Pages that nobody touches take no memory.
+                padded = np.zeros((stop - first, *inputs.shape[1:]), dtype)
                 padded[part] = inputs
                 inputs = padded
             lengths = None if split.lengths is None else split.lengths[chosen].copy()

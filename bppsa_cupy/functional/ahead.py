@@ -62,26 +62,17 @@ def layer_named(mode: str, *sizes: Any, **options: Any) -> RNN | GRU | LSTM:
 
 def run_pass(kind: PassKind) -> None:
     """Run a pass of zeros, and its backward pass where gradients are needed."""
-    options: dict[str, Any] = {
-        "bias": kind.bias,
-        "batch_first": kind.batch_first,
-        "bidirectional": kind.bidirectional,
-    }
-    layer = layer_named(kind.mode, *kind.sizes, **options)
+    layer = layer_named(
+        kind.mode, *kind.sizes, bias=kind.bias, batch_first=kind.batch_first, bidirectional=kind.bidirectional
+    )
     features, hidden, layers = kind.sizes
     shape = (kind.batch, kind.steps) if kind.batch_first else (kind.steps, kind.batch)
     parameters = {name: np.zeros(shape, kind.dtype) for name, shape in layer.parameter_shapes().items()}
     lengths = np.full(kind.batch, kind.steps) if kind.lengths else None
     state = np.zeros((layers * (1 + kind.bidirectional), kind.batch, hidden), kind.dtype)
     states = ((state, state) if kind.mode == "LSTM" else state) if kind.states else None
-    y, saved = passes.forward(
-        layer,
-        parameters,
-        np.zeros((*shape, features), kind.dtype),
-        lengths=lengths,
-        states=states,
-        keep=kind.gradients,
-    )
+    x = np.zeros((*shape, features), kind.dtype)
+    y, saved = passes.forward(layer, parameters, x, lengths=lengths, states=states, keep=kind.gradients)
     if kind.gradients:
         passes.vjp(saved, y)
 

@@ -270,7 +270,15 @@ class Operator:
         size = next(v.shape[dim] for v, dim in zip(values, dims, strict=True) if dim is not None)
         has_others = any(axis is None and dim is not None for axis, dim in zip(axes, dims, strict=True))
         if not size or wanted.parameters or has_others:
-            return _one_by_one(bind, values, dims)
+            mapped = [
+                None if dim is None else jnp.moveaxis(v, dim, 0) for v, dim in zip(values, dims, strict=True)
+            ]
+
+            def bind_sample(sample: list[Any]) -> list[Any]:
+                return bind(*(v if o is None else o for v, o in zip(values, sample, strict=True)))
+
+            results = jax.lax.map(bind_sample, mapped)
+            return results, [0] * len(results)
         merged = [
             value if axis is None else _merge(value, dim, axis, size)
             for value, dim, axis in zip(values, dims, axes, strict=True)
@@ -294,19 +302,6 @@ def _merge(value: Any, dim: int | None, axis: int, size: int) -> Any:
         value = jnp.moveaxis(value, dim, axis)
     batch = size * value.shape[axis + 1]
     return value.reshape(*value.shape[:axis], batch, *value.shape[axis + 2 :])
-
-
-def _one_by_one(
-    bind: Callable[..., list[Any]], values: Sequence[Any], dims: Sequence[int | None]
-) -> tuple[list[Any], list[int | None]]:
-    mapped = [None if dim is None else jnp.moveaxis(v, dim, 0) for v, dim in zip(values, dims, strict=True)]
-
-    def bind_sample(sample: list[Any]) -> list[Any]:
-        return bind(*(v if o is None else o for v, o in zip(values, sample, strict=True)))
-
-    results = jax.lax.map(bind_sample, mapped)
-    first: list[int | None] = [0] * len(results)
-    return results, first
 
 
 # ---- derivatives ----

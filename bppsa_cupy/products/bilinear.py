@@ -135,24 +135,20 @@ class MatmulForm(Form):
         batch = next((len(x) for x, k in pairs if x.ndim > self.axes[k]), None)
         shape = self.result_shape(wanted, *(x.shape[x.ndim - self.axes[k] :] for x, k in pairs))
         out = device.empty(((batch or 0,) if batch is not None else ()) + shape, u.dtype)
+        if not out.size:
+            return out
         for number in range(1 if batch is None else batch):
             first, second = (x if x.ndim == self.axes[k] else x[number] for x, k in pairs)
-            self._launch(device, maps, wanted, first, second, out if batch is None else out[number])
+            result = out if batch is None else out[number]
+            if wanted == 0:
+                (nnz, columns, rows), places = self.sizes, maps.upload(*self._places)
+                sizes = rows, columns, nnz, first.shape[1]
+                device.bind(KERNELS["csr_sddmm"], *places, second, first, result, *sizes)()
+            else:
+                pattern, order = self._sides[wanted]
+                values = first if order is None else first[maps.upload(order)[0]]
+                bind_spmv(device, maps, Matrix(pattern, values), second, None, result)()
         return out
-
-    def _launch(
-        self, device: Device, maps: IndexMaps, wanted: int, first: Array, second: Array, out: Array
-    ) -> None:
-        if not out.size:
-            return
-        if wanted == 0:
-            (nnz, columns, rows), places = self.sizes, maps.upload(*self._places)
-            inner = first.shape[1]
-            device.bind(KERNELS["csr_sddmm"], *places, second, first, out, rows, columns, nnz, inner)()
-            return
-        pattern, order = self._sides[wanted]
-        values = first if order is None else first[maps.upload(order)[0]]
-        bind_spmv(device, maps, Matrix(pattern, values), second, None, out)()
 
 
 @dataclass(frozen=True)

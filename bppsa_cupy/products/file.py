@@ -17,7 +17,6 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import Any
 
 import h5py
 
@@ -32,7 +31,6 @@ from bppsa_cupy.plan.file import (
     write_patterns,
     write_products,
 )
-from bppsa_cupy.plan.product import Product
 from bppsa_cupy.products.blocks import coarsen, transpose
 from bppsa_cupy.products.factors import Factor
 from bppsa_cupy.products.multiplications import Multiplication
@@ -80,14 +78,25 @@ def read_product_file(
     with open_file(path, error=PlanError) as file:
         check_format(file, FORMAT, FORMAT_VERSION, PlanError)
         patterns = read_patterns(file)
-        factors = [_read_factor(group, patterns) for group in _numbered(file["factors"])]
-        folders = [
+        factors = [
+            _read_factor(file[f"factors/{number}"], patterns) for number in range(len(file["factors"]))
+        ]
+        full, masked, singles = (
             {name: read_product(group, patterns) for name, group in file[folder].items()}
             for folder in ("products", "masked", "one_sample")
-        ]
+        )
+        made: list[Multiplication] = []
         rows = json_attribute(file, "multiplications")
         with naming(file.filename, "multiplications"):
-            made = _multiplications(factors, rows, *folders)
+            for left, right, *block in rows:
+                a = _operand_pattern(left, factors, made, block[0], block[1])
+                b = _operand_pattern(right, factors, made, block[1], block[2])
+                key = f"{a.digest}_{b.digest}"
+                many = masked if masked and len(made) == len(rows) - 1 else full
+                if key not in many:
+                    raise _unusable(f"the file lacks product {a.digest[:12]}_{b.digest[:12]}")
+                single = many[key] if many[key].maps else singles.get(key, many[key])
+                made.append(Multiplication(left, right, many[key], single, (block[0], block[1], block[2])))
         with naming(file.filename, "result"):
             out_format, pattern = text(file, "out_format"), patterns.get(text(file, "pattern"))
             if pattern is None:
@@ -119,11 +128,6 @@ def _unusable(fault: str) -> PlanError:
     return PlanError(f"{fault}: plan the product again")
 
 
-def _numbered(folder: h5py.Group) -> list[h5py.Group]:
-    """The groups 0, 1, … of a group."""
-    return [folder[str(number)] for number in range(len(folder))]
-
-
 def _read_factor(group: h5py.Group, patterns: Mapping[str, Pattern]) -> Factor:
     with naming(group.file.filename, group.name):
         digest, order = text(group, "pattern"), None
@@ -136,28 +140,6 @@ def _read_factor(group: h5py.Group, patterns: Mapping[str, Pattern]) -> Factor:
     if order is None and shape == factor.shape:
         return factor
     return replace(factor, structure=(), shape=shape, order=order)
-
-
-def _multiplications(
-    factors: list[Factor],
-    rows: list[Any],
-    full: dict[str, Product],
-    masked: dict[str, Product],
-    singles: dict[str, Product],
-) -> list[Multiplication]:
-    """The multiplications by the numbers of their operands."""
-    made: list[Multiplication] = []
-    for left, right, *block in rows:
-        a = _operand_pattern(left, factors, made, block[0], block[1])
-        b = _operand_pattern(right, factors, made, block[1], block[2])
-        key = f"{a.digest}_{b.digest}"
-        many = masked if masked and len(made) == len(rows) - 1 else full
-        if key not in many:
-            raise _unusable(f"the file lacks product {a.digest[:12]}_{b.digest[:12]}")
-        product = many[key]
-        single = product if product.maps else singles.get(key, product)
-        made.append(Multiplication(left, right, product, single, (block[0], block[1], block[2])))
-    return made
 
 
 def _operand_pattern(

@@ -324,7 +324,12 @@ def as_chain(owner: str, records: Any) -> StepChain:
     if isinstance(records, np.ndarray) or (
         isinstance(records, list) and len(records) and not isinstance(records[0], JacobianRecord)
     ):
-        records = _records_of_arrays(owner, records)
+        if isinstance(records, list):
+            records = np.stack([a.toarray() if hasattr(a, "toarray") else np.asarray(a) for a in records])
+        arrays = records[:, None] if records.ndim == 3 else records
+        if arrays.ndim != 4 or arrays.shape[2] != arrays.shape[3] or not arrays.size:
+            raise ShapeError(f"{owner} got arrays of shape {arrays.shape}: pass (T, S, S) or (T, B, S, S)")
+        records = step_records("array", np.asarray(arrays, np.float64).swapaxes(2, 3))
     if not isinstance(records, Sequence):
         raise ArgumentError(
             f"{owner} got a {type(records).__name__}: pass the records of net.transposed_jacobians(), "
@@ -332,14 +337,3 @@ def as_chain(owner: str, records: Any) -> StepChain:
             "array"
         )
     return make_chain(owner, records)
-
-
-def _records_of_arrays(owner: str, arrays: Any) -> JacobianRecords:
-    """The records of J_t: an array (T, S, S) or (T, B, S, S), or a list of arrays or SciPy matrices."""
-    if isinstance(arrays, list):
-        arrays = np.stack([a.toarray() if hasattr(a, "toarray") else np.asarray(a) for a in arrays])
-    if arrays.ndim == 3:
-        arrays = arrays[:, None]
-    if arrays.ndim != 4 or arrays.shape[2] != arrays.shape[3] or not arrays.size:
-        raise ShapeError(f"{owner} got arrays of shape {arrays.shape}: pass (T, S, S) or (T, B, S, S)")
-    return step_records("array", np.asarray(arrays, np.float64).swapaxes(2, 3))

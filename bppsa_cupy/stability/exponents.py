@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -120,9 +120,18 @@ def lyapunov_exponents(
             )
         return chain_exponents(source, count, burn_in)
     steps = None if steps is None else as_integer(owner, "steps", steps, 1)
-    inputs, available, batch = _inputs(source, x)
-    if available is not None:
-        steps = available if steps is None else min(steps, available)
+    inputs, batch = x, None
+    if hasattr(x, "__len__") and hasattr(x, "__getitem__"):
+        if type(x).__module__.partition(".")[0] in ("jax", "jaxlib") or isinstance(x, list):
+            x = np.asarray(x)
+        if isinstance(source, Sequential) or hasattr(source, "hidden_size"):
+            x = np.asarray(on_host(x))
+            if x.ndim == 3:
+                is_batch_first = isinstance(source, Sequential) or getattr(source, "batch_first", False)
+                x = x.swapaxes(0, 1) if is_batch_first else x
+                batch = x.shape[1]
+        inputs = (x[step] for step in range(len(x)))
+        steps = len(x) if steps is None else min(steps, len(x))
     elif x is None and steps is None:
         raise ArgumentError(f"{owner} got neither x nor steps: pass steps if the system has no inputs")
     flow = flow_of(source, h0, batch)
@@ -130,22 +139,6 @@ def lyapunov_exponents(
         flow, inputs, steps, count=checked_count(owner, count, flow.size), burn_in=burn_in, every=every,
         basis=basis, progress=as_flag(owner, "progress", progress),
     )  # fmt: skip
-
-
-def _inputs(source: Any, x: Any) -> tuple[Iterable[Any] | None, int | None, int | None]:
-    """The inputs step by step, and how many steps and samples they have, None where that is unknown."""
-    if x is None or not (hasattr(x, "__len__") and hasattr(x, "__getitem__")):
-        return x, None, None
-    if type(x).__module__.partition(".")[0] in ("jax", "jaxlib") or isinstance(x, list):
-        x = np.asarray(x)
-    batch = None
-    if isinstance(source, Sequential) or hasattr(source, "hidden_size"):
-        x = np.asarray(on_host(x))
-        if x.ndim == 3:
-            is_batch_first = isinstance(source, Sequential) or getattr(source, "batch_first", False)
-            x = x.swapaxes(0, 1) if is_batch_first else x
-            batch = x.shape[1]
-    return (x[step] for step in range(len(x))), len(x), batch
 
 
 def flow_of(source: Any, h0: Any, batch: int | None = None) -> Flow:

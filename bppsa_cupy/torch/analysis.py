@@ -142,7 +142,13 @@ def _of_model(model: torch.nn.Module, inputs: tuple[Any, ...]) -> JacobianRecord
         found_layers = list(_layers(model, ""))
         names = {name for name, _ in found_layers}
         for name, module in found_layers:
-            _check_mode(name, module)
+            chances = (getattr(module, chance, 0) for chance in ("p", "dropout"))
+            draws = any(isinstance(chance, (int, float)) and chance for chance in chances)
+            if module.training and (draws or isinstance(module, torch.nn.modules.batchnorm._BatchNorm)):
+                raise PassError(
+                    f"jacobians: {name or 'the model'} ({type(module).__name__}) is in training mode, where "
+                    "its output is random or depends on other samples: call model.eval() first"
+                )
             hook = module.register_forward_pre_hook(partial(look, name), with_kwargs=True)
             hooks.callback(hook.remove)
         for name, module in model.named_modules():
@@ -183,18 +189,6 @@ def _place(model: torch.nn.Module, name: str) -> tuple[int, str]:
     if first.isdecimal():
         return int(first), rest
     return [child_name for child_name, _ in model.named_children()].index(first) if name else 0, name
-
-
-def _check_mode(name: str, module: torch.nn.Module) -> None:
-    """Raise PassError where a layer is another one in training, and in that mode."""
-    if not module.training:
-        return
-    draws = any(isinstance(p, (int, float)) and p for p in (getattr(module, n, 0) for n in ("p", "dropout")))
-    if draws or isinstance(module, torch.nn.modules.batchnorm._BatchNorm):
-        raise PassError(
-            f"jacobians: {name or 'the model'} ({type(module).__name__}) is in training mode, where its "
-            "output is random or depends on other samples: call model.eval() first"
-        )
 
 
 def _of_layer(

@@ -22,7 +22,7 @@ from bppsa_cupy.torch.engine import (
     pass_of,
     ticket_of,
 )
-from bppsa_cupy.torch.transforms import Axes, hide_from_dynamo, is_batched, is_recorded, mapped, over_batched
+from bppsa_cupy.torch.transforms import hide_from_dynamo, is_batched, is_recorded, mapped, over_batched
 
 
 class RecurrentPass(torch.autograd.Function):
@@ -73,7 +73,7 @@ class RecurrentPass(torch.autograd.Function):
     def vmap(
         info: Any, dims: Any, engine: EngineLayer, bounds: Any, count: int, x: Any, *tensors: Any
     ) -> Any:
-        sequences, states = _axes(engine)
+        sequences = 0 if engine.layer.batch_first else 1
         axes = 0, sequences, *(1,) * count, *(None,) * len(engine.names)
 
         def call(bounds: Any, *tensors: Any) -> Any:
@@ -81,7 +81,7 @@ class RecurrentPass(torch.autograd.Function):
 
         return mapped(
             call, info.batch_size, (bounds, x, *tensors), (dims[1], *dims[3:]), axes,
-            (sequences, *states, None),
+            (sequences, *(1,) * engine.layer.state_count, None),
         )  # fmt: skip
 
     @staticmethod
@@ -165,10 +165,10 @@ class Gradients(torch.autograd.Function):
     def vmap(
         info: Any, dims: Any, engine: EngineLayer, wanted: Any, count: int, ticket: Any, *tensors: Any
     ) -> Any:
-        sequences, states = _axes(engine)
-        parameters = len(engine.names)
-        axes = None, 0, sequences, *(1,) * count, *(None,) * parameters, sequences, *states
-        results = (sequences,) * wanted[1] + (1,) * count
+        sequences = 0 if engine.layer.batch_first else 1
+        first, states = (1,) * count, (1,) * engine.layer.state_count
+        axes = None, 0, sequences, *first, *(None,) * len(engine.names), sequences, *states
+        results = (sequences,) * wanted[1] + first
         call = partial(Gradients.apply, engine, wanted, count)
         return mapped(
             call, info.batch_size, (ticket, *tensors), dims[3:], axes, None if wanted[0] else results
@@ -213,11 +213,6 @@ def _is_asked_for(node: Any) -> bool:
         return node is not None and torch._C._will_engine_execute_node(node)
     except RuntimeError:  # it says no more of leaves whose gradients torch.autograd.grad gives
         return True
-
-
-def _axes(engine: EngineLayer) -> tuple[int, Axes]:
-    """Where the batch lies in sequences and in each of the states."""
-    return 0 if engine.layer.batch_first else 1, (1,) * engine.layer.state_count
 
 
 def _refusal(engine: EngineLayer) -> PassError:

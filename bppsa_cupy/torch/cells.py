@@ -20,9 +20,7 @@ exponential, expm1 = torch.exp, torch.expm1
 sine, cosine, magnitude, select = torch.sin, torch.cos, torch.abs, torch.where
 
 
-def _with_slope_above_0(
-    function: Callable[[torch.Tensor], torch.Tensor],
-) -> Callable[[torch.Tensor], torch.Tensor]:
+def _with_slope_above_0(function: Callable[..., torch.Tensor]) -> Callable[[torch.Tensor], torch.Tensor]:
     """A function whose derivative is 0 up to 0, so that a side that `select` does not choose adds nothing,
     be its slope infinite."""
 

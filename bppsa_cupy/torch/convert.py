@@ -148,7 +148,12 @@ def convert(
         raise ArgumentError(
             "compact and mask_attribute apply only to pruned layers: also pass sparse='auto' or sparse=0.8"
         )
-    masks = {} if sparse is None else find_pruned(model, _checked_share(sparse), mask_attribute)
+    share, masks = None, {}
+    if sparse is not None:
+        if not is_one_of(sparse, ["auto"]):
+            takes = "'auto', or a share of zeros from 0 to 1, such as 0.9"
+            share = as_number("convert", "sparse", sparse, lambda share: 0 <= share <= 1, takes)
+        masks = find_pruned(model, share, mask_attribute)
     if compact:
         check_compact(model, masks, optimizer)
     if sparse is None:
@@ -165,7 +170,15 @@ def convert(
     for module in model.modules() if masks else ():
         if type(module) is torch.nn.MaxPool2d:
             module.__class__ = MaxPool2d
-    _log(report(model) if sparse is not None else _of_recurrent(model))
+    rows = report(model) if sparse is not None else _of_recurrent(model)
+    for row in rows:
+        place = f"{row.name} ({row.kind})" if row.name else row.kind
+        if row.converted:
+            logger.info("%s runs on bppsa_cupy", place)
+        else:
+            logger.warning("%s is not converted: %s", place, row.reason)
+    if not any(row.converted for row in rows):
+        logger.warning("convert changed no module")
     return model
 
 
@@ -298,17 +311,6 @@ def _of_recurrent(model: torch.nn.Module) -> list[ModuleReport]:
     ]
 
 
-def _log(rows: list[ModuleReport]) -> None:
-    for row in rows:
-        place = f"{row.name} ({row.kind})" if row.name else row.kind
-        if row.converted:
-            logger.info("%s runs on bppsa_cupy", place)
-        else:
-            logger.warning("%s is not converted: %s", place, row.reason)
-    if not any(row.converted for row in rows):
-        logger.warning("convert changed no module")
-
-
 def _obstacle(module: torch.nn.Module) -> str:
     """Why a recurrent module cannot be converted; "" if it is converted already, or can be."""
     if isinstance(module, OverTime):
@@ -389,11 +391,3 @@ def _check_kinds(owner: str, model: torch.nn.Module, kinds: tuple[Kind, ...], pa
         f"{owner} needs a model with a {package}.RNN, GRU or LSTM, but got {listed}: pass the model that "
         "contains it"
     )
-
-
-def _checked_share(sparse: Any) -> float | None:
-    """The least share of zeros; None for "auto"."""
-    if is_one_of(sparse, ["auto"]):
-        return None
-    takes = "'auto', or a share of zeros from 0 to 1, such as 0.9"
-    return as_number("convert", "sparse", sparse, lambda share: 0 <= share <= 1, takes)

@@ -135,22 +135,14 @@ class OverTime(torch.nn.Module):
         """Output and last states of padded sequences; in training with dropout between inner layers.
 
         bounds are lengths (B,), or bools (B, T) that mark resets, or None.
-        """
-        if self.training and self.dropout and self.num_layers > 1:
-            return self._with_dropout(x, bounds, batch_first, states, parameters)
-        arguments = self._arguments(batch_first, self.input_size, self.num_layers)
-        return run_over_time(arguments, x, bounds, states, parameters)
-
-    def _with_dropout(
-        self, x: torch.Tensor, bounds: Any, batch_first: bool, states: Any, parameters: Any
-    ) -> list[torch.Tensor]:
-        """`_over`, an inner layer at a time: the output of each but the last goes through
-        torch.nn.functional.dropout.
 
         Law: zeros are drawn from PyTorch's generator of the device of x over outputs (T, B, columns) in
         memory order, as the torch.nn modules on the CPU draw theirs for padded sequences: with equal seeds
         both drop the same values.
         """
+        if not (self.training and self.dropout and self.num_layers > 1):
+            arguments = self._arguments(batch_first, self.input_size, self.num_layers)
+            return run_over_time(arguments, x, bounds, states, parameters)
         features = self.hidden_size * (2 if self.bidirectional else 1)
         count = len(parameters) // self.num_layers
         rows = states[0].shape[0] // self.num_layers if states else 0

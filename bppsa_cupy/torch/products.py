@@ -6,7 +6,6 @@ from typing import Any
 
 import torch
 
-from bppsa_cupy.devices import Device
 from bppsa_cupy.errors import DeviceError, ShapeError
 from bppsa_cupy.products.bilinear import DifferentiableProduct, Evaluator, Form, SparseMatmul
 from bppsa_cupy.torch.engine import array_of, on_device_of, tensor_of
@@ -109,10 +108,8 @@ class _Bilinear(torch.autograd.Function):
 
     @staticmethod
     def forward(form: Form, wanted: int, u: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
-        def call(device: Device) -> torch.Tensor:
-            return tensor_of(form.evaluate(device, wanted, array_of(u), array_of(v)))
-
-        return on_device_of(u, call)
+        arrays = array_of(u), array_of(v)
+        return on_device_of(u, lambda device: tensor_of(form.evaluate(device, wanted, *arrays)))
 
     @staticmethod
     def setup_context(ctx: Any, inputs: Any, output: torch.Tensor) -> None:

@@ -404,7 +404,11 @@ class ByListPass(torch.autograd.Function):
         mask, x, weight, bias = ctx.saved_tensors
         wanted = ctx.needs_input_grad[3:]
         if torch.is_grad_enabled() or is_batched(gradient):
-            return None, None, None, *_dense_gradients(ctx.module, mask, (x, weight, bias), wanted, gradient)
+            with torch.enable_grad():
+                y = ctx.module._dense(x, _masked(ctx.module, weight, mask), bias)
+                asked = [t for t, want in zip((x, weight, bias), wanted, strict=True) if want]
+                found = iter(torch.autograd.grad(y, asked, gradient, create_graph=True))
+            return None, None, None, *(next(found) if want else None for want in wanted)
         is_dense = weight.dim() > 1
         values = ctx.values if is_dense else weight
         by_input, by_weight, by_bias = on_device_of(
@@ -417,18 +421,6 @@ class ByListPass(torch.autograd.Function):
 
 #: `ByListPass.apply` without what it does for torch.func.
 _apply: Any = super(torch.autograd.Function, ByListPass).apply
-
-
-def _dense_gradients(
-    module: Pruned, mask: Any, tensors: Any, wanted: Any, gradient: Any
-) -> list[torch.Tensor | None]:
-    """The gradients by PyTorch's operations, which have derivatives of their own."""
-    with torch.enable_grad():
-        x, weight, bias = tensors
-        y = module._dense(x, _masked(module, weight, mask), bias)
-        asked = [tensor for tensor, want in zip(tensors, wanted, strict=True) if want]
-        found = iter(torch.autograd.grad(y, asked, gradient, create_graph=True))
-    return [next(found) if want else None for want in wanted]
 
 
 def _forward(device: Device, by_list: ByList, x: Any, values: Any, bias: Any) -> torch.Tensor:

@@ -129,22 +129,20 @@ class Recurrence(torch.nn.Module):
         """How many of the arguments are states: as many as a step gives."""
         if isinstance(self.step, torch.nn.RNNCellBase):
             return 2 if isinstance(self.step, torch.nn.LSTMCell) else 1
-        if self._states is None:
-            with torch.no_grad(), torch.random.fork_rng(devices=[]):
-                self._states = self._found_count(x, rest)
-        return self._states
-
-    def _found_count(self, x: torch.Tensor, rest: Sequence[Any]) -> int:
+        if self._states is not None:
+            return self._states
         cause: Exception | None = None
         axis = 1 if self.batch_first else 0
         for count in range(1, len(rest) + 1):
             try:
-                extras = (extra.select(axis, 0) for extra in rest[count:])
-                after = self._function({}, x[0], *rest[:count], *extras)
+                with torch.no_grad(), torch.random.fork_rng(devices=[]):
+                    extras = (extra.select(axis, 0) for extra in rest[count:])
+                    after = self._function({}, x[0], *rest[:count], *extras)
             except Exception as error:  # a step may be any program
                 cause = cause or error
                 continue
             if len(after) == count:
+                self._states = count
                 return count
         raise ShapeError(
             f"recurrence got {len(rest)} states and extras, which do not match the step function: it must "

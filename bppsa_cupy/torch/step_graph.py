@@ -113,7 +113,15 @@ class StepGraph:
         self._by_input: set[Node] = {self.x, *self.extras}
         self.random: list[Node] = []
         for node in nodes:
-            self._sort(node)
+            sources = set(node.all_input_nodes)
+            if torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ()):
+                self.random.append(node)
+                self._by_input.add(node)
+            elif node.op == "call_function" and sources & self._by_state:
+                if _name(node) not in SHAPE_ONLY:
+                    self._by_state.add(node)
+            elif node.op == "call_function" and sources & self._by_input:
+                self._by_input.add(node)
         (self.results,) = nodes[-1].args
         self.gates: list[Terms] = []
         self._unit: list[Terms] = []
@@ -123,18 +131,6 @@ class StepGraph:
         self.products: list[Node] = []
         self.biases: list[Node | None] = []
         self.cell = self._made_cell()
-
-    def _sort(self, node: Any) -> None:
-        """Note what a node follows from."""
-        inputs = set(node.all_input_nodes)
-        if torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ()):
-            self.random.append(node)
-            self._by_input.add(node)
-        elif node.op == "call_function" and inputs & self._by_state:
-            if _name(node) not in SHAPE_ONLY:
-                self._by_state.add(node)
-        elif node.op == "call_function" and inputs & self._by_input:
-            self._by_input.add(node)
 
     # ---- the cell ----
 
@@ -230,7 +226,10 @@ class StepGraph:
     def _operand(self, value: Any, blocks: int, known: dict[Node, list[Any]]) -> list[Any]:
         """An argument of an elementwise operator, an expression for each block."""
         if not isinstance(value, Node):
-            return [_number(value)] * blocks
+            if isinstance(value, bool) or not isinstance(value, (int, float)):
+                raise NoKernelError(f"the step uses the argument {value!r}, which kernels do not support")
+            number = sympy.Integer(value) if float(value).is_integer() else sympy.Float(value, 17)
+            return [number] * blocks
         if value in self._by_state:
             if len(known[value]) != blocks:
                 raise NoKernelError(
@@ -466,10 +465,3 @@ def _symbol(letter: str, place: int) -> Any:
 
 def _shape(node: Any) -> torch.Size:
     return node.meta["val"].shape
-
-
-def _number(value: Any) -> Any:
-    """A number of a step as SymPy's: integers stay exact."""
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
-        raise NoKernelError(f"the step uses the argument {value!r}, which kernels do not support")
-    return sympy.Integer(value) if float(value).is_integer() else sympy.Float(value, 17)

@@ -60,10 +60,8 @@ def mapped(
         for tensor, dim, axis in zip(tensors, dims, axes, strict=True)
     ]
     results = zip(function(*merged), result_axes, strict=True)
-    return (
-        tuple(r if axis is None else r.unflatten(axis, (size, -1)) for r, axis in results),
-        tuple(result_axes),
-    )
+    by_entry = tuple(r if axis is None else r.unflatten(axis, (size, -1)) for r, axis in results)
+    return by_entry, tuple(result_axes)
 
 
 def _merged(tensor: torch.Tensor, dim: int | None, axis: int, size: int) -> torch.Tensor:

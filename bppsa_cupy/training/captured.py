@@ -374,11 +374,8 @@ class _Host:
         """Loss, whether the update was left out, and the norm, once the step is done."""
         self.event.synchronize()
         results = self.results.arrays
-        return (
-            float(results["loss"]),
-            bool(results["blocked"][0]),
-            float(results["norm"]) if clipped else None,
-        )
+        norm = float(results["norm"]) if clipped else None
+        return float(results["loss"]), bool(results["blocked"][0]), norm
 
 
 class _Shape:

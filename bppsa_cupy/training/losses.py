@@ -71,7 +71,7 @@ def cross_entropy(
     (0.6931, [[-0.5, 0.5]])
     """
     check_smoothing(label_smoothing)
-    device = _device(device, scores)
+    device = device_of(scores) if device is None else device
     scores = device.asarray(scores)
     if scores.ndim not in (2, 3) or 0 in scores.shape:
         raise ShapeError(
@@ -184,7 +184,7 @@ def mse_loss(output: Array, target: Any, *, device: Device | None = None) -> tup
     >>> float(loss), gradient.tolist()
     (2.0, [[0.0, 2.0]])
     """
-    device = _device(device, output)
+    device = device_of(output) if device is None else device
     output = device.asarray(output)
     if output.dtype not in (np.float32, np.float64):
         raise ShapeError(f"mse_loss got an output of {output.dtype}: pass float32 or float64")
@@ -199,11 +199,6 @@ def mse_loss(output: Array, target: Any, *, device: Device | None = None) -> tup
     with device.naming_memory:
         difference = output - wanted
         return (difference * difference).mean(), difference * output.dtype.type(2 / output.size)
-
-
-def _device(device: Device | None, scores: Any) -> Device:
-    """The device that was given, or that of the scores."""
-    return device_of(scores) if device is None else device
 
 
 def check_smoothing(label_smoothing: Any) -> None:
