@@ -431,10 +431,8 @@ def form_of(cell: Cell) -> CellForm:
     backward = [*derived.by_x, *derived.by_u, *derived.by_before, *derived.by_p, *_varying(derived)]
     inner = {symbol: value for symbol, value in derived.definitions.items() if symbol not in derived.after}
     read = set().union(*(value.free_symbols for value in reached(backward, inner)))
-    after, before = (
-        tuple(place for place, symbol in enumerate(symbols) if symbol in read)
-        for symbols in (derived.after, traced.before)
-    )
+    after = tuple(place for place, symbol in enumerate(derived.after) if symbol in read)
+    before = tuple(place for place, symbol in enumerate(traced.before) if symbol in read)
     return CellForm(
         cell.name, len(cell.gates), states, len(derived.kept), len(cell.parameters),
         derived.separate, after, before, len(_varying(derived)), dense, diagonal,

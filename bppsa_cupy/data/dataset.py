@@ -404,10 +404,8 @@ def batches(
     [(3, 3), (3, 3), (2, 3)]
     """
     count = number_of_batches(split, batch_size)
-    seed, epoch = (
-        as_integer("batches", name, value, 0, None, error=DataError)
-        for name, value in (("seed", seed), ("epoch", epoch))
-    )
+    seed = as_integer("batches", "seed", seed, 0, None, error=DataError)
+    epoch = as_integer("batches", "epoch", epoch, 0, None, error=DataError)
     start = as_integer("batches", "start", start, 0, count, error=DataError)
     changes = None if augment is None else Augmentation(augment, split, seed, epoch)
     order = np.random.default_rng((seed, epoch)).permutation(len(split)) if shuffle else None

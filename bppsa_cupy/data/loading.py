@@ -206,31 +206,27 @@ def read_npz(file: Path) -> RawDataset:
             f"{file} is not a NumPy archive of plain arrays, or is damaged ({reason_of(cause)}): write it "
             "with numpy.savez"
         ) from cause
-    raws = [
-        _raw(file, arrays, names)
-        for names in (("x_train", "y_train"), ("x_test", "y_test"), ("x", "y"))
-        if set(names) <= arrays.keys()
-    ]
+    raws = []
+    for names in (("x_train", "y_train"), ("x_test", "y_test"), ("x", "y")):
+        if not set(names) <= arrays.keys():
+            continue
+        inputs, labels = (arrays[name] for name in names)
+        source = f"{file} ({', '.join(names)})"
+        if inputs.dtype.kind not in "iuf":
+            raise DataError(f"{source} has inputs of {inputs.dtype}: convert the inputs to uint8 or float32")
+        if inputs.dtype != np.uint8:
+            inputs = inputs.astype(np.float32)
+        elif inputs.ndim == 3:
+            inputs = inputs[:, None]
+        if labels.ndim == 2 and labels.shape[1] == 1:
+            labels = labels[:, 0]
+        raws.append(Split(inputs, labels, source=source))
     if not raws or len(arrays.keys() & {"x_test", "y_test"}) == 1:
         raise DataError(
             f"{file} contains the arrays {', '.join(sorted(arrays)) or 'none'}: pass a file with x_train "
             "and y_train (optionally x_test and y_test), or x and y"
         )
     return RawDataset(file.stem, raws[0], raws[1] if "x_test" in arrays else None)
-
-
-def _raw(file: Path, arrays: dict[str, np.ndarray], names: tuple[str, str]) -> Split:
-    inputs, labels = (arrays[name] for name in names)
-    source = f"{file} ({', '.join(names)})"
-    if inputs.dtype.kind not in "iuf":
-        raise DataError(f"{source} has inputs of {inputs.dtype}: convert the inputs to uint8 or float32")
-    if inputs.dtype != np.uint8:
-        inputs = inputs.astype(np.float32)
-    elif inputs.ndim == 3:
-        inputs = inputs[:, None]
-    if labels.ndim == 2 and labels.shape[1] == 1:
-        labels = labels[:, 0]
-    return Split(inputs, labels, source=source)
 
 
 # ---- scikit-learn's handwritten digits, 1,797 images that come with the library ----

@@ -53,11 +53,8 @@ def write_sequences(path: str | os.PathLike[str], sequences: Sequences, *, compr
     """
     with create(path, error=DataError) as file:
         file.attrs.update(format=FORMAT, format_version=VERSION, name=sequences.name)
-        file.attrs.update(
-            class_names=json.dumps(sequences.class_names),
-            normalization=sequences.normalization,
-            origin=json.dumps(dict(sequences.origin)),
-        )
+        names, origin = json.dumps(sequences.class_names), json.dumps(dict(sequences.origin))
+        file.attrs.update(class_names=names, normalization=sequences.normalization, origin=origin)
         for name, raw in (("train", sequences.train), ("test", sequences.test)):
             if raw is not None:
                 group = file.create_group(name)

@@ -134,8 +134,6 @@ batching.primitive_batchers[_bilinear] = _batched
 ad.defbilinear(_bilinear, partial(_transposed, 0), partial(_transposed, 1))
 
 
-def _bind(form: Form, wanted: int, u: Any, v: Any) -> Any:
-    return _bilinear.bind(u, v, form=form, wanted=wanted)
-
-
-_evaluator = Evaluator(_bind, jnp.broadcast_to, jnp.moveaxis)
+_evaluator = Evaluator(
+    lambda form, wanted, u, v: _bilinear.bind(u, v, form=form, wanted=wanted), jnp.broadcast_to, jnp.moveaxis
+)

@@ -149,7 +149,19 @@ def find_factory(spec: str) -> Callable[..., Sequential]:
             "module:factory"
         )
     try:
-        loaded = _load_file(module) if module.endswith(".py") else importlib.import_module(module)
+        if not module.endswith(".py"):
+            loaded = importlib.import_module(module)
+        else:
+            path = as_path("a model", "its file", module, error=BppsaError)
+            if not path.is_file():
+                raise BppsaError(
+                    f"model file {module!r} does not exist: pass the path of an existing Python file"
+                )
+            of_file = importlib.util.spec_from_file_location(path.stem, path)
+            assert of_file is not None and of_file.loader is not None
+            loaded = importlib.util.module_from_spec(of_file)
+            sys.modules.setdefault(path.stem, loaded)
+            of_file.loader.exec_module(loaded)
     except BppsaError:
         raise
     except Exception as error:
@@ -164,15 +176,3 @@ def find_factory(spec: str) -> Callable[..., Sequential]:
             "a function in this module"
         )
     return factory
-
-
-def _load_file(file: str) -> Any:
-    path = as_path("a model", "its file", file, error=BppsaError)
-    if not path.is_file():
-        raise BppsaError(f"model file {file!r} does not exist: pass the path of an existing Python file")
-    spec = importlib.util.spec_from_file_location(path.stem, path)
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules.setdefault(path.stem, module)
-    spec.loader.exec_module(module)
-    return module

@@ -151,7 +151,12 @@ class PlannedProduct:
             out = as_output("a product", "out", out, device.xp, shape, arrays[0].dtype, arrays)
         # Calls at the same time, from two threads, take a program each; the last one's is kept.
         key = (device.queue, out.dtype, batch, *(array.ndim for array in arrays))
-        program = self._programs.pop(key, None) or self._program(device, arrays, batch, out)
+        program = self._programs.pop(key, None)
+        if program is None:
+            results = self._intermediates(device, arrays, batch)
+            launches = self._launches(device, [*arrays, *results, out], batch, True)
+            steps = zip(launches, self._steps, strict=False)
+            program = Program(tuple((launch, step.operands) for launch, step in steps), tuple(results))
         program.compute(arrays, out)
         for oldest in list(self._programs)[: 1 - MAXIMAL_PROGRAMS]:
             self._programs.pop(oldest, None)
@@ -204,15 +209,6 @@ class PlannedProduct:
         arrays, batch = arrays_of(device, self._names, self.factors, data)
         nnz = self.pattern.nnz
         return device, arrays, batch, (nnz,) if batch is None else (nnz, batch)
-
-    def _program(self, device: Device, arrays: list[Array], batch: int | None, out: Array) -> Program:
-        """The program for arrays like these."""
-        results = self._intermediates(device, arrays, batch)
-        launches = self._launches(device, [*arrays, *results, out], batch, True)
-        return Program(
-            tuple((launch, step.operands) for launch, step in zip(launches, self._steps, strict=False)),
-            tuple(results),
-        )
 
     def index_maps(self, device: Device) -> IndexMaps:
         """The copies of the plan's maps on a device."""

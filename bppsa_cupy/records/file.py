@@ -67,7 +67,26 @@ def save_jacobians(path: str | os.PathLike[str], source: Any, *, compress: bool 
         for position, (record, name) in enumerate(zip(records, _group_names(records), strict=True)):
             group = file.create_group(name)
             group.attrs["position"] = position
-            _write(group, record.on_host(), patterns, compress)
+            record = record.on_host()
+            (kind, version), pattern = MATRIX if record.data.ndim == 1 else BATCH, record.pattern
+            group.attrs["encoding-type"], group.attrs["encoding-version"] = kind, version
+            group.attrs["shape"] = np.asarray(pattern.shape, np.int64)
+            write_array(group, "data", record.data, compress=compress)
+            for part in ("indices", "indptr"):
+                if pattern in patterns:
+                    group[part] = patterns[pattern][part]
+                else:
+                    write_array(group, part, getattr(pattern, part), compress=compress)
+            patterns.setdefault(pattern, group)
+            geometry = json.dumps(record.geometry, sort_keys=True, default=lambda number: number.item())
+            group.attrs.update({name: getattr(record, name) for name in ATTRIBUTES}, geometry=geometry)
+            optional = {
+                "gradient_norm": record.gradient_norm,
+                "sample": record.sample,
+                "path": record.path or None,
+                "batch": record.batch if kind == BATCH[0] else None,
+            }
+            group.attrs.update({name: value for name, value in optional.items() if value is not None})
             if record.lengths is not None:
                 key = record.lengths.tobytes()
                 if key in lengths:
@@ -131,30 +150,6 @@ def _group_names(records: Sequence[JacobianRecord]) -> list[str]:
                 f"{count} records have the name {name}: pass records that differ in layer, direction or step"
             )
     return names
-
-
-def _write(
-    group: h5py.Group, record: JacobianRecord, patterns: dict[Pattern, h5py.Group], compress: bool
-) -> None:
-    (kind, version), pattern = MATRIX if record.data.ndim == 1 else BATCH, record.pattern
-    group.attrs["encoding-type"], group.attrs["encoding-version"] = kind, version
-    group.attrs["shape"] = np.asarray(pattern.shape, np.int64)
-    write_array(group, "data", record.data, compress=compress)
-    for name in ("indices", "indptr"):
-        if pattern in patterns:
-            group[name] = patterns[pattern][name]
-        else:
-            write_array(group, name, getattr(pattern, name), compress=compress)
-    patterns.setdefault(pattern, group)
-    geometry = json.dumps(record.geometry, sort_keys=True, default=lambda number: number.item())
-    group.attrs.update({name: getattr(record, name) for name in ATTRIBUTES}, geometry=geometry)
-    optional = {
-        "gradient_norm": record.gradient_norm,
-        "sample": record.sample,
-        "path": record.path or None,
-        "batch": record.batch if kind == BATCH[0] else None,
-    }
-    group.attrs.update({name: value for name, value in optional.items() if value is not None})
 
 
 def _read(group: h5py.Group, stored: dict[Any, Any]) -> JacobianRecord:

@@ -117,7 +117,11 @@ def _of_model(model: torch.nn.Module, inputs: tuple[Any, ...]) -> JacobianRecord
     entered: list[tuple[int, list[int]]] = []
 
     def look(name: str, module: torch.nn.Module, arguments: tuple[Any, ...], named: dict[str, Any]) -> None:
-        index, path = _place(model, name)
+        # The number of the outermost part, and what is after it in the name.
+        first, _, path = name.partition(".")
+        children = [child_name for child_name, _ in model.named_children()]
+        index = int(first) if first.isdecimal() else children.index(first) if name else 0
+        path = path if first.isdecimal() else name
         if calls[name]:
             path = f"{path}.{calls[name]}" if path else str(calls[name])
         calls[name] += 1
@@ -181,14 +185,6 @@ def _layers(module: torch.nn.Module, name: str) -> Iterator[tuple[str, torch.nn.
         return
     for child_name, child in children:
         yield from _layers(child, f"{name}.{child_name}" if name else child_name)
-
-
-def _place(model: torch.nn.Module, name: str) -> tuple[int, str]:
-    """The number of a module by its outermost part, and its path: what is after the number, if any."""
-    first, _, rest = name.partition(".")
-    if first.isdecimal():
-        return int(first), rest
-    return [child_name for child_name, _ in model.named_children()].index(first) if name else 0, name
 
 
 def _of_layer(
@@ -332,14 +328,11 @@ def _dense_record(
 
 # ---- the engine's layers of modules ----
 
-#: Layers whose name and arguments are those of a module of torch.nn, beside the recurrent ones.
-SAME = tuple(
-    kind
+#: The engine's layers of modules of torch.nn. Those of equal names have equal arguments.
+MADE: dict[type[torch.nn.Module], Callable[..., Layer]] = {
+    getattr(torch.nn, name): kind
     for name, kind in layers.LAYERS.items()
     if hasattr(torch.nn, name) and not issubclass(kind, layers.Recurrent)
-)
-MADE: dict[type[torch.nn.Module], Callable[..., Layer]] = {
-    getattr(torch.nn, kind.__name__): kind for kind in SAME
 } | {
     torch.nn.ZeroPad2d: layers.Pad2d,
     torch.nn.CircularPad2d: partial(layers.Pad2d, mode="circular"),

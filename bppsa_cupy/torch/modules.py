@@ -93,7 +93,15 @@ class OverTime(torch.nn.Module):
         if is_exported and resets is None and self.torch_class is not None:  # other programs have no kernels
             return self.torch_class.forward(self, input, hx)
         checks.check_arguments(self)
-        states = [] if hx is None else self._states(hx)
+        states: list[torch.Tensor] = []
+        if hx is not None:
+            states = list(hx) if isinstance(hx, (tuple, list)) else [hx]
+            if len(states) != self._components or not all(isinstance(s, torch.Tensor) for s in states):
+                takes = "a tensor" if self._components == 1 else f"a tuple of {self._components} tensors"
+                raise ShapeError(
+                    f"{type(self).__name__} got hx of {type(hx).__name__} with {len(states)} items: pass "
+                    f"{takes}"
+                )
         if resets is not None:
             checks.check_resets(self, input, resets)
         elif isinstance(input, PackedSequence):
@@ -162,16 +170,6 @@ class OverTime(torch.nn.Module):
     def _arguments(self, batch_first: bool, inputs: int, layers: int) -> Arguments:
         """Those of inner layers."""
         return self.mode, inputs, self.hidden_size, layers, self.bias, batch_first, self.bidirectional
-
-    def _states(self, hx: Any) -> list[torch.Tensor]:
-        """The tensors of a given state."""
-        states = list(hx) if isinstance(hx, (tuple, list)) else [hx]
-        if len(states) != self._components or not all(isinstance(state, torch.Tensor) for state in states):
-            takes = "a tensor" if self._components == 1 else f"a tuple of {self._components} tensors"
-            raise ShapeError(
-                f"{type(self).__name__} got hx of {type(hx).__name__} with {len(states)} items: pass {takes}"
-            )
-        return states
 
 
 def _state(after: Sequence[torch.Tensor]) -> Any:

@@ -145,7 +145,13 @@ class CapturedStep:
         self.label_smoothing, self.gradient_hook = label_smoothing, gradient_hook
         self.ran = "no step yet"
         self._pass: Pass | None = None
-        self._obstacle = _obstacle_of(network, gradient_hook)
+        self._obstacle = ""  # why steps cannot be captured
+        if not isinstance(network.device, CudaDevice):
+            self._obstacle = f"device {network.device.name!r} has no graphs"
+        elif type(network) is not Sequential:
+            self._obstacle = f"a {type(network).__name__} exchanges data between ranks"
+        elif gradient_hook is not None:
+            self._obstacle = "a gradient hook runs on the host"
         self._cuda = cast(CudaDevice, network.device)  # used where there is no obstacle
         # The graphs by input shape, their common memory, the latest stream, and what they were captured for.
         self._shapes: dict[Any, _Shape] = {}
@@ -285,9 +291,8 @@ class CapturedStep:
 
     def _launch(self, shape: _Shape) -> None:
         """All launches of a step; a capture records them."""
-        network, optimizer, fields, results = (
-            self.network, self.optimizer, shape.inputs.arrays, shape.results.arrays
-        )  # fmt: skip
+        network, optimizer = self.network, self.optimizer
+        fields, results = shape.inputs.arrays, shape.results.arrays
         optimizer.table[...] = fields["numbers"]
         network.passes_on_device = fields["passes"]
         try:
@@ -317,15 +322,6 @@ class CapturedStep:
         *sizes, classes = self._output_shape
         shape = len(x), *(sizes and (x.shape[1] if size is None else size for size in sizes))
         return checked_targets(labels, shape, classes, label_lengths)
-
-
-def _obstacle_of(network: Sequential, gradient_hook: Any) -> str:
-    """Why steps of a network cannot be captured; "" where they can."""
-    if not isinstance(network.device, CudaDevice):
-        return f"device {network.device.name!r} has no graphs"
-    if type(network) is not Sequential:
-        return f"a {type(network).__name__} exchanges data between ranks"
-    return "a gradient hook runs on the host" if gradient_hook is not None else ""
 
 
 #: Dtype and shape of arrays, by name.
