@@ -66,17 +66,6 @@ class Pattern:
         indptr, indices = (
             as_integers("a pattern", name, getattr(self, name)) for name in ("indptr", "indices")
         )
-        self._check(rows, columns, indptr, indices)
-        dtype = index_dtype(max(indices.size, rows, columns))
-        object.__setattr__(self, "shape", (rows, columns))
-        for name, array in (("indptr", indptr), ("indices", indices)):
-            stored = np.ascontiguousarray(array, dtype=dtype)
-            stored.flags.writeable = False
-            object.__setattr__(self, name, stored)
-
-    @staticmethod
-    def _check(rows: int, columns: int, indptr: np.ndarray, indices: np.ndarray) -> None:
-        """Raise ShapeError where a rule is broken; the arrays are of any integer type yet."""
         if indptr.shape != (rows + 1,) or indices.ndim != 1:
             raise ShapeError(
                 f"a pattern of {rows} rows got indptr of shape {indptr.shape} and indices of "
@@ -103,6 +92,12 @@ class Pattern:
                     "indices do not increase strictly in every row: sort the indices of each row, and sum "
                     "duplicates"
                 )
+        dtype = index_dtype(max(indices.size, rows, columns))
+        object.__setattr__(self, "shape", (rows, columns))
+        for name, array in (("indptr", indptr), ("indices", indices)):
+            stored = np.ascontiguousarray(array, dtype=dtype)
+            stored.flags.writeable = False
+            object.__setattr__(self, name, stored)
 
     @property
     def nnz(self) -> int:

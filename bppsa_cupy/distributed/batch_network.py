@@ -275,24 +275,21 @@ class BatchSequential(SharedSequential):
                 self._buffer_sum().add(number, self.device.xp.concatenate(moved))
             yield number, part
         if moves and not alone:
-            self._agree_on_buffers(count, starts)
+            # Every rank gets the running statistics of all micro-batches.
+            total, first = self._buffer_sum().finish(count), 0
+            for array, start in zip(self.buffers.values(), starts, strict=True):
+                if array.dtype != self.dtype:  # the number of batches
+                    array[...] = start + 1
+                    continue
+                move = total[first : first + array.size].reshape(array.shape)
+                array[...] = move if count == 1 else start + move
+                first += array.size
         del current.parts[len(cut.numbers) if together else 1 :]
         if not together:
             current.output = current.parts[0].output if current.parts else None
         self.random_state["passes"] += self.training
 
     # ---- what is agreed ----
-
-    def _agree_on_buffers(self, count: int, starts: list[Array]) -> None:
-        """Let every rank have the running statistics of a batch of `count` micro-batches."""
-        total, place = self._buffer_sum().finish(count), 0
-        for array, start in zip(self.buffers.values(), starts, strict=True):
-            if array.dtype != self.dtype:  # the number of batches
-                array[...] = start + 1
-                continue
-            moved = total[place : place + array.size].reshape(array.shape)
-            array[...] = moved if count == 1 else start + moved
-            place += array.size
 
     def _buffer_sum(self) -> TreeSum:
         return self._sum("buffers", sum(a.size for a in self.buffers.values() if a.dtype == self.dtype))

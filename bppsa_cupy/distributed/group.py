@@ -93,7 +93,26 @@ class Group:
         self._nccl: Nccl | None = None
         self.agree(transport=transport, device=self.device.name)
         if transport == "nccl":
-            require_nccl(self.device, mpi.Get_processor_name(), self.gather)
+            # NCCL needs on each rank a GPU that no other rank has. The error is the same on every rank.
+            failure, gpu = "", ""
+            if isinstance(self.device, CudaDevice):
+                gpu = f"{mpi.Get_processor_name()}, {self.device.gpu}"
+                try:
+                    self.device.nccl()
+                except DeviceError as error:
+                    failure = str(error)
+            else:
+                failure = f"the device {self.device.name!r} is not a GPU: use transport='host'"
+            for rank, text in enumerate(self.gather(failure)):
+                if text:
+                    raise DistributedError(f"transport='nccl' cannot be used: on rank {rank} {text}")
+            gpus = self.gather(gpu)
+            for rank, text in enumerate(gpus):
+                if gpus.index(text) < rank:
+                    raise DistributedError(
+                        f"ranks {gpus.index(text)} and {rank} share a GPU ({text}), but NCCL needs one GPU "
+                        "per rank: start fewer ranks, or use transport='host'"
+                    )
             assert isinstance(self.device, CudaDevice)
             self._nccl = Nccl(self.device, self._communicator)
 
@@ -310,33 +329,6 @@ def _text(array: Array) -> str:
 
 def _shown(value: str | None) -> str:
     return "nothing" if value is None else repr(value[:SHOWN]) + "…" * (len(value) > SHOWN)
-
-
-def require_nccl(device: Device, machine: str, gather: Callable[[str], list[str]]) -> None:
-    """Raise DistributedError, the same on every rank, unless each rank has NCCL and a GPU that no other has.
-
-    `machine` is the name of this rank's machine. `gather`, which is collective, returns the texts of all
-    ranks.
-    """
-    failure, gpu = "", ""
-    if isinstance(device, CudaDevice):
-        gpu = f"{machine}, {device.gpu}"
-        try:
-            device.nccl()
-        except DeviceError as error:
-            failure = str(error)
-    else:
-        failure = f"the device {device.name!r} is not a GPU: use transport='host'"
-    for rank, text in enumerate(gather(failure)):
-        if text:
-            raise DistributedError(f"transport='nccl' cannot be used: on rank {rank} {text}")
-    gpus = gather(gpu)
-    for rank, text in enumerate(gpus):
-        if gpus.index(text) < rank:
-            raise DistributedError(
-                f"ranks {gpus.index(text)} and {rank} share a GPU ({text}), but NCCL needs one GPU per rank: "
-                "start fewer ranks, or use transport='host'"
-            )
 
 
 class Nccl:

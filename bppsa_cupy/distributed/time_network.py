@@ -15,7 +15,6 @@ from bppsa_cupy.errors import DistributedError
 from bppsa_cupy.layers import Dropout, Flatten, Layer, Linear, MatrixRecurrent, Residual
 from bppsa_cupy.layers.elementwise import Elementwise
 from bppsa_cupy.layers.matrix_recurrent import MatrixContext
-from bppsa_cupy.network.architecture import Architecture
 from bppsa_cupy.network.passes import Pass, through
 from bppsa_cupy.network.sequential import Sequential
 from bppsa_cupy.timescan import Stack, serial
@@ -45,7 +44,25 @@ class TimeSequential(SharedSequential):
 
     def __init__(self, network: Sequential, group: Group, chunk: int | None = None) -> None:
         super().__init__(network, group, chunk=chunk)
-        self.chunk, self.per_step = chunk, _per_step(network.architecture)
+        self.chunk, layers = chunk, network.architecture.layers
+        stop = len(layers)
+        for index, (layer, shape) in enumerate(zip(layers, network.architecture.shapes[1:], strict=True)):
+            if not _goes_by_steps(layer):
+                raise DistributedError(
+                    f"layer {index}, {layer!r}, cannot be split over time: before the first layer with "
+                    "outputs='last', use only RNN, GRU, LSTM, CellLayer, Linear, elementwise layers other "
+                    "than Dropout, and residual blocks of Linear and elementwise layers"
+                )
+            if len(shape) < 2:
+                stop = index + 1
+                break
+        if not network.architecture.all_recurrent:
+            raise DistributedError(
+                "the network has no recurrent layer, so there are no time steps to split: use over='layers' "
+                "or over='batch'"
+            )
+        #: The layers that lie over steps: from the first on to the first that puts out one state alone.
+        self.per_step = range(stop)
 
     def ranges(self, steps: int) -> TimeRanges:
         """Which rank holds which of so many steps: equal numbers of chunks.
@@ -123,27 +140,6 @@ def _goes_by_steps(layer: Layer, is_inside: bool = False) -> bool:
     if isinstance(layer, MatrixRecurrent):
         return not is_inside
     return isinstance(layer, PER_STEP) and not isinstance(layer, Dropout)
-
-
-def _per_step(architecture: Architecture) -> range:
-    """The layers that lie over steps: from the first on to the first that puts out one state alone."""
-    stop = len(architecture.layers)
-    for index, (layer, shape) in enumerate(zip(architecture.layers, architecture.shapes[1:], strict=True)):
-        if not _goes_by_steps(layer):
-            raise DistributedError(
-                f"layer {index}, {layer!r}, cannot be split over time: before the first layer with "
-                "outputs='last', use only RNN, GRU, LSTM, CellLayer, Linear, elementwise layers other than "
-                "Dropout, and residual blocks of Linear and elementwise layers"
-            )
-        if len(shape) < 2:
-            stop = index + 1
-            break
-    if not architecture.all_recurrent:
-        raise DistributedError(
-            "the network has no recurrent layer, so there are no time steps to split: use over='layers' or "
-            "over='batch'"
-        )
-    return range(stop)
 
 
 # ---- passes over time of which each rank holds a range of the steps ----

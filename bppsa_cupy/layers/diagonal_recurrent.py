@@ -196,31 +196,23 @@ class DiagonalRecurrent(LinearRecurrent):
         xp.multiply(by_outward[:, :, 0], self.scale, out=ctx.gradients["C_re_l0"])
         xp.multiply(by_outward[:, :, 1], -self.scale, out=ctx.gradients["C_im_l0"])
         by_factor = ctx.saved["by_factor"].view(self.state_dtype(ctx.dtype))
-        by = Discretised(by_factor, self._back_to_matrix(ctx, parameters, made.gain, by_inward))
-        for name, value in self.own_gradients(xp, parameters, made, by).items():
-            ctx.gradients[f"{name}_l0"][...] = value
-        ctx.gradients["D_l0"][...] = xp.einsum("btf,btf->f", by_output, x)
-
-    def _back_to_matrix(
-        self, ctx: LinearContext, parameters: Mapping[str, Array], gain: Array, by: Array
-    ) -> Array:
-        """Write the gradients with respect to B, from those with respect to γ B, (N, 2, I).
-
-        Returns the gradient with respect to γ, (N,).
-        """
-        xp, parts = ctx.device.xp, (by[:, 0], by[:, 1])
+        # The gradients with respect to B and γ follow from those with respect to γ B.
+        gain, parts = made.gain, (by_inward[:, 0], by_inward[:, 1])
         for name, part in zip(("B_re", "B_im"), parts, strict=True):
             xp.multiply(part, gain.real[:, None], out=ctx.gradients[f"{name}_l0"])
 
         def sums(name: str, part: Array) -> Array:
             return xp.einsum("ni,ni->n", parameters[name], part)
 
-        by_real = sums("B_re", parts[0]) + sums("B_im", parts[1])
-        if gain.dtype.kind != "c":
-            return by_real
-        ctx.gradients["B_re_l0"] += parts[1] * gain.imag[:, None]
-        ctx.gradients["B_im_l0"] -= parts[0] * gain.imag[:, None]
-        return by_real + 1j * (sums("B_re", parts[1]) - sums("B_im", parts[0]))
+        by_gain = sums("B_re", parts[0]) + sums("B_im", parts[1])
+        if gain.dtype.kind == "c":
+            ctx.gradients["B_re_l0"] += parts[1] * gain.imag[:, None]
+            ctx.gradients["B_im_l0"] -= parts[0] * gain.imag[:, None]
+            by_gain = by_gain + 1j * (sums("B_re", parts[1]) - sums("B_im", parts[0]))
+        by = Discretised(by_factor, by_gain)
+        for name, value in self.own_gradients(xp, parameters, made, by).items():
+            ctx.gradients[f"{name}_l0"][...] = value
+        ctx.gradients["D_l0"][...] = xp.einsum("btf,btf->f", by_output, x)
 
 
 class LRU(DiagonalRecurrent):

@@ -231,7 +231,12 @@ class LinearRecurrent(Recurrent):
         columns, weight = self.weighted, ctx.parameters["weight_ih_l0"]
         if self.skips:  # the last gate is the input itself
             product = ctx.buffer("product", (*ctx.rows, columns))
-        self.multiply(ctx, ctx.input, weight, self._bias(ctx), product)
+        bias = ctx.parameters["bias_ih_l0"] if self.bias else None
+        if bias is not None and len(bias) < columns:  # the bias of gates without one is 0
+            learned, bias = bias.reshape(-1, self.hidden_size), ctx.buffer("bias", (columns,))
+            bias[...] = 0
+            bias.reshape(-1, self.hidden_size)[list(self.biased)] = learned
+        self.multiply(ctx, ctx.input, weight, bias, product)
         if self.skips:
             projected[:, :, :columns], projected[:, :, columns:] = product, ctx.input
         factor, term = self.factors(ctx), ctx.buffer("term", (*ctx.rows, self.hidden_size))
@@ -261,18 +266,6 @@ class LinearRecurrent(Recurrent):
     def _projected(self, ctx: LinearContext) -> Array:
         """The projected input, (B, T, G H)."""
         return ctx.buffer("projected", (*ctx.rows, self.cell.gates * self.hidden_size))
-
-    def _bias(self, ctx: LinearContext) -> Array | None:
-        """The biases of the gates that have weights, 0 where one has none; None without any."""
-        if not self.bias:
-            return None
-        learned, H, rows = ctx.parameters["bias_ih_l0"], self.hidden_size, self.weighted
-        if len(learned) == rows:
-            return learned
-        bias = ctx.buffer("bias", (rows,))
-        bias[...] = 0
-        bias.reshape(-1, H)[list(self.biased)] = learned.reshape(-1, H)
-        return bias
 
     def unit_values(self, xp: Any, parameters: Mapping[str, Any]) -> list[Any]:
         """Return the values that the cell uses per unit, (H,) each, computed from the learned parameters.

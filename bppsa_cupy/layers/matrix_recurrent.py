@@ -188,7 +188,17 @@ class MatrixRecurrent(Recurrent):
     def forward(self, ctx: MatrixContext, x: Array) -> Array:
         batch, steps = x.shape[:2]
         is_whole = steps == 1 or ctx.keeps or ctx.resets is not None
-        length = steps if is_whole else self._steps_at_once(ctx, batch, steps)
+        # Without a backward pass parts of `length` steps use the same buffers, except where one direction
+        # begins with the last step, or where all steps go at once.
+        length = steps
+        if not is_whole:
+            size = self._stack_size(batch, steps, ctx.dtype.itemsize)
+            if not self.bidirectional and ctx.make_stack is Stack:
+                on_host = ctx.device.shared_bytes is None
+                length = min(steps, rules.steps_at_once(on_host, size.step_bytes, batch, steps))
+            if length < steps and choose_forward(ctx.device, size.walk, self.forward_method)[0]:
+                length = steps
+            length = -(-steps // -(-steps // length))
         width = self.directions * self.hidden_size
         y = ctx.buffer("output", (batch, steps, width) if self.outputs == "all" else (batch, width))
         states = self._state_buffers(ctx, "states", batch)
@@ -267,18 +277,6 @@ class MatrixRecurrent(Recurrent):
         else:
             stack.device.repeat(stack.graphs, (name, stack.ends_early), arrays, launch)
 
-    def _steps_at_once(self, ctx: MatrixContext, batch: int, steps: int) -> int:
-        """How many steps a pass without a way back takes at a time, in the same buffers, each part from the
-        state that the one before ended with: all of them where one direction begins with the last step, or
-        where all steps go at once."""
-        size, length = self._stack_size(batch, steps, ctx.dtype.itemsize), steps
-        if not self.bidirectional and ctx.make_stack is Stack:
-            on_host = ctx.device.shared_bytes is None
-            length = min(steps, rules.steps_at_once(on_host, size.step_bytes, batch, steps))
-        if length < steps and choose_forward(ctx.device, size.walk, self.forward_method)[0]:
-            length = steps
-        return -(-steps // -(-steps // length))
-
     def resume(self, ctx: MatrixContext, x: Array, stored: Mapping[str, Array]) -> None:
         """Restore `ctx` after ``forward(ctx, x)`` from `stored`, the arrays that `kept_shapes` lists."""
         stack = self._enter(ctx, x)
@@ -294,7 +292,29 @@ class MatrixRecurrent(Recurrent):
             if ctx.make_stack is not Stack:
                 raise ArgumentError("ranks that split time steps do not support resets: use one rank")
             steps, lengths = resets.steps, resets.lengths
-        stack = self._make_stack(ctx, batch, steps)
+        # The passes bound for this batch and number of steps; made where none are kept.
+        has_resets = resets is not None
+        key = batch, steps, has_resets
+        if ctx.version != ctx.device.choices.version:
+            ctx.unbind()
+            ctx.version = ctx.device.choices.version
+        former, ctx.stack = ctx.stack, ctx.stacks.pop(key, None)
+        if ctx.stack is None:
+            if all(batch * steps > other[0] * other[1] for other in ctx.stacks):
+                ctx.unbind()  # whose memory goes before larger buffers are made
+            sizes = self._stack_size(batch, steps, ctx.dtype.itemsize, has_resets)
+            closing = None
+            if has_resets:
+                gates = np.repeat(resetting_form(self)[1], self.hidden_size)
+                closing = ctx.device.asarray(gates.astype(ctx.dtype))
+            arrays = ctx.buffer, ctx.parameters, ctx.gradients
+            ctx.stack = ctx.make_stack(ctx.device, sizes, *arrays, self.forward_method, closing)
+        stack = ctx.stack
+        if stack is not former:
+            ctx.full_sizes = None  # a stack of other sizes may have other lengths
+        ctx.stacks[key] = stack
+        if len(ctx.stacks) > MOST_STACKS:
+            del ctx.stacks[next(iter(ctx.stacks))]
         stack.ends_early = lengths is not None
         full_sizes = (batch, steps) if lengths is None else None
         if full_sizes is None or ctx.full_sizes != full_sizes:
@@ -393,31 +413,6 @@ class MatrixRecurrent(Recurrent):
         B is `batch`. T is `steps`, or 2 `steps` with `has_resets`.
         """
         return kept_shapes(self._stack_size(batch, steps * (1 + has_resets), 0, has_resets))
-
-    def _make_stack(self, ctx: MatrixContext, batch: int, steps: int) -> Stack:
-        """The bound passes for this batch and number of steps, made where none are kept of them."""
-        has_resets = ctx.resets is not None
-        key = batch, steps, has_resets
-        if ctx.version != ctx.device.choices.version:
-            ctx.unbind()
-            ctx.version = ctx.device.choices.version
-        former, ctx.stack = ctx.stack, ctx.stacks.pop(key, None)
-        if ctx.stack is None:
-            if all(batch * steps > other[0] * other[1] for other in ctx.stacks):
-                ctx.unbind()  # whose memory goes before larger buffers are made
-            sizes = self._stack_size(batch, steps, ctx.dtype.itemsize, has_resets)
-            closing = None
-            if has_resets:
-                gates = np.repeat(resetting_form(self)[1], self.hidden_size)
-                closing = ctx.device.asarray(gates.astype(ctx.dtype))
-            arrays = ctx.buffer, ctx.parameters, ctx.gradients
-            ctx.stack = ctx.make_stack(ctx.device, sizes, *arrays, self.forward_method, closing)
-        if ctx.stack is not former:
-            ctx.full_sizes = None  # a stack of other sizes may have other lengths
-        ctx.stacks[key] = ctx.stack
-        if len(ctx.stacks) > MOST_STACKS:
-            del ctx.stacks[next(iter(ctx.stacks))]
-        return ctx.stack
 
     def check_resets(self) -> None:
         if self.forward_method == "newton":
