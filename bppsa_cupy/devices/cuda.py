@@ -119,7 +119,23 @@ class CudaDevice(Device):
             if self._capture.workspace is None:
                 self._capture.workspace = self.xp.cuda.alloc(WORKSPACE)
             workspace = self._capture.workspace.ptr
-        call_gemm(self.xp, real.name, arguments, workspace, self.precision)
+        library = open_library(self.xp)
+        gemm = library.cublasSgemm_v2 if real == np.float32 else library.cublasDgemm_v2
+        if real == np.float32 and self.precision == "tf32":
+            *head, a, a_apart, b, b_apart, added, c, c_apart = arguments
+            arguments = (
+                *head, a, _FLOAT32, a_apart, b, _FLOAT32, b_apart, added, c, _FLOAT32, c_apart, _BY_TF32,
+                _ANY_ALGORITHM,
+            )  # fmt: skip
+            gemm = library.cublasGemmEx
+        handle = self.xp.cuda.get_cublas_handle()
+        # Setting the stream also resets the workspace.
+        status = library.cublasSetStream_v2(handle, self.xp.cuda.get_current_stream().ptr)
+        if not status and workspace:
+            status = library.cublasSetWorkspace_v2(handle, workspace, WORKSPACE)
+        status = status or gemm(handle, *arguments)
+        if status:
+            raise self.xp.cuda.cublas.CUBLASError(status)
 
     def asarray(self, array: Any, dtype: Any = None) -> Any:
         if not isinstance(array, self.xp.ndarray):
@@ -220,7 +236,13 @@ class CudaDevice(Device):
     @contextmanager
     def on_stream(self, number: int, stream: int) -> Iterator[None]:
         """Work on the GPU of this number, on a stream of another library's, by its address."""
-        with self.xp.cuda.Device(number), stream_at(self.xp.cuda, stream):
+        cuda = self.xp.cuda
+        # CuPy 13 takes the address itself, which CuPy 14 deprecates.
+        is_new = hasattr(cuda.Stream, "from_external")
+        with (
+            cuda.Device(number),
+            cuda.Stream.from_external(_Foreign(stream)) if is_new else cuda.ExternalStream(stream),
+        ):
             yield
 
     def use(self, number: int) -> None:
@@ -438,44 +460,6 @@ def open_library(cupy: Any) -> Any:
     return library
 
 
-def call_gemm(cupy: Any, real: str, arguments: tuple[int, ...], workspace: int, precision: str) -> None:
-    """Call cublasSgemm, cublasDgemm or, for TF32, cublasGemmEx on the current stream.
-
-    Parameters
-    ----------
-    real : {"float32", "float64"}
-        The type of all matrices.
-    arguments : tuple of int
-        The arguments after the handle, pointers as addresses.
-    workspace : int
-        The address of WORKSPACE bytes on the GPU for a captured call; 0: the workspace of cuBLAS.
-    precision : {"float32", "tf32"}
-        How float32 matrices are multiplied.
-
-    Raises
-    ------
-    cupy.cuda.cublas.CUBLASError
-        If cuBLAS returns an error status.
-    """
-    handle = cupy.cuda.get_cublas_handle()
-    library = open_library(cupy)
-    gemm = library.cublasSgemm_v2 if real == "float32" else library.cublasDgemm_v2
-    if real == "float32" and precision == "tf32":
-        *head, a, a_apart, b, b_apart, sum_before, c, c_apart = arguments
-        arguments = (
-            *head, a, _FLOAT32, a_apart, b, _FLOAT32, b_apart, sum_before, c, _FLOAT32, c_apart, _BY_TF32,
-            _ANY_ALGORITHM,
-        )  # fmt: skip
-        gemm = library.cublasGemmEx
-    # Setting the stream also resets the workspace.
-    status = library.cublasSetStream_v2(handle, cupy.cuda.get_current_stream().ptr)
-    if not status and workspace:
-        status = library.cublasSetWorkspace_v2(handle, workspace, WORKSPACE)
-    status = status or gemm(handle, *arguments)
-    if status:
-        raise cupy.cuda.cublas.CUBLASError(status)
-
-
 def _apart(matrix: Any, axis: int) -> int:
     """By how many elements neighbours along an axis are apart; one element has a whole row for itself."""
     if matrix.shape[axis] > 1:
@@ -498,14 +482,6 @@ class _Foreign:
 
     def __cuda_stream__(self) -> tuple[int, int]:
         return 0, self._address
-
-
-def stream_at(cuda: Any, address: int) -> Any:
-    """CuPy's stream of this address, on the current GPU: CuPy 13 takes the address itself, which CuPy 14
-    deprecates."""
-    if hasattr(cuda.Stream, "from_external"):
-        return cuda.Stream.from_external(_Foreign(address))
-    return cuda.ExternalStream(address)
 
 
 #: cudaMemcpyHostToDevice, cudaMemcpyDeviceToHost and cudaMemcpyDeviceToDevice.

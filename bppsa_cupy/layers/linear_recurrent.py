@@ -259,9 +259,12 @@ class LinearRecurrent(Recurrent):
 
     def _launch(self, ctx: LinearContext, verb: str, *arrays: Array) -> None:
         """Launch a kernel of the cell on the projected input, its unit parameters and `arrays`."""
-        batch, steps = ctx.rows
-        inputs = self._projected(ctx), self._unit(ctx), *arrays
-        ctx.device.launch(linear_kernels_of(self.cell)[verb], *inputs, batch * steps, self.hidden_size)
+        (batch, steps), H = ctx.rows, self.hidden_size
+        unit = ctx.buffer("unit", (len(self.unit_parameters) * H,))
+        for place, value in enumerate(self.unit_values(ctx.device.xp, self._units_of(ctx))):
+            unit[place * H : (place + 1) * H] = value
+        inputs = self._projected(ctx), unit, *arrays
+        ctx.device.launch(linear_kernels_of(self.cell)[verb], *inputs, batch * steps, H)
 
     def _projected(self, ctx: LinearContext) -> Array:
         """The projected input, (B, T, G H)."""
@@ -287,14 +290,6 @@ class LinearRecurrent(Recurrent):
     def _units_of(self, ctx: LinearContext) -> dict[str, Array]:
         """The unit parameters by name."""
         return {name: ctx.parameters[f"{name}_l0"] for name in self.unit_parameters}
-
-    def _unit(self, ctx: LinearContext) -> Array:
-        """What the cell takes as its unit parameters, one after the other."""
-        H = self.hidden_size
-        unit = ctx.buffer("unit", (len(self.unit_parameters) * H,))
-        for place, value in enumerate(self.unit_values(ctx.device.xp, self._units_of(ctx))):
-            unit[place * H : (place + 1) * H] = value
-        return unit
 
     def _scan(self, ctx: LinearContext, factor: Array, method: str) -> LinearScan:
         (batch, steps), lengths = ctx.rows, ctx.lengths

@@ -429,7 +429,11 @@ class Residual(Layer):
         results = []
         for branch, stack in self.stacks(ctx.input_shape).items():
             if branch not in ctx.inner:
-                ctx.inner[branch] = self._contexts(ctx, branch, stack)
+                arrays = ctx.parameters, ctx.gradients, ctx.module_buffers
+                ctx.inner[branch] = [
+                    stack.new_context(index, ctx.device, ctx.dtype, *arrays, prefix=f"{branch}.")
+                    for index in range(len(stack.layers))
+                ]
             for inner in ctx.inner[branch]:
                 inner.lengths, inner.resets = ctx.lengths, ctx.resets
                 inner.first_sample, inner.keeps = ctx.first_sample, ctx.keeps
@@ -468,13 +472,6 @@ class Residual(Layer):
         result = ctx.buffer("input_gradient", results[0].shape)
         ctx.device.xp.add(*results, out=result)
         return result
-
-    def _contexts(self, ctx: ResidualContext, branch: str, stack: LayerStack) -> list[Context]:
-        arrays = ctx.parameters, ctx.gradients, ctx.module_buffers
-        return [
-            stack.new_context(index, ctx.device, ctx.dtype, *arrays, prefix=f"{branch}.")
-            for index in range(len(stack.layers))
-        ]
 
 
 def inner_draw(draw: tuple[int, int, int], branch: str, index: int) -> tuple[int, int, int]:

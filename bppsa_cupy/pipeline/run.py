@@ -252,12 +252,10 @@ class Stage:
     def contexts(self, item: Item) -> list[Context]:
         """New contexts of an item for a pass."""
         net = self.network
-        parameters = net.parameters
-        device, dtype = net.device, net.dtype
-        arrays = device, dtype, parameters.arrays, net.gradients.arrays, net.buffers
+        arrays = net.device, net.dtype, net.parameters.arrays, net.gradients.arrays, net.buffers
         if item.kind == "layer":
             return [item.stack.new_context(item.index, *arrays, prefix=item.path)]
-        contexts = [Context(device, dtype, {}, {}, item.input_shape)]
+        contexts = [Context(net.device, net.dtype, {}, {}, item.input_shape)]
         if item.kind == "close":
             prefix, shortcut = f"{item.place}.shortcut.", item.shortcut
             contexts += [

@@ -211,12 +211,6 @@ def with_input_gradient(schedule: Schedule) -> Schedule:
 
 def _without_dead(name: str, n: int, levels: int) -> Schedule:
     """Algorithm 1 with `levels` up-sweep levels, without its dead products."""
-    every = _all_steps(n, levels)
-    return Schedule(name, n, every[every[:, END] <= n])
-
-
-def _all_steps(n: int, levels: int) -> np.ndarray:
-    """The table of all products of algorithm 1 with `levels` up-sweep levels, dead ones included."""
     columns = [np.zeros((6, 0), np.int64)]
 
     def add(level: int | np.ndarray, begin: int | np.ndarray, split: np.ndarray, length: int) -> None:
@@ -235,4 +229,5 @@ def _all_steps(n: int, levels: int) -> np.ndarray:
     start = levels + max(middle.size, 1)
     for d in reversed(range(levels)):
         add(start + levels - 1 - d, 0, np.arange(2 ** (d + 1), n - 2**d + 1, 2 ** (d + 1)), 2**d)
-    return np.hstack(columns).T
+    every = np.hstack(columns).T
+    return Schedule(name, n, every[every[:, END] <= n])

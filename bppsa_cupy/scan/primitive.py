@@ -86,15 +86,7 @@ def scan(
     if plan is not None:
         as_instance("scan", "a plan", plan, Plan, "one of plan_scan", error=PlanError)
     matrices = as_list("scan", "jacobians", jacobians, "a list, J_1 first")
-    operands = []
-    for k, jacobian in enumerate(matrices, 1):
-        matrix = matrix_of(jacobian)  # a SciPy matrix's values serve every sample
-        if matrix is None:
-            raise ArgumentError(
-                f"J_{k} is a {type(jacobian).__name__}: pass a SciPy or cupyx sparse matrix, a (Pattern, "
-                "values) pair or a JacobianRecord"
-            )
-        operands.append(Matrix(matrix.pattern, _numbers(target, f"the values of J_{k}", matrix.values)))
+    operands = [_operand(target, k, jacobian) for k, jacobian in enumerate(matrices, 1)]
     if not operands:
         return [start]
     batch = start.shape[1] if start.ndim == 2 else 1
@@ -192,6 +184,17 @@ def _describe(chain: Chain) -> dict[str, Any]:
             for element in chain.elements
         ]
     }
+
+
+def _operand(device: Device, k: int, jacobian: Any) -> Matrix:
+    """Pattern and values of J_k, whatever it came as; a SciPy matrix's values serve every sample."""
+    matrix = matrix_of(jacobian)
+    if matrix is None:
+        raise ArgumentError(
+            f"J_{k} is a {type(jacobian).__name__}: pass a SciPy or cupyx sparse matrix, a (Pattern, values) "
+            "pair or a JacobianRecord"
+        )
+    return Matrix(matrix.pattern, _numbers(device, f"the values of J_{k}", matrix.values))
 
 
 def _numbers(device: Device, argument: str, value: Any) -> Array:
