@@ -364,9 +364,8 @@ def _derivative(
         leaves = [next(remaining) if v else primal for v, primal in zip(varies, primals, strict=True)]
         return jax.tree.leaves(go(layer, jax.tree.unflatten(tree, leaves)))
 
-    points, ways = (
-        [value for v, value in zip(varies, values, strict=True) if v] for values in (primals, tangents)
-    )
+    points = [primal for v, primal in zip(varies, primals, strict=True) if v]
+    ways = [tangent for v, tangent in zip(varies, tangents, strict=True) if v]
     return jax.jvp(of_those, points, ways)
 
 

@@ -233,11 +233,8 @@ def go_back(
             saved, gradient, after, want_parameters, want_input, want_states
         )
         first: Any = () if by_first is None else by_first if isinstance(by_first, tuple) else (by_first,)
-        return (
-            None if by_input is None else tensor_of(by_input),
-            list(map(tensor_of, first)),
-            list(map(tensor_of, by_parameters.values())),
-        )
+        by_x = None if by_input is None else tensor_of(by_input)
+        return by_x, list(map(tensor_of, first)), list(map(tensor_of, by_parameters.values()))
 
     return on_device_of(next(tensor for tensor in (by_output, *by_states) if tensor is not None), compute)
 

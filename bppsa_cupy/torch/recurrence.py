@@ -100,7 +100,14 @@ class Recurrence(torch.nn.Module):
         graph = "" if is_layer else self._graph(x, states, extras)
         self.reason = graph if isinstance(graph, str) else ""
         if is_layer:
-            y, after = _pass_of_cell(self.step, x, states)
+            step, mode = self.step, "GRU" if isinstance(self.step, torch.nn.GRUCell) else "LSTM"
+            if isinstance(step, torch.nn.RNNCell):
+                mode = f"RNN_{step.nonlinearity.upper()}"
+            arguments = (mode, step.input_size, step.hidden_size, 1, step.bias, False, False)
+            names = ["weight_ih", "weight_hh", *(["bias_ih", "bias_hh"] if step.bias else [])]
+            parameters = [getattr(step, name) for name in names]
+            y, *last = run_over_time(arguments, x, None, [state[None] for state in states], parameters)
+            after = [state[0] for state in last]
         elif isinstance(graph, str):
             y, after = self._loop(x, states, extras)
         else:
@@ -265,18 +272,6 @@ def _is_unchanged(cell: torch.nn.RNNCellBase, x: torch.Tensor, states: Sequence[
         and len({(tensor.dtype, tensor.device) for tensor in tensors}) == 1
         and all(state.shape == (x.shape[1], cell.hidden_size) for state in states)
     )
-
-
-def _pass_of_cell(cell: Any, x: torch.Tensor, states: Sequence[torch.Tensor]) -> tuple[torch.Tensor, Any]:
-    if isinstance(cell, torch.nn.RNNCell):
-        mode = f"RNN_{cell.nonlinearity.upper()}"
-    else:
-        mode = "GRU" if isinstance(cell, torch.nn.GRUCell) else "LSTM"
-    arguments = (mode, cell.input_size, cell.hidden_size, 1, cell.bias, False, False)
-    names = ["weight_ih", "weight_hh", *(["bias_ih", "bias_hh"] if cell.bias else [])]
-    parameters = [getattr(cell, name) for name in names]
-    y, *after = run_over_time(arguments, x, None, [state[None] for state in states], parameters)
-    return y, [state[0] for state in after]
 
 
 def _pass_of(

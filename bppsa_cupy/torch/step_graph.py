@@ -185,9 +185,8 @@ class StepGraph:
         for letter in "xp":
             symbols = [symbol for symbol in terms if symbol.name[0] == letter]
             new |= {symbol: _symbol(letter, place) for place, symbol in enumerate(symbols)}
-        self.gates, self._unit = (
-            [sum_of for symbol, sum_of in terms.items() if symbol.name[0] == letter] for letter in "xp"
-        )
+        self.gates = [sum_of for symbol, sum_of in terms.items() if symbol.name[0] == "x"]
+        self._unit = [sum_of for symbol, sum_of in terms.items() if symbol.name[0] == "p"]
         self.gates += [()] * (self._sums - len(self.gates))
         return [formula.xreplace(new) for formula in after]
 
