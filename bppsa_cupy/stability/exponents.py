@@ -146,11 +146,11 @@ def flow_of(source: Any, h0: Any, batch: int | None = None) -> Flow:
 
     h0 is the first state. None means zeros for a network or module, with a batch axis of `batch`.
     """
+    layer: Any = None
     if isinstance(source, Sequential):
-        names = source.layers[0].parameter_shapes()
-        parameters = {name: source.device.to_host(source.parameters[f"0.{name}"]) for name in names}
-        return _cell_flow(source.layers[0], parameters, h0, batch)
-    if not callable(source):
+        layer, to_host = source.layers[0], source.device.to_host
+        parameters = {name: to_host(source.parameters[f"0.{name}"]) for name in layer.parameter_shapes()}
+    elif not callable(source):
         raise ArgumentError(
             f"a {type(source).__name__} is not a system: pass a function step(x_t, h), or a bp.Sequential "
             "that begins with a recurrent layer"
@@ -161,8 +161,14 @@ def flow_of(source: Any, h0: Any, batch: int | None = None) -> Flow:
 
         if is_recurrent(source):
             known = recurrent_counterpart(source)
+            layer = known.layer
             parameters = {name: on_host(array) for name, array in known.parameters.items()}
-            return _cell_flow(known.layer, parameters, h0, batch)
+    if layer is not None:
+        if h0 is None:
+            states = getattr(getattr(layer, "cell", None), "states", 1)
+            size = states * getattr(layer, "num_layers", 1) * getattr(layer, "hidden_size", 1)
+            h0 = np.zeros((size,) if batch is None else (batch, size))
+        return CellFlow(layer, parameters, on_host(h0))
     if h0 is None:
         raise ArgumentError("a step function needs an initial state: pass h0")
     first = h0
@@ -178,14 +184,6 @@ def flow_of(source: Any, h0: Any, batch: int | None = None) -> Flow:
 
         return JaxFlow(source, h0)
     return StepFlow(source, h0)
-
-
-def _cell_flow(layer: Any, parameters: Any, h0: Any, batch: int | None) -> CellFlow:
-    if h0 is None:
-        states = getattr(getattr(layer, "cell", None), "states", 1)
-        size = states * getattr(layer, "num_layers", 1) * getattr(layer, "hidden_size", 1)
-        h0 = np.zeros((size,) if batch is None else (batch, size))
-    return CellFlow(layer, parameters, on_host(h0))
 
 
 def on_host(array: Any) -> Any:
