@@ -119,6 +119,7 @@ class CudaDevice(Device):
             if self._capture.workspace is None:
                 self._capture.workspace = self.xp.cuda.alloc(WORKSPACE)
             workspace = self._capture.workspace.ptr
+        handle = self.xp.cuda.get_cublas_handle()  # which loads the library
         library = open_library(self.xp)
         gemm = library.cublasSgemm_v2 if real == np.float32 else library.cublasDgemm_v2
         if real == np.float32 and self.precision == "tf32":
@@ -128,7 +129,6 @@ class CudaDevice(Device):
                 _ANY_ALGORITHM,
             )  # fmt: skip
             gemm = library.cublasGemmEx
-        handle = self.xp.cuda.get_cublas_handle()
         # Setting the stream also resets the workspace.
         status = library.cublasSetStream_v2(handle, self.xp.cuda.get_current_stream().ptr)
         if not status and workspace:
