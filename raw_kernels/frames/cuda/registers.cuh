@@ -37,8 +37,9 @@ struct Place {
     {
         const int thread = threadIdx.x, rank = THREADS < 32 ? thread % 32 / BESIDE : thread % THREADS;
         walk = THREADS < 32 ? thread / 32 * BESIDE + thread % BESIDE : same_in_warp(thread / THREADS);
-        first = place_of(rank) * OWN;
-        lane = lane_of(rank);
+        // The plain division keeps float64 walks of 128 RNN units from spilling.
+        first = (BRAIDED == 1 ? rank / LANES : place_of(rank)) * OWN;
+        lane = BRAIDED == 1 ? rank % LANES : lane_of(rank);
         unit = first + (OWN > 1 ? lane / ALIKE : 0);
         owns = lane % ALIKE == 0 && (OWN == 1 || (lane / ALIKE < OWN && unit < hidden));
         if (OWN > 1) unit = min(unit, hidden - 1);
